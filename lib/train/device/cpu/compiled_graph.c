@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "train/device/cpu/cpu.h"
-#include "train/executor/fuse.h"
 
 /* What compiling needs besides the result. */
 struct compile {
@@ -35,26 +34,6 @@ struct planes planes_of(const struct layout *layout)
 
 /* ---- nodes ---- */
 
-static enum node_kind node_kind(enum op_kind kind)
-{
-	switch (kind) {
-	case OP_CONV2D:
-		return NODE_CONV;
-	case OP_LINEAR:
-		return NODE_LINEAR;
-	case OP_BATCHNORM:
-		return NODE_NORM;
-	case OP_ADD:
-		return NODE_ADD;
-	case OP_MAXPOOL2D:
-		return NODE_MAXPOOL;
-	case OP_AVGPOOL:
-		return NODE_AVGPOOL;
-	default: /* other ops that fuse_graph lets through */
-		return NODE_RELU;
-	}
-}
-
 static int make_nodes(struct compile *compile)
 {
 	struct compiled_graph *compiled = compile->compiled;
@@ -62,21 +41,7 @@ static int make_nodes(struct compile *compile)
 	int rc = fuse_graph(compile->graph, &list, &compiled->node_count, compile->err);
 
 	for (int i = 0; !rc && i < compiled->node_count; i++)
-		compiled->nodes[i] = (struct node){
-			.kind = node_kind(list[i].kind),
-			.op = list[i].op,
-			.input = list[i].input,
-			.input2 = list[i].input2,
-			.output = list[i].output,
-			.relu = list[i].relu,
-			.preferred_slot = NO_SLOT,
-			.argmax_slot = NO_SLOT,
-			.sum_slot = NO_SLOT,
-			.dx_slot = NO_SLOT,
-			.preferred_dx_slot = NO_SLOT,
-			.dz_slot = NO_SLOT,
-			.dx2_slot = NO_SLOT,
-		};
+		compiled->nodes[i].fused = list[i];
 	if (!rc)
 		free(list);
 	return rc;
@@ -141,19 +106,18 @@ static int make_conv(struct compile *compile, struct node *node)
 	const struct executor_request *request = compile->compiled->request;
 	struct cpu_conv_request wanted = {
 		.x = node->x,
-		.outputs = (int)request->graph->params[node->op->weight].shape[0],
-		.window = node->op->attributes,
-		.bias = node->op->bias >= 0,
+		.outputs = (int)request->graph->params[node->fused.op->weight].shape[0],
+		.window = node->fused.op->attributes,
+		.bias = node->fused.op->bias >= 0,
 		.backward = request->train,
-		.dx = request->train && node->input,
+		.dx = request->train && node->fused.input,
 		.direct = request->direct,
 		.nhwc = !has_norm(compile->graph),
 	};
 	struct cpu_conv_choice choice;
-	int rc;
+	int rc = cpu_conv_new(compile->compiled->cpu->dnnl, &wanted, &node->conv, &choice,
+			      compile->err);
 
-	rc = cpu_conv_new(compile->compiled->cpu->dnnl, &wanted, &node->conv, &choice,
-			  compile->err);
 	if (rc)
 		return rc;
 	node->preferred = choice.x;
@@ -166,9 +130,9 @@ static int make_conv(struct compile *compile, struct node *node)
 static int make_linear(struct compile *compile, struct node *node)
 {
 	const struct executor_request *request = compile->compiled->request;
-	const struct graph_param *w = &request->graph->params[node->op->weight];
+	const struct graph_param *w = &request->graph->params[node->fused.op->weight];
 	int rc = cpu_linear_new(compile->compiled->cpu->dnnl, node->x.n, (int)w->shape[1],
-				(int)w->shape[0], node->op->bias >= 0, request->train,
+				(int)w->shape[0], node->fused.op->bias >= 0, request->train,
 				&node->linear, &node->scratch, compile->err);
 
 	if (rc)
@@ -177,7 +141,7 @@ static int make_linear(struct compile *compile, struct node *node)
 	node->preferred.block = 1;
 	node->preferred_dx = node->preferred;
 	node->y = (struct layout){node->x.n, (int)w->shape[0], 1, 1, 1};
-	return make_copies(compile, node, &node->x, request->train && node->input);
+	return make_copies(compile, node, &node->x, request->train && node->fused.input);
 }
 
 static int make_norm_memory(struct compile *compile, struct node *node)
@@ -198,25 +162,25 @@ static int make_norm_memory(struct compile *compile, struct node *node)
 static int make_layer(struct compile *compile, struct node *node)
 {
 	struct compiled_graph *compiled = compile->compiled;
-	const struct shape *y = &compile->graph->values[node->output];
+	const struct shape *y = &compile->graph->values[node->fused.output];
 	int rc = 0;
 
-	node->x = compiled->layouts[node->input];
+	node->x = compiled->layouts[node->fused.input];
 	node->y = (struct layout){compiled->count, y->channels, y->height, y->width, node->x.block};
-	if (node->kind == NODE_CONV)
+	if (node->fused.kind == OP_CONV2D)
 		rc = make_conv(compile, node);
-	else if (node->kind == NODE_LINEAR)
+	else if (node->fused.kind == OP_LINEAR)
 		rc = make_linear(compile, node);
-	else if (node->kind == NODE_AVGPOOL)
+	else if (node->fused.kind == OP_AVGPOOL)
 		node->y.block = 1;
-	else if (node->kind == NODE_NORM)
+	else if (node->fused.kind == OP_BATCHNORM)
 		rc = make_norm_memory(compile, node);
-	if (!rc && node->input2 >= 0) {
+	if (!rc && node->fused.input2 >= 0) {
 		node->preferred = node->preferred_dx = node->x;
-		rc = make_copies(compile, node, &compiled->layouts[node->input2],
-				 is_training(compile) && node->input2);
+		rc = make_copies(compile, node, &compiled->layouts[node->fused.input2],
+				 is_training(compile) && node->fused.input2);
 	}
-	compiled->layouts[node->output] = node->y;
+	compiled->layouts[node->fused.output] = node->y;
 	return rc;
 }
 
@@ -233,20 +197,21 @@ static void place_forward(struct compile *compile, int time)
 	struct node *node = &compiled->nodes[time];
 	int *slots = compiled->value_slots;
 
-	touch_value(compile, node->input, time);
-	if (node->input2 >= 0)
-		touch_value(compile, node->input2, time);
+	touch_value(compile, node->fused.input, time);
+	if (node->fused.input2 >= 0)
+		touch_value(compile, node->fused.input2, time);
 	if (node->copy_in)
 		node->preferred_slot = value_slot(compile, &node->preferred, time);
-	if (node->kind == NODE_MAXPOOL)
+	if (node->fused.kind == OP_MAXPOOL2D)
 		node->argmax_slot =
 			add_slot(compile, layout_count(&node->y) * sizeof(uint16_t), time);
 	/* A ReLU that is the only reader of a value works in its slot: no gradient needs the old
 	 * contents. */
-	if (node->kind == NODE_RELU && node->input && compile->readers[node->input] == 1)
-		slots[node->output] = slots[node->input];
+	if (node->fused.kind == OP_RELU && node->fused.input &&
+	    compile->readers[node->fused.input] == 1)
+		slots[node->fused.output] = slots[node->fused.input];
 	else
-		slots[node->output] = value_slot(compile, &node->y, time);
+		slots[node->fused.output] = value_slot(compile, &node->y, time);
 }
 
 /* ---- slots: backward ---- */
@@ -268,12 +233,12 @@ static bool is_free(const struct compile *compile, int slot)
  * directly. */
 static int collect_parts(struct compile *compile, struct node *node, int max, int time)
 {
-	struct parts *parts = &compile->parts[node->output];
+	struct parts *parts = &compile->parts[node->fused.output];
 
 	if (!parts->count)
 		return error_set(compile->err, ERR_INTERNAL,
 				 "model %s: nothing reads the result of op %s",
-				 compile->graph->model, op_name(node->op->kind));
+				 compile->graph->model, op_name(node->fused.op->kind));
 	node->dy_count = parts->count;
 	for (int i = 0; i < parts->count; i++) {
 		node->dy[i] = parts->slots[i];
@@ -301,7 +266,7 @@ static void provide_input_gradient(struct compile *compile, struct node *node, i
 		node->preferred_dx_slot = slot;
 		node->dx_slot = value_slot(compile, &node->x, time);
 	}
-	add_part(compile, node->input, node->dx_slot);
+	add_part(compile, node->fused.input, node->dx_slot);
 }
 
 /* The same of input2. */
@@ -310,24 +275,24 @@ static void provide_input2_gradient(struct compile *compile, struct node *node, 
 	node->dz_slot = node->dx2_slot = slot;
 	if (node->copy_out)
 		node->dx2_slot =
-			value_slot(compile, &compile->compiled->layouts[node->input2], time);
-	add_part(compile, node->input2, node->dx2_slot);
+			value_slot(compile, &compile->compiled->layouts[node->fused.input2], time);
+	add_part(compile, node->fused.input2, node->dx2_slot);
 }
 
 /* Gradients reuse the slots of the gradients they are made from, if nobody else reads these. */
 static void place_norm(struct compile *compile, struct node *node, int time)
 {
 	bool two = node->sum_slot == NO_SLOT && node->dy_count == 2;
-	int first = dy_slot(node), dx = NO_SLOT;
+	int first = dy_slot(node), dx;
 	bool first_free = is_free(compile, first);
 
-	if (node->input2 > 0) {
+	if (node->fused.input2 > 0) {
 		provide_input2_gradient(compile, node,
 					first_free ? first : value_slot(compile, &node->y, time),
 					time);
 		first_free = false;
 	}
-	if (!node->input)
+	if (!node->fused.input)
 		return;
 	if (first_free)
 		dx = first;
@@ -336,7 +301,7 @@ static void place_norm(struct compile *compile, struct node *node, int time)
 	else
 		dx = value_slot(compile, &node->x, time);
 	node->dx_slot = dx;
-	add_part(compile, node->input, dx);
+	add_part(compile, node->fused.input, dx);
 }
 
 static int place_backward(struct compile *compile, int index)
@@ -344,47 +309,47 @@ static int place_backward(struct compile *compile, int index)
 	struct compiled_graph *compiled = compile->compiled;
 	struct node *node = &compiled->nodes[index];
 	int time = 2 * compiled->node_count - index;
-	int rc = collect_parts(compile, node, node->kind == NODE_NORM ? 2 : 1, time), dy;
+	int rc = collect_parts(compile, node, node->fused.kind == OP_BATCHNORM ? 2 : 1, time), dy;
 
 	if (rc)
 		return rc;
 	dy = dy_slot(node);
-	switch (node->kind) {
-	case NODE_CONV:
-	case NODE_LINEAR:
+	switch (node->fused.kind) {
+	case OP_CONV2D:
+	case OP_LINEAR:
 		extend_lifetime(compile,
 				node->copy_in ? node->preferred_slot
-					      : compiled->value_slots[node->input],
+					      : compiled->value_slots[node->fused.input],
 				time);
-		if (node->input)
+		if (node->fused.input)
 			provide_input_gradient(compile, node,
 					       value_slot(compile, &node->preferred_dx, time),
 					       time);
 		return 0;
-	case NODE_NORM:
-		touch_value(compile, node->input, time);
-		if (node->input2 >= 0 && node->relu)
-			touch_value(compile, node->output, time);
+	case OP_BATCHNORM:
+		touch_value(compile, node->fused.input, time);
+		if (node->fused.input2 >= 0 && node->fused.relu)
+			touch_value(compile, node->fused.output, time);
 		place_norm(compile, node, time);
 		return 0;
-	case NODE_RELU:
-		touch_value(compile, node->output, time);
-		if (node->input)
+	case OP_RELU:
+		touch_value(compile, node->fused.output, time);
+		if (node->fused.input)
 			provide_input_gradient(
 				compile, node,
 				is_free(compile, dy) ? dy : value_slot(compile, &node->x, time),
 				time);
 		return 0;
-	case NODE_ADD:
+	case OP_ADD:
 		/* Both inputs get the incoming gradient: one slot serves both. */
-		if (node->input)
-			add_part(compile, node->input, dy);
-		if (node->input2)
+		if (node->fused.input)
+			add_part(compile, node->fused.input, dy);
+		if (node->fused.input2)
 			provide_input2_gradient(compile, node, dy, time);
 		return 0;
 	default:
 		extend_lifetime(compile, node->argmax_slot, time);
-		if (node->input)
+		if (node->fused.input)
 			provide_input_gradient(compile, node, value_slot(compile, &node->x, time),
 					       time);
 		return 0;
@@ -403,7 +368,7 @@ static int place(struct compile *compile)
 
 		place_forward(compile, i);
 		scratch = node->scratch > scratch ? node->scratch : scratch;
-		if (node->kind == NODE_NORM && norm_sums(&planes) > sums)
+		if (node->fused.kind == OP_BATCHNORM && norm_sums(&planes) > sums)
 			sums = norm_sums(&planes);
 	}
 	touch_value(compile, output, n);
@@ -441,13 +406,10 @@ static int compile_all(struct compile *compile)
 {
 	struct compiled_graph *compiled = compile->compiled;
 	const struct shape *x = &compile->graph->values[0];
-	int rc;
+	int rc = check_graph(compile);
 
-	rc = check_graph(compile);
 	if (!rc)
 		rc = make_nodes(compile);
-	for (int i = 0; i < compile->graph->value_count; i++)
-		compiled->value_slots[i] = NO_SLOT;
 	compiled->layouts[0] =
 		(struct layout){compiled->count, x->channels, x->height, x->width, 1};
 	for (int i = 0; !rc && i < compiled->node_count; i++)
@@ -473,9 +435,9 @@ int compiled_graph_new(struct cpu *cpu, const struct executor_request *request, 
 		.claims = calloc(slots, sizeof(int)),
 		.err = err,
 	};
-	int rc = -ERR_UNAVAILABLE;
+	int rc;
 
-	if (compiled) {
+	if (compiled)
 		*compiled = (struct compiled_graph){
 			.cpu = cpu,
 			.request = request,
@@ -484,9 +446,8 @@ int compiled_graph_new(struct cpu *cpu, const struct executor_request *request, 
 			.slots = calloc(slots, sizeof *compiled->slots),
 			.layouts = calloc(values, sizeof *compiled->layouts),
 			.value_slots = calloc(values, sizeof *compiled->value_slots),
-			.loss_gradient = NO_SLOT,
+			.slot_count = NO_SLOT + 1,
 		};
-	}
 	if (!compiled || !compiled->nodes || !compiled->slots || !compiled->layouts ||
 	    !compiled->value_slots || !compile.readers || !compile.parts || !compile.claims)
 		rc = error_memory(err, "a training step");

@@ -47,12 +47,12 @@ static struct layer_memory layer_memory(const struct run *run, const struct node
 	const struct executor_request *request = run->compiled->request;
 
 	return (struct layer_memory){
-		.x = preferred(run, node, node->input),
-		.w = param(run, request->weights, node->op->weight),
-		.b = param(run, request->weights, node->op->bias),
-		.y = at(run, run->compiled->value_slots[node->output]),
-		.dw = param(run, request->gradients, node->op->weight),
-		.db = param(run, request->gradients, node->op->bias),
+		.x = preferred(run, node, node->fused.input),
+		.w = param(run, request->weights, node->fused.op->weight),
+		.b = param(run, request->weights, node->fused.op->bias),
+		.y = at(run, run->compiled->value_slots[node->fused.output]),
+		.dw = param(run, request->gradients, node->fused.op->weight),
+		.db = param(run, request->gradients, node->fused.op->bias),
 		.scratch = at(run, run->compiled->scratch_slot),
 		.add_dw = run->add,
 	};
@@ -61,20 +61,21 @@ static struct layer_memory layer_memory(const struct run *run, const struct node
 static struct norm_call norm_call(const struct run *run, const struct node *node)
 {
 	const struct executor_request *request = run->compiled->request;
-	const struct graph_op *op = node->op;
+	const struct graph_op *op = node->fused.op;
 
 	return (struct norm_call){
 		.planes = planes_of(&node->x),
 		.eps = op->eps,
 		.momentum = op->momentum,
 		.training = request->train,
-		.relu = node->relu,
+		.relu = node->fused.relu,
 		.add_dw = run->add,
-		.x = value(run, node->input),
-		.residual = node->input2 < 0 ? NULL : preferred(run, node, node->input2),
+		.x = value(run, node->fused.input),
+		.residual =
+			node->fused.input2 < 0 ? NULL : preferred(run, node, node->fused.input2),
 		.w = param(run, request->weights, op->weight),
 		.b = param(run, request->weights, op->bias),
-		.y = at(run, run->compiled->value_slots[node->output]),
+		.y = at(run, run->compiled->value_slots[node->fused.output]),
 		.mean = buffer(run, op->mean),
 		.variance = buffer(run, op->variance),
 		.saved_mean = node->saved,
@@ -93,7 +94,7 @@ static uint16_t *argmax(const struct run *run, const struct node *node)
 
 static int copy_in(const struct run *run, const struct node *node, struct error *err)
 {
-	int from = node->input2 >= 0 ? node->input2 : node->input;
+	int from = node->fused.input2 >= 0 ? node->fused.input2 : node->fused.input;
 
 	if (!node->copy_in)
 		return 0;
@@ -105,38 +106,39 @@ static int node_forward(const struct run *run, const struct node *node, struct e
 	const struct kernels *kernels = run->compiled->cpu->kernels;
 	const struct layer_memory memory = layer_memory(run, node);
 	const struct planes planes = planes_of(&node->x);
-	const float *x = value(run, node->input);
+	const float *x = value(run, node->fused.input);
 	int rc = copy_in(run, node, err);
 
 	if (rc)
 		return rc;
-	switch (node->kind) {
-	case NODE_CONV:
+	switch (node->fused.kind) {
+	case OP_CONV2D:
 		return cpu_conv_forward(node->conv, &memory, err);
-	case NODE_LINEAR:
+	case OP_LINEAR:
 		return cpu_linear_forward(node->linear, &memory, err);
-	case NODE_NORM: {
+	case OP_BATCHNORM: {
 		const struct norm_call call = norm_call(run, node);
 
 		kernels->norm_forward(&call);
 		return 0;
 	}
-	case NODE_RELU:
+	case OP_RELU:
 		kernels->relu_forward(x, memory.y, layout_count(&node->y));
 		return 0;
-	case NODE_ADD:
-		kernels->add(x, preferred(run, node, node->input2), memory.y,
+	case OP_ADD:
+		kernels->add(x, preferred(run, node, node->fused.input2), memory.y,
 			     layout_count(&node->y));
 		return 0;
-	case NODE_MAXPOOL:
-		kernels->maxpool_forward(&planes, &node->op->attributes, x, memory.y,
+	case OP_MAXPOOL2D:
+		kernels->maxpool_forward(&planes, &node->fused.op->attributes, x, memory.y,
 					 argmax(run, node));
 		return 0;
-	case NODE_AVGPOOL:
+	case OP_AVGPOOL:
 		kernels->avgpool_forward(&planes, x, memory.y);
 		return 0;
+	default:
+		return error_set(err, ERR_INTERNAL, "a node of no kind");
 	}
-	return error_set(err, ERR_INTERNAL, "a node of no kind");
 }
 
 int compiled_graph_forward(struct compiled_graph *compiled, char *arena, const float *x,
@@ -182,7 +184,7 @@ static const float *gradient(const struct run *run, const struct node *node)
 
 static int params_ready(const struct run *run, const struct node *node, struct error *err)
 {
-	return run->common ? executor_common_op_ready(run->common, node->op, err) : 0;
+	return run->common ? executor_common_op_ready(run->common, node->fused.op, err) : 0;
 }
 
 /* Parameters first: their bucket can be reduced while the rest is computed. */
@@ -223,31 +225,31 @@ static int node_backward(const struct run *run, const struct node *node, struct 
 {
 	const struct kernels *kernels = run->compiled->cpu->kernels;
 	const struct planes planes = planes_of(&node->x);
-	const float *dy = gradient(run, node), *y = value(run, node->output);
+	const float *dy = gradient(run, node), *y = value(run, node->fused.output);
 	float *dx = at(run, node->dx_slot);
 	int rc = 0;
 
-	switch (node->kind) {
-	case NODE_CONV:
-	case NODE_LINEAR:
+	switch (node->fused.kind) {
+	case OP_CONV2D:
+	case OP_LINEAR:
 		return layer_backward(run, node, dy, err);
-	case NODE_NORM:
+	case OP_BATCHNORM:
 		rc = norm_backward(run, node, dy, err);
 		break;
-	case NODE_RELU:
+	case OP_RELU:
 		if (dx)
 			kernels->relu_backward(y, dy, dx, layout_count(&node->y));
 		break;
-	case NODE_ADD: /* both gradients are dy itself */
-		break;
-	case NODE_MAXPOOL:
+	case OP_MAXPOOL2D:
 		if (dx)
-			kernels->maxpool_backward(&planes, &node->op->attributes, argmax(run, node),
-						  dy, dx);
+			kernels->maxpool_backward(&planes, &node->fused.op->attributes,
+						  argmax(run, node), dy, dx);
 		break;
-	case NODE_AVGPOOL:
+	case OP_AVGPOOL:
 		if (dx)
 			kernels->avgpool_backward(&planes, dy, dx);
+		break;
+	default: /* an addition: both gradients are dy itself */
 		break;
 	}
 	if (!rc && node->copy_out)

@@ -14,8 +14,8 @@
 #include "train/device/cpu/kernels.h"
 #include "train/device/device.h"
 #include "train/executor/executor_common.h"
+#include "train/executor/fuse.h"
 #include "train/executor/memory_plan.h"
-#include "train/model/graph.h"
 
 struct cpu {
 	struct device device;
@@ -25,32 +25,18 @@ struct cpu {
 
 struct planes planes_of(const struct layout *layout);
 
-/* node_count - i. */
 int cpu_op(struct cpu *cpu, const struct op_call *call, struct error *err);
 
 /* ---- compiled graphs ---- */
 
-#define NO_SLOT (-1)
+#define NO_SLOT 0     /* slots[0] is empty */
 #define MAX_READERS 8 /* of one value */
 
-enum node_kind {
-	NODE_CONV,
-	NODE_LINEAR,
-	NODE_NORM,
-	NODE_RELU,
-	NODE_ADD,
-	NODE_MAXPOOL,
-	NODE_AVGPOOL,
-};
-
 /* One node, which runs forward and backward. Times: node i runs forward at i, the loss at
- * node_count, and node i backward at */
+ * node_count, and node i backward at 2 * node_count - i. */
 struct node {
-	enum node_kind kind;
-	const struct graph_op *op; /* NODE_NORM: the batch norm */
-	int input, input2, output; /* values; input2: the value added, or -1 */
-	bool relu;		   /* NODE_NORM: apply a ReLU */
-	struct layout x, y;	   /* layouts of the values */
+	struct fused fused;
+	struct layout x, y; /* layouts of the values */
 	/* The layouts that a convolution or linear layer prefers for x and for its gradient. With
 	 * an input2: the layouts it needs for input2 and for input2's gradient. */
 	struct layout preferred, preferred_dx;
@@ -62,13 +48,13 @@ struct node {
 	struct cpu_reorder *copy_out;
 	size_t scratch;	    /* floats */
 	int preferred_slot; /* what copy_in writes */
-	int argmax_slot;    /* NODE_MAXPOOL */
+	int argmax_slot;    /* OP_MAXPOOL2D */
 	/* Backward. dy: slots of the parts of y's gradient; sum_slot: where parts that the node
 	 * cannot read separately are summed. dx_slot and dx2_slot receive the gradients of x and
 	 * x2; NO_SLOT: nobody reads them. preferred_dx_slot and dz_slot hold them before
 	 * copy_out. */
 	int dy[MAX_READERS], dy_count, sum_slot, dx_slot, preferred_dx_slot, dz_slot, dx2_slot;
-	float *saved, *lanes; /* NODE_NORM, malloced: mean and 1/std; the kernel's scratch */
+	float *saved, *lanes; /* OP_BATCHNORM, malloced: mean and 1/std; the kernel's scratch */
 };
 
 /* A graph compiled for count samples. */
