@@ -236,22 +236,26 @@ static dnnl_format_tag_t block_tag(const struct layout *layout)
 	}
 }
 
+dnnl_memory_desc_t md_make(int rank, const dnnl_dims_t dims, dnnl_format_tag_t tag)
+{
+	dnnl_memory_desc_t md = {0};
+
+	dnnl_memory_desc_init_by_tag(&md, rank, dims, dnnl_f32, tag);
+	return md;
+}
+
 dnnl_memory_desc_t layout_md(const struct layout *layout)
 {
 	dnnl_dims_t dims = {layout->n, layout->channels, layout->height, layout->width};
-	dnnl_memory_desc_t md = {0};
 
-	/* It fails only for negative sizes, which op_check and the graph exclude. */
-	dnnl_memory_desc_init_by_tag(&md, 4, dims, dnnl_f32, block_tag(layout));
-	return md;
+	return md_make(4, dims, block_tag(layout));
 }
 
 int md_block(const dnnl_memory_desc_t *md)
 {
 	static const int blocks[] = {1, 8, 16};
-	dnnl_memory_desc_t nhwc = {0};
+	dnnl_memory_desc_t nhwc = md_make(4, md->dims, dnnl_nhwc);
 
-	dnnl_memory_desc_init_by_tag(&nhwc, 4, md->dims, dnnl_f32, dnnl_nhwc);
 	if (md->dims[1] <= LAYOUT_NARROW && dnnl_memory_desc_equal(&nhwc, md))
 		return (int)md->dims[1];
 	for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++) {

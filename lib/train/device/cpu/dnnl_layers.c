@@ -5,16 +5,46 @@
 
 #include "train/device/cpu/dnnl_primitive.h"
 
+/* What primitives of both kinds of layer read and write. The bias comes last: without one, the
+ * count is one less. */
+static const struct primitive_argument forward_arguments[] = {
+	{DNNL_ARG_SRC, dnnl_query_src_md, 0},
+	{DNNL_ARG_WEIGHTS, dnnl_query_weights_md, 0},
+	{DNNL_ARG_DST, dnnl_query_dst_md, 0},
+	{DNNL_ARG_BIAS, dnnl_query_weights_md, 1},
+};
+static const struct primitive_argument input_arguments[] = {
+	{DNNL_ARG_DIFF_DST, dnnl_query_diff_dst_md, 0},
+	{DNNL_ARG_WEIGHTS, dnnl_query_weights_md, 0},
+	{DNNL_ARG_DIFF_SRC, dnnl_query_diff_src_md, 0},
+};
+static const struct primitive_argument weights_arguments[] = {
+	{DNNL_ARG_SRC, dnnl_query_src_md, 0},
+	{DNNL_ARG_DIFF_DST, dnnl_query_diff_dst_md, 0},
+	{DNNL_ARG_DIFF_WEIGHTS, dnnl_query_diff_weights_md, 0},
+	{DNNL_ARG_DIFF_BIAS, dnnl_query_diff_weights_md, 1},
+};
+
 /* ---- convolution ---- */
 
 /* Weights are converted to a primitive's layout right before it runs, while they are in the cache.
- * Gradients of weights are converted back right after. Nothing of it is kept. pack_* and unpack* do
+ * Gradients of weights are converted back right after. Nothing of it is kept. PACK_* and UNPACK do
  * not exist if the layout is the dense one. */
+enum conv_part {
+	CONV_FORWARD,
+	CONV_INPUT,
+	CONV_WEIGHTS,
+	PACK_FORWARD,
+	PACK_INPUT,
+	UNPACK,
+	UNPACK_ADD,
+	CONV_PARTS
+};
+
 struct cpu_conv {
 	struct dnnl_context *dnnl;
-	struct primitive forward, backward_input, backward_weights;
-	struct primitive pack_forward, pack_input, unpack, unpack_add;
-	bool bias, reads_dense, reads_dense_input, writes_dense;
+	struct primitive parts[CONV_PARTS];
+	bool bias;
 	size_t pack; /* floats of scratch before the primitives' own */
 	size_t outputs;
 	int rank;	      /* rank of its slowest implementation: see rank_of */
@@ -38,12 +68,9 @@ static bool is_nhwc(const struct layout *layout)
 static dnnl_memory_desc_t result_md(const struct layout *x, const struct layout *y)
 {
 	dnnl_dims_t dims = {y->n, y->channels, y->height, y->width};
-	dnnl_memory_desc_t md = {0};
 
-	if (!is_nhwc(x) || y->channels > LAYOUT_NARROW)
-		return layout_md(y);
-	dnnl_memory_desc_init_by_tag(&md, 4, dims, dnnl_f32, dnnl_nhwc);
-	return md;
+	return is_nhwc(x) && y->channels <= LAYOUT_NARROW ? md_make(4, dims, dnnl_nhwc)
+							  : layout_md(y);
 }
 
 static struct conv_mds conv_mds(const struct cpu_conv_request *request, int block)
@@ -54,24 +81,15 @@ static struct conv_mds conv_mds(const struct cpu_conv_request *request, int bloc
 				      (int)op_side(x->width, window), block};
 	dnnl_dims_t w_dims = {request->outputs, x->channels, window->kernel, window->kernel};
 	dnnl_dims_t b_dims = {request->outputs};
-	struct conv_mds mds = {.strides = {window->stride, window->stride},
-			       .pads = {window->pad, window->pad}};
 
 	if (block)
 		in.block = block;
-	mds.x = layout_md(&in);
-	mds.y = result_md(&in, &out);
-	dnnl_memory_desc_init_by_tag(&mds.w, 4, w_dims, dnnl_f32, dnnl_format_tag_any);
-	dnnl_memory_desc_init_by_tag(&mds.b, 1, b_dims, dnnl_f32, dnnl_a);
-	return mds;
-}
-
-static dnnl_memory_desc_t dense_weights(const dnnl_memory_desc_t *md)
-{
-	dnnl_memory_desc_t dense = {0};
-
-	dnnl_memory_desc_init_by_tag(&dense, 4, md->dims, dnnl_f32, dnnl_oihw);
-	return dense;
+	return (struct conv_mds){.x = layout_md(&in),
+				 .w = md_make(4, w_dims, dnnl_format_tag_any),
+				 .b = md_make(1, b_dims, dnnl_a),
+				 .y = result_md(&in, &out),
+				 .strides = {window->stride, window->stride},
+				 .pads = {window->pad, window->pad}};
 }
 
 /* The quality of an implementation: 0 loops ("ref"), 1 matrix multiplication, 2 specialised. */
@@ -84,10 +102,8 @@ static int rank_of(const_dnnl_primitive_desc_t desc)
 	return !strncmp(name, "ref", 3) ? 0 : strstr(name, "gemm") ? 1 : 2;
 }
 
-enum conv_kind { CONV_FORWARD, CONV_INPUT, CONV_WEIGHTS };
-
 static int conv_desc(const struct cpu_conv *conv, const struct cpu_conv_request *request,
-		     const struct conv_mds *mds, enum conv_kind kind,
+		     const struct conv_mds *mds, enum conv_part kind,
 		     const_dnnl_primitive_desc_t hint, bool direct, dnnl_primitive_desc_t *out,
 		     struct error *err)
 {
@@ -116,7 +132,7 @@ static int conv_desc(const struct cpu_conv *conv, const struct cpu_conv_request 
 
 /* As direct requests, or direct if the other has no implementation. */
 static int conv_desc_any(struct cpu_conv *conv, const struct cpu_conv_request *request,
-			 const struct conv_mds *mds, enum conv_kind kind,
+			 const struct conv_mds *mds, enum conv_part kind,
 			 const_dnnl_primitive_desc_t hint, dnnl_primitive_desc_t *out,
 			 struct error *err)
 {
@@ -139,29 +155,26 @@ static size_t md_floats(const dnnl_memory_desc_t *md)
 	return (dnnl_memory_desc_get_size(md) + 63) / 64 * 16;
 }
 
-/* Make a reorder from dense weights to md's layout, or set *dense if they are equal. */
-static int conv_pack(struct cpu_conv *conv, const dnnl_memory_desc_t *md, struct primitive *out,
-		     bool *dense, struct error *err)
+/* Make a reorder from dense weights to md's layout, unless they are equal. */
+static int conv_pack(struct cpu_conv *conv, const dnnl_memory_desc_t *md, enum conv_part part,
+		     struct error *err)
 {
-	dnnl_memory_desc_t from = dense_weights(md);
+	dnnl_memory_desc_t from = md_make(4, md->dims, dnnl_oihw);
 
-	*dense = dnnl_memory_desc_equal(&from, md);
-	if (*dense)
+	if (dnnl_memory_desc_equal(&from, md))
 		return 0;
 	conv->pack = larger(conv->pack, md_floats(md));
-	return reorder_new(conv->dnnl, &from, md, false, out, err);
+	return reorder_new(conv->dnnl, &from, md, false, &conv->parts[part], err);
 }
 
 static int conv_unpack(struct cpu_conv *conv, const dnnl_memory_desc_t *md, struct error *err)
 {
-	dnnl_memory_desc_t to = dense_weights(md);
-	int rc;
+	dnnl_memory_desc_t to = md_make(4, md->dims, dnnl_oihw);
+	int rc = reorder_new(conv->dnnl, md, &to, true, &conv->parts[UNPACK_ADD], err);
 
-	conv->writes_dense = dnnl_memory_desc_equal(&to, md);
 	conv->pack = larger(conv->pack, md_floats(md));
-	rc = reorder_new(conv->dnnl, md, &to, true, &conv->unpack_add, err);
-	if (!rc && !conv->writes_dense)
-		rc = reorder_new(conv->dnnl, md, &to, false, &conv->unpack, err);
+	if (!rc && !dnnl_memory_desc_equal(&to, md))
+		rc = reorder_new(conv->dnnl, md, &to, false, &conv->parts[UNPACK], err);
 	return rc;
 }
 
@@ -170,12 +183,6 @@ static int conv_new_forward(struct cpu_conv *conv, const struct cpu_conv_request
 			    struct cpu_conv_choice *choice, dnnl_primitive_desc_t *out,
 			    struct error *err)
 {
-	static const struct primitive_argument with_bias[] = {
-		{DNNL_ARG_SRC, dnnl_query_src_md, 0},
-		{DNNL_ARG_WEIGHTS, dnnl_query_weights_md, 0},
-		{DNNL_ARG_DST, dnnl_query_dst_md, 0},
-		{DNNL_ARG_BIAS, dnnl_query_weights_md, 1},
-	};
 	dnnl_primitive_desc_t desc = NULL;
 
 	for (int block = 0; block < 2; block++) {
@@ -203,22 +210,17 @@ static int conv_new_forward(struct cpu_conv *conv, const struct cpu_conv_request
 	*out = desc;
 
 	dnnl_memory_desc_t w = primitive_md(desc, dnnl_query_weights_md, 0);
-	int rc = conv_pack(conv, &w, &conv->pack_forward, &conv->reads_dense, err);
+	int rc = conv_pack(conv, &w, PACK_FORWARD, err);
 
 	return rc ? rc
-		  : primitive_new(conv->dnnl, desc, with_bias, request->bias ? 4 : 3,
-				  "a convolution", &conv->forward, err);
+		  : primitive_new(conv->dnnl, desc, forward_arguments, request->bias ? 4 : 3,
+				  "a convolution", &conv->parts[CONV_FORWARD], err);
 }
 
 static int conv_new_input(struct cpu_conv *conv, const struct cpu_conv_request *request,
 			  const_dnnl_primitive_desc_t hint, struct cpu_conv_choice *choice,
 			  struct error *err)
 {
-	static const struct primitive_argument arguments[] = {
-		{DNNL_ARG_DIFF_DST, dnnl_query_diff_dst_md, 0},
-		{DNNL_ARG_WEIGHTS, dnnl_query_weights_md, 0},
-		{DNNL_ARG_DIFF_SRC, dnnl_query_diff_src_md, 0},
-	};
 	struct conv_mds mds = conv_mds(request, 0);
 	dnnl_primitive_desc_t desc = NULL;
 	struct layout any = choice->x;
@@ -241,12 +243,11 @@ static int conv_new_input(struct cpu_conv *conv, const struct cpu_conv_request *
 	dnnl_memory_desc_t w = primitive_md(desc, dnnl_query_weights_md, 0);
 
 	choice->dx.block = md_block(&dx);
-	rc = choice->dx.block
-		     ? conv_pack(conv, &w, &conv->pack_input, &conv->reads_dense_input, err)
-		     : dnnl_failed(dnnl_unimplemented, "a convolution's gradient", err);
+	rc = choice->dx.block ? conv_pack(conv, &w, PACK_INPUT, err)
+			      : dnnl_failed(dnnl_unimplemented, "a convolution's gradient", err);
 	if (!rc)
-		rc = primitive_new(conv->dnnl, desc, arguments, 3, "a convolution's gradient",
-				   &conv->backward_input, err);
+		rc = primitive_new(conv->dnnl, desc, input_arguments, 3, "a convolution's gradient",
+				   &conv->parts[CONV_INPUT], err);
 	dnnl_primitive_desc_destroy(desc);
 	return rc;
 }
@@ -255,12 +256,6 @@ static int conv_new_weights(struct cpu_conv *conv, const struct cpu_conv_request
 			    const_dnnl_primitive_desc_t hint, const struct cpu_conv_choice *choice,
 			    struct error *err)
 {
-	static const struct primitive_argument arguments[] = {
-		{DNNL_ARG_SRC, dnnl_query_src_md, 0},
-		{DNNL_ARG_DIFF_DST, dnnl_query_diff_dst_md, 0},
-		{DNNL_ARG_DIFF_WEIGHTS, dnnl_query_diff_weights_md, 0},
-		{DNNL_ARG_DIFF_BIAS, dnnl_query_diff_weights_md, 1},
-	};
 	struct conv_mds mds = conv_mds(request, 0);
 	dnnl_primitive_desc_t desc = NULL;
 	int rc;
@@ -277,8 +272,8 @@ static int conv_new_weights(struct cpu_conv *conv, const struct cpu_conv_request
 
 	rc = conv_unpack(conv, &dw, err);
 	if (!rc)
-		rc = primitive_new(conv->dnnl, desc, arguments, request->bias ? 4 : 3,
-				   "a convolution's gradient", &conv->backward_weights, err);
+		rc = primitive_new(conv->dnnl, desc, weights_arguments, request->bias ? 4 : 3,
+				   "a convolution's gradient", &conv->parts[CONV_WEIGHTS], err);
 	dnnl_primitive_desc_destroy(desc);
 	return rc;
 }
@@ -314,13 +309,8 @@ static int conv_try(struct dnnl_context *dnnl, const struct cpu_conv_request *re
 		return rc;
 	}
 
-	const struct primitive *all[] = {&conv->forward,	  &conv->backward_input,
-					 &conv->backward_weights, &conv->pack_forward,
-					 &conv->pack_input,	  &conv->unpack,
-					 &conv->unpack_add};
-
-	for (size_t i = 0; i < sizeof all / sizeof *all; i++)
-		found.scratch = larger(found.scratch, all[i]->scratch);
+	for (int i = 0; i < CONV_PARTS; i++)
+		found.scratch = larger(found.scratch, conv->parts[i].scratch);
 	found.scratch += conv->pack;
 	*choice = found;
 	*out = conv;
@@ -365,54 +355,52 @@ int cpu_conv_new(struct dnnl_context *dnnl, const struct cpu_conv_request *reque
 	return 0;
 }
 
-/* The weights in the layout that a primitive needs. */
-static int packed(struct cpu_conv *conv, struct primitive *pack, bool dense,
-		  const struct layer_memory *memory, const float **w, struct error *err)
+/* Run part with data, whose second place is for the weights in the layout that part needs. */
+static int run_with_weights(struct cpu_conv *conv, enum conv_part part, enum conv_part pack,
+			    const struct layer_memory *memory, const void **data, const char *what,
+			    struct error *err)
 {
-	const void *data[] = {memory->w, memory->scratch};
+	const void *weights[] = {memory->w, memory->scratch};
+	float *scratch = memory->scratch + conv->pack;
+	bool dense = !conv->parts[pack].handle;
+	int rc = dense ? 0
+		       : primitive_run(conv->dnnl, &conv->parts[pack], weights, scratch,
+				       "a reorder of weights", err);
 
-	*w = dense ? memory->w : memory->scratch;
-	return dense ? 0
-		     : primitive_run(conv->dnnl, pack, data, memory->scratch + conv->pack,
-				     "a reorder of weights", err);
+	data[1] = dense ? memory->w : memory->scratch;
+	return rc ? rc : primitive_run(conv->dnnl, &conv->parts[part], data, scratch, what, err);
 }
 
 int cpu_conv_forward(struct cpu_conv *conv, const struct layer_memory *memory, struct error *err)
 {
-	const float *w;
-	int rc = packed(conv, &conv->pack_forward, conv->reads_dense, memory, &w, err);
-	const void *data[] = {memory->x, w, memory->y, memory->b};
+	const void *data[] = {memory->x, NULL, memory->y, memory->b};
 
-	return rc ? rc
-		  : primitive_run(conv->dnnl, &conv->forward, data, memory->scratch + conv->pack,
-				  "a convolution", err);
+	return run_with_weights(conv, CONV_FORWARD, PACK_FORWARD, memory, data, "a convolution",
+				err);
 }
 
 int cpu_conv_backward_input(struct cpu_conv *conv, const struct layer_memory *memory,
 			    struct error *err)
 {
-	const float *w;
-	int rc = packed(conv, &conv->pack_input, conv->reads_dense_input, memory, &w, err);
-	const void *data[] = {memory->dy, w, memory->dx};
+	const void *data[] = {memory->dy, NULL, memory->dx};
 
-	return rc ? rc
-		  : primitive_run(conv->dnnl, &conv->backward_input, data,
-				  memory->scratch + conv->pack, "a convolution's gradient", err);
+	return run_with_weights(conv, CONV_INPUT, PACK_INPUT, memory, data,
+				"a convolution's gradient", err);
 }
 
 int cpu_conv_backward_weights(struct cpu_conv *conv, const struct layer_memory *memory,
 			      struct error *err)
 {
-	bool straight = conv->writes_dense && !memory->add_dw;
+	bool straight = !conv->parts[UNPACK].handle && !memory->add_dw;
 	float *dw = straight ? memory->dw : memory->scratch;
 	float *db = memory->add_dw ? conv->bias_gradient : memory->db;
 	float *scratch = memory->scratch + conv->pack;
 	const void *data[] = {memory->x, memory->dy, dw, db}, *unpack[] = {dw, memory->dw};
-	int rc = primitive_run(conv->dnnl, &conv->backward_weights, data, scratch,
+	int rc = primitive_run(conv->dnnl, &conv->parts[CONV_WEIGHTS], data, scratch,
 			       "a convolution's gradient", err);
 
 	if (!rc && !straight)
-		rc = primitive_run(conv->dnnl, memory->add_dw ? &conv->unpack_add : &conv->unpack,
+		rc = primitive_run(conv->dnnl, &conv->parts[memory->add_dw ? UNPACK_ADD : UNPACK],
 				   unpack, scratch, "a reorder of gradients", err);
 	for (size_t i = 0; !rc && conv->bias && memory->add_dw && i < conv->outputs; i++)
 		memory->db[i] += db[i];
@@ -423,13 +411,8 @@ void cpu_conv_free(struct cpu_conv *conv)
 {
 	if (!conv)
 		return;
-	primitive_free(&conv->forward);
-	primitive_free(&conv->backward_input);
-	primitive_free(&conv->backward_weights);
-	primitive_free(&conv->pack_forward);
-	primitive_free(&conv->pack_input);
-	primitive_free(&conv->unpack);
-	primitive_free(&conv->unpack_add);
+	for (int i = 0; i < CONV_PARTS; i++)
+		primitive_free(&conv->parts[i]);
 	free(conv->bias_gradient);
 	free(conv);
 }
@@ -450,13 +433,9 @@ struct linear_mds {
 static struct linear_mds linear_mds(int n, int inputs, int outputs)
 {
 	dnnl_dims_t x = {n, inputs}, w = {outputs, inputs}, b = {outputs}, y = {n, outputs};
-	struct linear_mds mds = {0};
 
-	dnnl_memory_desc_init_by_tag(&mds.x, 2, x, dnnl_f32, dnnl_ab);
-	dnnl_memory_desc_init_by_tag(&mds.w, 2, w, dnnl_f32, dnnl_ab);
-	dnnl_memory_desc_init_by_tag(&mds.b, 1, b, dnnl_f32, dnnl_a);
-	dnnl_memory_desc_init_by_tag(&mds.y, 2, y, dnnl_f32, dnnl_ab);
-	return mds;
+	return (struct linear_mds){md_make(2, x, dnnl_ab), md_make(2, w, dnnl_ab),
+				   md_make(1, b, dnnl_a), md_make(2, y, dnnl_ab)};
 }
 
 static int linear_primitive(struct cpu_linear *linear, dnnl_status_t status, const void *op,
@@ -484,40 +463,23 @@ static int linear_primitive(struct cpu_linear *linear, dnnl_status_t status, con
 static int linear_new_backward(struct cpu_linear *linear, const struct linear_mds *mds,
 			       const_dnnl_primitive_desc_t hint, struct error *err)
 {
-	static const struct primitive_argument input[] = {
-		{DNNL_ARG_DIFF_DST, dnnl_query_diff_dst_md, 0},
-		{DNNL_ARG_WEIGHTS, dnnl_query_weights_md, 0},
-		{DNNL_ARG_DIFF_SRC, dnnl_query_diff_src_md, 0},
-	};
-	static const struct primitive_argument weights[] = {
-		{DNNL_ARG_SRC, dnnl_query_src_md, 0},
-		{DNNL_ARG_DIFF_DST, dnnl_query_diff_dst_md, 0},
-		{DNNL_ARG_DIFF_WEIGHTS, dnnl_query_diff_weights_md, 0},
-		{DNNL_ARG_DIFF_BIAS, dnnl_query_diff_weights_md, 1},
-	};
 	dnnl_inner_product_desc_t op;
 	dnnl_status_t status =
 		dnnl_inner_product_backward_data_desc_init(&op, &mds->x, &mds->w, &mds->y);
-	int rc = linear_primitive(linear, status, &op, hint, input, 3, &linear->backward_input,
-				  NULL, err);
+	int rc = linear_primitive(linear, status, &op, hint, input_arguments, 3,
+				  &linear->backward_input, NULL, err);
 
 	if (rc)
 		return rc;
 	status = dnnl_inner_product_backward_weights_desc_init(
 		&op, &mds->x, &mds->w, linear->bias ? &mds->b : NULL, &mds->y);
-	return linear_primitive(linear, status, &op, hint, weights, linear->bias ? 4 : 3,
+	return linear_primitive(linear, status, &op, hint, weights_arguments, linear->bias ? 4 : 3,
 				&linear->backward_weights, NULL, err);
 }
 
 int cpu_linear_new(struct dnnl_context *dnnl, int n, int inputs, int outputs, bool bias,
 		   bool backward, struct cpu_linear **out, size_t *scratch, struct error *err)
 {
-	static const struct primitive_argument arguments[] = {
-		{DNNL_ARG_SRC, dnnl_query_src_md, 0},
-		{DNNL_ARG_WEIGHTS, dnnl_query_weights_md, 0},
-		{DNNL_ARG_DST, dnnl_query_dst_md, 0},
-		{DNNL_ARG_BIAS, dnnl_query_weights_md, 1},
-	};
 	struct cpu_linear *linear = calloc(1, sizeof *linear);
 	struct linear_mds mds = linear_mds(n, inputs, outputs);
 	dnnl_primitive_desc_t forward = NULL;
@@ -534,8 +496,8 @@ int cpu_linear_new(struct dnnl_context *dnnl, int n, int inputs, int outputs, bo
 	status = dnnl_inner_product_forward_desc_init(
 		&op, backward ? dnnl_forward_training : dnnl_forward_inference, &mds.x, &mds.w,
 		bias ? &mds.b : NULL, &mds.y);
-	rc = linear_primitive(linear, status, &op, NULL, arguments, bias ? 4 : 3, &linear->forward,
-			      &forward, err);
+	rc = linear_primitive(linear, status, &op, NULL, forward_arguments, bias ? 4 : 3,
+			      &linear->forward, &forward, err);
 	if (!rc && backward)
 		rc = linear_new_backward(linear, &mds, forward, err);
 	if (forward)

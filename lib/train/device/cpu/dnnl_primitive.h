@@ -56,6 +56,8 @@ void primitive_free(struct primitive *primitive);
 int reorder_new(const struct dnnl_context *dnnl, const dnnl_memory_desc_t *from,
 		const dnnl_memory_desc_t *to, bool add, struct primitive *out, struct error *err);
 
+/* A descriptor of float32. All zeros for negative sizes, which op_check and the graph exclude. */
+dnnl_memory_desc_t md_make(int rank, const dnnl_dims_t dims, dnnl_format_tag_t tag);
 dnnl_memory_desc_t layout_md(const struct layout *layout);
 /* The block of md, which describes a value of four dimensions; 0 if struct layout cannot express
  * it. */
