@@ -146,7 +146,7 @@ int main(int argc, char **argv)
 	if (!rc)
 		rc = place_from_env(env, &place, &err);
 	if (!rc)
-		rc = device_open("cpu-reference", 0, NULL, &device, &err);
+		rc = device_find("cpu-reference", 0, NULL, &device, NULL, &err);
 	if (!rc)
 		rc = device->ops->queue_new(device, &bench.queue, &err);
 	if (!rc) {

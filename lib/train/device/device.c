@@ -341,9 +341,3 @@ int device_find(const char *name, int index, const char *search_path, struct dev
 		return ((const struct device_ops *)ops)->open(index, out, err);
 	return device_cpu_reference.open(index, out, err);
 }
-
-int device_open(const char *name, int index, const char *search_path, struct device **out,
-		struct error *err)
-{
-	return device_find(name, index, search_path, out, NULL, err);
-}

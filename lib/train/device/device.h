@@ -305,9 +305,6 @@ int device_check_name(const char *name, struct error *err);
  * -ERR_USAGE if no device has that name. */
 int device_find(const char *name, int index, const char *search_path, struct device **out,
 		struct error *gpu_error, struct error *err);
-/* The same without gpu_error. */
-int device_open(const char *name, int index, const char *search_path, struct device **out,
-		struct error *err);
 
 /* An executor on any device: the device's own, or the default. device_executor_read waits for the
  * queue and starts new sums. device_executor_free accepts NULL. */

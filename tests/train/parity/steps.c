@@ -130,8 +130,8 @@ static int build(struct job *job, const char *device, const char *path, struct e
 	if (!rc)
 		rc = buckets_make(job->graph, DDP_FIRST_BYTES, DDP_CAP_BYTES, &job->buckets, err);
 	if (!rc)
-		rc = device_open(device, 0, env_get(job->env, "BERTH_MODULE_PATH"), &job->device,
-				 err);
+		rc = device_find(device, 0, env_get(job->env, "BERTH_MODULE_PATH"), &job->device,
+				 NULL, err);
 	if (!rc)
 		rc = job->device->ops->queue_new(job->device, &job->queue, err);
 	if (!rc)

@@ -49,7 +49,7 @@ static struct device *open_device(void)
 	struct error err = {0};
 	struct device *device;
 
-	if (!device_open(chosen->name, 0, getenv("BERTH_MODULE_PATH"), &device, &err))
+	if (!device_find(chosen->name, 0, getenv("BERTH_MODULE_PATH"), &device, NULL, &err))
 		return device;
 	fprintf(stderr, "%s\n", err.text);
 	exit(1);

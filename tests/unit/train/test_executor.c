@@ -75,7 +75,7 @@ static void rig_begin(struct rig *rig, size_t first_bytes, size_t cap_bytes)
 	struct error err = {0};
 
 	*rig = (struct rig){.recorder = {.comm = {&recording, 0, 2}}};
-	assert_int_equal(device_open("cpu-reference", 0, NULL, &rig->device, &err), 0);
+	assert_int_equal(device_find("cpu-reference", 0, NULL, &rig->device, NULL, &err), 0);
 	assert_int_equal(rig->device->ops->queue_new(rig->device, &rig->queue, &err), 0);
 	assert_int_equal(model_build("convnet", &shape, 10, STEM_DEFAULT, &rig->graph, &err), 0);
 	assert_int_equal(buckets_make(rig->graph, first_bytes, cap_bytes, &rig->buckets, &err), 0);

@@ -299,7 +299,7 @@ static void rig_begin(struct rig *rig, const struct row *row, const char *device
 	struct error err = {0};
 
 	*rig = (struct rig){0};
-	good(device_open(device, 0, getenv("BERTH_MODULE_PATH"), &rig->device, &err), &err);
+	good(device_find(device, 0, getenv("BERTH_MODULE_PATH"), &rig->device, NULL, &err), &err);
 	assert_string_equal(rig->device->ops->name, device);
 	good(rig->device->ops->queue_new(rig->device, &rig->queue, &err), &err);
 	good(comm_open("self", &alone, NULL, &rig->comm, &err), &err);
@@ -720,7 +720,7 @@ int main(int argc, char **argv)
 	}
 	no_graph = argc > 3 && !strcmp(argv[3], "no-graph");
 	all_rows = argc > 3 && !strcmp(argv[3], "all");
-	if (device_open(tested, 0, getenv("BERTH_MODULE_PATH"), &device, &err)) {
+	if (device_find(tested, 0, getenv("BERTH_MODULE_PATH"), &device, NULL, &err)) {
 		fprintf(stderr, "%s\n", err.text);
 		return 1;
 	}

@@ -51,7 +51,7 @@ static struct rig *rig_begin(const char *model)
 	struct rig *rig = calloc(1, sizeof *rig);
 	struct error err = {0};
 
-	good(device_open("cpu-reference", 0, NULL, &rig->device, &err), &err);
+	good(device_find("cpu-reference", 0, NULL, &rig->device, NULL, &err), &err);
 	good(rig->device->ops->queue_new(rig->device, &rig->queue, &err), &err);
 	good(comm_open("self", &world, NULL, &rig->comm, &err), &err);
 	good(model_build(model, &shape, 10, STEM_DEFAULT, &rig->graph, &err), &err);

@@ -149,7 +149,7 @@ static void all_compared(void **state)
 	struct error err = {0};
 
 	assert_int_equal(model_build("linear", &shape, 4, STEM_DEFAULT, &setup.graph, &err) ||
-				 device_open("cpu-reference", 0, NULL, &device, &err) ||
+				 device_find("cpu-reference", 0, NULL, &device, NULL, &err) ||
 				 device->ops->queue_new(device, &setup.queue, &err) ||
 				 train_compare(&setup, &err),
 			 0);
