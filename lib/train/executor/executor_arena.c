@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "train/executor/fuse.h"
 #include "train/executor/memory_plan.h"
 
 #define ALIGNMENT ((size_t)64)
@@ -82,20 +83,14 @@ static struct memory_item *gradient_item(struct memory *memory, int value)
 	return &memory->items[memory->graph->value_count + memory->root[value]];
 }
 
-/* A ReLU may work in place if it is the only reader of its input. */
+/* A ReLU may work in place if it is the only reader of its input. readers: from fuse_readers. */
 static void find_roots(struct memory *memory, int *readers)
 {
 	const struct graph *graph = memory->graph;
 
-	for (int i = 0; i < graph->op_count; i++) {
-		readers[graph->ops[i].input]++;
-		if (graph->ops[i].input2 >= 0)
-			readers[graph->ops[i].input2]++;
-		/* Its own backward pass. */
-		if (graph->ops[i].kind == OP_RELU)
-			readers[graph->ops[i].output]++;
-	}
-	readers[graph->output]++; /* the loss */
+	/* A ReLU's own backward pass reads its result. */
+	for (int i = 0; i < graph->op_count; i++)
+		readers[graph->ops[i].output] += graph->ops[i].kind == OP_RELU;
 	for (int i = 0; i < graph->value_count; i++)
 		memory->root[i] = i;
 	for (int i = 0; i < graph->op_count; i++) {
@@ -192,7 +187,7 @@ int executor_arena_make(const struct graph *graph, int batch, bool train,
 				.train = train,
 				.root = calloc(values, sizeof *memory.root),
 				.items = calloc(2 * values, sizeof *memory.items)};
-	int *readers = calloc(values, sizeof *readers);
+	int *readers = fuse_readers(graph);
 	int rc = 0;
 
 	if (!arena_map.values || !arena_map.gradients || !memory.root || !memory.items || !readers)

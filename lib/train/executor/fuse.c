@@ -5,10 +5,9 @@
 
 struct fusing {
 	const struct graph *graph;
-	int *readers; /* per value */
-	int *reader;  /* per value: one of its readers; -1: only the loss */
-	int *norm_of; /* per OP_ADD: the batch norm that performs it, or -1 */
-	bool *done;   /* per op */
+	int *readers;			 /* per value, the loss included */
+	const struct graph_op **norm_of; /* per OP_ADD: the batch norm that performs it, or NULL */
+	bool *done;			 /* per op */
 	struct fused *list;
 	int count;
 };
@@ -28,28 +27,15 @@ int *fuse_readers(const struct graph *graph)
 	return readers;
 }
 
-static void find_readers(struct fusing *fusing)
-{
-	const struct graph *graph = fusing->graph;
-
-	for (int i = 0; i < graph->value_count; i++)
-		fusing->reader[i] = -1;
-	for (int i = 0; i < graph->op_count; i++) {
-		fusing->norm_of[i] = -1;
-		fusing->reader[graph->ops[i].input] = i;
-		if (graph->ops[i].input2 >= 0)
-			fusing->reader[graph->ops[i].input2] = i;
-	}
-}
-
 /* The only op that reads value, if it is of this kind; else -1. */
 static int only_reader(const struct fusing *fusing, int value, enum op_kind kind)
 {
-	int reader = fusing->reader[value];
+	const struct graph *graph = fusing->graph;
 
-	if (fusing->readers[value] != 1 || reader < 0 || fusing->graph->ops[reader].kind != kind)
-		return -1;
-	return reader;
+	for (int i = 0; fusing->readers[value] == 1 && i < graph->op_count; i++)
+		if (graph->ops[i].input == value || graph->ops[i].input2 == value)
+			return graph->ops[i].kind == kind ? i : -1;
+	return -1;
 }
 
 static struct fused *fused_new(struct fusing *fusing, const struct graph_op *op)
@@ -77,25 +63,19 @@ static void fuse_norm(struct fusing *fusing, int index)
 	const struct graph_op *op = &fusing->graph->ops[index];
 	int add = only_reader(fusing, op->output, OP_ADD);
 
-	if (add >= 0 && fusing->norm_of[add] < 0)
-		fusing->norm_of[add] = index;
+	if (add >= 0 && !fusing->norm_of[add])
+		fusing->norm_of[add] = op;
 	else
 		take_relu(fusing, fused_new(fusing, op));
 }
 
 static void fuse_add(struct fusing *fusing, int index)
 {
-	const struct graph_op *op = &fusing->graph->ops[index];
-	struct fused *fused;
+	const struct graph_op *op = &fusing->graph->ops[index], *norm = fusing->norm_of[index];
+	struct fused *fused = fused_new(fusing, norm ? norm : op);
 
-	if (fusing->norm_of[index] < 0) {
-		fused_new(fusing, op);
+	if (!norm)
 		return;
-	}
-
-	const struct graph_op *norm = &fusing->graph->ops[fusing->norm_of[index]];
-
-	fused = fused_new(fusing, norm);
 	fused->input2 = op->input == norm->output ? op->input2 : op->input;
 	fused->output = op->output;
 	take_relu(fusing, fused);
@@ -105,7 +85,6 @@ static int fuse_all(struct fusing *fusing, struct error *err)
 {
 	const struct graph *graph = fusing->graph;
 
-	find_readers(fusing);
 	for (int i = 0; i < graph->op_count; i++) {
 		const struct graph_op *op = &graph->ops[i];
 
@@ -132,18 +111,16 @@ int fuse_graph(const struct graph *graph, struct fused **out, int *count, struct
 	size_t ops = (size_t)graph->op_count + 1;
 	struct fusing fusing = {.graph = graph,
 				.readers = fuse_readers(graph),
-				.reader = calloc((size_t)graph->value_count, sizeof(int)),
-				.norm_of = calloc(ops, sizeof(int)),
+				.norm_of = calloc(ops, sizeof *fusing.norm_of),
 				.done = calloc(ops, sizeof(bool)),
 				.list = calloc(ops, sizeof(struct fused))};
-	int rc = -ERR_UNAVAILABLE;
+	int rc;
 
-	if (fusing.readers && fusing.reader && fusing.norm_of && fusing.done && fusing.list)
+	if (fusing.readers && fusing.norm_of && fusing.done && fusing.list)
 		rc = fuse_all(&fusing, err);
 	else
-		error_memory(err, "a training step");
+		rc = error_memory(err, "a training step");
 	free(fusing.readers);
-	free(fusing.reader);
 	free(fusing.norm_of);
 	free(fusing.done);
 	if (rc) {

@@ -61,13 +61,10 @@ static void batchnorm_forward(const struct op_call *call, const struct planes *p
 	double momentum = (double)call->batchnorm.momentum;
 
 	for (size_t c = 0; c < planes->channels; c++) {
-		struct moments now = {0};
-
-		if (call->batchnorm.training)
-			now = measure(planes, x, c);
-		else
-			now = (struct moments){(double)mean[c], (double)variance[c]};
-
+		const struct moments now =
+			call->batchnorm.training
+				? measure(planes, x, c)
+				: (struct moments){(double)mean[c], (double)variance[c]};
 		double invstd = 1 / sqrt(now.variance + (double)call->batchnorm.eps);
 
 		if (call->batchnorm.training) {
@@ -130,16 +127,8 @@ void reference_batchnorm(const struct op_call *call)
 			batchnorm_forward(call, &planes);
 		return;
 	}
-	for (size_t c = 0; c < planes.channels; c++) {
-		if (planes.n) {
-			batchnorm_backward_channel(call, &planes, c);
-			continue;
-		}
-		if (call->dw.data)
-			reference_put((float *)call->dw.data + c, 0, call->add_dw);
-		if (call->db.data)
-			reference_put((float *)call->db.data + c, 0, call->add_dw);
-	}
+	for (size_t c = 0; c < planes.channels; c++)
+		batchnorm_backward_channel(call, &planes, c);
 }
 
 /* ---- add, mean of a plane ---- */
