@@ -71,8 +71,10 @@ static struct stage *stage_next(struct staged *staged, size_t size_bytes, struct
 		size_t capacity = staged->capacity ? staged->capacity * 2 : 16;
 		struct stage *grown = realloc(staged->stages, capacity * sizeof *grown);
 
-		if (!grown)
-			goto full;
+		if (!grown) {
+			error_memory(err, "what ranks exchange");
+			return NULL;
+		}
 		for (size_t i = staged->capacity; i < capacity; i++)
 			grown[i] = (struct stage){0};
 		staged->stages = grown;
@@ -87,9 +89,6 @@ static struct stage *stage_next(struct staged *staged, size_t size_bytes, struct
 	stage->size_bytes = size_bytes;
 	staged->count++;
 	return stage;
-full:
-	error_memory(err, "what ranks exchange");
-	return NULL;
 }
 
 /* from: device memory, copied out now; NULL: no copy. */

@@ -192,28 +192,21 @@ static int nccl_all_reduce(struct comm *comm, struct device_queue *queue, void *
 {
 	static const ncclRedOp_t reductions[] = {
 		[COMM_SUM] = ncclSum, [COMM_MIN] = ncclMin, [COMM_MAX] = ncclMax};
-	struct collective what = {.kind = ALL_REDUCE,
-				  .from = data,
-				  .to = data,
-				  .count = count,
-				  .reduce = reductions[reduce]};
+	static const ncclDataType_t types[] = {[ELEMENT_F32] = ncclFloat32,
+					       [ELEMENT_I32] = ncclInt32,
+					       [ELEMENT_I64] = ncclInt64,
+					       [ELEMENT_F64] = ncclFloat64};
 
-	switch (type) {
-	case ELEMENT_F32:
-		what.type = ncclFloat32;
-		break;
-	case ELEMENT_I32:
-		what.type = ncclInt32;
-		break;
-	case ELEMENT_I64:
-		what.type = ncclInt64;
-		break;
-	case ELEMENT_F64:
-		what.type = ncclFloat64;
-		break;
-	default:
+	if ((size_t)type >= sizeof types / sizeof *types)
 		return error_set(err, ERR_INTERNAL, "an all-reduce of element type %d", type);
-	}
+
+	const struct collective what = {.kind = ALL_REDUCE,
+					.from = data,
+					.to = data,
+					.count = count,
+					.type = types[type],
+					.reduce = reductions[reduce]};
+
 	return collective((struct nccl *)comm, queue, "all-reduce", &what, err);
 }
 

@@ -18,11 +18,12 @@
 #define MIN_WAIT_MS 20 /* for one rank's value */
 #define NAMED_MAX 16
 
-/* Rank 0's decision, sent before the hosts. */
+/* Rank 0's decision, and the hosts. */
 struct decision {
 	struct error err;
 	int32_t shared;
 	unsigned char id[NCCL_RENDEZVOUS_ID_BYTES];
+	char hosts[][64]; /* [size] */
 };
 
 static int left_ms(int64_t until)
@@ -105,34 +106,32 @@ static int decide(struct ranks *ranks, const struct rank_gpu *own, bool allow_sh
 {
 	size_t hosts_size = (size_t)rendezvous->size * sizeof *rendezvous->hosts;
 	struct rank_gpu *rank_gpus = calloc((size_t)rendezvous->size, sizeof *rank_gpus);
-	char *message = calloc(1, sizeof(struct decision) + hosts_size);
-	struct decision decision = {0};
+	struct decision *decision = calloc(1, sizeof *decision + hosts_size);
 	int rc;
 
-	if (!rank_gpus || !message) {
+	if (!rank_gpus || !decision) {
 		rc = error_memory(err, "the ranks' GPUs");
 		goto out;
 	}
 	rank_gpus[0] = *own;
-	rc = collect_gpus(ranks, rank_gpus, rendezvous->size, timeout_ms, &decision.err);
+	rc = collect_gpus(ranks, rank_gpus, rendezvous->size, timeout_ms, &decision->err);
 	if (!rc)
 		rc = gpus_check(rank_gpus, rendezvous->size, allow_shared, &rendezvous->shared,
-				&decision.err);
-	decision.shared = rendezvous->shared;
-	memcpy(decision.id, id, sizeof decision.id);
+				&decision->err);
+	decision->shared = rendezvous->shared;
+	memcpy(decision->id, id, sizeof decision->id);
 	for (int rank = 0; rank < rendezvous->size; rank++)
-		memcpy(rendezvous->hosts[rank], rank_gpus[rank].host, sizeof *rendezvous->hosts);
-	memcpy(message, &decision, sizeof decision);
-	memcpy(message + sizeof decision, rendezvous->hosts, hosts_size);
+		memcpy(decision->hosts[rank], rank_gpus[rank].host, sizeof *decision->hosts);
+	memcpy(rendezvous->hosts, decision->hosts, hosts_size);
 	if (rc && err)
-		*err = decision.err;
+		*err = decision->err;
 
-	int put = ranks_put(ranks, KEY_DECISION, message, sizeof decision + hosts_size,
+	int put = ranks_put(ranks, KEY_DECISION, decision, sizeof *decision + hosts_size,
 			    rc ? NULL : err);
 
 	rc = rc ? rc : put;
 out:
-	free(message);
+	free(decision);
 	free(rank_gpus);
 	return rc;
 }
@@ -141,25 +140,24 @@ static int apply_decision(struct ranks *ranks, int timeout_ms, unsigned char *id
 			  struct nccl_rendezvous *rendezvous, struct error *err)
 {
 	size_t hosts_size = (size_t)rendezvous->size * sizeof *rendezvous->hosts;
-	char *message = calloc(1, sizeof(struct decision) + hosts_size);
-	struct decision decision;
-	int rc = message ? get_exact(ranks, 0, KEY_DECISION, timeout_ms, message,
-				     sizeof decision + hosts_size, err)
-			 : error_memory(err, "the ranks' GPUs");
+	struct decision *decision = calloc(1, sizeof *decision + hosts_size);
+	int rc = decision ? get_exact(ranks, 0, KEY_DECISION, timeout_ms, decision,
+				      sizeof *decision + hosts_size, err)
+			  : error_memory(err, "the ranks' GPUs");
 
 	if (rc) {
-		free(message);
-		return rc == -ERR_NETWORK ? error_prefix(err, "waiting for rank 0's word") : rc;
+		rc = rc == -ERR_NETWORK ? error_prefix(err, "waiting for rank 0's word") : rc;
+		goto out;
 	}
-	memcpy(&decision, message, sizeof decision);
-	memcpy(rendezvous->hosts, message + sizeof decision, hosts_size);
-	free(message);
-	rendezvous->shared = decision.shared;
-	memcpy(id, decision.id, sizeof decision.id);
-	if (!decision.err.code)
-		return 0;
-	decision.err.text[sizeof decision.err.text - 1] = 0;
-	return error_set(err, decision.err.code, "%s", decision.err.text);
+	memcpy(rendezvous->hosts, decision->hosts, hosts_size);
+	rendezvous->shared = decision->shared;
+	memcpy(id, decision->id, sizeof decision->id);
+	decision->err.text[sizeof decision->err.text - 1] = 0;
+	if (decision->err.code)
+		rc = error_set(err, decision->err.code, "%s", decision->err.text);
+out:
+	free(decision);
+	return rc;
 }
 
 int nccl_rendezvous_begin(struct ranks *ranks, const struct rank_gpu *own, bool allow_shared,
@@ -222,14 +220,18 @@ int nccl_rendezvous_send_report(const struct nccl_rendezvous *rendezvous,
 }
 
 void nccl_rendezvous_collect_reports(const struct nccl_rendezvous *rendezvous, int wait_ms,
-				     struct watch_report *reports, bool *received)
+				     struct watch_report *reports,
+				     const struct watch_report **reported)
 {
 	int64_t until = clock_now_ms() + wait_ms;
 
 	for (int rank = 0; rank < rendezvous->size; rank++)
-		received[rank] = rank != rendezvous->rank &&
-				 !get_exact(rendezvous->ranks, rank, KEY_POSITION, left_ms(until),
-					    &reports[rank], sizeof reports[rank], NULL);
+		reported[rank] =
+			rank == rendezvous->rank || get_exact(rendezvous->ranks, rank, KEY_POSITION,
+							      left_ms(until), &reports[rank],
+							      sizeof reports[rank], NULL)
+				? NULL
+				: &reports[rank];
 }
 
 /* ---- who has given up ---- */

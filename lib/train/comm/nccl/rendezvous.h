@@ -37,11 +37,13 @@ void nccl_rendezvous_missing(const struct nccl_rendezvous *rendezvous, int wait_
 			     size_t size);
 
 /* send_report: publish this rank's position. collect_reports: gather the others' within wait_ms in
- * all. reports[size] is filled for ranks that sent one, and received[size] marks them. */
+ * all. reports[size] is room for them; reported[size] points to those of ranks that sent one and is
+ * NULL for the others. */
 int nccl_rendezvous_send_report(const struct nccl_rendezvous *rendezvous,
 				const struct watch_report *own, struct error *err);
 void nccl_rendezvous_collect_reports(const struct nccl_rendezvous *rendezvous, int wait_ms,
-				     struct watch_report *reports, bool *received);
+				     struct watch_report *reports,
+				     const struct watch_report **reported);
 
 /* Publish that this rank has given up, and why: for ranks that would wait for it or have not
  * noticed. */

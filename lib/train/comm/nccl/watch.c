@@ -28,7 +28,7 @@ static bool steps_under_way(const struct watch_sample *sample)
 		       : sample->done.bucket < sample->begun.bucket;
 }
 
-bool watch_under_way(const struct watch_sample *sample)
+static bool under_way(const struct watch_sample *sample)
 {
 	return steps_under_way(sample) || sample->done.calls < sample->begun.calls;
 }
@@ -60,7 +60,6 @@ enum watch_verdict watch_check(struct watch_state *state, const struct watch_sam
 			       int timeout_ms)
 {
 	bool moved = !state->begun || !same(&state->last_done, &sample->done);
-	bool under_way = watch_under_way(sample);
 
 	if (sample->broken)
 		return WATCH_BROKEN;
@@ -70,7 +69,7 @@ enum watch_verdict watch_check(struct watch_state *state, const struct watch_sam
 		struct watch_sample before = *sample;
 
 		before.begun = state->last_begun;
-		moved = moved || !watch_under_way(&before);
+		moved = moved || !under_way(&before);
 	}
 	if (moved || sample->capturing)
 		state->since_ms = sample->now_ms;
@@ -79,7 +78,7 @@ enum watch_verdict watch_check(struct watch_state *state, const struct watch_sam
 	state->last_done = sample->done;
 	if (sample->now_ms - state->since_ms < timeout_ms)
 		return WATCH_FINE;
-	return under_way ? WATCH_STALLED : WATCH_IDLE;
+	return under_way(sample) ? WATCH_STALLED : WATCH_IDLE;
 }
 
 /* ---- text ---- */

@@ -46,8 +46,6 @@ struct watch_state {
 /* slots[count] holds the newest step whose bucket i is done. Buckets complete in order. Fills step
  * and bucket of *out. */
 void watch_done(const volatile int64_t *slots, int count, struct watch_position *out);
-/* Is something in progress? */
-bool watch_under_way(const struct watch_sample *sample);
 /* The position of what comes next: a bucket of a step (*call false), or a call. */
 struct watch_position watch_next(const struct watch_sample *sample, bool *call);
 enum watch_verdict watch_check(struct watch_state *state, const struct watch_sample *sample,

@@ -137,15 +137,12 @@ static void handle_stall(struct nccl *nccl, const struct watch_sample *sample)
 	struct watch_report own = own_report(sample, false);
 	struct watch_report *reports = calloc((size_t)rendezvous->size, sizeof *reports);
 	const struct watch_report **reported = calloc((size_t)rendezvous->size, sizeof *reported);
-	bool *received = calloc((size_t)rendezvous->size, sizeof *received);
 	struct error why = {.code = ERR_NETWORK};
 
 	pthread_mutex_unlock(&nccl->lock);
-	if (reports && reported && received) {
+	if (reports && reported) {
 		nccl_rendezvous_send_report(rendezvous, &own, NULL);
-		nccl_rendezvous_collect_reports(rendezvous, COLLECT_MS, reports, received);
-		for (int rank = 0; rank < rendezvous->size; rank++)
-			reported[rank] = received[rank] ? &reports[rank] : NULL;
+		nccl_rendezvous_collect_reports(rendezvous, COLLECT_MS, reports, reported);
 		watch_text(rendezvous->rank, rendezvous->size, (const char(*)[64])rendezvous->hosts,
 			   &own, reported, nccl->timeout_ms, why.text, sizeof why.text);
 	} else {
@@ -154,7 +151,6 @@ static void handle_stall(struct nccl *nccl, const struct watch_sample *sample)
 	}
 	free(reports);
 	free(reported);
-	free(received);
 	nccl_rendezvous_fail(rendezvous, why.text, NULL);
 	pthread_mutex_lock(&nccl->lock);
 	fail(nccl, &why);
