@@ -29,62 +29,37 @@ dim3 finish_grid(int c)
 
 #define FINISH_BLOCK dim3(FINISH_LANES, FINISH_ROWS, 1)
 
-template <typename T>
+template <typename T, int V>
 void norm_moments_as(const struct kernel_config *config, const struct kernel_norm &call)
 {
-	int v = vector_of(config->number, call.c);
-	tiles at = tiles_for(config->multiprocessors, call.rows, call.c / v);
-	constexpr int V = 16 / sizeof(T);
+	tiles at = tiles_for(config->multiprocessors, call.rows, call.c / V);
 
-	if (!call.sums && v == V)
+	if (!call.sums)
 		LAUNCH((norm_sums_kernel<T, V>), at.grid, THREADS, config->stream, call, at.lanes);
-	else if (!call.sums)
-		LAUNCH((norm_sums_kernel<T, 1>), at.grid, THREADS, config->stream, call, at.lanes);
 	LAUNCH(norm_finish_kernel<T>, finish_grid(call.c), FINISH_BLOCK, config->stream, call,
 	       (int)at.grid.y);
 }
 
-template <typename T>
+template <typename T, int V>
 void norm_apply_as(const struct kernel_config *config, const struct kernel_norm &call)
 {
-	int v = vector_of(config->number, call.c);
-	tiles at = tiles_for(config->multiprocessors, call.rows, call.c / v);
-	constexpr int V = 16 / sizeof(T);
+	tiles at = tiles_for(config->multiprocessors, call.rows, call.c / V);
 
-	if (v == V)
-		LAUNCH((norm_apply_kernel<T, V>), at.grid, THREADS, config->stream, call, at.lanes);
-	else
-		LAUNCH((norm_apply_kernel<T, 1>), at.grid, THREADS, config->stream, call, at.lanes);
+	LAUNCH((norm_apply_kernel<T, V>), at.grid, THREADS, config->stream, call, at.lanes);
 }
 
-template <typename T>
-void norm_forward_as(const struct kernel_config *config, const struct kernel_norm &call)
+template <typename T, int V>
+void norm_back_as(const struct kernel_config *config, struct kernel_norm call)
 {
-	if (call.training) {
-		norm_moments_as<T>(config, call);
-	} else {
-		LAUNCH(norm_running_kernel, (call.c + THREADS - 1) / THREADS, THREADS,
-		       config->stream, call);
-	}
-	norm_apply_as<T>(config, call);
-}
-
-template <typename T> void norm_back_as(const struct kernel_config *config, struct kernel_norm call)
-{
-	int v = vector_of(config->number, call.c);
-	tiles at = tiles_for(config->multiprocessors, call.rows, call.c / v);
-	constexpr int V = 16 / sizeof(T);
+	tiles at = tiles_for(config->multiprocessors, call.rows, call.c / V);
 	/* Behind the parts. */
 	float *means = call.scratch + 2 * (size_t)at.grid.y * (size_t)call.c;
 	bool kept = call.dz && !call.add_dz;
 
 	if (call.back_sums)
 		call.relu = false;
-	else if (v == V)
-		LAUNCH((norm_back_sums_kernel<T, V>), at.grid, THREADS, config->stream, call,
-		       at.lanes);
 	else
-		LAUNCH((norm_back_sums_kernel<T, 1>), at.grid, THREADS, config->stream, call,
+		LAUNCH((norm_back_sums_kernel<T, V>), at.grid, THREADS, config->stream, call,
 		       at.lanes);
 	LAUNCH(norm_back_finish_kernel, finish_grid(call.c), FINISH_BLOCK, config->stream, call,
 	       (int)at.grid.y, means);
@@ -95,79 +70,55 @@ template <typename T> void norm_back_as(const struct kernel_config *config, stru
 		call.dy = call.dz;
 		call.relu = false;
 	}
-	if (v == V)
-		LAUNCH((norm_back_apply_kernel<T, V>), at.grid, THREADS, config->stream, call,
-		       (const float *)means, at.lanes);
-	else
-		LAUNCH((norm_back_apply_kernel<T, 1>), at.grid, THREADS, config->stream, call,
-		       (const float *)means, at.lanes);
+	LAUNCH((norm_back_apply_kernel<T, V>), at.grid, THREADS, config->stream, call,
+	       (const float *)means, at.lanes);
 }
 
-template <typename T>
-void bias_back_as(const struct kernel_config *config, const void *dy, float *db, int64_t rows,
-		  int c, bool add, float *scratch)
+template <typename T, int V>
+void bias_back_as(const struct kernel_config *config, const T *dy, float *db, int64_t rows, int c,
+		  bool add, float *scratch)
 {
-	int v = vector_of(config->number, c);
-	tiles at = tiles_for(config->multiprocessors, rows, c / v);
-	constexpr int V = 16 / sizeof(T);
+	tiles at = tiles_for(config->multiprocessors, rows, c / V);
 
-	if (v == V)
-		LAUNCH((bias_sums_kernel<T, V>), at.grid, THREADS, config->stream, (const T *)dy,
-		       rows, c, at.lanes, scratch);
-	else
-		LAUNCH((bias_sums_kernel<T, 1>), at.grid, THREADS, config->stream, (const T *)dy,
-		       rows, c, at.lanes, scratch);
+	LAUNCH((bias_sums_kernel<T, V>), at.grid, THREADS, config->stream, dy, rows, c, at.lanes,
+	       scratch);
 	LAUNCH(bias_finish_kernel, finish_grid(c), FINISH_BLOCK, config->stream,
 	       (const float *)scratch, (int)at.grid.y, c, db, add);
 }
 
-template <typename T>
-void maxpool_as(const struct kernel_config *config, const struct kernel_pool &call)
-{
-	int v = vector_of(config->number, call.c);
-	int blocks = blocks_for(config, (int64_t)call.n * call.out_h * call.out_w * (call.c / v));
-	constexpr int V = 16 / sizeof(T);
-
-	if (v == V)
-		LAUNCH((maxpool_kernel<T, V>), blocks, THREADS, config->stream, call);
-	else
-		LAUNCH((maxpool_kernel<T, 1>), blocks, THREADS, config->stream, call);
-}
-
-template <typename T>
-void maxpool_back_as(const struct kernel_config *config, const struct kernel_pool &call)
-{
-	int v = vector_of(config->number, call.c);
-	int blocks = blocks_for(config, (int64_t)call.n * call.h * call.w * (call.c / v));
-	constexpr int V = 16 / sizeof(T);
-
-	if (v == V)
-		LAUNCH((maxpool_back_kernel<T, V>), blocks, THREADS, config->stream, call);
-	else
-		LAUNCH((maxpool_back_kernel<T, 1>), blocks, THREADS, config->stream, call);
-}
-
 } // namespace
 
-/* The statement for the number type of on, as T. */
-#define BY_NUMBER(statement)                                                                       \
+/* The statement for config's number type, as T. */
+#define BY_NUMBER(...)                                                                             \
 	switch (config->number) {                                                                  \
 	case NUMBER_F32: {                                                                         \
 		typedef float T;                                                                   \
-		statement;                                                                         \
+		__VA_ARGS__;                                                                       \
 		break;                                                                             \
 	}                                                                                          \
 	case NUMBER_F16: {                                                                         \
 		typedef f16 T;                                                                     \
-		statement;                                                                         \
+		__VA_ARGS__;                                                                       \
 		break;                                                                             \
 	}                                                                                          \
 	case NUMBER_BF16: {                                                                        \
 		typedef bf16 T;                                                                    \
-		statement;                                                                         \
+		__VA_ARGS__;                                                                       \
 		break;                                                                             \
 	}                                                                                          \
 	}
+
+/* The same, with the channels that a thread takes at once as V: 16 bytes if c is a multiple of
+ * that, else one channel. */
+#define BY_VECTOR(c, ...)                                                                          \
+	BY_NUMBER(                                                                                 \
+		if ((c) % (16 / sizeof(T))) {                                                      \
+			constexpr int V = 1;                                                       \
+			__VA_ARGS__;                                                               \
+		} else {                                                                           \
+			constexpr int V = 16 / sizeof(T);                                          \
+			__VA_ARGS__;                                                               \
+		})
 
 extern "C" {
 
@@ -182,10 +133,8 @@ void kernel_input(const struct kernel_config *config, const struct kernel_input 
 void kernel_output(const struct kernel_config *config, const void *from, float *to, int n, int c,
 		   int hw, bool add)
 {
-	int blocks = blocks_for(config, (int64_t)n * c * hw);
-
-	BY_NUMBER(LAUNCH(output_kernel<T>, blocks, THREADS, config->stream, (const T *)from, to, n,
-			 c, hw, add))
+	BY_NUMBER(LAUNCH(output_kernel<T>, blocks_for(config, (int64_t)n * c * hw), THREADS,
+			 config->stream, (const T *)from, to, n, c, hw, add))
 }
 
 void kernel_weights(const struct kernel_config *config, const struct kernel_weight *list, int count)
@@ -208,52 +157,41 @@ void kernel_weight_gradient(const struct kernel_config *config, const void *from
 
 void kernel_fill(const struct kernel_config *config, void *to, size_t count, unsigned seed)
 {
-	int blocks = blocks_for(config, (int64_t)count);
-
-	BY_NUMBER(LAUNCH(fill_kernel<T>, blocks, THREADS, config->stream, (T *)to, (int64_t)count,
-			 seed))
+	BY_NUMBER(LAUNCH(fill_kernel<T>, blocks_for(config, (int64_t)count), THREADS,
+			 config->stream, (T *)to, (int64_t)count, seed))
 }
 
 void kernel_relu(const struct kernel_config *config, const void *x, void *y, size_t count)
 {
-	int blocks = blocks_for(config, (int64_t)count);
-
-	BY_NUMBER(LAUNCH(relu_kernel<T>, blocks, THREADS, config->stream, (const T *)x, (T *)y,
-			 (int64_t)count))
+	BY_NUMBER(LAUNCH(relu_kernel<T>, blocks_for(config, (int64_t)count), THREADS,
+			 config->stream, (const T *)x, (T *)y, (int64_t)count))
 }
 
 void kernel_relu_back(const struct kernel_config *config, const void *y, const void *dy, void *dx,
 		      size_t count, bool add)
 {
-	int blocks = blocks_for(config, (int64_t)count);
-
-	BY_NUMBER(LAUNCH(relu_back_kernel<T>, blocks, THREADS, config->stream, (const T *)y,
-			 (const T *)dy, (T *)dx, (int64_t)count, add))
+	BY_NUMBER(LAUNCH(relu_back_kernel<T>, blocks_for(config, (int64_t)count), THREADS,
+			 config->stream, (const T *)y, (const T *)dy, (T *)dx, (int64_t)count, add))
 }
 
 void kernel_sum(const struct kernel_config *config, const void *a, const void *b, void *y,
 		size_t count)
 {
-	int blocks = blocks_for(config, (int64_t)count);
-
-	BY_NUMBER(LAUNCH(sum_kernel<T>, blocks, THREADS, config->stream, (const T *)a, (const T *)b,
-			 (T *)y, (int64_t)count))
+	BY_NUMBER(LAUNCH(sum_kernel<T>, blocks_for(config, (int64_t)count), THREADS, config->stream,
+			 (const T *)a, (const T *)b, (T *)y, (int64_t)count))
 }
 
 void kernel_copy(const struct kernel_config *config, const void *from, void *to, size_t count,
 		 bool add)
 {
-	int blocks = blocks_for(config, (int64_t)count);
-
-	BY_NUMBER(LAUNCH(copy_kernel<T>, blocks, THREADS, config->stream, (const T *)from, (T *)to,
-			 (int64_t)count, add))
+	BY_NUMBER(LAUNCH(copy_kernel<T>, blocks_for(config, (int64_t)count), THREADS,
+			 config->stream, (const T *)from, (T *)to, (int64_t)count, add))
 }
 
 void kernel_bias(const struct kernel_config *config, void *y, const float *b, int64_t rows, int c)
 {
-	int blocks = blocks_for(config, rows * c);
-
-	BY_NUMBER(LAUNCH(bias_kernel<T>, blocks, THREADS, config->stream, (T *)y, b, rows * c, c))
+	BY_NUMBER(LAUNCH(bias_kernel<T>, blocks_for(config, rows * c), THREADS, config->stream,
+			 (T *)y, b, rows * c, c))
 }
 
 int kernel_parts(int multiprocessors, int64_t rows, int c)
@@ -272,51 +210,61 @@ int kernel_parts(int multiprocessors, int64_t rows, int c)
 void kernel_bias_back(const struct kernel_config *config, const void *dy, float *db, int64_t rows,
 		      int c, bool add, float *scratch)
 {
-	BY_NUMBER(bias_back_as<T>(config, dy, db, rows, c, add, scratch))
+	BY_VECTOR(c, bias_back_as<T, V>(config, (const T *)dy, db, rows, c, add, scratch))
 }
 
 void kernel_norm(const struct kernel_config *config, const struct kernel_norm *call)
 {
-	BY_NUMBER(norm_forward_as<T>(config, *call))
+	if (call->training)
+		kernel_norm_moments(config, call);
+	else
+		LAUNCH(norm_running_kernel, (call->c + THREADS - 1) / THREADS, THREADS,
+		       config->stream, *call);
+	kernel_norm_apply(config, call);
 }
 
 void kernel_norm_moments(const struct kernel_config *config, const struct kernel_norm *call)
 {
-	BY_NUMBER(norm_moments_as<T>(config, *call))
+	BY_VECTOR(call->c, norm_moments_as<T, V>(config, *call))
 }
 
 void kernel_norm_apply(const struct kernel_config *config, const struct kernel_norm *call)
 {
-	BY_NUMBER(norm_apply_as<T>(config, *call))
+	BY_VECTOR(call->c, norm_apply_as<T, V>(config, *call))
 }
 
 void kernel_norm_back(const struct kernel_config *config, const struct kernel_norm *call)
 {
-	BY_NUMBER(norm_back_as<T>(config, *call))
+	BY_VECTOR(call->c, norm_back_as<T, V>(config, *call))
 }
 
 void kernel_maxpool(const struct kernel_config *config, const struct kernel_pool *call)
 {
-	BY_NUMBER(maxpool_as<T>(config, *call))
+	int64_t items = (int64_t)call->n * call->out_h * call->out_w * call->c;
+
+	BY_VECTOR(call->c, LAUNCH((maxpool_kernel<T, V>), blocks_for(config, items / V), THREADS,
+				  config->stream, *call))
 }
 
 void kernel_maxpool_back(const struct kernel_config *config, const struct kernel_pool *call)
 {
-	BY_NUMBER(maxpool_back_as<T>(config, *call))
+	int64_t items = (int64_t)call->n * call->h * call->w * call->c;
+
+	BY_VECTOR(call->c, LAUNCH((maxpool_back_kernel<T, V>), blocks_for(config, items / V),
+				  THREADS, config->stream, *call))
 }
 
 void kernel_avgpool(const struct kernel_config *config, const struct kernel_pool *call)
 {
-	int blocks = blocks_for(config, (int64_t)call->n * call->c);
-
-	BY_NUMBER(LAUNCH(avgpool_kernel<T>, blocks, THREADS, config->stream, *call))
+	BY_NUMBER(LAUNCH(avgpool_kernel<T>, blocks_for(config, (int64_t)call->n * call->c), THREADS,
+			 config->stream, *call))
 }
 
 void kernel_avgpool_back(const struct kernel_config *config, const struct kernel_pool *call)
 {
-	int blocks = blocks_for(config, (int64_t)call->n * call->h * call->w * call->c);
-
-	BY_NUMBER(LAUNCH(avgpool_back_kernel<T>, blocks, THREADS, config->stream, *call))
+	BY_NUMBER(LAUNCH(avgpool_back_kernel<T>,
+			 blocks_for(config, (int64_t)call->n * call->h * call->w * call->c),
+			 THREADS, config->stream, *call))
 }
 
 void kernel_loss(const struct kernel_config *config, const struct kernel_loss *call)

@@ -104,14 +104,6 @@ tiles tiles_for(int multiprocessors, int64_t rows, int groups)
 	return out;
 }
 
-/* How many channels a thread handles at once: 16 bytes if c is a multiple of that. */
-int vector_of(enum number number, int c)
-{
-	int v = number == NUMBER_F32 ? 4 : 8;
-
-	return c % v ? 1 : v;
-}
-
 /* The position of a thread in tiles. */
 struct thread_position {
 	int channel; /* the first of V; >= c: none */
