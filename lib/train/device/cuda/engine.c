@@ -263,17 +263,14 @@ size_t engines_workspace(const struct engines *engines, int index)
 int engines_run(const struct engines *engines, int index, cudaStream_t stream,
 		const struct engine_call *call, const char *name, struct error *err)
 {
-	const void *all[UID_END], *pointers[UID_END];
+	const void *pointers[UID_END];
 	int64_t uids[UID_END];
-	int count = engine_uids(engines->pass, uids);
+	int count = engine_tensors(engines->pass, call, engines->summed, uids, pointers);
 	cudnnHandle_t cudnn = engines->cuda->cudnn;
 	cudnnBackendDescriptor_t pack = NULL;
 	cudnnStatus_t rc = cudnnSetStream(cudnn, stream);
 
 	assert(engines->execution_plans[index]);
-	engine_pointers(call, engines->summed, all);
-	for (int i = 0; i < count; i++)
-		pointers[i] = all[uids[i]];
 	if (!rc)
 		rc = cudnnBackendCreateDescriptor(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR, &pack);
 	if (!rc)

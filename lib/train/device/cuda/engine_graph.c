@@ -35,6 +35,29 @@ void descriptor_set_handle(struct descriptor *descriptor, cudnnBackendAttributeN
 	descriptor_set(descriptor, name, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &value);
 }
 
+static void set_integers(struct descriptor *descriptor, cudnnBackendAttributeName_t name,
+			 int64_t count, const int64_t *values)
+{
+	descriptor_set(descriptor, name, CUDNN_TYPE_INT64, count, values);
+}
+
+static void set_type(struct descriptor *descriptor, cudnnBackendAttributeName_t name,
+		     cudnnDataType_t type)
+{
+	descriptor_set(descriptor, name, CUDNN_TYPE_DATA_TYPE, 1, &type);
+}
+
+static void set_float(struct descriptor *descriptor, cudnnBackendAttributeName_t name, float value)
+{
+	descriptor_set(descriptor, name, CUDNN_TYPE_FLOAT, 1, &value);
+}
+
+static void set_double(struct descriptor *descriptor, cudnnBackendAttributeName_t name,
+		       double value)
+{
+	descriptor_set(descriptor, name, CUDNN_TYPE_DOUBLE, 1, &value);
+}
+
 cudnnBackendDescriptor_t descriptor_finish(struct descriptor *descriptor)
 {
 	if (!descriptor->rc)
@@ -61,22 +84,21 @@ static cudnnBackendDescriptor_t tensor(struct graph_builder *builder, int64_t ui
 				       cudnnDataType_t type, int64_t n, int64_t c, int64_t h,
 				       int64_t w)
 {
-	struct descriptor descriptor =
+	struct descriptor described =
 		descriptor_new(builder->graph, CUDNN_BACKEND_TENSOR_DESCRIPTOR);
 	const int64_t sizes[] = {n, c, h, w}, strides[] = {h * w * c, 1, w * c, c};
 	const int64_t alignment = ALIGNMENT;
 	const bool nowhere = true;
 
-	descriptor_set(&descriptor, CUDNN_ATTR_TENSOR_DATA_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &type);
-	descriptor_set(&descriptor, CUDNN_ATTR_TENSOR_DIMENSIONS, CUDNN_TYPE_INT64, 4, sizes);
-	descriptor_set(&descriptor, CUDNN_ATTR_TENSOR_STRIDES, CUDNN_TYPE_INT64, 4, strides);
-	descriptor_set(&descriptor, CUDNN_ATTR_TENSOR_UNIQUE_ID, CUDNN_TYPE_INT64, 1, &uid);
-	descriptor_set(&descriptor, CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, CUDNN_TYPE_INT64, 1,
-		       &alignment);
+	set_type(&described, CUDNN_ATTR_TENSOR_DATA_TYPE, type);
+	set_integers(&described, CUDNN_ATTR_TENSOR_DIMENSIONS, 4, sizes);
+	set_integers(&described, CUDNN_ATTR_TENSOR_STRIDES, 4, strides);
+	set_integers(&described, CUDNN_ATTR_TENSOR_UNIQUE_ID, 1, &uid);
+	set_integers(&described, CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, 1, &alignment);
 	if (uid >= UID_END)
-		descriptor_set(&descriptor, CUDNN_ATTR_TENSOR_IS_VIRTUAL, CUDNN_TYPE_BOOLEAN, 1,
+		descriptor_set(&described, CUDNN_ATTR_TENSOR_IS_VIRTUAL, CUDNN_TYPE_BOOLEAN, 1,
 			       &nowhere);
-	return descriptor_finish(&descriptor);
+	return descriptor_finish(&described);
 }
 
 /* Like x, in the graph's type. */
@@ -113,34 +135,28 @@ static void add_operation(struct graph_builder *builder, struct descriptor *oper
 
 static cudnnBackendDescriptor_t conv_descriptor(struct graph_builder *builder)
 {
-	struct descriptor descriptor =
+	struct descriptor conv =
 		descriptor_new(builder->graph, CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR);
 	const struct conv_shape *shape = builder->shape;
-	const cudnnDataType_t type = CUDNN_DATA_FLOAT;
 	const cudnnConvolutionMode_t mode = CUDNN_CROSS_CORRELATION;
 	const int64_t sides = 2, pads[] = {shape->pad, shape->pad}, dilations[] = {1, 1};
 	const int64_t strides[] = {shape->stride, shape->stride};
 
-	descriptor_set(&descriptor, CUDNN_ATTR_CONVOLUTION_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, 1,
-		       &type);
-	descriptor_set(&descriptor, CUDNN_ATTR_CONVOLUTION_CONV_MODE, CUDNN_TYPE_CONVOLUTION_MODE,
-		       1, &mode);
-	descriptor_set(&descriptor, CUDNN_ATTR_CONVOLUTION_SPATIAL_DIMS, CUDNN_TYPE_INT64, 1,
-		       &sides);
-	descriptor_set(&descriptor, CUDNN_ATTR_CONVOLUTION_PRE_PADDINGS, CUDNN_TYPE_INT64, 2, pads);
-	descriptor_set(&descriptor, CUDNN_ATTR_CONVOLUTION_POST_PADDINGS, CUDNN_TYPE_INT64, 2,
-		       pads);
-	descriptor_set(&descriptor, CUDNN_ATTR_CONVOLUTION_FILTER_STRIDES, CUDNN_TYPE_INT64, 2,
-		       strides);
-	descriptor_set(&descriptor, CUDNN_ATTR_CONVOLUTION_DILATIONS, CUDNN_TYPE_INT64, 2,
-		       dilations);
-	return descriptor_finish(&descriptor);
+	set_type(&conv, CUDNN_ATTR_CONVOLUTION_COMP_TYPE, CUDNN_DATA_FLOAT);
+	descriptor_set(&conv, CUDNN_ATTR_CONVOLUTION_CONV_MODE, CUDNN_TYPE_CONVOLUTION_MODE, 1,
+		       &mode);
+	set_integers(&conv, CUDNN_ATTR_CONVOLUTION_SPATIAL_DIMS, 1, &sides);
+	set_integers(&conv, CUDNN_ATTR_CONVOLUTION_PRE_PADDINGS, 2, pads);
+	set_integers(&conv, CUDNN_ATTR_CONVOLUTION_POST_PADDINGS, 2, pads);
+	set_integers(&conv, CUDNN_ATTR_CONVOLUTION_FILTER_STRIDES, 2, strides);
+	set_integers(&conv, CUDNN_ATTR_CONVOLUTION_DILATIONS, 2, dilations);
+	return descriptor_finish(&conv);
 }
 
 /* cuDNN's names for each pass's operation. */
 struct pass_attributes {
 	cudnnBackendDescriptorType_t type;
-	cudnnBackendAttributeName_t x, w, y, op_descriptor, alpha, beta;
+	cudnnBackendAttributeName_t x, w, y, conv, alpha, beta;
 };
 static const struct pass_attributes forward = {
 	CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR,
@@ -173,21 +189,20 @@ static cudnnBackendDescriptor_t add_convolution(struct graph_builder *builder,
 						cudnnBackendDescriptor_t x)
 {
 	const struct conv_shape *shape = builder->shape;
-	const float alpha = 1, beta = builder->add ? 1 : 0;
-	cudnnBackendDescriptor_t w, y, op_descriptor = conv_descriptor(builder);
-	struct descriptor descriptor;
+	cudnnBackendDescriptor_t conv = conv_descriptor(builder);
+	cudnnBackendDescriptor_t w = tensor(builder, UID_W, builder->type, shape->outputs, shape->c,
+					    shape->kernel, shape->kernel);
+	cudnnBackendDescriptor_t y = tensor(builder, UID_Y, builder->type, shape->n, shape->outputs,
+					    builder->h, builder->w);
+	struct descriptor operation = descriptor_new(builder->graph, attributes->type);
 
-	w = tensor(builder, UID_W, builder->type, shape->outputs, shape->c, shape->kernel,
-		   shape->kernel);
-	y = tensor(builder, UID_Y, builder->type, shape->n, shape->outputs, builder->h, builder->w);
-	descriptor = descriptor_new(builder->graph, attributes->type);
-	descriptor_set_handle(&descriptor, attributes->x, x);
-	descriptor_set_handle(&descriptor, attributes->w, w);
-	descriptor_set_handle(&descriptor, attributes->y, y);
-	descriptor_set_handle(&descriptor, attributes->op_descriptor, op_descriptor);
-	descriptor_set(&descriptor, attributes->alpha, CUDNN_TYPE_FLOAT, 1, &alpha);
-	descriptor_set(&descriptor, attributes->beta, CUDNN_TYPE_FLOAT, 1, &beta);
-	add_operation(builder, &descriptor);
+	descriptor_set_handle(&operation, attributes->x, x);
+	descriptor_set_handle(&operation, attributes->w, w);
+	descriptor_set_handle(&operation, attributes->y, y);
+	descriptor_set_handle(&operation, attributes->conv, conv);
+	set_float(&operation, attributes->alpha, 1);
+	set_float(&operation, attributes->beta, builder->add ? 1 : 0);
+	add_operation(builder, &operation);
 	return y;
 }
 
@@ -197,43 +212,35 @@ static cudnnBackendDescriptor_t add_pointwise(struct graph_builder *builder,
 					      cudnnBackendDescriptor_t b,
 					      cudnnBackendDescriptor_t y)
 {
-	struct descriptor descriptor =
+	struct descriptor pointwise =
 		descriptor_new(builder->graph, CUDNN_BACKEND_POINTWISE_DESCRIPTOR);
-	const cudnnDataType_t type = CUDNN_DATA_FLOAT;
-	const double lowest = 0, highest = FLT_MAX;
-	const float alpha = 1;
 	bool back = mode == CUDNN_POINTWISE_RELU_BWD;
-	cudnnBackendDescriptor_t op_descriptor;
+	cudnnBackendDescriptor_t finished;
+	struct descriptor operation;
 
-	descriptor_set(&descriptor, CUDNN_ATTR_POINTWISE_MODE, CUDNN_TYPE_POINTWISE_MODE, 1, &mode);
-	descriptor_set(&descriptor, CUDNN_ATTR_POINTWISE_MATH_PREC, CUDNN_TYPE_DATA_TYPE, 1, &type);
+	descriptor_set(&pointwise, CUDNN_ATTR_POINTWISE_MODE, CUDNN_TYPE_POINTWISE_MODE, 1, &mode);
+	set_type(&pointwise, CUDNN_ATTR_POINTWISE_MATH_PREC, CUDNN_DATA_FLOAT);
 	if (back || mode == CUDNN_POINTWISE_RELU_FWD) {
-		descriptor_set(&descriptor, CUDNN_ATTR_POINTWISE_RELU_LOWER_CLIP, CUDNN_TYPE_DOUBLE,
-			       1, &lowest);
-		descriptor_set(&descriptor, CUDNN_ATTR_POINTWISE_RELU_UPPER_CLIP, CUDNN_TYPE_DOUBLE,
-			       1, &highest);
-		descriptor_set(&descriptor, CUDNN_ATTR_POINTWISE_RELU_LOWER_CLIP_SLOPE,
-			       CUDNN_TYPE_DOUBLE, 1, &lowest);
+		set_double(&pointwise, CUDNN_ATTR_POINTWISE_RELU_LOWER_CLIP, 0);
+		set_double(&pointwise, CUDNN_ATTR_POINTWISE_RELU_UPPER_CLIP, FLT_MAX);
+		set_double(&pointwise, CUDNN_ATTR_POINTWISE_RELU_LOWER_CLIP_SLOPE, 0);
 	}
-	op_descriptor = descriptor_finish(&descriptor);
-	descriptor = descriptor_new(builder->graph, CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR);
-	descriptor_set_handle(&descriptor, CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR,
-			      op_descriptor);
-	descriptor_set_handle(&descriptor, CUDNN_ATTR_OPERATION_POINTWISE_XDESC, x);
+	finished = descriptor_finish(&pointwise);
+	operation = descriptor_new(builder->graph, CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR);
+	descriptor_set_handle(&operation, CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, finished);
+	descriptor_set_handle(&operation, CUDNN_ATTR_OPERATION_POINTWISE_XDESC, x);
 	if (b)
-		descriptor_set_handle(&descriptor,
+		descriptor_set_handle(&operation,
 				      back ? CUDNN_ATTR_OPERATION_POINTWISE_DYDESC
 					   : CUDNN_ATTR_OPERATION_POINTWISE_BDESC,
 				      b);
-	descriptor_set_handle(&descriptor,
+	descriptor_set_handle(&operation,
 			      back ? CUDNN_ATTR_OPERATION_POINTWISE_DXDESC
 				   : CUDNN_ATTR_OPERATION_POINTWISE_YDESC,
 			      y);
-	descriptor_set(&descriptor, CUDNN_ATTR_OPERATION_POINTWISE_ALPHA1, CUDNN_TYPE_FLOAT, 1,
-		       &alpha);
-	descriptor_set(&descriptor, CUDNN_ATTR_OPERATION_POINTWISE_ALPHA2, CUDNN_TYPE_FLOAT, 1,
-		       &alpha);
-	add_operation(builder, &descriptor);
+	set_float(&operation, CUDNN_ATTR_OPERATION_POINTWISE_ALPHA1, 1);
+	set_float(&operation, CUDNN_ATTR_OPERATION_POINTWISE_ALPHA2, 1);
+	add_operation(builder, &operation);
 	return y;
 }
 
@@ -257,22 +264,19 @@ static cudnnBackendDescriptor_t add_norm_relu(struct graph_builder *builder)
 static void add_sums(struct graph_builder *builder, cudnnBackendDescriptor_t y)
 {
 	const cudnnGenStatsMode_t mode = CUDNN_GENSTATS_SUM_SQSUM;
-	const cudnnDataType_t type = CUDNN_DATA_FLOAT;
-	cudnnBackendDescriptor_t sum =
-		channel_tensor(builder, UID_SUM, type, builder->shape->outputs);
-	cudnnBackendDescriptor_t square =
-		channel_tensor(builder, UID_SQUARE, type, builder->shape->outputs);
-	struct descriptor descriptor =
+	const int64_t c = builder->shape->outputs;
+	cudnnBackendDescriptor_t sum = channel_tensor(builder, UID_SUM, CUDNN_DATA_FLOAT, c);
+	cudnnBackendDescriptor_t square = channel_tensor(builder, UID_SQUARE, CUDNN_DATA_FLOAT, c);
+	struct descriptor stats =
 		descriptor_new(builder->graph, CUDNN_BACKEND_OPERATION_GEN_STATS_DESCRIPTOR);
 
-	descriptor_set(&descriptor, CUDNN_ATTR_OPERATION_GENSTATS_MODE, CUDNN_TYPE_GENSTATS_MODE, 1,
+	descriptor_set(&stats, CUDNN_ATTR_OPERATION_GENSTATS_MODE, CUDNN_TYPE_GENSTATS_MODE, 1,
 		       &mode);
-	descriptor_set(&descriptor, CUDNN_ATTR_OPERATION_GENSTATS_MATH_PREC, CUDNN_TYPE_DATA_TYPE,
-		       1, &type);
-	descriptor_set_handle(&descriptor, CUDNN_ATTR_OPERATION_GENSTATS_XDESC, y);
-	descriptor_set_handle(&descriptor, CUDNN_ATTR_OPERATION_GENSTATS_SUMDESC, sum);
-	descriptor_set_handle(&descriptor, CUDNN_ATTR_OPERATION_GENSTATS_SQSUMDESC, square);
-	add_operation(builder, &descriptor);
+	set_type(&stats, CUDNN_ATTR_OPERATION_GENSTATS_MATH_PREC, CUDNN_DATA_FLOAT);
+	descriptor_set_handle(&stats, CUDNN_ATTR_OPERATION_GENSTATS_XDESC, y);
+	descriptor_set_handle(&stats, CUDNN_ATTR_OPERATION_GENSTATS_SUMDESC, sum);
+	descriptor_set_handle(&stats, CUDNN_ATTR_OPERATION_GENSTATS_SQSUMDESC, square);
+	add_operation(builder, &stats);
 }
 
 /* The gradient g that a ReLU after a batch norm of x lets through, and that batch norm's sums. The
@@ -294,7 +298,7 @@ static void add_norm_backward(struct graph_builder *builder)
 	cudnnBackendDescriptor_t b = channel_tensor(builder, UID_NORM_B, type, c);
 	cudnnBackendDescriptor_t sum = channel_tensor(builder, UID_SUM, type, c);
 	cudnnBackendDescriptor_t product = channel_tensor(builder, UID_SQUARE, type, c);
-	struct descriptor descriptor;
+	struct descriptor norm;
 
 	add_convolution(builder, &back_input, raw);
 	value = add_pointwise(builder, CUDNN_POINTWISE_SUB, x, mean, virtual_tensor(builder));
@@ -303,22 +307,19 @@ static void add_norm_backward(struct graph_builder *builder)
 	value = add_pointwise(builder, CUDNN_POINTWISE_ADD, value, b, virtual_tensor(builder));
 	g = add_pointwise(builder, CUDNN_POINTWISE_RELU_BWD, value, raw,
 			  input_tensor(builder, UID_X));
-	descriptor =
-		descriptor_new(builder->graph, CUDNN_BACKEND_OPERATION_BN_BWD_WEIGHTS_DESCRIPTOR);
-	descriptor_set(&descriptor, CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_MATH_PREC,
-		       CUDNN_TYPE_DATA_TYPE, 1, &type);
-	descriptor_set_handle(&descriptor, CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_MEAN_DESC, mean);
-	descriptor_set_handle(&descriptor, CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_INVSTD_DESC, invstd);
-	descriptor_set_handle(&descriptor, CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_BN_SCALE_DESC, w);
-	descriptor_set_handle(&descriptor, CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_X_DESC, x);
-	descriptor_set_handle(&descriptor, CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_DY_DESC, g);
-	descriptor_set_handle(&descriptor, CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_DBN_SCALE_DESC,
-			      product);
-	descriptor_set_handle(&descriptor, CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_DBN_BIAS_DESC, sum);
+	norm = descriptor_new(builder->graph, CUDNN_BACKEND_OPERATION_BN_BWD_WEIGHTS_DESCRIPTOR);
+	set_type(&norm, CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_MATH_PREC, type);
+	descriptor_set_handle(&norm, CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_MEAN_DESC, mean);
+	descriptor_set_handle(&norm, CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_INVSTD_DESC, invstd);
+	descriptor_set_handle(&norm, CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_BN_SCALE_DESC, w);
+	descriptor_set_handle(&norm, CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_X_DESC, x);
+	descriptor_set_handle(&norm, CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_DY_DESC, g);
+	descriptor_set_handle(&norm, CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_DBN_SCALE_DESC, product);
+	descriptor_set_handle(&norm, CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_DBN_BIAS_DESC, sum);
 	for (int i = 0; i < 3; i++)
-		descriptor_set_handle(&descriptor, rest[i],
+		descriptor_set_handle(&norm, rest[i],
 				      channel_tensor(builder, UID_REST + i, type, c));
-	add_operation(builder, &descriptor);
+	add_operation(builder, &norm);
 }
 
 /* ---- the graph ---- */
@@ -361,18 +362,18 @@ bool engine_graph_make(struct engine_graph *graph, const struct cuda *cuda, enum
 					.w = op_side(shape->w, &attributes),
 					.add = add,
 					.good = true};
-	struct descriptor descriptor;
+	struct descriptor operations;
 
 	add_pass(&builder, pass);
 	if (!builder.good)
 		return false;
-	descriptor = descriptor_new(graph, CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
+	operations = descriptor_new(graph, CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
 	if (cuda->cudnn)
-		descriptor_set(&descriptor, CUDNN_ATTR_OPERATIONGRAPH_HANDLE, CUDNN_TYPE_HANDLE, 1,
+		descriptor_set(&operations, CUDNN_ATTR_OPERATIONGRAPH_HANDLE, CUDNN_TYPE_HANDLE, 1,
 			       &cuda->cudnn);
-	descriptor_set(&descriptor, CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR,
+	descriptor_set(&operations, CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR,
 		       builder.count, builder.operations);
-	graph->handle = descriptor_finish(&descriptor);
+	graph->handle = descriptor_finish(&operations);
 	return graph->handle;
 }
 
@@ -382,39 +383,40 @@ void engine_graph_free(struct engine_graph *graph)
 		cudnnBackendDestroyDescriptor(graph->all[--graph->all_count]);
 }
 
-/* ---- addresses of the tensors ---- */
+/* ---- the tensors of a call ---- */
 
-int engine_uids(enum engine_pass pass, int64_t *uids)
+int engine_tensors(enum engine_pass pass, const struct engine_call *call, size_t summed,
+		   int64_t uids[UID_END], const void *pointers[UID_END])
 {
-	static const int first[] = {UID_X, UID_W, UID_Y}, sums[] = {UID_SUM, UID_SQUARE};
-	static const int scales[] = {UID_SCALE, UID_SHIFT};
-	bool summed = pass == ENGINE_SUMS || pass == ENGINE_NORM_SUMS || pass == ENGINE_INPUT_NORM;
-	bool scaled = pass == ENGINE_NORM_SUMS || pass == ENGINE_NORM_WEIGHTS;
+	const bool sums =
+		pass == ENGINE_SUMS || pass == ENGINE_NORM_SUMS || pass == ENGINE_INPUT_NORM;
+	const bool scaled = pass == ENGINE_NORM_SUMS || pass == ENGINE_NORM_WEIGHTS;
+	const void *all[UID_END] = {
+		[UID_X] = call->x,
+		[UID_W] = call->w,
+		[UID_Y] = call->y,
+		[UID_SUM] = call->sums,
+		[UID_SQUARE] = call->sums ? call->sums + summed : NULL,
+		[UID_SCALE] = call->scale,
+		[UID_SHIFT] = call->shift,
+		[UID_NORM_X] = call->norm_x,
+	};
 	int count = 0;
 
-	for (int i = 0; i < 3; i++)
-		uids[count++] = first[i];
-	for (int i = 0; summed && i < 2; i++)
-		uids[count++] = sums[i];
-	for (int i = 0; scaled && i < 2; i++)
-		uids[count++] = scales[i];
-	for (int i = UID_NORM_X; pass == ENGINE_INPUT_NORM && i < UID_END; i++)
-		uids[count++] = i;
-	return count;
-}
-
-void engine_pointers(const struct engine_call *call, size_t summed, const void *pointers[UID_END])
-{
-	pointers[UID_X] = call->x;
-	pointers[UID_W] = call->w;
-	pointers[UID_Y] = call->y;
-	pointers[UID_SUM] = call->sums;
-	pointers[UID_SQUARE] = call->sums ? call->sums + summed : NULL;
-	pointers[UID_SCALE] = call->scale;
-	pointers[UID_SHIFT] = call->shift;
-	pointers[UID_NORM_X] = call->norm_x;
 	for (int i = 0; i < 4; i++)
-		pointers[UID_NORM_MEAN + i] = call->norm[i];
+		all[UID_NORM_MEAN + i] = call->norm[i];
 	for (size_t i = 0; i < 3; i++)
-		pointers[UID_REST + i] = call->rest ? call->rest + i * summed : NULL;
+		all[UID_REST + i] = call->rest ? call->rest + i * summed : NULL;
+	for (int uid = UID_X; uid < UID_END; uid++) {
+		bool used = uid <= UID_Y	? true
+			    : uid <= UID_SQUARE ? sums
+			    : uid <= UID_SHIFT	? scaled
+						: pass == ENGINE_INPUT_NORM;
+
+		if (!used)
+			continue;
+		uids[count] = uid;
+		pointers[count++] = all[uid];
+	}
+	return count;
 }

@@ -6,7 +6,7 @@
 
 #include "train/device/cuda/engine.h"
 
-/* Unique ids of the tensors. */
+/* Unique ids of the tensors: those of all passes, the sums, the scales, and ENGINE_INPUT_NORM's. */
 enum {
 	UID_X = 1,
 	UID_W,
@@ -52,9 +52,9 @@ bool engine_graph_make(struct engine_graph *graph, const struct cuda *cuda, enum
 		       const struct conv_shape *shape, const struct layer_rules *rules, bool add);
 void engine_graph_free(struct engine_graph *graph);
 
-/* List the ids of the tensors of pass, at most UID_END; returns their number. */
-int engine_uids(enum engine_pass pass, int64_t *uids);
-/* The address of each tensor, by its id. summed: number of channels in call->sums. */
-void engine_pointers(const struct engine_call *call, size_t summed, const void *pointers[UID_END]);
+/* List the tensors that pass reads and writes: the id of each, and its address in call. summed: the
+ * number of channels in call->sums. Return how many there are. */
+int engine_tensors(enum engine_pass pass, const struct engine_call *call, size_t summed,
+		   int64_t uids[UID_END], const void *pointers[UID_END]);
 
 #endif
