@@ -7,33 +7,35 @@
 
 #define WIDEST_POOL 15 /* positions are bytes */
 
+/* A node with a weight has one of the two, other nodes have none. */
+struct layer {
+	struct convolution *conv;
+	struct cuda_linear *linear;
+};
+
 struct compiled_graph {
 	struct cuda *cuda;
 	const struct executor_request *request;
 	const struct lowered_graph *lowered;
 	int count;
-	struct convolution **convs; /* per node, or NULL */
-	struct cuda_linear **linears;
+	struct layer *layers; /* per node */
 	size_t workspace;
 	struct node_observer observer;
 };
 
-/* One run of a compiled graph, and one node of it. */
+/* One node in one run of a compiled graph. */
 struct node_run {
 	const struct compiled_graph *compiled;
 	const struct compiled_graph_memory *memory;
 	const struct lowered_node *node;
+	const struct layer *layer;
 	struct kernel_config config;
-	int index;
 	bool add; /* to the gradients of the parameters */
+	/* The node's slots; NULL: it has none. Gradients are only valid in training. */
+	void *x, *z, *y, *dy, *dx, *dz;
 };
 
 /* ---- begin ---- */
-
-static const char *param_name(const struct compiled_graph *compiled, int param)
-{
-	return compiled->request->graph->params[param].name;
-}
 
 static int layer_new(struct compiled_graph *compiled, int index, bool tune, struct error *err)
 {
@@ -60,7 +62,7 @@ static int layer_new(struct compiled_graph *compiled, int index, bool tune, stru
 				 window->kernel, window->kernel, WIDEST_POOL, WIDEST_POOL);
 	if (weight->param < 0)
 		return 0;
-	name = param_name(compiled, weight->param);
+	name = request->graph->params[weight->param].name;
 	if (node->fused.kind == OP_CONV2D) {
 		const struct conv_shape shape = {
 			compiled->count,      node->x_shape.channels,
@@ -70,7 +72,7 @@ static int layer_new(struct compiled_graph *compiled, int index, bool tune, stru
 		};
 
 		return convolution_new(compiled->cuda, name, &shape, &rules,
-				       &compiled->convs[index], err);
+				       &compiled->layers[index].conv, err);
 	}
 
 	size_t place = request->buckets->offsets[weight->param] * sizeof(float);
@@ -82,8 +84,8 @@ static int layer_new(struct compiled_graph *compiled, int index, bool tune, stru
 		.dw_alignment = weight->gradient_in_place && place % 16 ? 4 : 16,
 	};
 
-	return cuda_linear_new(compiled->cuda, name, &shape, &rules, &compiled->linears[index],
-			       err);
+	return cuda_linear_new(compiled->cuda, name, &shape, &rules,
+			       &compiled->layers[index].linear, err);
 }
 
 int compiled_graph_new(struct cuda *cuda, const struct executor_request *request,
@@ -91,27 +93,25 @@ int compiled_graph_new(struct cuda *cuda, const struct executor_request *request
 		       struct compiled_graph **out, struct error *err)
 {
 	struct compiled_graph *compiled = calloc(1, sizeof *compiled);
-	size_t nodes = (size_t)lowered->node_count;
 	int rc = 0;
 
 	if (!compiled)
 		return error_memory(err, "a training step");
-	*compiled =
-		(struct compiled_graph){.cuda = cuda,
-					.request = request,
-					.lowered = lowered,
-					.count = count,
-					.convs = calloc(nodes + 1, sizeof *compiled->convs),
-					.linears = calloc(nodes + 1, sizeof *compiled->linears)};
-	if (!compiled->convs || !compiled->linears)
+	*compiled = (struct compiled_graph){
+		.cuda = cuda,
+		.request = request,
+		.lowered = lowered,
+		.count = count,
+		.layers = calloc((size_t)lowered->node_count + 1, sizeof *compiled->layers)};
+	if (!compiled->layers)
 		rc = error_memory(err, "a training step");
 	for (int i = 0; !rc && i < lowered->node_count; i++) {
 		size_t wanted = 0;
 
 		rc = layer_new(compiled, i, tune, err);
-		if (!rc && compiled->convs[i])
-			wanted = convolution_workspace(compiled->convs[i]);
-		else if (!rc && compiled->linears[i])
+		if (!rc && compiled->layers[i].conv)
+			wanted = convolution_workspace(compiled->layers[i].conv);
+		else if (!rc && compiled->layers[i].linear)
 			wanted = LINEAR_WORKSPACE;
 		compiled->workspace = wanted > compiled->workspace ? wanted : compiled->workspace;
 		/* Save after each choice, so that a run killed meanwhile has not searched in vain.
@@ -129,14 +129,11 @@ void compiled_graph_free(struct compiled_graph *compiled)
 {
 	if (!compiled)
 		return;
-	for (int i = 0; i < compiled->lowered->node_count; i++) {
-		if (compiled->convs)
-			convolution_free(compiled->convs[i]);
-		if (compiled->linears)
-			cuda_linear_free(compiled->linears[i]);
+	for (int i = 0; compiled->layers && i < compiled->lowered->node_count; i++) {
+		convolution_free(compiled->layers[i].conv);
+		cuda_linear_free(compiled->layers[i].linear);
 	}
-	free(compiled->convs);
-	free(compiled->linears);
+	free(compiled->layers);
 	free(compiled);
 }
 
@@ -146,14 +143,6 @@ void compiled_graph_set_observer(struct compiled_graph *compiled,
 	compiled->observer = *observer;
 }
 
-static void notify_observer(const struct node_run *node_run, bool backward)
-{
-	const struct node_observer *observer = &node_run->compiled->observer;
-
-	if (observer->passed)
-		observer->passed(observer->context, node_run->index, backward);
-}
-
 size_t compiled_graph_workspace(const struct compiled_graph *compiled)
 {
 	return compiled->workspace;
@@ -161,126 +150,139 @@ size_t compiled_graph_workspace(const struct compiled_graph *compiled)
 
 /* ---- addresses ---- */
 
-static void *slot_address(const struct node_run *node_run, int slot)
+static void *slot_address(const struct node_run *run, int slot)
 {
-	return slot == NO_SLOT
-		       ? NULL
-		       : node_run->memory->arena + node_run->compiled->lowered->slots[slot].offset;
+	return slot == NO_SLOT ? NULL
+			       : run->memory->arena + run->compiled->lowered->slots[slot].offset;
 }
 
-static float *param(const struct node_run *node_run, float *flat, int index)
+static struct node_run node_run_of(const struct compiled_graph *compiled,
+				   const struct compiled_graph_memory *memory, cudaStream_t stream,
+				   bool add, int index)
 {
-	return index < 0 || !flat ? NULL
-				  : flat + node_run->compiled->request->buckets->offsets[index];
+	const struct lowered_node *node = &compiled->lowered->nodes[index];
+	struct node_run run = {
+		.compiled = compiled,
+		.memory = memory,
+		.node = node,
+		.layer = &compiled->layers[index],
+		.config = {stream, compiled->lowered->number, compiled->cuda->multiprocessors},
+		.add = add,
+	};
+
+	run.x = slot_address(&run, node->x);
+	run.z = slot_address(&run, node->z);
+	run.y = slot_address(&run, node->y);
+	run.dy = slot_address(&run, node->dy);
+	run.dx = slot_address(&run, node->dx);
+	run.dz = slot_address(&run, node->dz);
+	return run;
 }
 
-static float *buffer(const struct node_run *node_run, int index)
+static float *param(const struct node_run *run, float *flat, int index)
 {
-	const struct executor_request *request = node_run->compiled->request;
+	return index < 0 || !flat ? NULL : flat + run->compiled->request->buckets->offsets[index];
+}
+
+static float *buffer(const struct node_run *run, int index)
+{
+	const struct executor_request *request = run->compiled->request;
 
 	return index < 0 ? NULL : request->buffers + request->graph->buffers[index].offset;
 }
 
 /* The weight as the layer reads it. */
-static const void *weight(const struct node_run *node_run)
+static const void *weight(const struct node_run *run)
 {
-	const struct lowered_weight *weight = &node_run->node->weight;
+	const struct lowered_weight *weight = &run->node->weight;
 
 	return weight->in_place
-		       ? (const void *)param(node_run, node_run->compiled->request->weights,
-					     weight->param)
-		       : node_run->memory->copies + weight->copy;
+		       ? (const void *)param(run, run->compiled->request->weights, weight->param)
+		       : run->memory->copies + weight->copy;
 }
 
-static size_t elements(const struct node_run *node_run, const struct shape *shape)
+/* The number of pixels of a value, and of its elements. */
+static int64_t rows(const struct node_run *run, const struct shape *shape)
 {
-	return (size_t)node_run->compiled->count * (size_t)shape_count(shape);
+	return (int64_t)run->compiled->count * shape->height * shape->width;
 }
 
-/* Where a convolution leaves the sums for the batch norm of node index: behind that norm's own
- * statistics. */
-static float *sums_of(const struct node_run *node_run, int index)
+static size_t elements(const struct node_run *run, const struct shape *shape)
 {
-	const struct lowered_node *norm = &node_run->compiled->lowered->nodes[index];
-
-	return node_run->memory->saved + norm->saved + SAVED_SUMS * (size_t)norm->x_shape.channels;
+	return (size_t)run->compiled->count * (size_t)shape_count(shape);
 }
 
-/* The convolution that may take over this batch norm's work, or NULL. */
-static const struct convolution *fused_conv_of(const struct node_run *node_run)
+/* Where a convolution leaves the sums for a batch norm: behind that norm's own statistics. */
+static float *sums_of(const struct node_run *run, const struct lowered_node *norm)
 {
-	const struct lowered_node *node = node_run->node;
-
-	return node->fused.kind == OP_BATCHNORM && node->fused_conv >= 0
-		       ? node_run->compiled->convs[node->fused_conv]
-		       : NULL;
+	return run->memory->saved + norm->saved + SAVED_SUMS * (size_t)norm->x_shape.channels;
 }
 
-/* The batch norm whose input this convolution may read instead; false: there is none. */
-static bool source_of(const struct node_run *node_run, struct conv_source *out)
+/* The batch norm whose input this convolution may read instead, in *space; NULL: there is none. */
+static const struct conv_source *source_of(const struct node_run *run, struct conv_source *space)
 {
 	const struct lowered_node *norm;
 
-	if (node_run->node->fused_norm < 0)
-		return false;
-	norm = &node_run->compiled->lowered->nodes[node_run->node->fused_norm];
-	*out = (struct conv_source){slot_address(node_run, norm->x),
-				    node_run->memory->saved + norm->saved};
-	return true;
+	if (run->node->fused_norm < 0)
+		return NULL;
+	norm = &run->compiled->lowered->nodes[run->node->fused_norm];
+	*space = (struct conv_source){slot_address(run, norm->x), run->memory->saved + norm->saved};
+	return space;
 }
 
-static struct kernel_norm norm_call(const struct node_run *node_run)
+static struct kernel_norm norm_call(const struct node_run *run)
 {
-	const struct executor_request *request = node_run->compiled->request;
-	const struct lowered_node *node = node_run->node;
+	const struct executor_request *request = run->compiled->request;
+	const struct lowered_node *node = run->node;
 	const struct graph_op *op = node->fused.op;
-	bool summed = node->fused.kind == OP_BATCHNORM && node->sums_conv >= 0 &&
-		      convolution_makes_sums(node_run->compiled->convs[node->sums_conv]);
-	const struct convolution *fused_conv = fused_conv_of(node_run);
-	float *saved = node_run->memory->saved + node->saved;
+	const struct layer *layers = run->compiled->layers;
+	bool summed = node->sums_conv >= 0 && convolution_makes_sums(layers[node->sums_conv].conv);
+	/* The convolution that may take over this batch norm's work. */
+	const struct convolution *conv =
+		node->fused_conv < 0 ? NULL : layers[node->fused_conv].conv;
+	bool fused_norm = conv && convolution_fuses_norm(conv);
+	bool back_sums = conv && convolution_makes_back_sums(conv);
+	float *saved = run->memory->saved + node->saved;
 	size_t c = (size_t)node->x_shape.channels;
-	bool fused_norm = fused_conv && convolution_fuses_norm(fused_conv);
-	bool back_sums = fused_conv && convolution_makes_back_sums(fused_conv);
 
 	return (struct kernel_norm){
-		.rows = (int64_t)node_run->compiled->count * node->x_shape.height *
-			node->x_shape.width,
+		.rows = rows(run, &node->x_shape),
 		.c = node->x_shape.channels,
 		.eps = op->eps,
 		.momentum = op->momentum,
 		.training = request->train,
 		.relu = node->fused.relu,
-		.x = slot_address(node_run, node->x),
-		.z = slot_address(node_run, node->z),
-		.y = fused_norm ? NULL : slot_address(node_run, node->y),
-		.w = param(node_run, request->weights, op->weight),
-		.b = param(node_run, request->weights, op->bias),
-		.mean = buffer(node_run, op->mean),
-		.variance = buffer(node_run, op->variance),
+		.x = run->x,
+		.z = run->z,
+		.y = fused_norm ? NULL : run->y,
+		.w = param(run, request->weights, op->weight),
+		.b = param(run, request->weights, op->bias),
+		.mean = buffer(run, op->mean),
+		.variance = buffer(run, op->variance),
 		.saved = saved,
 		.apply_params = fused_norm || back_sums ? saved + SAVED_APPLY * c : NULL,
-		.back_sums = back_sums ? saved + SAVED_SUMS * c : NULL,
-		.sums = summed ? sums_of(node_run, node_run->index) : NULL,
-		.scratch = slot_address(node_run, node_run->compiled->lowered->sums),
-		.z_added = node->z != NO_SLOT,
+		.back_sums = back_sums ? sums_of(run, node) : NULL,
+		.sums = summed ? sums_of(run, node) : NULL,
+		.scratch = slot_address(run, run->compiled->lowered->sums),
+		.z_added = run->z,
 		.add_dx = node->add_dx,
 		.add_dz = node->add_dz,
-		.add_dw = node_run->add,
-		.dy = slot_address(node_run, node->dy),
-		.dx = slot_address(node_run, node->dx),
-		.dz = slot_address(node_run, node->dz),
-		.dw = param(node_run, request->gradients, op->weight),
-		.db = param(node_run, request->gradients, op->bias),
+		.add_dw = run->add,
+		.dy = run->dy,
+		.dx = run->dx,
+		.dz = run->dz,
+		.dw = param(run, request->gradients, op->weight),
+		.db = param(run, request->gradients, op->bias),
 	};
 }
 
-static struct kernel_pool pool_call(const struct node_run *node_run)
+static struct kernel_pool pool_call(const struct node_run *run)
 {
-	const struct lowered_node *node = node_run->node;
+	const struct lowered_node *node = run->node;
 	const struct op_attributes *window = &node->fused.op->attributes;
 
 	return (struct kernel_pool){
-		.n = node_run->compiled->count,
+		.n = run->compiled->count,
 		.h = node->x_shape.height,
 		.w = node->x_shape.width,
 		.c = node->x_shape.channels,
@@ -289,242 +291,199 @@ static struct kernel_pool pool_call(const struct node_run *node_run)
 		.kernel = window->kernel,
 		.stride = window->stride,
 		.pad = window->pad,
-		.x = slot_address(node_run, node->x),
-		.y = slot_address(node_run, node->y),
-		.dy = slot_address(node_run, node->dy),
-		.dx = slot_address(node_run, node->dx),
-		.argmax = slot_address(node_run, node->argmax),
+		.x = run->x,
+		.y = run->y,
+		.dy = run->dy,
+		.dx = run->dx,
+		.argmax = slot_address(run, node->argmax),
 		.add = node->add_dx,
 	};
 }
 
 /* ---- forward ---- */
 
-static int layer_forward(const struct node_run *node_run, struct error *err)
+static int layer_forward(const struct node_run *run, struct error *err)
 {
-	const struct compiled_graph *compiled = node_run->compiled;
-	const struct lowered_node *node = node_run->node;
-	const struct shape *y = &node->y_shape;
-	float *bias = param(node_run, compiled->request->weights, node->fused.op->bias);
-	void *workspace = node_run->memory->workspace;
+	const struct compiled_graph *compiled = run->compiled;
+	const struct lowered_node *node = run->node;
+	const struct layer *layer = run->layer;
+	float *bias = param(run, compiled->request->weights, node->fused.op->bias);
+	float *sums = node->norm < 0 ? NULL : sums_of(run, &compiled->lowered->nodes[node->norm]);
+	void *workspace = run->memory->workspace;
 	struct conv_source source;
-	bool fused_norm = source_of(node_run, &source);
 	int rc;
 
-	if (compiled->convs[node_run->index])
-		rc = convolution_forward(compiled->convs[node_run->index], node_run->config.stream,
-					 slot_address(node_run, node->x), weight(node_run),
-					 slot_address(node_run, node->y),
-					 node->norm >= 0 ? sums_of(node_run, node->norm) : NULL,
-					 fused_norm ? &source : NULL, workspace, err);
+	if (layer->conv)
+		rc = convolution_forward(layer->conv, run->config.stream, run->x, weight(run),
+					 run->y, sums, source_of(run, &source), workspace, err);
 	else
-		rc = cuda_linear_forward(compiled->linears[node_run->index],
-					 node_run->config.stream, slot_address(node_run, node->x),
-					 weight(node_run), slot_address(node_run, node->y),
-					 workspace, err);
+		rc = cuda_linear_forward(layer->linear, run->config.stream, run->x, weight(run),
+					 run->y, workspace, err);
 	if (!rc && bias)
-		kernel_bias(&node_run->config, slot_address(node_run, node->y), bias,
-			    (int64_t)compiled->count * y->height * y->width, y->channels);
+		kernel_bias(&run->config, run->y, bias, rows(run, &node->y_shape),
+			    node->y_shape.channels);
 	return rc;
 }
 
-static int node_forward(const struct node_run *node_run, struct error *err)
+static int node_forward(const struct node_run *run, struct error *err)
 {
-	const struct lowered_node *node = node_run->node;
-	const struct kernel_norm norm = norm_call(node_run);
-	const struct kernel_pool pool = pool_call(node_run);
-	size_t count = elements(node_run, &node->y_shape);
+	const struct lowered_node *node = run->node;
+	const struct kernel_norm norm = norm_call(run);
+	const struct kernel_pool pool = pool_call(run);
+	size_t count = elements(run, &node->y_shape);
 
 	switch (node->fused.kind) {
 	case OP_CONV2D:
 	case OP_LINEAR:
-		return layer_forward(node_run, err);
+		return layer_forward(run, err);
 	case OP_BATCHNORM:
 		if (norm.y)
-			kernel_norm(&node_run->config, &norm);
+			kernel_norm(&run->config, &norm);
 		else
-			kernel_norm_moments(&node_run->config, &norm);
+			kernel_norm_moments(&run->config, &norm);
 		return 0;
 	case OP_RELU:
-		kernel_relu(&node_run->config, slot_address(node_run, node->x),
-			    slot_address(node_run, node->y), count);
+		kernel_relu(&run->config, run->x, run->y, count);
 		return 0;
 	case OP_ADD:
-		kernel_sum(&node_run->config, slot_address(node_run, node->x),
-			   slot_address(node_run, node->z), slot_address(node_run, node->y), count);
+		kernel_sum(&run->config, run->x, run->z, run->y, count);
 		return 0;
 	case OP_MAXPOOL2D:
-		kernel_maxpool(&node_run->config, &pool);
+		kernel_maxpool(&run->config, &pool);
 		return 0;
 	case OP_AVGPOOL:
-		kernel_avgpool(&node_run->config, &pool);
+		kernel_avgpool(&run->config, &pool);
 		return 0;
 	default:
 		return error_set(err, ERR_INTERNAL, "a node of op %s", op_name(node->fused.kind));
 	}
 }
 
-static struct node_run node_run_of(const struct compiled_graph *compiled,
-				   const struct compiled_graph_memory *memory, cudaStream_t stream,
-				   bool add)
+/* ---- backward ---- */
+
+/* Write the gradient into the bucket, through scratch if the layer's order or type differs. */
+static int weight_backward(const struct node_run *run, struct error *err)
 {
-	return (struct node_run){
-		.compiled = compiled,
-		.memory = memory,
-		.config = {stream, compiled->lowered->number, compiled->cuda->multiprocessors},
-		.add = add,
-	};
+	const struct compiled_graph *compiled = run->compiled;
+	const struct lowered_weight *weight = &run->node->weight;
+	float *bucket = param(run, compiled->request->gradients, weight->param);
+	bool direct = weight->gradient_in_place, add = direct && run->add;
+	void *scratch = slot_address(run, compiled->lowered->weight_gradient);
+	void *dw = direct ? bucket : scratch, *workspace = run->memory->workspace;
+	struct conv_source source;
+	int rc;
+
+	if (run->layer->conv)
+		rc = convolution_back_weights(run->layer->conv, run->config.stream, run->x, run->dy,
+					      dw, add, source_of(run, &source), workspace, err);
+	else
+		rc = cuda_linear_back_weights(run->layer->linear, run->config.stream, run->x,
+					      run->dy, dw, add, workspace, err);
+	if (!rc && !direct)
+		kernel_weight_gradient(&run->config, scratch, bucket, weight->outputs,
+				       weight->channels, weight->inner, weight->padded, run->add);
+	return rc;
+}
+
+/* Parameters first: their bucket can be reduced while the rest is computed. */
+static int layer_backward(const struct node_run *run, const struct gradient_sink *sink,
+			  struct error *err)
+{
+	const struct compiled_graph *compiled = run->compiled;
+	const struct lowered_node *node = run->node;
+	float *db = param(run, compiled->request->gradients, node->fused.op->bias);
+	void *workspace = run->memory->workspace;
+	struct conv_source source;
+	int rc = weight_backward(run, err);
+
+	if (!rc && db)
+		kernel_bias_back(&run->config, run->dy, db, rows(run, &node->y_shape),
+				 node->y_shape.channels, run->add,
+				 slot_address(run, compiled->lowered->sums));
+	if (!rc)
+		rc = sink->ready(sink->context, node->fused.op, err);
+	if (rc || !run->dx)
+		return rc;
+	if (run->layer->conv)
+		return convolution_back_input(run->layer->conv, run->config.stream, weight(run),
+					      run->dy, run->dx, node->add_dx,
+					      source_of(run, &source), workspace, err);
+	return cuda_linear_back_input(run->layer->linear, run->config.stream, weight(run), run->dy,
+				      run->dx, node->add_dx, workspace, err);
+}
+
+static int node_backward(const struct node_run *run, const struct gradient_sink *sink,
+			 struct error *err)
+{
+	const struct lowered_node *node = run->node;
+	const struct kernel_norm norm = norm_call(run);
+	const struct kernel_pool pool = pool_call(run);
+	size_t count = elements(run, &node->y_shape);
+
+	switch (node->fused.kind) {
+	case OP_CONV2D:
+	case OP_LINEAR:
+		return layer_backward(run, sink, err);
+	case OP_BATCHNORM:
+		kernel_norm_back(&run->config, &norm);
+		return sink->ready(sink->context, node->fused.op, err);
+	case OP_RELU:
+		if (run->dx)
+			kernel_relu_back(&run->config, run->y, run->dy, run->dx, count,
+					 node->add_dx);
+		return 0;
+	case OP_ADD:
+		if (run->dz)
+			kernel_copy(&run->config, run->dy, run->dz, count, node->add_dz);
+		if (run->dx && !node->dx_is_dy)
+			kernel_copy(&run->config, run->dy, run->dx, count, node->add_dx);
+		return 0;
+	case OP_MAXPOOL2D:
+		if (run->dx)
+			kernel_maxpool_back(&run->config, &pool);
+		return 0;
+	case OP_AVGPOOL:
+		if (run->dx)
+			kernel_avgpool_back(&run->config, &pool);
+		return 0;
+	default:
+		return error_set(err, ERR_INTERNAL, "a node of op %s", op_name(node->fused.kind));
+	}
+}
+
+/* ---- all nodes ---- */
+
+/* Run all nodes forward, or with a sink backward. */
+static int run_nodes(const struct compiled_graph *compiled,
+		     const struct compiled_graph_memory *memory, cudaStream_t stream, bool add,
+		     const struct gradient_sink *sink, struct error *err)
+{
+	const struct node_observer *observer = &compiled->observer;
+	int nodes = compiled->lowered->node_count, rc = 0;
+
+	for (int i = 0; !rc && i < nodes; i++) {
+		int index = sink ? nodes - 1 - i : i;
+		const struct node_run run = node_run_of(compiled, memory, stream, add, index);
+
+		rc = sink ? node_backward(&run, sink, err) : node_forward(&run, err);
+		if (!rc)
+			rc = cuda_launched(op_name(run.node->fused.kind), err);
+		if (observer->passed)
+			observer->passed(observer->context, index, sink);
+	}
+	return rc;
 }
 
 int compiled_graph_forward(const struct compiled_graph *compiled,
 			   const struct compiled_graph_memory *memory, cudaStream_t stream,
 			   struct error *err)
 {
-	struct node_run node_run = node_run_of(compiled, memory, stream, false);
-	int rc = 0;
-
-	for (int i = 0; !rc && i < compiled->lowered->node_count; i++) {
-		node_run.index = i;
-		node_run.node = &compiled->lowered->nodes[i];
-		rc = node_forward(&node_run, err);
-		if (!rc)
-			rc = cuda_launched(op_name(node_run.node->fused.kind), err);
-		notify_observer(&node_run, false);
-	}
-	return rc;
-}
-
-/* ---- backward ---- */
-
-/* Write the gradient into the bucket, through scratch if the layer's order or type differs. */
-static int weight_backward(const struct node_run *node_run, struct error *err)
-{
-	const struct compiled_graph *compiled = node_run->compiled;
-	const struct lowered_node *node = node_run->node;
-	const struct lowered_weight *weight = &node->weight;
-	float *bucket = param(node_run, compiled->request->gradients, weight->param);
-	void *scratch = slot_address(node_run, compiled->lowered->weight_gradient);
-	bool direct = weight->gradient_in_place;
-	void *dw = direct ? bucket : scratch;
-	struct conv_source source;
-	bool fused_norm = source_of(node_run, &source);
-	int rc;
-
-	if (compiled->convs[node_run->index])
-		rc = convolution_back_weights(
-			compiled->convs[node_run->index], node_run->config.stream,
-			slot_address(node_run, node->x), slot_address(node_run, node->dy), dw,
-			direct && node_run->add, fused_norm ? &source : NULL,
-			node_run->memory->workspace, err);
-	else
-		rc = cuda_linear_back_weights(
-			compiled->linears[node_run->index], node_run->config.stream,
-			slot_address(node_run, node->x), slot_address(node_run, node->dy), dw,
-			direct && node_run->add, node_run->memory->workspace, err);
-	if (!rc && !direct)
-		kernel_weight_gradient(&node_run->config, scratch, bucket, weight->outputs,
-				       weight->channels, weight->inner, weight->padded,
-				       node_run->add);
-	return rc;
-}
-
-/* Parameters first: their bucket can be reduced while the rest is computed. */
-static int layer_backward(const struct node_run *node_run, const struct gradient_sink *sink,
-			  struct error *err)
-{
-	const struct compiled_graph *compiled = node_run->compiled;
-	const struct lowered_node *node = node_run->node;
-	const struct shape *y = &node->y_shape;
-	float *db = param(node_run, compiled->request->gradients, node->fused.op->bias);
-	struct conv_source source;
-	bool fused_norm = source_of(node_run, &source);
-	int rc = weight_backward(node_run, err);
-
-	if (!rc && db)
-		kernel_bias_back(&node_run->config, slot_address(node_run, node->dy), db,
-				 (int64_t)compiled->count * y->height * y->width, y->channels,
-				 node_run->add, slot_address(node_run, compiled->lowered->sums));
-	if (!rc)
-		rc = sink->ready(sink->context, node->fused.op, err);
-	if (rc || node->dx == NO_SLOT)
-		return rc;
-	if (compiled->convs[node_run->index])
-		return convolution_back_input(
-			compiled->convs[node_run->index], node_run->config.stream, weight(node_run),
-			slot_address(node_run, node->dy), slot_address(node_run, node->dx),
-			node->add_dx, fused_norm ? &source : NULL, node_run->memory->workspace,
-			err);
-	return cuda_linear_back_input(compiled->linears[node_run->index], node_run->config.stream,
-				      weight(node_run), slot_address(node_run, node->dy),
-				      slot_address(node_run, node->dx), node->add_dx,
-				      node_run->memory->workspace, err);
-}
-
-static void add_backward(const struct node_run *node_run)
-{
-	const struct lowered_node *node = node_run->node;
-	size_t count = elements(node_run, &node->y_shape);
-	void *dy = slot_address(node_run, node->dy);
-
-	if (node->dz != NO_SLOT)
-		kernel_copy(&node_run->config, dy, slot_address(node_run, node->dz), count,
-			    node->add_dz);
-	if (node->dx != NO_SLOT && !node->dx_is_dy)
-		kernel_copy(&node_run->config, dy, slot_address(node_run, node->dx), count,
-			    node->add_dx);
-}
-
-static int node_backward(const struct node_run *node_run, const struct gradient_sink *sink,
-			 struct error *err)
-{
-	const struct lowered_node *node = node_run->node;
-	const struct kernel_norm norm = norm_call(node_run);
-	const struct kernel_pool pool = pool_call(node_run);
-
-	switch (node->fused.kind) {
-	case OP_CONV2D:
-	case OP_LINEAR:
-		return layer_backward(node_run, sink, err);
-	case OP_BATCHNORM:
-		kernel_norm_back(&node_run->config, &norm);
-		return sink->ready(sink->context, node->fused.op, err);
-	case OP_RELU:
-		if (node->dx != NO_SLOT)
-			kernel_relu_back(&node_run->config, slot_address(node_run, node->y),
-					 slot_address(node_run, node->dy),
-					 slot_address(node_run, node->dx),
-					 elements(node_run, &node->y_shape), node->add_dx);
-		return 0;
-	case OP_ADD:
-		add_backward(node_run);
-		return 0;
-	case OP_MAXPOOL2D:
-		if (node->dx != NO_SLOT)
-			kernel_maxpool_back(&node_run->config, &pool);
-		return 0;
-	case OP_AVGPOOL:
-		if (node->dx != NO_SLOT)
-			kernel_avgpool_back(&node_run->config, &pool);
-		return 0;
-	default:
-		return error_set(err, ERR_INTERNAL, "a node of op %s", op_name(node->fused.kind));
-	}
+	return run_nodes(compiled, memory, stream, false, NULL, err);
 }
 
 int compiled_graph_backward(const struct compiled_graph *compiled,
 			    const struct compiled_graph_memory *memory, cudaStream_t stream,
 			    bool add, const struct gradient_sink *sink, struct error *err)
 {
-	struct node_run node_run = node_run_of(compiled, memory, stream, add);
-	int rc = 0;
-
-	for (int i = compiled->lowered->node_count - 1; !rc && i >= 0; i--) {
-		node_run.index = i;
-		node_run.node = &compiled->lowered->nodes[i];
-		rc = node_backward(&node_run, sink, err);
-		if (!rc)
-			rc = cuda_launched(op_name(node_run.node->fused.kind), err);
-		notify_observer(&node_run, true);
-	}
-	return rc;
+	return run_nodes(compiled, memory, stream, add, sink, err);
 }
