@@ -67,6 +67,13 @@ static struct kernel_config config_of(const struct times *t)
 
 /* ---- begin ---- */
 
+static enum precision precision_of(const char *amp)
+{
+	return !strcmp(amp, "bf16")   ? PRECISION_BF16
+	       : !strcmp(amp, "fp16") ? PRECISION_F16
+				      : PRECISION_F32;
+}
+
 static int make_network(struct times *t, const char *model, int side, struct error *err)
 {
 	const struct shape shape = {3, side, side};
@@ -124,9 +131,7 @@ static int begin(struct times *t, char **argv, struct error *err)
 	t->request = (struct executor_request){
 		.graph = t->graph,
 		.batch = atoi(argv[3]),
-		.precision = !strcmp(amp, "bf16")   ? PRECISION_BF16
-			     : !strcmp(amp, "fp16") ? PRECISION_F16
-						    : PRECISION_F32,
+		.precision = precision_of(amp),
 		.loss = LOSS_CROSS_ENTROPY,
 		.train = true,
 		.buckets = &t->buckets,
@@ -221,8 +226,7 @@ static int make_program(struct times *t, struct error *err)
 	int rc = executor_common_new(&t->request, t->queue, &t->common, err);
 
 	if (!rc)
-		rc = lowered_graph_make(t->graph, &t->buckets, t->request.batch, t->rates.number,
-					true, cuda->multiprocessors, &t->lowered, err);
+		rc = lowered_graph_make(&t->request, cuda->multiprocessors, &t->lowered, err);
 	if (!rc)
 		rc = executor_memory_new(cuda, &t->request, &t->lowered, &t->common, &t->memory,
 					 err);
@@ -394,12 +398,16 @@ static size_t most_live(const struct lowered_graph *lowered)
 #define MULTIPROCESSORS 132 /* an H200's */
 static int tell_floor(struct times *t, char **argv, struct error *err)
 {
-	int batch = atoi(argv[3]), rc = make_network(t, argv[1], atoi(argv[2]), err);
+	int rc = make_network(t, argv[1], atoi(argv[2]), err);
 	double sum = 0;
 
+	t->request = (struct executor_request){.graph = t->graph,
+					       .batch = atoi(argv[3]),
+					       .precision = precision_of(argv[4]),
+					       .train = true,
+					       .buckets = &t->buckets};
 	if (!rc)
-		rc = lowered_graph_make(t->graph, &t->buckets, batch, t->rates.number, true,
-					MULTIPROCESSORS, &t->lowered, err);
+		rc = lowered_graph_make(&t->request, MULTIPROCESSORS, &t->lowered, err);
 	for (int i = 0; !rc && i < 2 * t->lowered.node_count; i++) {
 		bool backward = i >= t->lowered.node_count;
 		int node = i % t->lowered.node_count;

@@ -41,13 +41,6 @@ struct executor {
 	bool first, last;
 };
 
-static enum number number_of(enum precision precision)
-{
-	return precision == PRECISION_F16    ? NUMBER_F16
-	       : precision == PRECISION_BF16 ? NUMBER_BF16
-					     : NUMBER_F32;
-}
-
 /* ---- compiled graphs ---- */
 
 static void captured_graph_drop(struct captured_graph *captured_graph)
@@ -78,7 +71,7 @@ static void limit_workspace(struct executor *executor)
 
 	if (!executor->request.deterministic && !cudaMemGetInfo(&available, &total)) {
 		if (!executor->compiled_graphs[0].compiled)
-			later = executor_bytes_of_eval(&executor->request, executor->config.number,
+			later = executor_bytes_of_eval(&executor->request,
 						       executor->cuda->multiprocessors);
 		later += total / RESERVED_FRACTION;
 		available += executor->memory.workspace_bytes;
@@ -135,14 +128,15 @@ int cuda_executor_new(struct device_queue *queue, const struct executor_request 
 	executor->cuda = (struct cuda *)queue->device;
 	executor->queue = queue;
 	executor->request = *request;
-	executor->config = (struct kernel_config){((struct cuda_queue *)queue)->stream,
-						  number_of(request->precision),
-						  executor->cuda->multiprocessors};
+	executor->config = (struct kernel_config){
+		.stream = ((struct cuda_queue *)queue)->stream,
+		.multiprocessors = executor->cuda->multiprocessors,
+	};
 	rc = executor_common_new(&executor->request, queue, &executor->common, err);
 	if (!rc)
-		rc = lowered_graph_make(request->graph, request->buckets, request->batch,
-					executor->config.number, request->train,
-					executor->cuda->multiprocessors, &executor->lowered, err);
+		rc = lowered_graph_make(request, executor->config.multiprocessors,
+					&executor->lowered, err);
+	executor->config.number = executor->lowered.number;
 	if (!rc)
 		rc = executor_memory_new(executor->cuda, &executor->request, &executor->lowered,
 					 &executor->common, &executor->memory, err);

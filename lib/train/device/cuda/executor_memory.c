@@ -13,8 +13,7 @@
 
 /* Does everything fit? Check before allocating, so that the message is true. */
 static int check_room(const struct cuda *cuda, const struct executor_request *request,
-		      const struct lowered_graph *lowered, const struct executor_common *common,
-		      struct error *err)
+		      const struct executor_common *common, struct error *err)
 {
 	struct executor_request min = *request;
 	size_t available, total, wanted,
@@ -25,11 +24,10 @@ static int check_room(const struct cuda *cuda, const struct executor_request *re
 	if (cudaMemGetInfo(&available, &total))
 		return 0;
 	min.deterministic = false;
-	rc = executor_bytes_with_eval(&min, param_ranges, lowered->number, cuda->multiprocessors,
-				      &wanted, err);
+	rc = executor_bytes_with_eval(&min, param_ranges, cuda->multiprocessors, &wanted, err);
 	if (rc || wanted <= available)
 		return rc;
-	fits = executor_largest_batch(request, param_ranges, lowered->number, cuda->multiprocessors,
+	fits = executor_largest_batch(request, param_ranges, cuda->multiprocessors,
 				      available - (available < total / RESERVED_FRACTION
 							   ? available
 							   : total / RESERVED_FRACTION));
@@ -171,7 +169,7 @@ int executor_memory_new(struct cuda *cuda, const struct executor_request *reques
 {
 	const struct executor_sizes *sizes = &out->sizes;
 	char what[64];
-	int rc = check_room(cuda, request, lowered, common, err);
+	int rc = check_room(cuda, request, common, err);
 
 	executor_sizes_compute(request, lowered, request->train ? common->param_range_count : 0,
 			       &out->sizes);

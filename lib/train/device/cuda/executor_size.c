@@ -47,8 +47,9 @@ void executor_sizes_compute(const struct executor_request *request,
 	out->staging = out->samples_at + batch * out->sample;
 }
 
-/* Large allocations take whole pages; small ones share some. */
-size_t executor_bytes(const struct executor_request *request, const struct executor_sizes *sizes)
+/* The total as a GPU allocates it: large allocations take whole pages; small ones share some. */
+static size_t total_bytes(const struct executor_request *request,
+			  const struct executor_sizes *sizes)
 {
 	const size_t all[] = {sizes->arena, sizes->copies, sizes->saved, sizes->losses,
 			      sizes->label_ranks, sizes->weights, sizes->table, sizes->graph_inputs,
@@ -67,47 +68,44 @@ size_t executor_bytes(const struct executor_request *request, const struct execu
 }
 
 static int bytes_of(const struct executor_request *request, size_t param_range_count,
-		    enum number number, int multiprocessors, size_t *out, struct error *err)
+		    int multiprocessors, size_t *out, struct error *err)
 {
 	struct executor_sizes sizes;
 	struct lowered_graph lowered;
-	int rc = lowered_graph_make(request->graph, request->buckets, request->batch, number,
-				    request->train, multiprocessors, &lowered, err);
+	int rc = lowered_graph_make(request, multiprocessors, &lowered, err);
 
 	if (rc)
 		return rc;
 	executor_sizes_compute(request, &lowered, param_range_count, &sizes);
-	*out = executor_bytes(request, &sizes);
+	*out = total_bytes(request, &sizes);
 	lowered_graph_free(&lowered);
 	return 0;
 }
 
-size_t executor_bytes_of_eval(const struct executor_request *request, enum number number,
-			      int multiprocessors)
+size_t executor_bytes_of_eval(const struct executor_request *request, int multiprocessors)
 {
 	struct executor_request evaluation = *request;
 	size_t bytes = 0;
 
 	evaluation.train = false;
 	if (request->evaluates)
-		bytes_of(&evaluation, 0, number, multiprocessors, &bytes, NULL);
+		bytes_of(&evaluation, 0, multiprocessors, &bytes, NULL);
 	return bytes;
 }
 
 int executor_bytes_with_eval(const struct executor_request *request, size_t param_range_count,
-			     enum number number, int multiprocessors, size_t *out,
-			     struct error *err)
+			     int multiprocessors, size_t *out, struct error *err)
 {
 	size_t own;
-	int rc = bytes_of(request, param_range_count, number, multiprocessors, &own, err);
+	int rc = bytes_of(request, param_range_count, multiprocessors, &own, err);
 
 	if (!rc)
-		*out = own + executor_bytes_of_eval(request, number, multiprocessors);
+		*out = own + executor_bytes_of_eval(request, multiprocessors);
 	return rc;
 }
 
 int executor_largest_batch(const struct executor_request *request, size_t param_range_count,
-			   enum number number, int multiprocessors, size_t available)
+			   int multiprocessors, size_t available)
 {
 	int fits = 0, over = request->batch;
 
@@ -116,8 +114,8 @@ int executor_largest_batch(const struct executor_request *request, size_t param_
 		size_t bytes;
 
 		smaller.batch = fits + (over - fits) / 2;
-		if (executor_bytes_with_eval(&smaller, param_range_count, number, multiprocessors,
-					     &bytes, NULL))
+		if (executor_bytes_with_eval(&smaller, param_range_count, multiprocessors, &bytes,
+					     NULL))
 			break;
 		if (bytes <= available)
 			fits = smaller.batch;

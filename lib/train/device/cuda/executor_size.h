@@ -24,19 +24,16 @@ struct executor_sizes {
 void executor_sizes_compute(const struct executor_request *request,
 			    const struct lowered_graph *lowered, size_t param_range_count,
 			    struct executor_sizes *out);
-/* The total as a GPU allocates it, with the least workspace that its layers need. Pure. */
-size_t executor_bytes(const struct executor_request *request, const struct executor_sizes *sizes);
 
-/* Bytes for request's executor, and for the evaluation's if one will follow (evaluates). number,
- * multiprocessors: as in lowered_graph_make, whose errors it returns. Pure. */
+/* Bytes for request's executor, and for the evaluation's if one will follow (evaluates), with the
+ * least workspace that their layers need. multiprocessors: as in lowered_graph_make, whose errors
+ * it returns. Pure. */
 int executor_bytes_with_eval(const struct executor_request *request, size_t param_range_count,
-			     enum number number, int multiprocessors, size_t *out,
-			     struct error *err);
+			     int multiprocessors, size_t *out, struct error *err);
 /* Bytes of the evaluation's executor next to request's; 0 if there is none. Pure. */
-size_t executor_bytes_of_eval(const struct executor_request *request, enum number number,
-			      int multiprocessors);
+size_t executor_bytes_of_eval(const struct executor_request *request, int multiprocessors);
 /* The largest batch below request's that fits into available bytes; 0: none. Pure. */
 int executor_largest_batch(const struct executor_request *request, size_t param_range_count,
-			   enum number number, int multiprocessors, size_t available);
+			   int multiprocessors, size_t available);
 
 #endif

@@ -8,9 +8,8 @@
 
 struct lowering {
 	struct lowered_graph *lowered;
-	const struct graph *graph;
-	const struct buckets *buckets;
-	bool train;
+	const struct executor_request *request;
+	const struct graph *graph; /* request's */
 	int multiprocessors;
 	int *readers, *value_slots, *gradient_slots; /* per value */
 	struct error *err;
@@ -71,7 +70,7 @@ static void lower_weight(struct lowering *lowering, struct lowered_node *node)
 
 	bool same =
 		weight->padded == weight->channels && (weight->inner == 1 || weight->channels == 1);
-	bool aligned = lowering->buckets->offsets[op->weight] % 4 == 0;
+	bool aligned = lowering->request->buckets->offsets[op->weight] % 4 == 0;
 
 	weight->in_place = same && aligned && lowered->number == NUMBER_F32;
 	/* cuBLASLt writes float32 gradients of 16-bit numbers, at any address. */
@@ -104,7 +103,7 @@ static int lower_parameters(struct lowering *lowering)
 			((node->fused_conv >= 0 ? SAVED_ROWS : SAVED_APPLY) * (size_t)x->channels +
 			 3) /
 			4 * 4;
-		if (lowering->train && lowered->batch * x->height * x->width == 1)
+		if (lowering->request->train && lowered->batch * x->height * x->width == 1)
 			return error_set(lowering->err, ERR_DATA,
 					 "batch norm needs two values a channel in training, and a "
 					 "batch of one sample with images of 1x1 has one: take a "
@@ -122,7 +121,7 @@ static void pair_norm_sums(struct lowering *lowering)
 	for (int i = 0; i < lowered->node_count; i++)
 		lowered->nodes[i].norm = lowered->nodes[i].sums_conv =
 			lowered->nodes[i].fused_norm = lowered->nodes[i].fused_conv = -1;
-	if (!lowering->train || lowered->number == NUMBER_F32)
+	if (!lowering->request->train || lowered->number == NUMBER_F32)
 		return;
 	for (int i = 0; i < lowered->node_count; i++) {
 		struct lowered_node *norm = &lowered->nodes[i];
@@ -215,7 +214,7 @@ static void place_forward(struct lowering *lowering, int time)
 	node->y = slots[y];
 	extend_lifetime(lowering, node->y, time);
 	node->argmax = NO_SLOT;
-	if (node->fused.kind == OP_MAXPOOL2D && lowering->train)
+	if (node->fused.kind == OP_MAXPOOL2D && lowering->request->train)
 		node->argmax = add_slot(lowering,
 					(size_t)shape_count(&node->y_shape) *
 						(size_t)lowering->lowered->batch,
@@ -280,7 +279,7 @@ static void place_scratch(struct lowering *lowering)
 	size_t sums = 0, gradient = 0;
 	int last = 2 * lowered->node_count + 1;
 
-	for (int i = 0; lowering->train && i < lowered->node_count; i++) {
+	for (int i = 0; lowering->request->train && i < lowered->node_count; i++) {
 		const struct lowered_node *node = &lowered->nodes[i];
 		const struct shape *y = &node->y_shape;
 		const struct lowered_weight *weight = &node->weight;
@@ -314,7 +313,7 @@ static int place(struct lowering *lowering)
 	lowered->output = lowering->value_slots[output];
 	extend_lifetime(lowering, lowered->output, n);
 	lowered->output_gradient = NO_SLOT;
-	if (lowering->train) {
+	if (lowering->request->train) {
 		lowered->output_gradient = lowering->gradient_slots[output] =
 			value_slot(lowering, output, n);
 		for (int i = n - 1; !rc && i >= 0; i--)
@@ -356,18 +355,24 @@ static int lower_all(struct lowering *lowering)
 	return rc;
 }
 
-int lowered_graph_make(const struct graph *graph, const struct buckets *buckets, int batch,
-		       enum number number, bool train, int multiprocessors,
+static enum number number_of(enum precision precision)
+{
+	return precision == PRECISION_F16    ? NUMBER_F16
+	       : precision == PRECISION_BF16 ? NUMBER_BF16
+					     : NUMBER_F32;
+}
+
+int lowered_graph_make(const struct executor_request *request, int multiprocessors,
 		       struct lowered_graph *out, struct error *err)
 {
-	size_t values = (size_t)graph->value_count;
-	struct lowered_graph lowered = {.number = number, .batch = batch};
+	size_t values = (size_t)request->graph->value_count;
+	struct lowered_graph lowered = {.number = number_of(request->precision),
+					.batch = request->batch};
 	struct lowering lowering = {.lowered = &lowered,
-				    .graph = graph,
-				    .buckets = buckets,
-				    .train = train,
+				    .request = request,
+				    .graph = request->graph,
 				    .multiprocessors = multiprocessors,
-				    .readers = fuse_readers(graph),
+				    .readers = fuse_readers(request->graph),
 				    .value_slots = calloc(values, sizeof(int)),
 				    .gradient_slots = calloc(values, sizeof(int)),
 				    .err = err};

@@ -60,10 +60,10 @@ struct lowered_graph {
 	size_t arena_bytes, copies_bytes, saved_floats;
 };
 
-/* Lower graph for at most batch samples. multiprocessors is the GPU's. Pure. Return 0; -ERR_DATA
- * for a batch norm over one value; -ERR_INTERNAL or -ERR_UNAVAILABLE as fuse_graph. */
-int lowered_graph_make(const struct graph *graph, const struct buckets *buckets, int batch,
-		       enum number number, bool train, int multiprocessors,
+/* Lower request's graph: it decides by graph, buckets, batch, precision and train. multiprocessors
+ * is the GPU's. Pure. Return 0; -ERR_DATA for a batch norm over one value; -ERR_INTERNAL or
+ * -ERR_UNAVAILABLE as fuse_graph. */
+int lowered_graph_make(const struct executor_request *request, int multiprocessors,
 		       struct lowered_graph *out, struct error *err);
 void lowered_graph_free(struct lowered_graph *lowered); /* clears it */
 
