@@ -397,8 +397,7 @@ int cuda_executor_run(struct executor *executor, const struct executor_input *in
 	if (input->count)
 		rc = find_compiled_graph(executor, input->count, err);
 	if (!rc)
-		rc = executor_memory_load_batch(&executor->memory, &executor->config,
-						&executor->request, &executor->lowered, input, err);
+		rc = executor_memory_load_batch(&executor->memory, &executor->config, input, err);
 	if (rc)
 		return rc;
 	executor->current = input->count ? &executor->compiled_graphs[0] : NULL;

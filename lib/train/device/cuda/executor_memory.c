@@ -41,21 +41,58 @@ static int check_room(const struct cuda *cuda, const struct executor_request *re
 	return cuda_memory_short(wanted, what, hint, err);
 }
 
-/* ---- lists and small state ---- */
+/* ---- device memory ---- */
+
+static int reserve_all(struct executor_memory *memory, struct error *err)
+{
+	const struct executor_sizes *sizes = &memory->sizes;
+	char activations[64];
+	const struct {
+		size_t bytes;
+		const char *what;
+		void *out; /* the address of the pointer */
+	} parts[] = {
+		{sizes->arena, activations, &memory->graph_memory.arena},
+		{sizes->copies, "copies of the weights", &memory->graph_memory.copies},
+		{sizes->saved, "the statistics", &memory->graph_memory.saved},
+		{sizes->losses, "the losses", &memory->losses},
+		{sizes->label_ranks, "the losses", &memory->label_ranks},
+		{sizes->weights, "the list of weights", &memory->weights},
+		{sizes->param_ranges, "the list of parameters", &memory->param_ranges},
+		{sizeof *memory->totals, "the totals", &memory->totals},
+		{sizeof *memory->scaler, "the scale", &memory->scaler},
+		{sizes->table, "the table of bytes", &memory->table},
+		{sizes->graph_inputs, "the targets of a batch", &memory->graph_inputs},
+		{sizes->staging, "the samples of two batches", &memory->staging[0].device},
+		{sizes->staging, "the samples of two batches", &memory->staging[1].device},
+	};
+	int rc = 0;
+
+	snprintf(activations, sizeof activations, "the activations of a batch of %d",
+		 memory->request->batch);
+	/* Parts without bytes stay NULL: with a table, the kernels would take samples for bytes. */
+	for (size_t i = 0; !rc && i < sizeof parts / sizeof *parts; i++)
+		if (parts[i].bytes)
+			rc = cuda_memory(parts[i].bytes, parts[i].what, parts[i].out, err);
+	return rc;
+}
 
 /* With pageable memory cudaMemcpy returns before all data have arrived. It uses the default stream,
  * for which our streams do not wait; executor_memory_new waits for it. */
 static int to_device(const void *from, void *to, size_t bytes, struct error *err)
 {
+	if (!bytes)
+		return 0;
 	return cuda_check(cudaMemcpy(to, from, bytes, cudaMemcpyHostToDevice), "copying to the GPU",
 			  err);
 }
 
-static int make_weights(const struct executor_request *request, const struct lowered_graph *lowered,
-			struct executor_memory *memory, struct error *err)
+static int fill_weights(struct executor_memory *memory, struct error *err)
 {
+	const struct executor_request *request = memory->request;
+	const struct lowered_graph *lowered = memory->lowered;
 	struct kernel_weight *list = calloc((size_t)lowered->node_count + 1, sizeof *list);
-	int count = 0, rc;
+	int rc;
 
 	if (!list)
 		return error_memory(err, "a training step");
@@ -64,7 +101,7 @@ static int make_weights(const struct executor_request *request, const struct low
 
 		if (weight->param < 0 || weight->in_place)
 			continue;
-		list[count++] = (struct kernel_weight){
+		list[memory->weight_count++] = (struct kernel_weight){
 			request->weights + request->buckets->offsets[weight->param],
 			memory->graph_memory.copies + weight->copy,
 			weight->outputs,
@@ -73,21 +110,15 @@ static int make_weights(const struct executor_request *request, const struct low
 			weight->padded,
 		};
 	}
-	rc = cuda_memory(memory->sizes.weights, "the list of weights", (void **)&memory->weights,
-			 err);
-	if (!rc && count)
-		rc = to_device(list, memory->weights, (size_t)count * sizeof *list, err);
-	memory->weight_count = count;
+	rc = to_device(list, memory->weights, memory->sizes.weights, err);
 	free(list);
 	return rc;
 }
 
-static int make_param_ranges(const struct executor_request *request,
-			     const struct executor_common *common, struct executor_memory *memory,
+static int fill_param_ranges(const struct executor_common *common, struct executor_memory *memory,
 			     struct error *err)
 {
 	struct kernel_param_range *list = calloc(common->param_range_count + 1, sizeof *list);
-	size_t bytes = memory->sizes.param_ranges;
 	int rc;
 
 	if (!list)
@@ -96,69 +127,53 @@ static int make_param_ranges(const struct executor_request *request,
 		list[i] = (struct kernel_param_range){
 			(int64_t)common->param_ranges[i].offset,
 			(int64_t)common->param_ranges[i].count,
-			common->param_ranges[i].decay ? request->sgd.weight_decay : 0};
+			common->param_ranges[i].decay ? memory->request->sgd.weight_decay : 0};
 	memory->param_range_count = (int)common->param_range_count;
-	rc = cuda_memory(bytes, "the list of parameters", (void **)&memory->param_ranges, err);
-	if (!rc && bytes)
-		rc = to_device(list, memory->param_ranges, bytes, err);
+	rc = to_device(list, memory->param_ranges, memory->sizes.param_ranges, err);
 	free(list);
 	return rc;
 }
 
 /* Totals, scale, and the table of bytes. */
-static int make_state(const struct executor_request *request, struct executor_memory *memory,
-		      struct error *err)
+static int fill_state(struct executor_memory *memory, struct error *err)
 {
 	const struct kernel_scaler scaler = {.scale = LOSS_SCALE_BEGIN};
 	const struct kernel_totals none = {.first_nonfinite_step = -1};
-	size_t table = memory->sizes.table;
+	int rc = to_device(&none, memory->totals, sizeof none, err);
+
+	if (!rc)
+		rc = to_device(&scaler, memory->scaler, sizeof scaler, err);
+	return rc ? rc : to_device(memory->request->table, memory->table, memory->sizes.table, err);
+}
+
+/* ---- host memory, events, streams ---- */
+
+static int new_event(cudaEvent_t *out, unsigned flags, struct error *err)
+{
+	return cuda_check(cudaEventCreateWithFlags(out, flags), "an event of the GPU", err);
+}
+
+static int make_host_side(struct executor_memory *memory, struct error *err)
+{
 	int rc = cuda_check(cudaMallocHost((void **)&memory->readback, sizeof *memory->readback),
 			    "pinned memory", err);
 
 	if (rc)
 		return rc;
-	memory->readback->none = none;
-	rc = cuda_check(cudaEventCreateWithFlags(&memory->answered, WAITED_FOR),
-			"an event of the GPU", err);
-	if (!rc)
-		rc = cuda_memory(sizeof none, "the totals", (void **)&memory->totals, err);
-	if (!rc)
-		rc = to_device(&none, memory->totals, sizeof none, err);
-	if (!rc)
-		rc = cuda_memory(sizeof scaler, "the scale", (void **)&memory->scaler, err);
-	if (!rc)
-		rc = to_device(&scaler, memory->scaler, sizeof scaler, err);
-	if (rc || !request->table)
-		return rc;
-	rc = cuda_memory(table, "the table of bytes", (void **)&memory->table, err);
-	return rc ? rc : to_device(request->table, memory->table, table, err);
-}
-
-static int make_staging(struct executor_memory *memory, struct error *err)
-{
-	const struct executor_sizes *sizes = &memory->sizes;
-	int rc = 0;
-
-	rc = cuda_memory(sizes->graph_inputs, "the targets of a batch",
-			 (void **)&memory->graph_inputs, err);
+	memory->readback->none = (struct kernel_totals){.first_nonfinite_step = -1};
+	rc = new_event(&memory->answered, WAITED_FOR, err);
 	if (!rc)
 		rc = cuda_check(cudaStreamCreateWithFlags(&memory->side, cudaStreamNonBlocking),
 				"a stream of the GPU", err);
 	for (int i = 0; !rc && i < 2; i++) {
 		struct executor_staging *staging = &memory->staging[i];
 
-		rc = cuda_memory(sizes->staging, "the samples of two batches",
-				 (void **)&staging->device, err);
+		rc = cuda_check(cudaMallocHost((void **)&staging->host, memory->sizes.staging),
+				"pinned memory for the samples", err);
 		if (!rc)
-			rc = cuda_check(cudaMallocHost((void **)&staging->host, sizes->staging),
-					"pinned memory for the samples", err);
+			rc = new_event(&staging->copied, WAITED_FOR, err);
 		if (!rc)
-			rc = cuda_check(cudaEventCreateWithFlags(&staging->copied, WAITED_FOR),
-					"an event of the GPU", err);
-		if (!rc)
-			rc = cuda_check(cudaEventCreateWithFlags(&staging->consumed,
-								 cudaEventDisableTiming),
-					"an event of the GPU", err);
+			rc = new_event(&staging->consumed, cudaEventDisableTiming, err);
 	}
 	return rc;
 }
@@ -167,38 +182,33 @@ int executor_memory_new(struct cuda *cuda, const struct executor_request *reques
 			const struct lowered_graph *lowered, const struct executor_common *common,
 			struct executor_memory *out, struct error *err)
 {
-	const struct executor_sizes *sizes = &out->sizes;
-	char what[64];
 	int rc = check_room(cuda, request, common, err);
 
+	out->request = request;
+	out->lowered = lowered;
 	executor_sizes_compute(request, lowered, request->train ? common->param_range_count : 0,
 			       &out->sizes);
-	snprintf(what, sizeof what, "the activations of a batch of %d", request->batch);
 	if (!rc)
-		rc = cuda_memory(sizes->arena, what, (void **)&out->graph_memory.arena, err);
+		rc = reserve_all(out, err);
 	if (!rc)
-		rc = cuda_memory(sizes->copies, "copies of the weights",
-				 (void **)&out->graph_memory.copies, err);
-	if (!rc)
-		rc = cuda_memory(sizes->saved, "the statistics", (void **)&out->graph_memory.saved,
-				 err);
-	if (!rc)
-		rc = cuda_memory(sizes->losses, "the losses", (void **)&out->losses, err);
-	if (!rc)
-		rc = cuda_memory(sizes->label_ranks, "the losses", (void **)&out->label_ranks, err);
-	if (!rc)
-		rc = make_weights(request, lowered, out, err);
+		rc = fill_weights(out, err);
 	if (!rc && request->train)
-		rc = make_param_ranges(request, common, out, err);
+		rc = fill_param_ranges(common, out, err);
 	if (!rc)
-		rc = make_state(request, out, err);
+		rc = fill_state(out, err);
 	if (!rc)
-		rc = make_staging(out, err);
+		rc = make_host_side(out, err);
 	return rc ? rc : cuda_check(cudaDeviceSynchronize(), "copying to the GPU", err);
 }
 
 void executor_memory_free(struct executor_memory *memory)
 {
+	const struct compiled_graph_memory *graph = &memory->graph_memory;
+	void *const parts[] = {graph->arena,	 graph->copies,	       graph->saved,
+			       graph->workspace, memory->losses,       memory->label_ranks,
+			       memory->weights,	 memory->param_ranges, memory->totals,
+			       memory->scaler,	 memory->table,	       memory->graph_inputs};
+
 	for (int i = 0; i < 2; i++) {
 		struct executor_staging *staging = &memory->staging[i];
 
@@ -211,18 +221,8 @@ void executor_memory_free(struct executor_memory *memory)
 	}
 	if (memory->side)
 		cudaStreamDestroy(memory->side);
-	cudaFree(memory->graph_inputs);
-	cudaFree(memory->graph_memory.arena);
-	cudaFree(memory->graph_memory.copies);
-	cudaFree(memory->graph_memory.saved);
-	cudaFree(memory->graph_memory.workspace);
-	cudaFree(memory->weights);
-	cudaFree(memory->param_ranges);
-	cudaFree(memory->table);
-	cudaFree(memory->losses);
-	cudaFree(memory->label_ranks);
-	cudaFree(memory->totals);
-	cudaFree(memory->scaler);
+	for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
+		cudaFree(parts[i]);
 	cudaFreeHost(memory->readback);
 	if (memory->answered)
 		cudaEventDestroy(memory->answered);
@@ -249,10 +249,10 @@ int executor_memory_grow_workspace(struct executor_memory *memory, size_t bytes,
 
 /* ---- batches ---- */
 
-static void fill_staging(const struct executor_memory *memory,
-			 const struct executor_request *request, const struct executor_input *input,
+static void fill_staging(const struct executor_memory *memory, const struct executor_input *input,
 			 char *to)
 {
+	const struct executor_request *request = memory->request;
 	struct kernel_run_params run = {
 		.lr = input->lr,
 		.share = (float)(1.0 / (double)input->global_count),
@@ -301,10 +301,11 @@ static int copy_to_staging(struct executor_memory *memory, struct executor_stagi
 }
 
 static int unpack_batch(struct executor_memory *memory, struct executor_staging *staging,
-			const struct kernel_config *config, const struct executor_request *request,
-			const struct lowered_graph *lowered, const struct executor_input *input,
+			const struct kernel_config *config, const struct executor_input *input,
 			struct error *err)
 {
+	const struct executor_request *request = memory->request;
+	const struct lowered_graph *lowered = memory->lowered;
 	const struct shape *shape = &request->graph->values[0];
 	bool raw = input->raw || input->resident;
 	const struct kernel_input call = {
@@ -343,14 +344,12 @@ static int unpack_batch(struct executor_memory *memory, struct executor_staging 
 }
 
 int executor_memory_load_batch(struct executor_memory *memory, const struct kernel_config *config,
-			       const struct executor_request *request,
-			       const struct lowered_graph *lowered,
 			       const struct executor_input *input, struct error *err)
 {
 	struct executor_staging *staging = &memory->staging[memory->next_staging];
 	int rc = 0;
 
-	if (request->table && input->count && !input->raw && !input->resident)
+	if (memory->request->table && input->count && !input->raw && !input->resident)
 		return error_set(err, ERR_INTERNAL, "a step of raw samples was given others");
 	memory->next_staging = !memory->next_staging;
 	/* Its previous batch has left, so the host is at most two batches ahead. */
@@ -359,7 +358,7 @@ int executor_memory_load_batch(struct executor_memory *memory, const struct kern
 				err);
 	if (rc)
 		return rc;
-	fill_staging(memory, request, input, staging->host);
+	fill_staging(memory, input, staging->host);
 	rc = copy_to_staging(memory, staging, input, err);
-	return rc ? rc : unpack_batch(memory, staging, config, request, lowered, input, err);
+	return rc ? rc : unpack_batch(memory, staging, config, input, err);
 }

@@ -26,6 +26,8 @@ struct executor_staging {
 };
 
 struct executor_memory {
+	const struct executor_request *request;
+	const struct lowered_graph *lowered;
 	struct compiled_graph_memory graph_memory;
 	size_t workspace_bytes;
 	struct kernel_weight *weights; /* device lists */
@@ -48,9 +50,10 @@ struct executor_memory {
 	cudaStream_t side; /* the stream on which batches arrive */
 };
 
-/* Reserve and fill the memory; common provides the parameter ranges. Return 0, or -ERR_UNAVAILABLE.
- * err then says what was requested and what is free. If everything, evaluation included, exceeds
- * the free memory, err also names the largest batch that fits. */
+/* Reserve and fill the memory; common provides the parameter ranges. request and lowered are
+ * borrowed until executor_memory_free. Return 0, or -ERR_UNAVAILABLE. err then says what was
+ * requested and what is free. If everything, evaluation included, exceeds the free memory, err also
+ * names the largest batch that fits. */
 int executor_memory_new(struct cuda *cuda, const struct executor_request *request,
 			const struct lowered_graph *lowered, const struct executor_common *common,
 			struct executor_memory *out, struct error *err);
@@ -62,8 +65,6 @@ int executor_memory_grow_workspace(struct executor_memory *memory, size_t bytes,
 /* Bring a batch in: copy it on the side stream, then convert it to NHWC in the lowered graph's
  * input slot on the main stream. */
 int executor_memory_load_batch(struct executor_memory *memory, const struct kernel_config *config,
-			       const struct executor_request *request,
-			       const struct lowered_graph *lowered,
 			       const struct executor_input *input, struct error *err);
 
 #endif
