@@ -11,7 +11,6 @@ struct matmul {
 	cublasLtMatmulDesc_t descriptor;
 	cublasLtMatrixLayout_t a, b, d;
 	cublasLtMatmulAlgo_t algorithm;
-	bool used;
 };
 
 struct cuda_linear {
@@ -67,41 +66,37 @@ static cublasStatus_t layouts(struct matmul *matmul, const struct matmul_shape *
 static cublasStatus_t find_algorithm(struct cuda *cuda, struct matmul *matmul,
 				     const struct matmul_shape *s)
 {
-	cublasLtMatmulPreference_t wish;
+	const size_t workspace = LINEAR_WORKSPACE;
+	const uint32_t sixteen = 16;
+	/* cuBLASLt otherwise assumes 256 bytes, which nothing guarantees here. */
+	const struct {
+		cublasLtMatmulPreferenceAttributes_t attribute;
+		const uint32_t *bytes;
+	} alignments[] = {{CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, &sixteen},
+			  {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, &sixteen},
+			  {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, &s->d_alignment},
+			  {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, &s->d_alignment}};
+	cublasLtMatmulPreference_t preference;
 	cublasLtMatmulHeuristicResult_t found;
-	size_t workspace = LINEAR_WORKSPACE;
-	uint32_t sixteen = 16;
 	int count = 0;
-	cublasStatus_t rc = cublasLtMatmulPreferenceCreate(&wish);
+	cublasStatus_t rc = cublasLtMatmulPreferenceCreate(&preference);
 
 	if (rc)
 		return rc;
-	rc = cublasLtMatmulPreferenceSetAttribute(wish, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
-						  &workspace, sizeof workspace);
-	/* cuBLASLt otherwise assumes 256 bytes, which nothing guarantees here. */
-	if (!rc)
-		rc = cublasLtMatmulPreferenceSetAttribute(
-			wish, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, &sixteen, sizeof sixteen);
-	if (!rc)
-		rc = cublasLtMatmulPreferenceSetAttribute(
-			wish, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, &sixteen, sizeof sixteen);
-	if (!rc)
-		rc = cublasLtMatmulPreferenceSetAttribute(
-			wish, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, &s->d_alignment,
-			sizeof s->d_alignment);
-	if (!rc)
-		rc = cublasLtMatmulPreferenceSetAttribute(
-			wish, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, &s->d_alignment,
-			sizeof s->d_alignment);
+	rc = cublasLtMatmulPreferenceSetAttribute(
+		preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace, sizeof workspace);
+	for (int i = 0; !rc && i < 4; i++)
+		rc = cublasLtMatmulPreferenceSetAttribute(preference, alignments[i].attribute,
+							  alignments[i].bytes, sizeof(uint32_t));
 	if (!rc)
 		rc = cublasLtMatmulAlgoGetHeuristic(cuda->blas, matmul->descriptor, matmul->a,
-						    matmul->b, matmul->d, matmul->d, wish, 1,
+						    matmul->b, matmul->d, matmul->d, preference, 1,
 						    &found, &count);
 	if (!rc && !count)
 		rc = CUBLAS_STATUS_NOT_SUPPORTED;
 	if (!rc)
 		matmul->algorithm = found.algo;
-	cublasLtMatmulPreferenceDestroy(wish);
+	cublasLtMatmulPreferenceDestroy(preference);
 	return rc;
 }
 
@@ -113,7 +108,6 @@ static int matmul_new(struct cuda_linear *linear, struct matmul *matmul,
 
 	if (!rc)
 		rc = find_algorithm(linear->cuda, matmul, shape);
-	matmul->used = true;
 	return blas_check(rc, linear->name, err);
 }
 
@@ -149,15 +143,9 @@ int cuda_linear_new(struct cuda *cuda, const char *name, const struct cuda_linea
 	/* y' = w' x, dx' = w dy' and dw' = x dy, where ' is the matrix as cuBLASLt sees it. */
 	const struct matmul_shape forward = {outs, n, in, true, false, type, type, 16};
 	const struct matmul_shape input = {in, n, outs, false, false, type, type, 16};
-	const struct matmul_shape weights = {
-		in,
-		outs,
-		n,
-		false,
-		true,
-		type,
-		shape->dw_f32 ? CUDA_R_32F : type,
-		shape->dw_alignment < 16 ? (uint32_t)shape->dw_alignment : 16};
+	cudaDataType_t dw_type = shape->dw_f32 ? CUDA_R_32F : type;
+	uint32_t dw_alignment = shape->dw_alignment < 16 ? (uint32_t)shape->dw_alignment : 16;
+	const struct matmul_shape weights = {in, outs, n, false, true, type, dw_type, dw_alignment};
 	struct cuda_linear *linear = calloc(1, sizeof *linear);
 	int rc;
 
