@@ -116,12 +116,9 @@ size_t convolution_workspace(const struct convolution *conv)
 	for (int i = 0; i < PASSES; i++)
 		if (conv->used[i] && conv->workspace[i] > max)
 			max = conv->workspace[i];
-	for (int i = 0; i < CONV_ENGINES; i++) {
-		size_t wanted =
-			conv->engines[i] ? engines_workspace(conv->engines[i], conv->engine[i]) : 0;
-
-		max = wanted > max ? wanted : max;
-	}
+	for (int i = 0; i < CONV_ENGINES; i++)
+		if (conv->engines[i] && engines_workspace(conv->engines[i], conv->engine[i]) > max)
+			max = engines_workspace(conv->engines[i], conv->engine[i]);
 	return max;
 }
 
@@ -159,21 +156,23 @@ static void set_norm_input(const struct convolution *conv, const struct conv_sou
 static void set_norm_backward(const struct convolution *conv, const struct conv_source *source,
 			      struct engine_call *call)
 {
-	const float *parts[] = {saved_row(conv, source, 0), saved_row(conv, source, 1),
-				saved_row(conv, source, SAVED_APPLY + 1),
-				saved_row(conv, source, SAVED_APPLY + 2)};
-
-	for (int i = 0; i < 4; i++)
-		call->norm[i] = parts[i];
+	call->norm[0] = saved_row(conv, source, 0);
+	call->norm[1] = saved_row(conv, source, 1);
+	call->norm[2] = saved_row(conv, source, SAVED_APPLY + 1);
+	call->norm[3] = saved_row(conv, source, SAVED_APPLY + 2);
 	call->norm_x = source->x;
 	call->sums = saved_row(conv, source, SAVED_SUMS);
 	call->rest = saved_row(conv, source, SAVED_REST);
 }
 
-/* Run the engine of pass, if one was chosen. */
+/* Run the engine chosen for pass. */
 static int run_engine(const struct convolution *conv, enum engine_pass pass, cudaStream_t stream,
-		      const struct engine_call *call, struct error *err)
+		      const struct conv_source *source, struct engine_call *call, struct error *err)
 {
+	if (pass == ENGINE_NORM_SUMS || pass == ENGINE_NORM_WEIGHTS)
+		set_norm_input(conv, source, call);
+	else if (pass == ENGINE_INPUT_NORM)
+		set_norm_backward(conv, source, call);
 	return engines_run(conv->engines[pass], conv->engine[pass], stream, call, conv->name, err);
 }
 
@@ -184,16 +183,13 @@ int convolution_forward(const struct convolution *conv, cudaStream_t stream, con
 			void *workspace, struct error *err)
 {
 	struct engine_call call = {.x = x, .w = w, .y = y, .sums = sums, .workspace = workspace};
+	enum engine_pass pass = source && conv->engines[ENGINE_NORM_SUMS] ? ENGINE_NORM_SUMS
+				: sums && conv->engines[ENGINE_SUMS]	  ? ENGINE_SUMS
+									  : ENGINE_FORWARD;
 	cudnnStatus_t rc;
 
-	if (source && conv->engines[ENGINE_NORM_SUMS]) {
-		set_norm_input(conv, source, &call);
-		return run_engine(conv, ENGINE_NORM_SUMS, stream, &call, err);
-	}
-	if (sums && conv->engines[ENGINE_SUMS])
-		return run_engine(conv, ENGINE_SUMS, stream, &call, err);
-	if (conv->engines[ENGINE_FORWARD])
-		return run_engine(conv, ENGINE_FORWARD, stream, &call, err);
+	if (conv->engines[pass])
+		return run_engine(conv, pass, stream, source, &call, err);
 	rc = cudnnSetStream(conv->cuda->cudnn, stream);
 	if (!rc)
 		rc = cudnnConvolutionForward(
@@ -211,13 +207,11 @@ int convolution_back_input(const struct convolution *conv, cudaStream_t stream, 
 	struct engine_call call = {.x = dx, .w = w, .y = dy, .workspace = workspace};
 	cudnnStatus_t rc;
 
-	if (source && conv->engines[ENGINE_INPUT_NORM]) {
-		set_norm_backward(conv, source, &call);
-		return run_engine(conv, ENGINE_INPUT_NORM, stream, &call, err);
-	}
+	if (source && conv->engines[ENGINE_INPUT_NORM])
+		return run_engine(conv, ENGINE_INPUT_NORM, stream, source, &call, err);
 	/* An engine's beta is part of its graph. */
 	if (conv->engines[ENGINE_INPUT] && add == conv->rules.add_dx)
-		return run_engine(conv, ENGINE_INPUT, stream, &call, err);
+		return run_engine(conv, ENGINE_INPUT, stream, NULL, &call, err);
 	rc = cudnnSetStream(conv->cuda->cudnn, stream);
 	if (!rc)
 		rc = cudnnConvolutionBackwardData(
@@ -235,12 +229,10 @@ int convolution_back_weights(const struct convolution *conv, cudaStream_t stream
 	struct engine_call call = {.x = x, .w = dw, .y = dy, .workspace = workspace};
 	cudnnStatus_t rc;
 
-	if (source && conv->engines[ENGINE_NORM_WEIGHTS]) {
-		set_norm_input(conv, source, &call);
-		return run_engine(conv, ENGINE_NORM_WEIGHTS, stream, &call, err);
-	}
+	if (source && conv->engines[ENGINE_NORM_WEIGHTS])
+		return run_engine(conv, ENGINE_NORM_WEIGHTS, stream, source, &call, err);
 	if (conv->engines[ENGINE_WEIGHTS] && !add)
-		return run_engine(conv, ENGINE_WEIGHTS, stream, &call, err);
+		return run_engine(conv, ENGINE_WEIGHTS, stream, NULL, &call, err);
 	rc = cudnnSetStream(conv->cuda->cudnn, stream);
 	if (!rc)
 		rc = cudnnConvolutionBackwardFilter(
