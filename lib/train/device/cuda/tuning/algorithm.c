@@ -8,85 +8,75 @@
 struct perf {
 	int algorithm, math_type;
 	bool usable, deterministic, winograd;
-	size_t workspace;
 };
 
 /* Copies of cuDNN's three variants of the same struct. */
 #define COPY_PERFS(from, winograd_test)                                                            \
-	for (int i = 0; i < count; i++)                                                            \
+	for (int i = 0; i < *count; i++)                                                           \
 		out[i] = (struct perf)                                                             \
 		{                                                                                  \
 			(int)(from)[i].algo, (int)(from)[i].mathType,                              \
 				(from)[i].status == CUDNN_STATUS_SUCCESS,                          \
-				(from)[i].determinism == CUDNN_DETERMINISTIC, (winograd_test),     \
-				(from)[i].memory                                                   \
+				(from)[i].determinism == CUDNN_DETERMINISTIC, (winograd_test)      \
 		}
 
 /* List algorithms, fastest first; *count of them. tuning NULL: ask the heuristics. */
 static cudnnStatus_t list_forward(const struct convolution *conv, const struct tuning *tuning,
-				  struct perf *out, int *found)
+				  struct perf *out, int *count)
 {
 	cudnnConvolutionFwdAlgoPerf_t perfs[ALGORITHMS_MAX];
+	cudnnConvolutionDescriptor_t descriptor = conv->descriptors[PASS_FORWARD];
 	cudnnHandle_t cudnn = conv->cuda->cudnn;
-	int count = 0;
-	cudnnStatus_t rc =
-		tuning ? cudnnFindConvolutionForwardAlgorithmEx(
-				 cudnn, conv->x, tuning->x, conv->w, tuning->w,
-				 conv->descriptors[PASS_FORWARD], conv->y, tuning->y,
-				 ALGORITHMS_MAX, &count, perfs, tuning->workspace,
-				 tuning->workspace_bytes)
-		       : cudnnGetConvolutionForwardAlgorithm_v7(
-				 cudnn, conv->x, conv->w, conv->descriptors[PASS_FORWARD], conv->y,
-				 ALGORITHMS_MAX, &count, perfs);
+	cudnnStatus_t rc = tuning ? cudnnFindConvolutionForwardAlgorithmEx(
+					    cudnn, conv->x, tuning->x, conv->w, tuning->w,
+					    descriptor, conv->y, tuning->y, ALGORITHMS_MAX, count,
+					    perfs, tuning->workspace, tuning->workspace_bytes)
+				  : cudnnGetConvolutionForwardAlgorithm_v7(
+					    cudnn, conv->x, conv->w, descriptor, conv->y,
+					    ALGORITHMS_MAX, count, perfs);
 
 	COPY_PERFS(perfs, perfs[i].algo == CUDNN_CONVOLUTION_FWD_ALGO_WINOGRAD ||
 				  perfs[i].algo == CUDNN_CONVOLUTION_FWD_ALGO_WINOGRAD_NONFUSED);
-	*found = count;
 	return rc;
 }
 
 static cudnnStatus_t list_input(const struct convolution *conv, const struct tuning *tuning,
-				struct perf *out, int *found)
+				struct perf *out, int *count)
 {
 	cudnnConvolutionBwdDataAlgoPerf_t perfs[ALGORITHMS_MAX];
+	cudnnConvolutionDescriptor_t descriptor = conv->descriptors[PASS_INPUT];
 	cudnnHandle_t cudnn = conv->cuda->cudnn;
-	int count = 0;
-	cudnnStatus_t rc =
-		tuning ? cudnnFindConvolutionBackwardDataAlgorithmEx(
-				 cudnn, conv->w, tuning->w, conv->y, tuning->y,
-				 conv->descriptors[PASS_INPUT], conv->x, tuning->x, ALGORITHMS_MAX,
-				 &count, perfs, tuning->workspace, tuning->workspace_bytes)
-		       : cudnnGetConvolutionBackwardDataAlgorithm_v7(
-				 cudnn, conv->w, conv->y, conv->descriptors[PASS_INPUT], conv->x,
-				 ALGORITHMS_MAX, &count, perfs);
+	cudnnStatus_t rc = tuning ? cudnnFindConvolutionBackwardDataAlgorithmEx(
+					    cudnn, conv->w, tuning->w, conv->y, tuning->y,
+					    descriptor, conv->x, tuning->x, ALGORITHMS_MAX, count,
+					    perfs, tuning->workspace, tuning->workspace_bytes)
+				  : cudnnGetConvolutionBackwardDataAlgorithm_v7(
+					    cudnn, conv->w, conv->y, descriptor, conv->x,
+					    ALGORITHMS_MAX, count, perfs);
 
 	COPY_PERFS(perfs,
 		   perfs[i].algo == CUDNN_CONVOLUTION_BWD_DATA_ALGO_WINOGRAD ||
 			   perfs[i].algo == CUDNN_CONVOLUTION_BWD_DATA_ALGO_WINOGRAD_NONFUSED);
-	*found = count;
 	return rc;
 }
 
 static cudnnStatus_t list_weights(const struct convolution *conv, const struct tuning *tuning,
-				  struct perf *out, int *found)
+				  struct perf *out, int *count)
 {
 	cudnnConvolutionBwdFilterAlgoPerf_t perfs[ALGORITHMS_MAX];
+	cudnnConvolutionDescriptor_t descriptor = conv->descriptors[PASS_WEIGHTS];
 	cudnnHandle_t cudnn = conv->cuda->cudnn;
-	int count = 0;
-	cudnnStatus_t rc =
-		tuning ? cudnnFindConvolutionBackwardFilterAlgorithmEx(
-				 cudnn, conv->x, tuning->x, conv->y, tuning->y,
-				 conv->descriptors[PASS_WEIGHTS], conv->w, tuning->w,
-				 ALGORITHMS_MAX, &count, perfs, tuning->workspace,
-				 tuning->workspace_bytes)
-		       : cudnnGetConvolutionBackwardFilterAlgorithm_v7(
-				 cudnn, conv->x, conv->y, conv->descriptors[PASS_WEIGHTS], conv->w,
-				 ALGORITHMS_MAX, &count, perfs);
+	cudnnStatus_t rc = tuning ? cudnnFindConvolutionBackwardFilterAlgorithmEx(
+					    cudnn, conv->x, tuning->x, conv->y, tuning->y,
+					    descriptor, conv->w, tuning->w, ALGORITHMS_MAX, count,
+					    perfs, tuning->workspace, tuning->workspace_bytes)
+				  : cudnnGetConvolutionBackwardFilterAlgorithm_v7(
+					    cudnn, conv->x, conv->y, descriptor, conv->w,
+					    ALGORITHMS_MAX, count, perfs);
 
 	COPY_PERFS(perfs,
 		   perfs[i].algo == CUDNN_CONVOLUTION_BWD_FILTER_ALGO_WINOGRAD ||
 			   perfs[i].algo == CUDNN_CONVOLUTION_BWD_FILTER_ALGO_WINOGRAD_NONFUSED);
-	*found = count;
 	return rc;
 }
 
