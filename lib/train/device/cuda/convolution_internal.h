@@ -10,6 +10,12 @@
 enum pass { PASS_FORWARD, PASS_INPUT, PASS_WEIGHTS, PASSES };
 #define CONV_ENGINES ENGINE_PASSES
 
+/* Do the pass's engines take over work of the batch norm before the convolution? */
+static inline bool engine_reads_norm(enum engine_pass pass)
+{
+	return pass == ENGINE_NORM_SUMS || pass == ENGINE_NORM_WEIGHTS || pass == ENGINE_INPUT_NORM;
+}
+
 struct convolution {
 	struct cuda *cuda;
 	char name[64];

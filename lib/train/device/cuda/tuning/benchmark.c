@@ -48,11 +48,6 @@ void tuning_end(const struct convolution *conv, struct tuning *tuning)
 	*tuning = (struct tuning){0};
 }
 
-static size_t norm_scratch(const struct convolution *conv, int64_t rows, int c)
-{
-	return 2 * (size_t)kernel_parts(conv->cuda->multiprocessors, rows, c) * (size_t)c;
-}
-
 /* A batch norm in rows of c floats: w, b, mean, variance; saved [SAVED_ROWS][c]; dw, db;
  * scratch. */
 #define NORM_SAVED 4
@@ -79,7 +74,9 @@ static struct kernel_norm norm_in(float *rows, int64_t count, int c)
 
 static size_t norm_floats(const struct convolution *conv, int64_t rows, int c)
 {
-	return NORM_SCRATCH * (size_t)c + norm_scratch(conv, rows, c);
+	size_t parts = (size_t)kernel_parts(conv->cuda->multiprocessors, rows, c);
+
+	return (NORM_SCRATCH + 2 * parts) * (size_t)c;
 }
 
 /* The batch norm of y. */
@@ -115,11 +112,6 @@ static struct kernel_norm norm_before(const struct convolution *conv, const stru
 	norm.apply_params = norm.saved + SAVED_APPLY * c;
 	norm.back_sums = summed ? norm.saved + SAVED_SUMS * c : NULL;
 	return norm;
-}
-
-static struct conv_source source_of(const struct convolution *conv, const struct tuning *tuning)
-{
-	return (struct conv_source){tuning->source, norm_before(conv, tuning, false).saved};
 }
 
 /* Fill in its statistics, and x from it. */
@@ -202,20 +194,13 @@ none:
 
 /* ---- one pass ---- */
 
-/* Results on the host: numbers of the tensor that the pass writes, and a batch norm's
- * statistics. */
-struct sample {
-	float *numbers;
-	size_t count;
-};
-
 struct benchmark {
 	struct convolution *conv;
 	struct tuning *tuning;
 	enum engine_pass pass;
 	struct engines *engines;
 	double handicap_ms; /* added to all candidates except 0; if negative, to candidate 0 */
-	struct sample first, other;
+	float *first;	    /* candidate 0's results, as take_results returns them, or NULL */
 };
 
 static bool writes_y(enum engine_pass pass)
@@ -239,6 +224,19 @@ static void *result(const struct benchmark *benchmark, size_t *bytes)
 	return writes_y(benchmark->pass) ? t->y : writes_dw(benchmark->pass) ? t->w : t->x;
 }
 
+/* The batch norm whose work the pass's engines take over, in *space. NULL: there is none, or what
+ * runs is no engine. */
+static const struct conv_source *source_of(const struct benchmark *benchmark, bool engine,
+					   struct conv_source *space)
+{
+	const struct tuning *t = benchmark->tuning;
+
+	if (!engine || !engine_reads_norm(benchmark->pass))
+		return NULL;
+	*space = (struct conv_source){t->source, norm_before(benchmark->conv, t, false).saved};
+	return space;
+}
+
 /* Run everything up to the point where the following batch norm knows its statistics. */
 static int run_forward(const struct benchmark *benchmark, bool engine)
 {
@@ -253,15 +251,12 @@ static int run_forward(const struct benchmark *benchmark, bool engine)
 	if (benchmark->pass == ENGINE_NORM_SUMS && !engine) {
 		norm = norm_before(benchmark->conv, t, false);
 		kernel_norm_apply(&config, &norm);
-	} else if (benchmark->pass == ENGINE_NORM_SUMS) {
-		source = source_of(benchmark->conv, t);
 	}
 	if (sums)
 		norm = norm_after(benchmark->conv, t, summed);
 	rc = convolution_forward(benchmark->conv, t->stream, t->x, t->w, t->y,
 				 summed ? norm.saved + SAVED_SUMS * (size_t)norm.c : NULL,
-				 engine && benchmark->pass == ENGINE_NORM_SUMS ? &source : NULL,
-				 t->workspace, NULL);
+				 source_of(benchmark, engine, &source), t->workspace, NULL);
 	if (!rc && sums)
 		kernel_norm_moments(&config, &norm);
 	return rc;
@@ -272,20 +267,16 @@ static int run_input(const struct benchmark *benchmark, bool engine)
 {
 	const struct tuning *t = benchmark->tuning;
 	const struct kernel_config config = config_of(benchmark->conv, t);
-	bool norm_too = benchmark->pass == ENGINE_INPUT_NORM;
 	struct conv_source source;
 	struct kernel_norm norm;
-	int rc;
+	int rc = convolution_back_input(benchmark->conv, t->stream, t->w, t->y, t->x,
+					benchmark->conv->rules.add_dx,
+					source_of(benchmark, engine, &source), t->workspace, NULL);
 
-	if (norm_too) {
-		source = source_of(benchmark->conv, t);
+	if (!rc && benchmark->pass == ENGINE_INPUT_NORM) {
 		norm = norm_before(benchmark->conv, t, engine);
-	}
-	rc = convolution_back_input(benchmark->conv, t->stream, t->w, t->y, t->x,
-				    benchmark->conv->rules.add_dx,
-				    engine && norm_too ? &source : NULL, t->workspace, NULL);
-	if (!rc && norm_too)
 		kernel_norm_back(&config, &norm);
+	}
 	return rc;
 }
 
@@ -295,22 +286,18 @@ static int run_candidate(const struct benchmark *benchmark, int candidate)
 	struct convolution *conv = benchmark->conv;
 	const struct tuning *t = benchmark->tuning;
 	struct conv_source source;
-	bool fused_norm = benchmark->pass == ENGINE_NORM_WEIGHTS;
 	int rc;
 
 	conv->engines[benchmark->pass] = candidate ? benchmark->engines : NULL;
 	conv->engine[benchmark->pass] = candidate - 1;
-	if (writes_y(benchmark->pass)) {
+	if (writes_y(benchmark->pass))
 		rc = run_forward(benchmark, candidate);
-	} else if (!writes_dw(benchmark->pass)) {
+	else if (!writes_dw(benchmark->pass))
 		rc = run_input(benchmark, candidate);
-	} else {
-		if (fused_norm)
-			source = source_of(conv, t);
+	else
 		rc = convolution_back_weights(conv, t->stream, t->x, t->y, t->w, false,
-					      fused_norm && candidate ? &source : NULL,
+					      source_of(benchmark, candidate, &source),
 					      t->workspace, NULL);
-	}
 	conv->engines[benchmark->pass] = NULL;
 	return rc || cudaGetLastError() ? -1 : 0;
 }
@@ -353,14 +340,6 @@ failed:
 
 /* ---- correctness ---- */
 
-static void as_f32(const void *raw, enum number number, size_t count, float *to)
-{
-	for (size_t i = 0; i < count; i++)
-		to[i] = number == NUMBER_F32   ? ((const float *)raw)[i]
-			: number == NUMBER_F16 ? f32_of_f16(((const struct f16 *)raw)[i])
-					       : f32_of_bf16(((const struct bf16 *)raw)[i]);
-}
-
 static bool read_part(const struct benchmark *benchmark, const char *from, enum number number,
 		      size_t count, float *to)
 {
@@ -370,8 +349,10 @@ static bool read_part(const struct benchmark *benchmark, const char *from, enum 
 				     benchmark->tuning->stream) &&
 		    !cudaStreamSynchronize(benchmark->tuning->stream);
 
-	if (good)
-		as_f32(raw, number, count, to);
+	for (size_t i = 0; good && i < count; i++)
+		to[i] = number == NUMBER_F32   ? ((const float *)raw)[i]
+			: number == NUMBER_F16 ? f32_of_f16(((const struct f16 *)raw)[i])
+					       : f32_of_bf16(((const struct bf16 *)raw)[i]);
 	free(raw);
 	return good;
 }
@@ -392,34 +373,39 @@ static float *other_results(const struct benchmark *benchmark, size_t *count)
 	return *count ? benchmark->tuning->norm + NORM_SAVED * (size_t)shape->outputs : NULL;
 }
 
-/* Run candidate on a result with the same initial contents each time, and read some of its
- * output. */
-static bool take_sample(const struct benchmark *benchmark, int candidate, struct sample *out)
+/* How many numbers at each end of the pass's tensor are compared. */
+static size_t compared(const struct benchmark *benchmark)
 {
-	const struct convolution *conv = benchmark->conv;
-	const struct kernel_config config = config_of(conv, benchmark->tuning);
-	enum number number = conv->rules.number;
-	size_t bytes, size = number_size(number), count, some, more;
-	float *beside = other_results(benchmark, &more);
-	char *at = result(benchmark, &bytes);
-	bool add = benchmark->pass == ENGINE_INPUT && conv->rules.add_dx;
+	size_t bytes, count;
 
-	count = bytes / size;
-	some = count < COMPARED_ELEMENTS ? count : COMPARED_ELEMENTS;
-	out->count = 2 * some + more;
-	out->numbers = malloc(out->count * sizeof *out->numbers);
-	if (!out->numbers)
-		return false;
-	if (add)
-		kernel_fill(&config, at, count, 4);
-	else if (cudaMemsetAsync(at, 0xff, bytes, benchmark->tuning->stream)) /* NaNs */
-		return false;
-	return !run_candidate(benchmark, candidate) &&
-	       read_part(benchmark, at, number, some, out->numbers) &&
-	       read_part(benchmark, at + (count - some) * size, number, some,
-			 out->numbers + some) &&
-	       (!more ||
-		read_part(benchmark, (char *)beside, NUMBER_F32, more, out->numbers + 2 * some));
+	result(benchmark, &bytes);
+	count = bytes / number_size(benchmark->conv->rules.number);
+	return count < COMPARED_ELEMENTS ? count : COMPARED_ELEMENTS;
+}
+
+/* Run candidate on a result with the same initial contents each time, and read some of its output:
+ * both ends of the tensor, then the other results. Malloced; NULL: it failed. */
+static float *take_results(const struct benchmark *benchmark, int candidate)
+{
+	const struct kernel_config config = config_of(benchmark->conv, benchmark->tuning);
+	enum number number = config.number;
+	size_t bytes, size = number_size(number), some = compared(benchmark), more;
+	float *beside = other_results(benchmark, &more);
+	float *out = malloc((2 * some + more) * sizeof *out);
+	char *at = result(benchmark, &bytes);
+	bool good = out;
+
+	if (good && benchmark->pass == ENGINE_INPUT && benchmark->conv->rules.add_dx)
+		kernel_fill(&config, at, bytes / size, 4);
+	else if (good) /* NaNs */
+		good = !cudaMemsetAsync(at, 0xff, bytes, config.stream);
+	if (good && !run_candidate(benchmark, candidate) &&
+	    read_part(benchmark, at, number, some, out) &&
+	    read_part(benchmark, at + bytes - some * size, number, some, out + some) &&
+	    (!more || read_part(benchmark, (char *)beside, NUMBER_F32, more, out + 2 * some)))
+		return out;
+	free(out);
+	return NULL;
 }
 
 static bool is_close(const float *a, const float *b, size_t count, double bound)
@@ -452,19 +438,19 @@ static bool moments_are_close(const float *a, const float *b, size_t c, double b
 	return true;
 }
 
-static bool is_same(const struct benchmark *benchmark)
+static bool is_same(const struct benchmark *benchmark, const float *b)
 {
-	const float *a = benchmark->first.numbers, *b = benchmark->other.numbers;
+	const float *a = benchmark->first;
 	double bound = benchmark->conv->rules.number == NUMBER_F32 ? TOLERANCE_F32 : TOLERANCE_16;
-	size_t more, count;
+	size_t count = 2 * compared(benchmark), more;
 
 	other_results(benchmark, &more);
-	count = benchmark->first.count - more;
+	more /= 2;
 	if (more && benchmark->pass == ENGINE_INPUT_NORM) {
-		if (!is_close(a + count, b + count, more / 2, bound) ||
-		    !is_close(a + count + more / 2, b + count + more / 2, more / 2, bound))
+		if (!is_close(a + count, b + count, more, bound) ||
+		    !is_close(a + count + more, b + count + more, more, bound))
 			return false;
-	} else if (more && !moments_are_close(a + count, b + count, more / 2, bound)) {
+	} else if (more && !moments_are_close(a + count, b + count, more, bound)) {
 		return false;
 	}
 	return is_close(a, b, count, bound);
@@ -473,22 +459,21 @@ static bool is_same(const struct benchmark *benchmark)
 static bool benchmark_is_correct(void *context, int candidate)
 {
 	struct benchmark *benchmark = context;
-	bool good = benchmark->first.numbers || take_sample(benchmark, 0, &benchmark->first);
+	float *results;
+	bool good;
 
-	if (!good) {
-		free(benchmark->first.numbers);
-		benchmark->first.numbers = NULL;
-	}
-	good = good && take_sample(benchmark, candidate, &benchmark->other) && is_same(benchmark);
-	free(benchmark->other.numbers);
-	benchmark->other.numbers = NULL;
+	if (!benchmark->first)
+		benchmark->first = take_results(benchmark, 0);
+	results = benchmark->first ? take_results(benchmark, candidate) : NULL;
+	good = results && is_same(benchmark, results);
+	free(results);
 	if (!good)
 		cudaGetLastError();
 	return good;
 }
 
-/* gain: an engine must take less than candidate 0's time multiplied by this. times: of the chosen
- * one, and of candidate 0. false: candidate 0 stays. */
+/* gain: an engine must take less than candidate 0's time multiplied by this. times (may be
+ * NULL): of the chosen one, and of candidate 0. false: candidate 0 stays. */
 static bool try_engines(struct convolution *conv, enum engine_pass pass, struct tuning *tuning,
 			double gain, double handicap_ms, double times[2])
 {
@@ -511,7 +496,7 @@ static bool try_engines(struct convolution *conv, enum engine_pass pass, struct 
 	if (!benchmark.engines)
 		return false;
 	candidate = choose_candidate(&candidates, times);
-	free(benchmark.first.numbers);
+	free(benchmark.first);
 	if (candidate < 1) {
 		engines_free(benchmark.engines);
 		return false;
@@ -523,21 +508,19 @@ static bool try_engines(struct convolution *conv, enum engine_pass pass, struct 
 
 void choose_engine(struct convolution *conv, enum engine_pass pass, struct tuning *tuning)
 {
-	double times[2];
-
-	try_engines(conv, pass, tuning, CANDIDATE_GAIN, 0, times);
+	try_engines(conv, pass, tuning, CANDIDATE_GAIN, 0, NULL);
 }
 
 /* Forward they save the batch norm's last pass over memory; backward they may lose time. What the
  * weights' gradient loses becomes a handicap of the forward pass. */
 void choose_fused_norm(struct convolution *conv, struct tuning *tuning)
 {
-	double weights[2], forward[2];
+	double weights[2];
 
 	if (!try_engines(conv, ENGINE_NORM_WEIGHTS, tuning, HUGE_VAL, 0, weights))
 		return;
 	if (tuning_fill(conv, tuning) && try_engines(conv, ENGINE_NORM_SUMS, tuning, CANDIDATE_GAIN,
-						     weights[0] - weights[1], forward))
+						     weights[0] - weights[1], NULL))
 		return;
 	engines_free(conv->engines[ENGINE_NORM_WEIGHTS]);
 	conv->engines[ENGINE_NORM_WEIGHTS] = NULL;

@@ -114,11 +114,9 @@ static bool take_cached(struct convolution *conv, const char *key)
 /* First choose what runs without engines, because the engines are compared with it. */
 static void choose_pass(struct convolution *conv, enum engine_pass pass, struct tuning *active)
 {
-	bool fused_norm = pass == ENGINE_NORM_SUMS || pass == ENGINE_NORM_WEIGHTS ||
-			  pass == ENGINE_INPUT_NORM;
-
 	/* The search has overwritten the memory: fill it again. */
-	if (!is_wanted(conv, pass) || (fused_norm && !active->source) || !tuning_fill(conv, active))
+	if (!is_wanted(conv, pass) || (engine_reads_norm(pass) && !active->source) ||
+	    !tuning_fill(conv, active))
 		return;
 	if (pass == ENGINE_NORM_SUMS)
 		choose_fused_norm(conv, active);
