@@ -33,11 +33,11 @@ static struct tuning_cache_entry *find(const struct tuning_cache *tuned, const c
 
 bool tuning_cache_find(const struct tuning_cache *tuned, const char *key, int *numbers)
 {
-	const struct tuning_cache_entry *tuning_cache_entry = find(tuned, key);
+	const struct tuning_cache_entry *entry = find(tuned, key);
 
-	if (tuning_cache_entry)
-		memcpy(numbers, tuning_cache_entry->numbers, sizeof tuning_cache_entry->numbers);
-	return tuning_cache_entry;
+	if (entry)
+		memcpy(numbers, entry->numbers, sizeof entry->numbers);
+	return entry;
 }
 
 /* Append an entry; existing ones stay. */
@@ -55,10 +55,10 @@ static bool append(struct tuning_cache *tuned, const char *key, const int *numbe
 		tuned->capacity = capacity;
 	}
 
-	struct tuning_cache_entry *tuning_cache_entry = &tuned->list[tuned->count++];
+	struct tuning_cache_entry *entry = &tuned->list[tuned->count++];
 
-	snprintf(tuning_cache_entry->key, sizeof tuning_cache_entry->key, "%s", key);
-	memcpy(tuning_cache_entry->numbers, numbers, sizeof tuning_cache_entry->numbers);
+	snprintf(entry->key, sizeof entry->key, "%s", key);
+	memcpy(entry->numbers, numbers, sizeof entry->numbers);
 	return true;
 }
 
@@ -89,9 +89,8 @@ static void read_line(struct tuning_cache *tuned, char *line)
 		numbers[i] = (int)number;
 		rest = end;
 	}
-	if (*rest)
-		return;
-	append(tuned, line, numbers);
+	if (!*rest)
+		append(tuned, line, numbers);
 }
 
 static void read_file(struct tuning_cache *tuned)
@@ -123,25 +122,20 @@ struct tuning_cache *tuning_cache_open(const char *gpu, unsigned long version)
 	struct env *env = env_capture();
 	const char *cache = env ? env_get(env, "XDG_CACHE_HOME") : NULL;
 	const char *home = env ? env_get(env, "HOME") : NULL;
+	bool own = cache && *cache == '/';
+	struct tuning_cache *tuned;
 	char *path = NULL;
-	int n = -1;
 
-	if (cache && *cache == '/')
-		n = asprintf(&path, "%s/berth/cudnn-%lu %s", cache, version, gpu);
-	else if (home && *home == '/')
-		n = asprintf(&path, "%s/.cache/berth/cudnn-%lu %s", home, version, gpu);
-	if (n < 0)
+	if ((own || (home && *home == '/')) &&
+	    asprintf(&path, "%s%s/berth/cudnn-%lu %s", own ? cache : home, own ? "" : "/.cache",
+		     version, gpu) < 0)
 		path = NULL;
 	env_free(env);
-	if (path) {
-		/* No '/' from a GPU's name, and nothing that a shell treats specially. */
-		for (char *c = strrchr(path, '-'); *c; c++)
-			if (*c == ' ')
-				*c = '_';
-	}
-
-	struct tuning_cache *tuned = tuning_cache_open_file(path);
-
+	/* No '/' from a GPU's name, and nothing that a shell treats specially. */
+	for (char *c = path ? strrchr(path, '-') : NULL; c && *c; c++)
+		if (*c == ' ')
+			*c = '_';
+	tuned = tuning_cache_open_file(path);
 	free(path);
 	return tuned;
 }
