@@ -84,16 +84,16 @@ static void limit_workspace(struct executor *executor)
  * are chosen by time: other sizes run once per epoch. */
 static int find_compiled_graph(struct executor *executor, int count, struct error *err)
 {
-	struct compiled_entry found = {.count = count};
+	struct compiled_entry *entries = executor->compiled_graphs, found = {.count = count};
 	int index = 0, rc = 0;
 	bool moved;
 
-	while (index < COMPILED_GRAPHS_MAX && executor->compiled_graphs[index].compiled &&
-	       executor->compiled_graphs[index].count != count)
+	while (index < COMPILED_GRAPHS_MAX && entries[index].compiled &&
+	       entries[index].count != count)
 		index++;
-	if (index < COMPILED_GRAPHS_MAX && executor->compiled_graphs[index].compiled)
-		found = executor->compiled_graphs[index];
-	else {
+	if (index < COMPILED_GRAPHS_MAX && entries[index].compiled) {
+		found = entries[index];
+	} else {
 		limit_workspace(executor);
 		rc = compiled_graph_new(executor->cuda, &executor->request, &executor->lowered,
 					count, count == executor->request.batch, &found.compiled,
@@ -103,17 +103,16 @@ static int find_compiled_graph(struct executor *executor, int count, struct erro
 		return rc;
 	if (index == COMPILED_GRAPHS_MAX) {
 		rc = cuda_wait(executor->config.stream, CUDA_WAIT_MS, err);
-		compiled_entry_free(&executor->compiled_graphs[--index]);
+		compiled_entry_free(&entries[--index]);
 	}
-	memmove(executor->compiled_graphs + 1, executor->compiled_graphs,
-		(size_t)index * sizeof *executor->compiled_graphs);
-	executor->compiled_graphs[0] = found;
+	memmove(entries + 1, entries, (size_t)index * sizeof *entries);
+	entries[0] = found;
 	if (!rc)
 		rc = executor_memory_grow_workspace(&executor->memory,
 						    compiled_graph_workspace(found.compiled),
 						    executor->config.stream, &moved, err);
 	for (int i = 0; !rc && moved && i < COMPILED_GRAPHS_MAX; i++)
-		compiled_entry_drop_captured(&executor->compiled_graphs[i]);
+		compiled_entry_drop_captured(&entries[i]);
 	return rc;
 }
 
@@ -376,7 +375,6 @@ static int reduce_on_host(struct executor *executor, struct error *err)
 
 	for (size_t i = 0; !rc && i < request->buckets->bucket_count; i++) {
 		const struct bucket *bucket = &request->buckets->list[i];
-
 		bool last = i + 1 == request->buckets->bucket_count;
 
 		rc = comm->ops->all_reduce(
@@ -389,6 +387,7 @@ static int reduce_on_host(struct executor *executor, struct error *err)
 int cuda_executor_run(struct executor *executor, const struct executor_input *input,
 		      struct error *err)
 {
+	struct comm *comm = executor->request.comm;
 	bool train = executor->request.train;
 	int rc = executor_common_check(&executor->common, input, err);
 
@@ -413,9 +412,8 @@ int cuda_executor_run(struct executor *executor, const struct executor_input *in
 		return rc;
 	/* A replayed graph contains the collectives and calls no function. This tells comm that all
 	 * of the step's collectives are on the stream; later ones do not belong to it. */
-	if (executor->request.comm->ops->on_stream)
-		return executor->request.comm->ops->finish(executor->request.comm, executor->queue,
-							   err);
+	if (comm->ops->on_stream)
+		return comm->ops->finish(comm, executor->queue, err);
 	rc = reduce_on_host(executor, err);
 	return rc ? rc : run_captured(executor, &executor->update, launch_update, err);
 }
@@ -485,11 +483,11 @@ int cuda_executor_grad_scaler(struct executor *executor, const struct grad_scale
 		rc = cuda_wait(stream, CUDA_WAIT_MS, err);
 	if (rc)
 		return rc;
-	if (now)
+	if (now) {
 		*now = (struct grad_scaler_state){scales(executor) ? readback->scale : 1,
 						  readback->growth_tracker, readback->skipped};
-	if (now)
 		readback->skipped = 0;
+	}
 	if (begin) {
 		readback->scale = begin->scale;
 		readback->growth_tracker = begin->growth_tracker;

@@ -50,13 +50,20 @@ static void infer_shapes(struct lowering *lowering)
 	}
 }
 
+/* As its library reads it. */
+static size_t weight_bytes(const struct lowered_graph *lowered, const struct lowered_weight *weight)
+{
+	return (size_t)weight->outputs * (size_t)weight->inner * (size_t)weight->padded *
+	       (lowered->number == NUMBER_F32 ? 4 : 2);
+}
+
 static void lower_weight(struct lowering *lowering, struct lowered_node *node)
 {
 	struct lowered_graph *lowered = lowering->lowered;
 	const struct graph_op *op = node->fused.op;
 	struct lowered_weight *weight = &node->weight;
 	const struct shape *x = &lowering->graph->values[node->fused.input];
-	bool conv = node->fused.kind == OP_CONV2D;
+	bool conv = node->fused.kind == OP_CONV2D, same, aligned;
 	size_t bytes;
 
 	*weight = (struct lowered_weight){
@@ -67,18 +74,15 @@ static void lower_weight(struct lowering *lowering, struct lowered_node *node)
 			conv ? op->attributes.kernel * op->attributes.kernel : x->height * x->width,
 		.padded = node->x_shape.channels,
 	};
-
-	bool same =
-		weight->padded == weight->channels && (weight->inner == 1 || weight->channels == 1);
-	bool aligned = lowering->request->buckets->offsets[op->weight] % 4 == 0;
+	same = weight->padded == weight->channels && (weight->inner == 1 || weight->channels == 1);
+	aligned = lowering->request->buckets->offsets[op->weight] % 4 == 0;
 
 	weight->in_place = same && aligned && lowered->number == NUMBER_F32;
 	/* cuBLASLt writes float32 gradients of 16-bit numbers, at any address. */
 	weight->gradient_in_place = conv ? weight->in_place : same;
 	if (weight->in_place)
 		return;
-	bytes = (size_t)weight->outputs * (size_t)weight->inner * (size_t)weight->padded *
-		(lowered->number == NUMBER_F32 ? 4 : 2);
+	bytes = weight_bytes(lowered, weight);
 	weight->copy = lowered->copies_bytes;
 	lowered->copies_bytes +=
 		(bytes + LOWERED_ALIGNMENT - 1) / LOWERED_ALIGNMENT * LOWERED_ALIGNMENT;
@@ -231,14 +235,10 @@ static int gradient_slot(struct lowering *lowering, int value, int like, int tim
 	*add = *shared = false;
 	if (!value)
 		return NO_SLOT; /* nobody reads the input's gradient */
-	if (*slot != NO_SLOT) {
-		*add = true;
-	} else if (like != NO_SLOT) {
-		*slot = like;
-		*shared = true;
-	} else {
-		*slot = value_slot(lowering, value, time);
-	}
+	*add = *slot != NO_SLOT;
+	*shared = !*add && like != NO_SLOT;
+	if (!*add)
+		*slot = *shared ? like : value_slot(lowering, value, time);
 	extend_lifetime(lowering, *slot, time);
 	return *slot;
 }
@@ -283,8 +283,7 @@ static void place_scratch(struct lowering *lowering)
 		const struct lowered_node *node = &lowered->nodes[i];
 		const struct shape *y = &node->y_shape;
 		const struct lowered_weight *weight = &node->weight;
-		size_t bytes = (size_t)weight->outputs * (size_t)weight->inner *
-			       (size_t)weight->padded * (lowered->number == NUMBER_F32 ? 4 : 2);
+		size_t bytes = weight_bytes(lowered, weight);
 		int64_t rows = (int64_t)lowered->batch * y->height * y->width;
 		size_t floats = 2 * (size_t)y->channels *
 				(size_t)kernel_parts(lowering->multiprocessors, rows, y->channels);
