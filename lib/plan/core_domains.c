@@ -3,7 +3,6 @@
  * it. Without GPUs, ranks are shared out to the packages in proportion to their cores. */
 #include "plan/plan.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #include "plan/share.h"
@@ -81,7 +80,7 @@ static void mark_near(const struct share *share, const struct gpu_choice *gpus, 
 static int make_gpu_group(struct share *share, const struct gpu_choice *gpus, int rank)
 {
 	const int *gpus_of_rank = gpus->of_rank + rank * gpus->per_rank;
-	struct gpu_group gpu_group = {.first_core = share->core_count};
+	struct gpu_group *next = &share->gpu_groups[share->gpu_group_count];
 
 	/* Ranks on the same GPUs are adjacent. */
 	if (rank && !memcmp(gpus_of_rank - gpus->per_rank, gpus_of_rank,
@@ -89,23 +88,24 @@ static int make_gpu_group(struct share *share, const struct gpu_choice *gpus, in
 		share->gpu_group[rank] = share->gpu_group[rank - 1];
 		return 0;
 	}
-	gpu_group.near = calloc((size_t)share->core_count + 1, 1);
-	if (!gpu_group.near)
+	if (!next->near)
+		next->near = scratch_array(share->scratch, (size_t)share->core_count, 1);
+	if (!next->near)
 		return -1;
+	memset(next->near, NEAR_NOT, (size_t)share->core_count);
 	for (int k = 0; k < gpus->per_rank; k++)
-		mark_near(share, gpus, gpus_of_rank[k], gpu_group.near);
+		mark_near(share, gpus, gpus_of_rank[k], next->near);
 	for (int g = 0; g < share->gpu_group_count; g++)
-		if (!memcmp(share->gpu_groups[g].near, gpu_group.near, (size_t)share->core_count)) {
-			free(gpu_group.near);
+		if (!memcmp(share->gpu_groups[g].near, next->near, (size_t)share->core_count)) {
 			share->gpu_group[rank] = g;
 			return 0;
 		}
+	next->first_core = share->core_count;
 	for (int c = share->core_count - 1; c >= 0; c--)
-		if (gpu_group.near[c] == NEAR_GPU) {
-			gpu_group.first_core = c;
-			gpu_group.near_count++;
+		if (next->near[c] == NEAR_GPU) {
+			next->first_core = c;
+			next->near_count++;
 		}
-	share->gpu_groups[share->gpu_group_count] = gpu_group;
 	share->gpu_group[rank] = share->gpu_group_count++;
 	return 0;
 }
@@ -139,7 +139,7 @@ static int set_homes_by_gpu(struct share *share, const struct gpu_choice *gpus)
 
 /* Without GPUs: if there are fewer ranks than packages, each gets several packages. More ranks are
  * shared out to the packages in proportion to their cores. */
-static void set_homes_by_cores(struct share *share)
+static int set_homes_by_cores(struct share *share)
 {
 	int count = (int)share->inventory->package_count, ranks = share->rank_count;
 
@@ -149,9 +149,12 @@ static void set_homes_by_cores(struct share *share)
 				merge_domains(share->domain_of_package, (size_t)count, p, q);
 	number_domains(share);
 
-	int *assigned = calloc((size_t)share->domain_count + 1, sizeof *assigned);
+	int *assigned =
+		scratch_array(share->scratch, (size_t)share->domain_count, sizeof *assigned);
 
-	for (int r = 0; assigned && r < ranks; r++) {
+	if (!assigned)
+		return -1;
+	for (int r = 0; r < ranks; r++) {
 		int best = 0;
 
 		for (int u = 1; u < share->domain_count; u++)
@@ -160,10 +163,10 @@ static void set_homes_by_cores(struct share *share)
 				best = u;
 		assigned[best]++;
 	}
-	for (int u = 0, r = 0; assigned && u < share->domain_count; u++)
+	for (int u = 0, r = 0; u < share->domain_count; u++)
 		for (int k = 0; k < assigned[u]; k++)
 			share->home_domain[r++] = u;
-	free(assigned);
+	return 0;
 }
 
 /* ---- ranks whose home domain has no core for them ---- */
@@ -226,12 +229,8 @@ static void assign_domains(struct share *share)
 
 int core_domains_choose(struct share *share, const struct gpu_choice *gpus)
 {
-	int rc = 0;
+	int rc = gpus->per_rank ? set_homes_by_gpu(share, gpus) : set_homes_by_cores(share);
 
-	if (gpus->per_rank)
-		rc = set_homes_by_gpu(share, gpus);
-	else
-		set_homes_by_cores(share);
 	if (!rc)
 		assign_domains(share);
 	return rc;

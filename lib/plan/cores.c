@@ -11,10 +11,10 @@
  * A rank moves to another domain only if its own has no core for it (core_domains.c). */
 #include "plan/plan.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #include "plan/share.h"
+
 /* ---- quotas ---- */
 
 /* Each rank's fair share of the cores that are local to its GPU. */
@@ -255,54 +255,31 @@ static void hand_out_domain(struct share *share, int domain, struct core_choice 
 
 /* ---- all steps ---- */
 
-static void free_share(struct share *share)
-{
-	for (int g = 0; g < share->gpu_group_count; g++)
-		free(share->gpu_groups[g].near);
-	free(share->gpu_groups);
-	free(share->domain_of_package);
-	free(share->domain_cores);
-	free(share->members);
-	free(share->gpu_group);
-	free(share->home_domain);
-	free(share->domain);
-	free(share->capped);
-	free(share->local_share);
-	free(share->quota);
-	free(share->taken);
-	free(share->anchor);
-	free(share->unreserved);
-	free(share->sorted);
-}
-
 static int alloc_share(struct share *share, struct core_choice *out)
 {
 	size_t packages = share->inventory->package_count + 1, ranks = (size_t)share->rank_count;
 	size_t cores = (size_t)share->core_count + 1;
+	struct scratch *scratch = share->scratch;
 
-	share->domain_of_package = calloc(packages, sizeof(int));
-	share->domain_cores = calloc(packages, sizeof(int));
-	share->members = calloc(packages, sizeof(int));
-	share->gpu_groups = calloc(ranks, sizeof *share->gpu_groups);
-	share->gpu_group = calloc(ranks, sizeof(int));
-	share->home_domain = calloc(ranks, sizeof(int));
-	share->domain = calloc(ranks, sizeof(int));
-	share->capped = calloc(ranks, sizeof(bool));
-	share->local_share = calloc(ranks, sizeof(int));
-	share->quota = calloc(ranks, sizeof(int));
-	share->taken = calloc(ranks, sizeof(int));
-	share->anchor = calloc(ranks, sizeof(int));
-	share->sorted = calloc(ranks, sizeof(int));
-	share->unreserved = calloc(cores, sizeof(bool));
-	out->owner = calloc(cores, sizeof(int));
-	out->shared_core = calloc(ranks, sizeof(int));
-	out->away = calloc(ranks, sizeof(bool));
+	share->domain_of_package = scratch_array(scratch, packages, sizeof(int));
+	share->domain_cores = scratch_array(scratch, packages, sizeof(int));
+	share->members = scratch_array(scratch, packages, sizeof(int));
+	share->gpu_groups = scratch_array(scratch, ranks, sizeof *share->gpu_groups);
+	share->gpu_group = scratch_array(scratch, ranks, sizeof(int));
+	share->home_domain = scratch_array(scratch, ranks, sizeof(int));
+	share->domain = scratch_array(scratch, ranks, sizeof(int));
+	share->capped = scratch_array(scratch, ranks, sizeof(bool));
+	share->local_share = scratch_array(scratch, ranks, sizeof(int));
+	share->quota = scratch_array(scratch, ranks, sizeof(int));
+	share->taken = scratch_array(scratch, ranks, sizeof(int));
+	share->anchor = scratch_array(scratch, ranks, sizeof(int));
+	share->sorted = scratch_array(scratch, ranks, sizeof(int));
+	share->unreserved = scratch_array(scratch, cores, sizeof(bool));
+	out->owner = scratch_array(scratch, cores, sizeof(int));
+	out->shared_core = scratch_array(scratch, ranks, sizeof(int));
+	out->away = scratch_array(scratch, ranks, sizeof(bool));
 	share->owner = out->owner;
-	if (!share->domain_of_package || !share->domain_cores || !share->members ||
-	    !share->gpu_groups || !share->gpu_group || !share->home_domain || !share->domain ||
-	    !share->capped || !share->local_share || !share->quota || !share->taken ||
-	    !share->anchor || !share->sorted || !share->unreserved || !out->owner ||
-	    !out->shared_core || !out->away)
+	if (scratch->failed)
 		return -1;
 	for (size_t p = 0; p < share->inventory->package_count; p++)
 		share->domain_of_package[p] = (int)p;
@@ -317,18 +294,17 @@ static int alloc_share(struct share *share, struct core_choice *out)
 }
 
 int cores_choose(const struct inventory *inventory, const struct plan_request *request,
-		 const struct gpu_choice *gpus, int rank_count, struct core_choice *out,
-		 struct error *err)
+		 const struct gpu_choice *gpus, int rank_count, struct scratch *scratch,
+		 struct core_choice *out, struct error *err)
 {
 	struct core_choice choice = {0};
 	struct share share = {.inventory = inventory,
+			      .scratch = scratch,
 			      .core_count = (int)inventory->core_count,
 			      .rank_count = rank_count};
 
-	if (alloc_share(&share, &choice) < 0)
-		goto memory;
-	if (core_domains_choose(&share, gpus) < 0)
-		goto memory;
+	if (alloc_share(&share, &choice) < 0 || core_domains_choose(&share, gpus) < 0)
+		return error_memory(err, "the choice of cores");
 	for (int r = 0; r < rank_count; r++)
 		if (share.gpu_group[r] >= 0)
 			share.anchor[r] = share.gpu_groups[share.gpu_group[r]].first_core;
@@ -340,19 +316,6 @@ int cores_choose(const struct inventory *inventory, const struct plan_request *r
 		hand_out_free(&share);
 	for (int r = 0; r < rank_count; r++)
 		choice.away[r] = gpus->per_rank && share.domain[r] != share.home_domain[r];
-	free_share(&share);
 	*out = choice;
 	return 0;
-memory:
-	free_share(&share);
-	core_choice_free(&choice);
-	return error_memory(err, "the choice of cores");
-}
-
-void core_choice_free(struct core_choice *choice)
-{
-	free(choice->owner);
-	free(choice->shared_core);
-	free(choice->away);
-	memset(choice, 0, sizeof *choice);
 }

@@ -147,45 +147,40 @@ static int compare_units(const void *a, const void *b)
 }
 
 /* Choose GPUs for ranks that do not share any: all units, or units spread over the node. */
-static int choose_own(const struct inventory *inventory, int rank_count, struct gpu_choice *choice)
+static int choose_own(const struct inventory *inventory, int rank_count, struct scratch *scratch,
+		      struct gpu_choice *choice)
 {
 	size_t usable = choice->usable_count, per_rank = (size_t)choice->per_rank;
-	int *units = calloc(2 * usable, sizeof *units);
-	int *first = calloc(usable, sizeof *first);
-	int **order = calloc(usable, sizeof *order);
-	bool *picked = calloc(usable, sizeof *picked);
-	int rc = -1;
+	int *units = scratch_array(scratch, 2 * usable, sizeof *units);
+	int *first = scratch_array(scratch, usable, sizeof *first);
+	int **order = scratch_array(scratch, usable, sizeof *order);
+	bool *picked = scratch_array(scratch, usable, sizeof *picked);
+	size_t unit_count, kept = 0;
 
-	if (units && first && order && picked) {
-		size_t unit_count = make_units(choice, inventory->package_count, units), kept = 0;
-
-		for (size_t u = 0; u < unit_count; u++)
-			first[u] = units[u * per_rank];
-		if ((size_t)rank_count >= unit_count)
-			memset(picked, true, unit_count * sizeof *picked);
-		else
-			pick_spread(inventory, choice->package, first, unit_count, picked,
-				    rank_count);
-		for (size_t u = 0; u < unit_count; u++)
-			if (picked[u])
-				order[kept++] = units + u * per_rank;
-		qsort(order, kept, sizeof *order, compare_units);
-		for (size_t k = 0; k < kept; k++)
-			memcpy(choice->of_rank + k * per_rank, order[k], per_rank * sizeof **order);
-		rc = 0;
-	}
-	free(units);
-	free(first);
-	free(order);
-	free(picked);
-	return rc;
+	if (scratch->failed)
+		return -1;
+	unit_count = make_units(choice, inventory->package_count, units);
+	for (size_t u = 0; u < unit_count; u++)
+		first[u] = units[u * per_rank];
+	if ((size_t)rank_count >= unit_count)
+		memset(picked, true, unit_count * sizeof *picked);
+	else
+		pick_spread(inventory, choice->package, first, unit_count, picked, rank_count);
+	for (size_t u = 0; u < unit_count; u++)
+		if (picked[u])
+			order[kept++] = units + u * per_rank;
+	qsort(order, kept, sizeof *order, compare_units);
+	for (size_t k = 0; k < kept; k++)
+		memcpy(choice->of_rank + k * per_rank, order[k], per_rank * sizeof **order);
+	return 0;
 }
 
-static int count_usable(const struct inventory *inventory, struct gpu_choice *choice)
+static int count_usable(const struct inventory *inventory, struct scratch *scratch,
+			struct gpu_choice *choice)
 {
-	choice->usable = calloc(inventory->gpu_count + 1, sizeof *choice->usable);
-	choice->package = calloc(inventory->gpu_count + 1, sizeof *choice->package);
-	if (!choice->usable || !choice->package)
+	choice->usable = scratch_array(scratch, inventory->gpu_count, sizeof *choice->usable);
+	choice->package = scratch_array(scratch, inventory->gpu_count, sizeof *choice->package);
+	if (scratch->failed)
 		return -1;
 	gpu_packages(inventory, choice->package);
 	for (size_t g = 0; g < inventory->gpu_count; g++)
@@ -213,17 +208,17 @@ static int check_request(const struct gpu_choice *choice, const struct plan_requ
 }
 
 int gpus_choose(const struct inventory *inventory, const struct plan_request *request,
-		int rank_count, struct gpu_choice *out, struct error *err)
+		int rank_count, struct scratch *scratch, struct gpu_choice *out, struct error *err)
 {
 	struct gpu_choice choice = {0};
-	int rc = 0;
+	int rc;
 
-	if (count_usable(inventory, &choice) < 0)
-		goto memory;
+	if (count_usable(inventory, scratch, &choice) < 0)
+		return error_memory(err, "the choice of GPUs");
 	rc = check_request(&choice, request, rank_count,
 			   inventory->node ? inventory->node : "the node", err);
 	if (rc)
-		goto fail;
+		return rc;
 	if (choice.usable_count)
 		choice.per_rank = request->per_node	       ? (int)choice.usable_count
 				  : request->gpus_per_rank > 0 ? request->gpus_per_rank
@@ -234,32 +229,19 @@ int gpus_choose(const struct inventory *inventory, const struct plan_request *re
 		choice.own_implied = false;
 	choice.own = choice.usable_count && (request->gpus_visible_own || choice.own_implied);
 	choice.own_implied = choice.own_implied && !request->gpus_visible_own;
-	choice.of_rank =
-		calloc((size_t)rank_count * (size_t)choice.per_rank + 1, sizeof *choice.of_rank);
+	choice.of_rank = scratch_array(scratch, (size_t)rank_count * (size_t)choice.per_rank,
+				       sizeof *choice.of_rank);
 	if (!choice.of_rank)
-		goto memory;
+		return error_memory(err, "the choice of GPUs");
 	if (choice.shared) {
 		for (int r = 0; r < rank_count; r++)
 			choice.of_rank[r] =
 				choice.usable[(size_t)r * choice.usable_count / (size_t)rank_count];
-	} else if (choice.usable_count && choose_own(inventory, rank_count, &choice) < 0) {
-		goto memory;
+	} else if (choice.usable_count && choose_own(inventory, rank_count, scratch, &choice) < 0) {
+		return error_memory(err, "the choice of GPUs");
 	}
 	*out = choice;
 	return 0;
-memory:
-	rc = error_memory(err, "the choice of GPUs");
-fail:
-	gpu_choice_free(&choice);
-	return rc;
-}
-
-void gpu_choice_free(struct gpu_choice *choice)
-{
-	free(choice->usable);
-	free(choice->package);
-	free(choice->of_rank);
-	memset(choice, 0, sizeof *choice);
 }
 
 /* ---- how CUDA names them ---- */
@@ -291,14 +273,14 @@ void gpus_cuda_name(const struct inventory *inventory, size_t gpu, char *text, s
 
 /* The list that all ranks of a node see: their GPUs in rank order, then the unused ones. */
 static char *visible_list(const struct inventory *inventory, const struct gpu_choice *choice,
-			  int rank_count)
+			  int rank_count, struct scratch *scratch)
 {
 	size_t of_ranks = (size_t)rank_count * (size_t)choice->per_rank;
 	size_t room = choice->usable_count * 96 + 1, used = 0;
-	bool *listed = calloc(inventory->gpu_count + 1, sizeof *listed);
-	char *text = calloc(room, 1);
+	bool *listed = scratch_array(scratch, inventory->gpu_count, sizeof *listed);
+	char *text = listed ? calloc(room, 1) : NULL;
 
-	for (size_t i = 0; text && listed && i < of_ranks + choice->usable_count; i++) {
+	for (size_t i = 0; text && i < of_ranks + choice->usable_count; i++) {
 		int gpu = i < of_ranks ? choice->of_rank[i] : choice->usable[i - of_ranks];
 		char token[96];
 
@@ -308,7 +290,6 @@ static char *visible_list(const struct inventory *inventory, const struct gpu_ch
 		gpus_cuda_name(inventory, (size_t)gpu, token, sizeof token);
 		used += (size_t)snprintf(text + used, room - used, "%s%s", used ? "," : "", token);
 	}
-	free(listed);
 	return text;
 }
 
@@ -380,7 +361,7 @@ static int fill_free(const struct inventory *inventory, const struct core_choice
 
 static int fill_node(const struct inventory *inventory, const struct gpu_choice *gpus,
 		     const struct core_choice *cores, int first_rank, int rank_count,
-		     struct plan_node *node, struct error *err)
+		     struct scratch *scratch, struct plan_node *node, struct error *err)
 {
 	node->node = strdup(inventory->node ? inventory->node : "");
 	node->ranks = calloc((size_t)rank_count, sizeof *node->ranks);
@@ -398,7 +379,7 @@ static int fill_node(const struct inventory *inventory, const struct gpu_choice 
 	if (fill_free(inventory, cores, node) < 0)
 		return error_memory(err, "a node's plan");
 	if (!gpus->own && gpus->usable_count) {
-		node->visible_devices = visible_list(inventory, gpus, rank_count);
+		node->visible_devices = visible_list(inventory, gpus, rank_count, scratch);
 		if (!node->visible_devices)
 			return error_memory(err, "a node's plan");
 		if (!*node->visible_devices) {
@@ -406,7 +387,7 @@ static int fill_node(const struct inventory *inventory, const struct gpu_choice 
 			node->visible_devices = NULL;
 		}
 	}
-	return nics_choose(inventory, gpus, cores, node->ranks, node->rank_count, err);
+	return nics_choose(inventory, gpus, cores, node, scratch, err);
 }
 
 int plan_map_node(const struct inventory *inventory, const struct plan_request *request,
@@ -415,20 +396,21 @@ int plan_map_node(const struct inventory *inventory, const struct plan_request *
 	struct gpu_choice gpus = {0};
 	struct core_choice cores = {0};
 	struct plan_node node = {0};
+	struct scratch scratch = {0};
 	int rc;
 
 	if (rank_count < 1 || rank_count > PLAN_MAX_RANKS_PER_NODE)
 		return error_set(err, ERR_USAGE, "%d ranks on a node, expected 1 to %d", rank_count,
 				 PLAN_MAX_RANKS_PER_NODE);
-	rc = gpus_choose(inventory, request, rank_count, &gpus, err);
+	rc = gpus_choose(inventory, request, rank_count, &scratch, &gpus, err);
 	if (!rc)
-		rc = cores_choose(inventory, request, &gpus, rank_count, &cores, err);
+		rc = cores_choose(inventory, request, &gpus, rank_count, &scratch, &cores, err);
 	if (!rc)
-		rc = fill_node(inventory, &gpus, &cores, first_rank, rank_count, &node, err);
+		rc = fill_node(inventory, &gpus, &cores, first_rank, rank_count, &scratch, &node,
+			       err);
 	if (!rc)
-		rc = plan_explain_node(inventory, request, &gpus, &cores, &node, err);
-	gpu_choice_free(&gpus);
-	core_choice_free(&cores);
+		rc = plan_explain_node(inventory, &gpus, &cores, &node, err);
+	scratch_free(&scratch);
 	if (rc) {
 		plan_node_free(&node);
 		return rc;

@@ -225,23 +225,22 @@ static int assign(const struct inventory *inventory, const struct gpu_choice *gp
 }
 
 int nics_choose(const struct inventory *inventory, const struct gpu_choice *gpus,
-		const struct core_choice *cores, struct plan_rank *ranks, size_t rank_count,
+		const struct core_choice *cores, struct plan_node *node, struct scratch *scratch,
 		struct error *err)
 {
-	size_t nics = inventory->nic_count, count, room = rank_count + inventory->gpu_count;
-	struct consumer *consumers = calloc(room, sizeof *consumers);
-	int *of_gpu = calloc(inventory->gpu_count + 1, sizeof *of_gpu);
-	bool *eligible = calloc(nics + 1, sizeof *eligible),
-	     *assigned = calloc(nics + 1, sizeof *assigned);
-	bool *flags = calloc(room * 2, nics + 1);
-	uint8_t *paths = calloc(room, nics + 1);
-	int rc = -1;
+	size_t nics = inventory->nic_count, room = node->rank_count + inventory->gpu_count, count;
+	struct consumer *consumers = scratch_array(scratch, room, sizeof *consumers);
+	int *of_gpu = scratch_array(scratch, inventory->gpu_count, sizeof *of_gpu);
+	bool *eligible = scratch_array(scratch, nics, sizeof *eligible);
+	bool *assigned = scratch_array(scratch, nics, sizeof *assigned);
+	bool *flags = scratch_array(scratch, room * 2, nics);
+	uint8_t *paths = scratch_array(scratch, room, nics);
 
-	if (!consumers || !of_gpu || !eligible || !assigned || !flags || !paths)
-		goto out;
+	if (scratch->failed)
+		return error_memory(err, "the choice of NICs");
 	for (size_t n = 0; n < nics; n++)
 		eligible[n] = nic_class(inventory, n) != NIC_CLASS_NONE;
-	count = list_consumers(inventory, gpus, rank_count, of_gpu);
+	count = list_consumers(inventory, gpus, node->rank_count, of_gpu);
 	for (size_t i = 0, s = 0; s < count; i++) {
 		if (gpus->per_rank && of_gpu[i] < 0)
 			continue;
@@ -252,16 +251,9 @@ int nics_choose(const struct inventory *inventory, const struct gpu_choice *gpus
 		find_nearest(inventory, eligible, &consumers[s]);
 		s++;
 	}
-	for (size_t r = 0; nics && r < rank_count; r++)
-		if (assign(inventory, gpus, consumers, count, of_gpu, &ranks[r], assigned) < 0)
-			goto out;
-	rc = 0;
-out:
-	free(consumers);
-	free(of_gpu);
-	free(eligible);
-	free(assigned);
-	free(flags);
-	free(paths);
-	return rc ? error_memory(err, "the choice of NICs") : 0;
+	for (size_t r = 0; nics && r < node->rank_count; r++)
+		if (assign(inventory, gpus, consumers, count, of_gpu, &node->ranks[r], assigned) <
+		    0)
+			return error_memory(err, "the choice of NICs");
+	return 0;
 }

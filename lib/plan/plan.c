@@ -9,24 +9,59 @@
 #include "hostlist/hostlist.h"
 #include "plan/plan_internal.h"
 
+/* ---- working memory ---- */
+
+struct scratch_block {
+	struct scratch_block *next;
+	max_align_t array[];
+};
+
+void *scratch_array(struct scratch *scratch, size_t count, size_t size)
+{
+	struct scratch_block *block = NULL;
+	size_t bytes;
+
+	if (!__builtin_mul_overflow(count, size, &bytes) &&
+	    !__builtin_add_overflow(bytes, sizeof *block, &bytes))
+		block = calloc(1, bytes);
+	if (!block) {
+		scratch->failed = true;
+		return NULL;
+	}
+	block->next = scratch->blocks;
+	scratch->blocks = block;
+	return block->array;
+}
+
+void scratch_free(struct scratch *scratch)
+{
+	for (struct scratch_block *block = scratch->blocks, *next; block; block = next) {
+		next = block->next;
+		free(block);
+	}
+}
+
 /* ---- lists of sentences ---- */
 
-int text_list_add(char ***list, size_t *count, struct error *err, const char *format, ...)
+void warn(struct warnings *out, const char *format, ...)
 {
-	char **grown = realloc(*list, (*count + 1) * sizeof **list);
-	char *text = NULL;
+	char **grown, *text;
 	va_list ap;
 
-	if (!grown)
-		return error_memory(err, "a warning");
-	*list = grown;
+	if (out->rc)
+		return;
 	va_start(ap, format);
 	int n = vasprintf(&text, format, ap);
 	va_end(ap);
-	if (n < 0)
-		return error_memory(err, "a warning");
-	grown[(*count)++] = text;
-	return 0;
+	grown = n < 0 ? NULL : realloc(*out->list, (*out->count + 1) * sizeof *grown);
+	if (grown) {
+		*out->list = grown;
+		grown[(*out->count)++] = text;
+		return;
+	}
+	if (n >= 0)
+		free(text);
+	out->rc = error_memory(out->err, "a warning");
 }
 
 void text_list_free(char **list, size_t count)
@@ -81,8 +116,9 @@ static int compare_remainders(const void *a, const void *b)
 }
 
 /* Share out ranks to the nodes in proportion to their capacity. The rest goes to the largest
- * remainders, then to the first nodes. No node exceeds its capacity while another has room. */
-static int share_proportionally(int ranks, const int *holds, size_t count, int *counts)
+ * remainders, then to the first nodes. No node exceeds its capacity while another has room. counts
+ * holds the capacities before and the ranks after. */
+static int share_proportionally(int ranks, size_t count, int *counts)
 {
 	struct remainder *odd = calloc(count, sizeof *odd);
 	long total = 0, given = 0;
@@ -90,9 +126,9 @@ static int share_proportionally(int ranks, const int *holds, size_t count, int *
 	if (!odd)
 		return -1;
 	for (size_t n = 0; n < count; n++)
-		total += holds[n];
+		total += counts[n];
 	for (size_t n = 0; n < count; n++) {
-		long exact = (long)ranks * holds[n];
+		long exact = (long)ranks * counts[n];
 
 		counts[n] = (int)(exact / total);
 		odd[n].node = n;
@@ -142,7 +178,6 @@ static int check_counts(const int *counts, size_t count, struct error *err)
 int plan_rank_counts(const struct alloc *alloc, const struct inventory *inventories, size_t count,
 		     const struct plan_request *request, int *counts, struct error *err)
 {
-	int *holds, rc = 0;
 	size_t all = count;
 
 	if (!count || alloc->node_count != count)
@@ -168,20 +203,15 @@ int plan_rank_counts(const struct alloc *alloc, const struct inventory *inventor
 		return 0;
 	}
 	if (request->ranks_per_node) {
-		rc = spread_per_node(count, request, counts, err);
+		int rc = spread_per_node(count, request, counts, err);
+
 		return rc ? rc : check_counts(counts, count, err);
 	}
-	holds = calloc(count, sizeof *holds);
-	if (!holds)
+	for (size_t n = 0; n < count; n++)
+		counts[n] = at_least_one(capacity(&alloc->nodes[n], &inventories[n], request));
+	if (request->ranks && share_proportionally(request->ranks, count, counts) < 0)
 		return error_memory(err, "the nodes' ranks");
-	for (size_t n = 0; n < count; n++) {
-		holds[n] = at_least_one(capacity(&alloc->nodes[n], &inventories[n], request));
-		counts[n] = holds[n];
-	}
-	if (request->ranks && share_proportionally(request->ranks, holds, count, counts) < 0)
-		rc = error_memory(err, "the nodes' ranks");
-	free(holds);
-	return rc ? rc : check_counts(counts, count, err);
+	return check_counts(counts, count, err);
 }
 
 /* ---- GPUs, cores and NICs of each node ---- */
@@ -213,14 +243,13 @@ static int bind_nodes(const struct inventory *inventories, size_t count,
 
 /* ---- the network of all nodes ---- */
 
-static int name_interfaces(const struct inventory *inventories, struct plan *plan,
-			   struct error *err)
+static void name_interfaces(const struct inventory *inventories, struct plan *plan,
+			    struct warnings *warnings)
 {
 	size_t routed = 0, without = 0, first_routed = 0, first_without = 0;
-	int rc = 0;
 
 	if (plan->network.single_node)
-		return 0;
+		return;
 	for (size_t n = 0; n < plan->node_count; n++) {
 		int index;
 
@@ -239,67 +268,60 @@ static int name_interfaces(const struct inventory *inventories, struct plan *pla
 			first_without = n;
 	}
 	if (routed)
-		rc = text_list_add(
-			&plan->warnings, &plan->warning_count, err,
-			"%zu node%s (the first: %s) %s no address in %s: the best interface "
-			"of the same kind is taken",
-			routed, routed == 1 ? "" : "s", plan->nodes[first_routed].node,
-			routed == 1 ? "has" : "have", plan->network.subnet);
-	if (without && !rc && *plan->network.subnet)
-		rc = text_list_add(
-			&plan->warnings, &plan->warning_count, err,
-			"%zu node%s (the first: %s) %s no interface for %s: the libraries "
-			"choose their own",
-			without, without == 1 ? "" : "s", plan->nodes[first_without].node,
-			without == 1 ? "has" : "have", plan->network.subnet);
-	return rc;
+		warn(warnings,
+		     "%zu node%s (the first: %s) %s no address in %s: the best interface "
+		     "of the same kind is taken",
+		     routed, routed == 1 ? "" : "s", plan->nodes[first_routed].node,
+		     routed == 1 ? "has" : "have", plan->network.subnet);
+	if (without && *plan->network.subnet)
+		warn(warnings,
+		     "%zu node%s (the first: %s) %s no interface for %s: the libraries "
+		     "choose their own",
+		     without, without == 1 ? "" : "s", plan->nodes[first_without].node,
+		     without == 1 ? "has" : "have", plan->network.subnet);
 }
 
 /* Warnings that need a view of all nodes. */
-static int warn_plan(const struct inventory *inventories, const int *counts, struct plan *plan,
-		     struct error *err)
+static void warn_plan(const struct inventory *inventories, const struct plan *plan,
+		      struct warnings *warnings)
 {
 	enum nic_kind first_node_kind, kind;
 	size_t idle = 0;
-	int rc = 0;
 
 	for (size_t n = 0; n < plan->node_count; n++)
-		idle += !counts[n];
+		idle += !plan->nodes[n].rank_count;
 	if (idle)
-		rc = text_list_add(&plan->warnings, &plan->warning_count, err,
-				   "%zu of %zu nodes get no rank: there are fewer ranks than nodes",
-				   idle, plan->node_count);
+		warn(warnings, "%zu of %zu nodes get no rank: there are fewer ranks than nodes",
+		     idle, plan->node_count);
 	nic_best_class(&inventories[0], &first_node_kind);
-	for (size_t n = 1; !rc && n < plan->node_count; n++) {
+	for (size_t n = 1; n < plan->node_count; n++) {
 		nic_best_class(&inventories[n], &kind);
 		if (kind == first_node_kind)
 			continue;
-		rc = text_list_add(&plan->warnings, &plan->warning_count, err,
-				   "%s has %s and %s has %s: ranks meet over what both have",
-				   plan->nodes[0].node, fabric_title(first_node_kind),
-				   plan->nodes[n].node, fabric_title(kind));
-		break;
+		warn(warnings, "%s has %s and %s has %s: ranks meet over what both have",
+		     plan->nodes[0].node, fabric_title(first_node_kind), plan->nodes[n].node,
+		     fabric_title(kind));
+		return;
 	}
-	return rc;
 }
 
 /* If the driver is not loaded no GPU is visible, and the job would silently run on the CPU. */
-static int warn_unseen_gpus(const struct alloc *alloc, const struct inventory *inventories,
-			    size_t count, struct plan *plan, struct error *err)
+static void warn_unseen_gpus(const struct alloc *alloc, const struct inventory *inventories,
+			     struct warnings *warnings)
 {
-	for (size_t n = 0; n < count && n < alloc->node_count; n++)
-		if (alloc->nodes[n].gpus > 0 && !inventories[n].gpu_count)
-			return text_list_add(
-				&plan->warnings, &plan->warning_count, err,
-				"%d GPUs are granted on %s, and none is seen there: ranks go "
-				"without; is the driver loaded (nvidia-smi, dmesg)?",
-				alloc->nodes[n].gpus, alloc->nodes[n].name);
-	return 0;
+	for (size_t n = 0; n < alloc->node_count; n++)
+		if (alloc->nodes[n].gpus > 0 && !inventories[n].gpu_count) {
+			warn(warnings,
+			     "%d GPUs are granted on %s, and none is seen there: ranks go "
+			     "without; is the driver loaded (nvidia-smi, dmesg)?",
+			     alloc->nodes[n].gpus, alloc->nodes[n].name);
+			return;
+		}
 }
 
 /* PBS's cgroups hook sets an empty list if no GPU was requested: say what to request. */
-static int warn_no_gpus(const struct alloc *alloc, const struct inventory *inventories,
-			const struct env *env, struct plan *plan, struct error *err)
+static void warn_no_gpus(const struct alloc *alloc, const struct inventory *inventories,
+			 const struct env *env, struct warnings *warnings)
 {
 	const char *list = env ? env_get(env, "CUDA_VISIBLE_DEVICES") : NULL;
 	const char *ncpus = env ? env_get(env, "NCPUS") : NULL;
@@ -307,14 +329,13 @@ static int warn_no_gpus(const struct alloc *alloc, const struct inventory *inven
 
 	if (!list || list[strspn(list, "\\ \"'")] || !inventories[0].gpu_count || !alloc->source ||
 	    strcmp(alloc->source, "pbs"))
-		return 0;
-	return text_list_add(
-		&plan->warnings, &plan->warning_count, err,
-		"CUDA_VISIBLE_DEVICES is empty: PBS granted no GPU, and %s has %zu; ask for "
-		"them: -l select=%zu%s%s:ngpus=%zu:mpiprocs=%zu",
-		inventories[0].node ? inventories[0].node : "this node", inventories[0].gpu_count,
-		alloc->node_count, cpus ? ":ncpus=" : "", cpus ? ncpus : "",
-		inventories[0].gpu_count, inventories[0].gpu_count);
+		return;
+	warn(warnings,
+	     "CUDA_VISIBLE_DEVICES is empty: PBS granted no GPU, and %s has %zu; ask for "
+	     "them: -l select=%zu%s%s:ngpus=%zu:mpiprocs=%zu",
+	     inventories[0].node ? inventories[0].node : "this node", inventories[0].gpu_count,
+	     alloc->node_count, cpus ? ":ncpus=" : "", cpus ? ncpus : "", inventories[0].gpu_count,
+	     inventories[0].gpu_count);
 }
 
 /* "2(x3),1" */
@@ -336,24 +357,23 @@ static char *tasks_list(const int *counts, size_t count)
 }
 
 /* Make the lists once for all ranks, since each rank gets them. */
-static int list_nodes(const struct alloc *alloc, struct plan *plan, struct error *err)
+static int list_nodes(const struct alloc *alloc, struct plan *plan, struct scratch *scratch,
+		      struct error *err)
 {
-	const char **names = calloc(plan->node_count, sizeof *names);
-	int *counts = calloc(plan->node_count, sizeof *counts);
+	const char **names = scratch_array(scratch, plan->node_count, sizeof *names);
+	int *counts = scratch_array(scratch, plan->node_count, sizeof *counts);
 	size_t used = 0;
 
-	for (size_t i = 0; names && counts && i < plan->node_count; i++) {
+	for (size_t i = 0; !scratch->failed && i < plan->node_count; i++) {
 		if (!plan->nodes[i].rank_count)
 			continue;
 		names[used] = alloc->nodes[i].name;
 		counts[used++] = (int)plan->nodes[i].rank_count;
 	}
-	if (names && counts) {
+	if (!scratch->failed) {
 		plan->node_list = hostlist_compress(names, used);
 		plan->tasks_list = tasks_list(counts, used);
 	}
-	free(names);
-	free(counts);
 	return plan->node_list && plan->tasks_list ? 0 : error_memory(err, "the plan");
 }
 
@@ -365,7 +385,10 @@ int plan_make(const struct alloc *alloc, const struct inventory *inventories, si
 			    .attempt = request->attempt,
 			    .port = request->port,
 			    .end_time = alloc->end_time};
-	int *counts = calloc(count + 1, sizeof *counts), rc = 0;
+	struct warnings warnings = {
+		.list = &plan.warnings, .count = &plan.warning_count, .err = err};
+	struct scratch scratch = {0};
+	int *counts = scratch_array(&scratch, count, sizeof *counts), rc = 0;
 
 	plan.nodes = calloc(count + 1, sizeof *plan.nodes);
 	plan.job_id = strdup(alloc->job_id ? alloc->job_id : "");
@@ -379,20 +402,18 @@ int plan_make(const struct alloc *alloc, const struct inventory *inventories, si
 		rc = bind_nodes(inventories, count, request, counts, &plan, err);
 	if (!rc)
 		rc = plan_network(inventories, count, request, reach, &plan.network, err);
-	if (!rc && plan.network.warning)
-		rc = text_list_add(&plan.warnings, &plan.warning_count, err, "%s",
-				   plan.network.warning);
-	if (!rc)
-		rc = name_interfaces(inventories, &plan, err);
-	if (!rc)
-		rc = warn_plan(inventories, counts, &plan, err);
-	if (!rc)
-		rc = warn_no_gpus(alloc, inventories, env, &plan, err);
-	if (!rc)
-		rc = warn_unseen_gpus(alloc, inventories, count, &plan, err);
+	if (!rc) {
+		if (plan.network.warning)
+			warn(&warnings, "%s", plan.network.warning);
+		name_interfaces(inventories, &plan, &warnings);
+		warn_plan(inventories, &plan, &warnings);
+		warn_no_gpus(alloc, inventories, env, &warnings);
+		warn_unseen_gpus(alloc, inventories, &warnings);
+		rc = warnings.rc;
+	}
 	if (!rc && alloc->source && !strcmp(alloc->source, "slurm"))
-		rc = list_nodes(alloc, &plan, err);
-	free(counts);
+		rc = list_nodes(alloc, &plan, &scratch, err);
+	scratch_free(&scratch);
 	if (rc) {
 		plan_free(&plan);
 		return rc;

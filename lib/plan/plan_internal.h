@@ -8,6 +8,29 @@
 /* The most ranks on one node. A larger number is a typing error, not a request. */
 #define PLAN_MAX_RANKS_PER_NODE 4096
 
+/* ---- plan.c ---- */
+
+/* Working memory of one call, freed at once. failed remembers that memory was out, so that a caller
+ * that asks for several arrays checks once. */
+struct scratch {
+	struct scratch_block *blocks;
+	bool failed;
+};
+/* A zeroed array, or NULL if memory is out. */
+void *scratch_array(struct scratch *scratch, size_t count, size_t size);
+void scratch_free(struct scratch *scratch);
+
+/* A list of warnings in the making. rc keeps the first failure, so that what warns reads as a
+ * list. */
+struct warnings {
+	char ***list;
+	size_t *count;
+	struct error *err;
+	int rc;
+};
+void text_list_free(char **list, size_t count);
+void warn(struct warnings *out, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
 /* ---- gpus.c: GPUs of the ranks of one node ---- */
 
 /* Which GPUs the ranks of a node get, chosen before cores and NICs. */
@@ -24,10 +47,10 @@ struct gpu_choice {
 	bool own_implied; /* own is set although the user did not request it */
 };
 
-/* Return 0, -ERR_USAGE (more GPUs requested than exist) or -ERR_UNAVAILABLE. */
+/* Return 0, -ERR_USAGE (more GPUs requested than exist) or -ERR_UNAVAILABLE. The arrays of *out are
+ * scratch's. */
 int gpus_choose(const struct inventory *inventory, const struct plan_request *request,
-		int rank_count, struct gpu_choice *out, struct error *err);
-void gpu_choice_free(struct gpu_choice *choice);
+		int rank_count, struct scratch *scratch, struct gpu_choice *out, struct error *err);
 
 /* The text by which CUDA knows a GPU. It is the ordinal in PCI order among the GPUs that CUDA shows
  * without a list. It is the UUID if ordinals cannot name the GPU (MIG, a faulty neighbour). */
@@ -41,7 +64,8 @@ bool gpus_is_cuda(const struct inventory_gpu *gpu);
  * - owner [inventory.core_count]: the local rank that has the core; -1: free.
  * - shared_core [rank_count]: a core that the rank shares with others (only if there are more
  *   ranks than cores); -1: it has its own.
- * - away [rank_count]: its cores belong to another package than its GPU's. */
+ * - away [rank_count]: its cores belong to another package than its GPU's.
+ * The arrays are scratch's. */
 struct core_choice {
 	int *owner;
 	int *shared_core;
@@ -49,9 +73,8 @@ struct core_choice {
 	int shared_count; /* ranks that share a core */
 };
 int cores_choose(const struct inventory *inventory, const struct plan_request *request,
-		 const struct gpu_choice *gpus, int rank_count, struct core_choice *out,
-		 struct error *err);
-void core_choice_free(struct core_choice *choice);
+		 const struct gpu_choice *gpus, int rank_count, struct scratch *scratch,
+		 struct core_choice *out, struct error *err);
 
 /* ---- nics.c ---- */
 
@@ -68,18 +91,17 @@ enum nic_class nic_class(const struct inventory *inventory, size_t nic);
 /* The best class on the node, and the kind of the NICs that have it. */
 enum nic_class nic_best_class(const struct inventory *inventory, enum nic_kind *kind);
 
-/* Fill rank->nics. ranks holds all ranks of the node with GPUs and cores; NICs that several ranks
+/* Fill each rank's nics. node holds all its ranks with GPUs and cores; NICs that several ranks
  * could use are divided among them. */
 int nics_choose(const struct inventory *inventory, const struct gpu_choice *gpus,
-		const struct core_choice *cores, struct plan_rank *ranks, size_t rank_count,
+		const struct core_choice *cores, struct plan_node *node, struct scratch *scratch,
 		struct error *err);
 
 /* ---- reasons.c ---- */
 
 /* Explain why each rank has what it has, and add the warnings for the node. */
-int plan_explain_node(const struct inventory *inventory, const struct plan_request *request,
-		      const struct gpu_choice *gpus, const struct core_choice *cores,
-		      struct plan_node *node, struct error *err);
+int plan_explain_node(const struct inventory *inventory, const struct gpu_choice *gpus,
+		      const struct core_choice *cores, struct plan_node *node, struct error *err);
 
 /* ---- network.c ---- */
 
@@ -107,12 +129,5 @@ extern const struct fabric_setting fabric_settings[]; /* ends with name NULL */
 bool fabric_has_gh200(const struct inventory *inventory, const struct env *env);
 /* The fabric's name for people: "InfiniBand". */
 const char *fabric_title(enum nic_kind kind);
-
-/* ---- plan.c ---- */
-
-/* Append a formatted sentence to a list of malloced strings. 0 or -ERR_UNAVAILABLE. */
-int text_list_add(char ***list, size_t *count, struct error *err, const char *format, ...)
-	__attribute__((format(printf, 4, 5)));
-void text_list_free(char **list, size_t count);
 
 #endif

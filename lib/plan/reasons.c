@@ -164,100 +164,87 @@ static void append_nics(struct sentence *sentence, const struct plan_rank *rank)
 
 /* ---- the node ---- */
 
-static int warn_gpus(const struct inventory *inventory, const struct plan_request *request,
-		     const struct gpu_choice *gpus, struct plan_node *node, struct error *err)
+static void warn_gpus(const struct inventory *inventory, const struct gpu_choice *gpus,
+		      const struct plan_node *node, struct warnings *warnings)
 {
-	int rc = 0;
 	bool other_vendor = false;
 
-	for (size_t g = 0; g < inventory->gpu_count && !rc; g++) {
+	for (size_t g = 0; g < inventory->gpu_count; g++) {
 		const struct inventory_gpu *gpu = &inventory->gpus[g];
 
 		if (gpu->fault && gpu->allowed)
-			rc = text_list_add(&node->warnings, &node->warning_count, err,
-					   "GPU %d (%s) is left out: %s", gpu->index, gpu->pci,
-					   gpu->fault);
+			warn(warnings, "GPU %d (%s) is left out: %s", gpu->index, gpu->pci,
+			     gpu->fault);
 	}
-	if (!rc && inventory->gpu_count && !gpus->usable_count)
-		rc = text_list_add(&node->warnings, &node->warning_count, err,
-				   "none of the node's %zu GPUs may be used", inventory->gpu_count);
-	if (!rc && gpus->shared)
-		rc = text_list_add(&node->warnings, &node->warning_count, err,
-				   "%zu ranks share %zu GPU%s: each rank sees its own GPU only "
-				   "(--gpus-visible own), and NCCL refuses two ranks on one GPU",
-				   node->rank_count, gpus->usable_count,
-				   plural((int)gpus->usable_count));
-	else if (!rc && gpus->own_implied)
-		rc = text_list_add(
-			&node->warnings, &node->warning_count, err,
-			"several GPUs a rank: each rank sees its own only (--gpus-visible own)");
+	if (inventory->gpu_count && !gpus->usable_count)
+		warn(warnings, "none of the node's %zu GPUs may be used", inventory->gpu_count);
+	if (gpus->shared)
+		warn(warnings,
+		     "%zu ranks share %zu GPU%s: each rank sees its own GPU only "
+		     "(--gpus-visible own), and NCCL refuses two ranks on one GPU",
+		     node->rank_count, gpus->usable_count, plural((int)gpus->usable_count));
+	else if (gpus->own_implied)
+		warn(warnings,
+		     "several GPUs a rank: each rank sees its own only (--gpus-visible own)");
 	for (size_t i = 0; i < gpus->usable_count; i++)
 		other_vendor |= !gpus_is_cuda(&inventory->gpus[gpus->usable[i]]);
-	if (!rc && other_vendor)
-		rc = text_list_add(
-			&node->warnings, &node->warning_count, err,
-			"CUDA_VISIBLE_DEVICES names NVIDIA GPUs only: other vendors' GPUs are "
-			"planned, but the program chooses them itself");
-	return rc;
+	if (other_vendor)
+		warn(warnings,
+		     "CUDA_VISIBLE_DEVICES names NVIDIA GPUs only: other vendors' GPUs are "
+		     "planned, but the program chooses them itself");
 }
 
 static int warn_cores(const struct inventory *inventory, const struct core_choice *cores,
-		      struct plan_node *node, struct error *err)
+		      const struct plan_node *node, struct warnings *warnings)
 {
-	int away = 0, rc = 0;
+	int away = 0;
 	char *left = idset_format(node->free_cpus_os);
 
 	for (size_t r = 0; r < node->rank_count; r++)
 		away += cores->away[r];
 	if (!left)
-		return error_memory(err, "a node's plan");
+		return -1;
 	if (cores->shared_count)
-		rc = text_list_add(&node->warnings, &node->warning_count, err,
-				   "more ranks (%zu) than cores (%zu): %d ranks share cores",
-				   node->rank_count, inventory->core_count, cores->shared_count);
-	if (!rc && away)
-		rc = text_list_add(
-			&node->warnings, &node->warning_count, err,
-			"%d rank%s on cores of another package than the GPU's: that package "
-			"has no allowed core left",
-			away, plural(away));
-	if (!rc && *left)
-		rc = text_list_add(
-			&node->warnings, &node->warning_count, err,
-			"CPUs %s stay free: no rank's GPU is on their package (--all-cores "
-			"deals them out)",
-			left);
+		warn(warnings, "more ranks (%zu) than cores (%zu): %d ranks share cores",
+		     node->rank_count, inventory->core_count, cores->shared_count);
+	if (away)
+		warn(warnings,
+		     "%d rank%s on cores of another package than the GPU's: that package "
+		     "has no allowed core left",
+		     away, plural(away));
+	if (*left)
+		warn(warnings,
+		     "CPUs %s stay free: no rank's GPU is on their package (--all-cores "
+		     "deals them out)",
+		     left);
 	free(left);
-	return rc;
+	return 0;
 }
 
 /* "mlx5_0 is down, the nearest NIC of local ranks 0-1", once per NIC. */
-static int warn_nic(struct plan_node *node, const char *name, struct error *err)
+static int warn_nic(const struct plan_node *node, const char *name, struct warnings *warnings)
 {
 	struct idset *ranks = idset_new();
-	char *text = NULL;
-	int rc;
+	char *text;
 
 	for (size_t r = 0; ranks && r < node->rank_count; r++)
 		for (size_t n = 0; n < node->ranks[r].nic_count; n++)
 			if (node->ranks[r].nics[n].state == NIC_STATE_DOWN &&
 			    !strcmp(nic_name(&node->ranks[r].nics[n]), name))
 				idset_add(ranks, (int)r);
-	text = idset_format(ranks);
-	rc = text ? text_list_add(&node->warnings, &node->warning_count, err,
-				  "%s is down, the nearest NIC of local rank%s %s", name,
-				  plural((int)idset_count(ranks)), text)
-		  : error_memory(err, "a node's plan");
+	text = ranks ? idset_format(ranks) : NULL;
+	if (text)
+		warn(warnings, "%s is down, the nearest NIC of local rank%s %s", name,
+		     plural((int)idset_count(ranks)), text);
 	free(text);
 	idset_free(ranks);
-	return rc;
+	return text ? 0 : -1;
 }
 
-static int warn_nics(const struct inventory *inventory, struct plan_node *node, struct error *err)
+static int warn_nics(const struct inventory *inventory, const struct plan_node *node,
+		     struct warnings *warnings)
 {
-	int rc = 0;
-
-	for (size_t m = 0; m < inventory->nic_count && !rc; m++) {
+	for (size_t m = 0; m < inventory->nic_count; m++) {
 		const struct inventory_nic *nic = &inventory->nics[m];
 		const char *name = *nic->rdma ? nic->rdma : nic->net;
 		bool used = false;
@@ -266,17 +253,17 @@ static int warn_nics(const struct inventory *inventory, struct plan_node *node, 
 			for (size_t n = 0; n < node->ranks[r].nic_count; n++)
 				used |= !strcmp(nic_name(&node->ranks[r].nics[n]), name) &&
 					node->ranks[r].nics[n].port == nic->port;
-		if (used)
-			rc = warn_nic(node, name, err);
+		if (used && warn_nic(node, name, warnings) < 0)
+			return -1;
 	}
-	return rc;
+	return 0;
 }
 
-int plan_explain_node(const struct inventory *inventory, const struct plan_request *request,
-		      const struct gpu_choice *gpus, const struct core_choice *cores,
-		      struct plan_node *node, struct error *err)
+int plan_explain_node(const struct inventory *inventory, const struct gpu_choice *gpus,
+		      const struct core_choice *cores, struct plan_node *node, struct error *err)
 {
-	int rc;
+	struct warnings warnings = {
+		.list = &node->warnings, .count = &node->warning_count, .err = err};
 
 	for (size_t r = 0; r < node->rank_count; r++) {
 		struct sentence sentence = {.used = 0};
@@ -288,8 +275,9 @@ int plan_explain_node(const struct inventory *inventory, const struct plan_reque
 		if (!node->ranks[r].why)
 			return error_memory(err, "a node's plan");
 	}
-	rc = warn_gpus(inventory, request, gpus, node, err);
-	if (!rc)
-		rc = warn_cores(inventory, cores, node, err);
-	return rc ? rc : warn_nics(inventory, node, err);
+	warn_gpus(inventory, gpus, node, &warnings);
+	if (warn_cores(inventory, cores, node, &warnings) < 0 ||
+	    warn_nics(inventory, node, &warnings) < 0)
+		return error_memory(err, "a node's plan");
+	return warnings.rc;
 }

@@ -22,6 +22,7 @@ struct gpu_group {
 /* A core domain is one package, or several packages if the GPUs of one rank lie in them. */
 struct share {
 	const struct inventory *inventory;
+	struct scratch *scratch; /* holds all arrays */
 	int core_count, rank_count, domain_count;
 	int *domain_of_package;
 	int *domain_cores; /* [domain_count] */
