@@ -4,6 +4,7 @@
 #include "plan/plan.h"
 
 #include <arpa/inet.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -95,6 +96,17 @@ static bool same_address(const struct inventory_address *a, const struct invento
 	return a->family == b->family && !memcmp(a->bytes, b->bytes, width(a->family));
 }
 
+__attribute__((format(printf, 3, 4))) static void append(char *text, size_t size,
+							 const char *format, ...)
+{
+	size_t used = strlen(text);
+	va_list ap;
+
+	va_start(ap, format);
+	vsnprintf(text + used, size - used, format, ap);
+	va_end(ap);
+}
+
 /* ---- comparing two addresses ---- */
 
 int plan_address_priority(const struct inventory *inventory,
@@ -140,26 +152,27 @@ static int compare(const struct inventory *inventory, const struct inventory_add
 
 /* ---- candidates ---- */
 
-/* The command line's network options, parsed. */
-struct network_request {
-	const char *iface;
-	bool has_subnet, has_master_addr;
+/* What the choice depends on: the nodes, and the command line's network options, parsed. */
+struct search {
+	const struct inventory *inventories; /* [count] */
+	size_t count;
+	const struct plan_reach *reach;
+	const struct plan_request *request;
+	bool has_master_addr;
 	struct subnet subnet, master_addr;
 	bool simulated; /* not an option of the user: request->single_host */
 };
 
-static int parse_request(const struct plan_request *request,
-			 struct network_request *network_request, struct error *err)
+static int parse_request(struct search *search, struct error *err)
 {
-	network_request->iface = request->iface;
-	network_request->has_subnet = request->subnet != NULL;
-	network_request->has_master_addr = request->master_addr != NULL;
-	if (request->subnet && parse_subnet(request->subnet, &network_request->subnet) < 0)
+	const struct plan_request *request = search->request;
+
+	search->has_master_addr = request->master_addr != NULL;
+	if (request->subnet && parse_subnet(request->subnet, &search->subnet) < 0)
 		return error_set(err, ERR_USAGE,
 				 "--subnet is '%.80s', expected a CIDR such as 10.1.0.0/16",
 				 request->subnet);
-	if (request->master_addr &&
-	    parse_address(request->master_addr, &network_request->master_addr) < 0)
+	if (request->master_addr && parse_address(request->master_addr, &search->master_addr) < 0)
 		return error_set(
 			err, ERR_USAGE,
 			"--master-addr is '%.80s', expected a numeric address such as 10.1.0.7 "
@@ -170,87 +183,86 @@ static int parse_request(const struct plan_request *request,
 
 int plan_network_check(const struct plan_request *request, struct error *err)
 {
-	struct network_request network_request = {0};
+	struct search search = {.request = request};
 
-	return parse_request(request, &network_request, err);
+	return parse_request(&search, err);
 }
 
-static bool is_requested(const struct network_request *network_request)
+static bool is_requested(const struct search *search)
 {
-	return network_request->iface || network_request->has_subnet ||
-	       network_request->has_master_addr;
+	return search->request->iface || search->request->subnet || search->has_master_addr;
 }
 
 /* Simulated nodes share all addresses. */
-static void request_loopback(const struct plan_request *request, size_t count,
-			     struct network_request *network_request)
+static void request_loopback(struct search *search)
 {
-	network_request->simulated =
-		request->single_host && count > 1 && !is_requested(network_request);
-	if (network_request->simulated)
-		network_request->has_master_addr =
-			parse_address("127.0.0.1", &network_request->master_addr) == 0;
+	search->simulated =
+		search->request->single_host && search->count > 1 && !is_requested(search);
+	if (search->simulated)
+		search->has_master_addr = parse_address("127.0.0.1", &search->master_addr) == 0;
 }
 
 /* The first other node that owns the same address, or -1. */
-static int other_owner(const struct inventory *inventories, size_t count,
-		       const struct inventory_address *address)
+static int other_owner(const struct search *search, const struct inventory_address *address)
 {
-	for (size_t n = 1; n < count; n++)
-		for (size_t a = 0; a < inventories[n].address_count; a++)
-			if (same_address(&inventories[n].addresses[a], address))
+	for (size_t n = 1; n < search->count; n++)
+		for (size_t a = 0; a < search->inventories[n].address_count; a++)
+			if (same_address(&search->inventories[n].addresses[a], address))
 				return (int)n;
 	return -1;
 }
 
-static const char *node_name(const struct inventory *inventories, size_t node)
+static const char *first_node_name(const struct search *search)
 {
-	return inventories[node].node ? inventories[node].node : "another node";
+	return search->inventories[0].node ? search->inventories[0].node : "the head";
+}
+
+static const char *node_name(const struct search *search, size_t node)
+{
+	return search->inventories[node].node ? search->inventories[node].node : "another node";
 }
 
 /* Append the nodes that cannot be in the address's subnet: "; n2's hsn0 is down", "; n2 has no
  * address in 10.9.0.0/24". The inventories do not show what lies between the nodes. */
-static void add_unreachable(const struct inventory *inventories, size_t count,
-			    const struct inventory_address *address, char *text, size_t size)
+static void add_unreachable(const struct search *search, const struct inventory_address *address,
+			    char *text, size_t size)
 {
 	struct subnet subnet = subnet_of(address);
 	char range[80];
-	size_t lacking = 0, used;
+	size_t lacking = 0;
 
-	for (size_t n = 1; n < count; n++) {
+	for (size_t n = 1; n < search->count; n++) {
+		const struct inventory *node = &search->inventories[n];
 		const struct inventory_address *there = NULL;
 
-		for (size_t a = 0; a < inventories[n].address_count && !(there && there->up); a++)
-			if (in_subnet(&subnet, &inventories[n].addresses[a]))
-				there = &inventories[n].addresses[a];
+		for (size_t a = 0; a < node->address_count && !(there && there->up); a++)
+			if (in_subnet(&subnet, &node->addresses[a]))
+				there = &node->addresses[a];
 		if ((there && there->up) || lacking++)
 			continue;
 		format_subnet(address, range, sizeof range);
-		used = strlen(text);
 		if (there)
-			snprintf(text + used, size - used, "; %s's %s is down",
-				 node_name(inventories, n), there->iface);
+			append(text, size, "; %s's %s is down", node_name(search, n), there->iface);
 		else
-			snprintf(text + used, size - used, "; %s has no address in %s",
-				 node_name(inventories, n), range);
+			append(text, size, "; %s has no address in %s", node_name(search, n),
+			       range);
 	}
-	used = strlen(text);
 	if (lacking > 1)
-		snprintf(text + used, size - used, ", and %zu more nodes alike", lacking - 1);
-	else if (!lacking && count == 2)
-		snprintf(text + used, size - used, ", not by %s", node_name(inventories, 1));
+		append(text, size, ", and %zu more nodes alike", lacking - 1);
+	else if (!lacking && search->count == 2)
+		append(text, size, ", not by %s", node_name(search, 1));
 	else if (!lacking)
-		snprintf(text + used, size - used, "; berth check says from which not");
+		append(text, size, "; berth check says from which not");
 }
 
-static void describe_duplicate(const struct inventory *inventories, size_t low, size_t high,
+static void describe_duplicate(const struct search *search, size_t low, size_t high,
 			       const struct inventory_address *address, char *text, size_t size)
 {
 	char host[INET6_ADDRSTRLEN];
 
 	network_format(address, host, sizeof host);
-	snprintf(text, size, "%s and %s both have %s", node_name(inventories, low),
-		 high == low ? "another node" : node_name(inventories, high), host);
+	snprintf(text, size, "%s and %s both have %s", node_name(search, low),
+		 high == low ? "another node" : node_name(search, high), host);
 }
 
 struct address_owner {
@@ -266,16 +278,16 @@ static int compare_owners(const void *a, const void *b)
 
 /* Find two nodes with one address in this address's subnet: connections may reach either. text
  * becomes "n2 and n3 both have 10.9.0.13", or "". */
-static void find_duplicate(const struct inventory *inventories, size_t count,
-			   const struct inventory_address *address, char *text, size_t size)
+static void find_duplicate(const struct search *search, const struct inventory_address *address,
+			   char *text, size_t size)
 {
 	struct subnet subnet = subnet_of(address);
-	struct address_owner *all = calloc(count, sizeof *all);
+	struct address_owner *all = calloc(search->count, sizeof *all);
 	size_t filled = 0;
 
-	for (size_t n = 0; all && n < count; n++)
-		for (size_t a = 0; a < inventories[n].address_count; a++) {
-			const struct inventory_address *at = &inventories[n].addresses[a];
+	for (size_t n = 0; all && n < search->count; n++)
+		for (size_t a = 0; a < search->inventories[n].address_count; a++) {
+			const struct inventory_address *at = &search->inventories[n].addresses[a];
 
 			if (!at->up || !in_subnet(&subnet, at))
 				continue;
@@ -293,58 +305,57 @@ static void find_duplicate(const struct inventory *inventories, size_t count,
 		size_t low = all[i - 1].node < all[i].node ? i - 1 : i;
 
 		memcpy(same.bytes, all[i].bytes, sizeof same.bytes);
-		describe_duplicate(inventories, all[low].node, all[2 * i - 1 - low].node, &same,
-				   text, size);
+		describe_duplicate(search, all[low].node, all[2 * i - 1 - low].node, &same, text,
+				   size);
 	}
 	free(all);
 }
 
 /* Why this address of the first node is unusable; "" if it is usable. A request overrides only
  * reasons that depend on the interface's type: agents on one machine may use loopback. */
-static void reject(const struct inventory *inventories, size_t count,
-		   const struct network_request *network_request, const struct plan_reach *reach,
-		   size_t index, char *text, size_t size)
+static void reject(const struct search *search, size_t index, char *text, size_t size)
 {
-	const struct inventory_address *address = &inventories[0].addresses[index];
-	int shared = reach && index < reach->address_count ? reach->shared[index] : -1;
+	const struct inventory_address *address = &search->inventories[0].addresses[index];
+	int shared = search->reach && index < search->reach->address_count
+			     ? search->reach->shared[index]
+			     : -1;
 
 	*text = '\0';
-	if (network_request->iface && strcmp(network_request->iface, address->iface))
-		snprintf(text, size, "not --iface %s", network_request->iface);
-	else if (network_request->has_subnet && !in_subnet(&network_request->subnet, address))
+	if (search->request->iface && strcmp(search->request->iface, address->iface))
+		snprintf(text, size, "not --iface %s", search->request->iface);
+	else if (search->request->subnet && !in_subnet(&search->subnet, address))
 		snprintf(text, size, "not in --subnet");
-	else if (network_request->has_master_addr &&
-		 !in_subnet(&network_request->master_addr, address))
+	else if (search->has_master_addr && !in_subnet(&search->master_addr, address))
 		snprintf(text, size, "not --master-addr");
 	else if (!address->up)
 		snprintf(text, size, "down");
-	if (*text || count == 1)
+	if (*text || search->count == 1)
 		return;
-	if (!is_requested(network_request)) {
+	if (!is_requested(search)) {
 		if (address->type == IFACE_LOOPBACK)
 			snprintf(text, size, "loopback");
 		else if (address->type == IFACE_VIRTUAL)
 			snprintf(text, size, "a container's, VM's or tunnel's interface");
 		if (shared < 0 && !*text && !address->link_local)
-			shared = other_owner(inventories, count, address);
+			shared = other_owner(search, address);
 		if (!*text && shared >= 0)
-			describe_duplicate(inventories, 0,
-					   (size_t)shared < count ? (size_t)shared : 0, address,
-					   text, size);
+			describe_duplicate(search, 0,
+					   (size_t)shared < search->count ? (size_t)shared : 0,
+					   address, text, size);
 	}
 	if (!*text && address->link_local)
 		snprintf(text, size, "link-local");
 	/* Simulated nodes run on one machine and share all addresses. */
-	if (!*text &&
-	    (!is_requested(network_request) || other_owner(inventories, count, address) < 0))
-		find_duplicate(inventories, count, address, text, size);
+	if (!*text && (!is_requested(search) || other_owner(search, address) < 0))
+		find_duplicate(search, address, text, size);
 	/* A simulated node that was too busy to try its own machine's loopback reaches it
 	 * nevertheless. */
-	if (*text || !reach || network_request->simulated || index >= reach->address_count ||
-	    reach->reached[index] >= (int)count)
+	if (*text || !search->reach || search->simulated || index >= search->reach->address_count ||
+	    search->reach->reached[index] >= (int)search->count)
 		return;
-	snprintf(text, size, "reached by %d of %zu nodes", reach->reached[index], count);
-	add_unreachable(inventories, count, address, text, size);
+	snprintf(text, size, "reached by %d of %zu nodes", search->reach->reached[index],
+		 search->count);
+	add_unreachable(search, address, text, size);
 }
 
 /* Is the best usable address slower than this rejected one: in its NIC's class, or in speed within
@@ -363,20 +374,17 @@ static bool is_slower_than(const struct inventory *inventory,
 }
 
 /* The user did not request the slower network, so explain why berth uses it. */
-static int slower_network_warning(const struct inventory *inventories, size_t count,
-				  const struct network_request *network_request,
-				  const struct plan_reach *reach,
-				  const struct inventory_address *best, struct plan_network *out,
-				  struct error *err)
+static int slower_network_warning(const struct search *search, const struct inventory_address *best,
+				  struct plan_network *out, struct error *err)
 {
-	const struct inventory *first_node = &inventories[0];
+	const struct inventory *first_node = &search->inventories[0];
 	char host[INET6_ADDRSTRLEN], why[256];
 
 	for (size_t i = 0;
-	     i < first_node->address_count && count > 1 && !is_requested(network_request); i++) {
+	     i < first_node->address_count && search->count > 1 && !is_requested(search); i++) {
 		const struct inventory_address *address = &first_node->addresses[i];
 
-		reject(inventories, count, network_request, reach, i, why, sizeof why);
+		reject(search, i, why, sizeof why);
 		if (!*why || !is_slower_than(first_node, address, best))
 			continue;
 		network_format(address, host, sizeof host);
@@ -391,23 +399,14 @@ static int slower_network_warning(const struct inventory *inventories, size_t co
 	return 0;
 }
 
-static void append(char *text, size_t size, const char *more)
-{
-	size_t used = strlen(text);
-
-	if (used + 1 < size)
-		snprintf(text + used, size - used, "%s", more);
-}
-
 /* Add to "eth0 10.0.0.1 (loopback); ...". */
 static void add_rejected(const struct inventory_address *address, const char *why, char *text,
 			 size_t size)
 {
-	char host[INET6_ADDRSTRLEN], item[400];
+	char host[INET6_ADDRSTRLEN];
 
 	network_format(address, host, sizeof host);
-	snprintf(item, sizeof item, "%s%s %s (%s)", *text ? "; " : "", address->iface, host, why);
-	append(text, size, item);
+	append(text, size, "%s%s %s (%s)", *text ? "; " : "", address->iface, host, why);
 }
 
 /* ---- the choice ---- */
@@ -415,13 +414,10 @@ static void add_rejected(const struct inventory_address *address, const char *wh
 static int set_reason(struct plan_network *network, struct error *err, const char *first,
 		      const char *more)
 {
-	size_t size = strlen(first) + strlen(more) + 1;
-
-	network->why = malloc(size);
-	if (!network->why)
-		return error_memory(err, "the head's address");
-	snprintf(network->why, size, "%s%s", first, more);
-	return 0;
+	if (asprintf(&network->why, "%s%s", first, more) >= 0)
+		return 0;
+	network->why = NULL;
+	return error_memory(err, "the head's address");
 }
 
 /* One node and no request: the ranks use loopback. */
@@ -450,89 +446,81 @@ static int on_loopback(const struct inventory *inventory, struct plan_network *o
 
 /* Is a --master-addr on none of the first node's interfaces? The ranks would wait for each other at
  * an address that nobody has. If an inventory lists no addresses, the answer is unknown. */
-static int is_foreign_address(const struct inventory *inventories, size_t count,
-			      const struct plan_request *request,
-			      const struct network_request *network_request,
-			      struct plan_network *out, struct error *err)
+static int refuse_foreign_address(const struct search *search, struct plan_network *out,
+				  struct error *err)
 {
-	const char *first_node = inventories[0].node ? inventories[0].node : "the head";
-	char own[500] = "", host[INET6_ADDRSTRLEN], item[100], other[100] = "";
+	const struct inventory *first_node = &search->inventories[0];
+	const char *given = search->simulated ? "127.0.0.1" : search->request->master_addr;
+	char own[500] = "", host[INET6_ADDRSTRLEN], other[100] = "";
 
-	if (!inventories[0].address_count) {
-		out->single_node = count == 1;
-		snprintf(out->address, sizeof out->address, "%s",
-			 network_request->simulated ? "127.0.0.1" : request->master_addr);
+	if (!first_node->address_count) {
+		out->single_node = search->count == 1;
+		snprintf(out->address, sizeof out->address, "%s", given);
 		return set_reason(out, err, "taken as given: the head's addresses are not known",
 				  "");
 	}
-	for (size_t a = 0; a < inventories[0].address_count; a++) {
-		const struct inventory_address *address = &inventories[0].addresses[a];
+	for (size_t a = 0; a < first_node->address_count; a++) {
+		const struct inventory_address *address = &first_node->addresses[a];
 
 		if (!address->up || address->link_local ||
-		    (count > 1 && address->type == IFACE_LOOPBACK))
+		    (search->count > 1 && address->type == IFACE_LOOPBACK))
 			continue;
 		network_format(address, host, sizeof host);
-		snprintf(item, sizeof item, "%s%s on %s", *own ? ", " : "", host, address->iface);
-		append(own, sizeof own, item);
+		append(own, sizeof own, "%s%s on %s", *own ? ", " : "", host, address->iface);
 	}
-	for (size_t n = 1; n < count && !*other; n++)
-		for (size_t a = 0; a < inventories[n].address_count; a++)
-			if (in_subnet(&network_request->master_addr, &inventories[n].addresses[a]))
+	for (size_t n = 1; n < search->count && !*other; n++)
+		for (size_t a = 0; a < search->inventories[n].address_count; a++)
+			if (in_subnet(&search->master_addr, &search->inventories[n].addresses[a]))
 				snprintf(other, sizeof other, " (it is %.64s's)",
-					 node_name(inventories, n));
+					 node_name(search, n));
 	return error_set(
 		err, ERR_USAGE,
 		"--master-addr %s: no interface of %s has that address%s, and the ranks meet on "
 		"%s; it has %s: give one of them, or leave --master-addr away and the best that "
 		"all nodes reach is taken",
-		network_request->simulated ? "127.0.0.1" : request->master_addr, first_node, other,
-		first_node, *own ? own : "none that is up");
+		given, first_node_name(search), other, first_node_name(search),
+		*own ? own : "none that is up");
 }
 
-static int no_usable_address(const struct inventory *inventories, size_t count,
-			     const char *rejected, struct error *err)
+static int no_usable_address(const struct search *search, const char *rejected, struct error *err)
 {
+	const struct inventory *first_node = &search->inventories[0];
 	const char *loopback = NULL;
+	bool others = false;
 	char hint[80] = "";
 
-	for (size_t a = 0; a < inventories[0].address_count; a++)
-		if (inventories[0].addresses[a].up &&
-		    inventories[0].addresses[a].type == IFACE_LOOPBACK)
-			loopback = inventories[0].addresses[a].iface;
-	for (size_t a = 0; loopback && a < inventories[0].address_count; a++)
-		if (inventories[0].addresses[a].up &&
-		    inventories[0].addresses[a].type != IFACE_LOOPBACK)
-			loopback = NULL;
-	if (loopback && count > 1)
+	for (size_t a = 0; a < first_node->address_count; a++)
+		if (first_node->addresses[a].up && first_node->addresses[a].type == IFACE_LOOPBACK)
+			loopback = first_node->addresses[a].iface;
+		else
+			others |= first_node->addresses[a].up;
+	if (loopback && !others && search->count > 1)
 		snprintf(hint, sizeof hint, " (--iface %s where all are one machine)", loopback);
 	return error_set(err, ERR_NETWORK,
 			 "no address of %s can serve as the head's for %zu node%s: %s; name one "
 			 "with --iface%s, --subnet or --master-addr",
-			 inventories[0].node ? inventories[0].node : "the head", count,
-			 count == 1 ? "" : "s", *rejected ? rejected : "its card lists none", hint);
+			 first_node_name(search), search->count, search->count == 1 ? "" : "s",
+			 *rejected ? rejected : "its card lists none", hint);
 }
 
 /* Append the alternatives: "; rather than eth0 10.1.0.11 (management only); not docker0 ...".
  * Loopback and link-local addresses are left out, since nobody expects them. */
-static void add_others(const struct inventory *inventories, size_t count,
-		       const struct network_request *network_request,
-		       const struct plan_reach *reach, const struct inventory_address *best,
+static void add_others(const struct search *search, const struct inventory_address *best,
 		       char *text, size_t size)
 {
 	char rather[400] = "", rejected[700] = "", why[256];
 
-	for (size_t i = 0; i < inventories[0].address_count && !is_requested(network_request);
-	     i++) {
-		const struct inventory_address *address = &inventories[0].addresses[i];
+	for (size_t i = 0; i < search->inventories[0].address_count && !is_requested(search); i++) {
+		const struct inventory_address *address = &search->inventories[0].addresses[i];
 
 		if (address == best || address->link_local || address->type == IFACE_LOOPBACK)
 			continue;
-		reject(inventories, count, network_request, reach, i, why, sizeof why);
+		reject(search, i, why, sizeof why);
 		if (*why)
 			add_rejected(address, why, rejected, sizeof rejected);
 		else
 			add_rejected(address,
-				     plan_address_priority(&inventories[0], address)
+				     plan_address_priority(&search->inventories[0], address)
 					     ? nic_kind_name(address->kind)
 					     : "management only",
 				     rather, sizeof rather);
@@ -541,14 +529,12 @@ static void add_others(const struct inventory *inventories, size_t count,
 		 *rejected ? "; not " : "", rejected);
 }
 
-static int describe(const struct inventory *inventories, size_t count,
-		    const struct plan_request *request,
-		    const struct network_request *network_request, const struct plan_reach *reach,
-		    const struct inventory_address *best, struct plan_network *out,
-		    struct error *err)
+static int describe(const struct search *search, const struct inventory_address *best,
+		    struct plan_network *out, struct error *err)
 {
 	char first[256], speed[48] = "speed unknown";
 	char others[1200];
+	const struct plan_request *request = search->request;
 	const char *by = request->master_addr ? "--master-addr"
 			 : request->iface     ? "--iface"
 			 : request->subnet    ? "--subnet"
@@ -558,22 +544,22 @@ static int describe(const struct inventory *inventories, size_t count,
 		snprintf(speed, sizeof speed, best->speed_mbps % 1000 ? "%lld Mb/s" : "%lld Gb/s",
 			 (long long)(best->speed_mbps % 1000 ? best->speed_mbps
 							     : best->speed_mbps / 1000));
-	if (network_request->simulated)
+	if (search->simulated)
 		snprintf(first, sizeof first, "%s on %s: all nodes are this machine", out->address,
 			 best->iface);
 	else if (by)
 		snprintf(first, sizeof first, "%s on %s: asked for by %s", out->address,
 			 best->iface, by);
 	else
-		snprintf(
-			first, sizeof first,
-			reach ? "%s on %s (%s, %s): the best address of %s that all %zu nodes reach"
-			      : "%s on %s (%s, %s): the best address of %s; whether all %zu nodes "
-				"reach "
-				"it is tried before ranks start",
-			out->address, best->iface, nic_kind_name(best->kind), speed,
-			inventories[0].node ? inventories[0].node : "the head", count);
-	add_others(inventories, count, network_request, reach, best, others, sizeof others);
+		snprintf(first, sizeof first,
+			 search->reach ? "%s on %s (%s, %s): the best address of %s that all %zu "
+					 "nodes reach"
+				       : "%s on %s (%s, %s): the best address of %s; whether all "
+					 "%zu nodes "
+					 "reach it is tried before ranks start",
+			 out->address, best->iface, nic_kind_name(best->kind), speed,
+			 first_node_name(search), search->count);
+	add_others(search, best, others, sizeof others);
 	return set_reason(out, err, first, others);
 }
 
@@ -583,14 +569,15 @@ int plan_network(const struct inventory *inventories, size_t count,
 {
 	struct plan_network network = {.kind = NIC_ETHERNET};
 	const struct inventory_address *best = NULL;
-	struct network_request network_request = {0};
+	struct search search = {
+		.inventories = inventories, .count = count, .reach = reach, .request = request};
 	char rejected[700] = "";
 	bool master_addr_known = false;
-	int rc = parse_request(request, &network_request, err);
+	int rc = parse_request(&search, err);
 
 	if (!rc)
-		request_loopback(request, count, &network_request);
-	if (!rc && count == 1 && !is_requested(&network_request))
+		request_loopback(&search);
+	if (!rc && count == 1 && !is_requested(&search))
 		rc = on_loopback(&inventories[0], &network, err);
 	if (rc || network.why)
 		goto out;
@@ -598,21 +585,20 @@ int plan_network(const struct inventory *inventories, size_t count,
 		const struct inventory_address *address = &inventories[0].addresses[i];
 		char why[256];
 
-		master_addr_known |= network_request.has_master_addr &&
-				     in_subnet(&network_request.master_addr, address);
-		reject(inventories, count, &network_request, reach, i, why, sizeof why);
+		master_addr_known |=
+			search.has_master_addr && in_subnet(&search.master_addr, address);
+		reject(&search, i, why, sizeof why);
 		if (*why)
 			add_rejected(address, why, rejected, sizeof rejected);
 		else if (!best || compare(&inventories[0], address, best) > 0)
 			best = address;
 	}
-	if (!best && network_request.has_master_addr && !master_addr_known) {
-		rc = is_foreign_address(inventories, count, request, &network_request, &network,
-					err);
+	if (!best && search.has_master_addr && !master_addr_known) {
+		rc = refuse_foreign_address(&search, &network, err);
 		goto out;
 	}
 	if (!best) {
-		rc = no_usable_address(inventories, count, rejected, err);
+		rc = no_usable_address(&search, rejected, err);
 		goto out;
 	}
 	network.single_node = count == 1;
@@ -621,10 +607,9 @@ int plan_network(const struct inventory *inventories, size_t count,
 	network_format(best, network.address, sizeof network.address);
 	if (count > 1)
 		format_subnet(best, network.subnet, sizeof network.subnet);
-	rc = describe(inventories, count, request, &network_request, reach, best, &network, err);
+	rc = describe(&search, best, &network, err);
 	if (!rc)
-		rc = slower_network_warning(inventories, count, &network_request, reach, best,
-					    &network, err);
+		rc = slower_network_warning(&search, best, &network, err);
 out:
 	if (rc) {
 		plan_network_free(&network);
