@@ -167,9 +167,9 @@ static void print_addresses(const struct inventory *inventory, const struct pain
 	TABLE_ROW(&table, "interface", "address", "sort", "link", "speed");
 	for (size_t i = 0; i < inventory->address_count; i++) {
 		const struct inventory_address *entry = &inventory->addresses[i];
-		char text[INET6_ADDRSTRLEN] = "?";
+		char text[INET6_ADDRSTRLEN];
 
-		inet_ntop(entry->family, entry->bytes, text, sizeof text);
+		inventory_address_format(entry, 0, text, sizeof text);
 		TABLE_ROW(&table, entry->iface, cell(&address, "%s/%d", text, entry->prefix),
 			  sorts[entry->type], entry->up ? "up" : "down",
 			  cell_speed(&speed, entry->speed_mbps));

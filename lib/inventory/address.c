@@ -124,14 +124,6 @@ static int count_bits(const unsigned char *mask, int bytes)
 	return bits;
 }
 
-static bool is_link_local(const struct inventory_address *address)
-{
-	const unsigned char *b = address->bytes;
-
-	return address->family == AF_INET ? b[0] == 169 && b[1] == 254
-					  : b[0] == 0xfe && (b[1] & 0xc0) == 0x80;
-}
-
 /* Bytes, prefix and scope of an entry of getifaddrs. */
 static void read_sockaddr(struct inventory_address *out, const struct ifaddrs *at)
 {
@@ -150,7 +142,7 @@ static void read_sockaddr(struct inventory_address *out, const struct ifaddrs *a
 		out->prefix = mask ? count_bits((const void *)&mask->sin6_addr, 16) : 128;
 		out->scope = in->sin6_scope_id;
 	}
-	out->link_local = is_link_local(out);
+	out->link_local = inventory_address_is_link_local(out);
 }
 
 int address_read(struct discovery *discovery, const struct ifaddrs *list, struct error *err)

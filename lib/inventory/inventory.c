@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "inventory/inventory_internal.h"
 
+#include <arpa/inet.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,6 +23,43 @@ const char *nic_kind_name(enum nic_kind kind)
 					    "efa",	"slingshot", "infiniband"};
 
 	return (unsigned)kind <= NIC_INFINIBAND ? names[kind] : "ethernet";
+}
+
+void inventory_address_format(const struct inventory_address *address, int port, char *text,
+			      size_t size)
+{
+	char host[INET6_ADDRSTRLEN] = "?";
+
+	inet_ntop(address->family, address->bytes, host, sizeof host);
+	if (!port)
+		snprintf(text, size, "%s", host);
+	else
+		snprintf(text, size, address->family == AF_INET6 ? "[%s]:%d" : "%s:%d", host, port);
+}
+
+bool inventory_address_equal(const struct inventory_address *a, const struct inventory_address *b)
+{
+	return a->family == b->family &&
+	       !memcmp(a->bytes, b->bytes, a->family == AF_INET6 ? 16 : 4);
+}
+
+bool inventory_address_in_subnet(const struct inventory_address *address,
+				 const struct inventory_address *subnet)
+{
+	int bytes = subnet->prefix / 8, bits = subnet->prefix % 8;
+
+	if (subnet->family != address->family ||
+	    memcmp(subnet->bytes, address->bytes, (size_t)bytes))
+		return false;
+	return !bits || !((subnet->bytes[bytes] ^ address->bytes[bytes]) >> (8 - bits));
+}
+
+bool inventory_address_is_link_local(const struct inventory_address *address)
+{
+	const unsigned char *b = address->bytes;
+
+	return address->family == AF_INET ? b[0] == 169 && b[1] == 254
+					  : b[0] == 0xfe && (b[1] & 0xc0) == 0x80;
 }
 
 void *array_grow(void *array, size_t count, size_t size)

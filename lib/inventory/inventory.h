@@ -117,6 +117,17 @@ struct inventory_address {
 	enum nic_kind kind; /* that NIC's kind; NIC_ETHERNET without one */
 };
 
+/* Write "10.0.0.1", or with a port "10.0.0.1:4711" or "[fd00::1]:4711" (port 0: none); "?" for an
+ * address of neither family. */
+void inventory_address_format(const struct inventory_address *address, int port, char *text,
+			      size_t size);
+bool inventory_address_equal(const struct inventory_address *a, const struct inventory_address *b);
+/* Is the address in the subnet that family, bytes and prefix of subnet describe? */
+bool inventory_address_in_subnet(const struct inventory_address *address,
+				 const struct inventory_address *subnet);
+/* Derive link_local from family and bytes. */
+bool inventory_address_is_link_local(const struct inventory_address *address);
+
 struct inventory {
 	char *node;	      /* this node's name: the host name, not resolved */
 	bool this_system;     /* taken from the running machine, so binding has an effect */

@@ -100,10 +100,9 @@ static const struct json_type as_class = {class_write, class_read};
 /* The whole address is the owner: family, bytes and link_local. */
 static json_t *ip_write(const struct json_field *field, const void *owner)
 {
-	const struct inventory_address *address = owner;
-	char text[INET6_ADDRSTRLEN] = "";
+	char text[INET6_ADDRSTRLEN];
 
-	inet_ntop(address->family, address->bytes, text, sizeof text);
+	inventory_address_format(owner, 0, text, sizeof text);
 	return json_string(text);
 }
 
@@ -116,10 +115,7 @@ static int ip_read(const struct json_field *field, const json_t *json, void *own
 	address->family = text && strchr(text, ':') ? AF_INET6 : AF_INET;
 	if (!text || inet_pton(address->family, text, address->bytes) != 1)
 		return json_unexpected(what, field->name, json, "an IP address", err);
-	address->link_local =
-		address->family == AF_INET
-			? address->bytes[0] == 169 && address->bytes[1] == 254
-			: address->bytes[0] == 0xfe && (address->bytes[1] & 0xc0) == 0x80;
+	address->link_local = inventory_address_is_link_local(address);
 	return 0;
 }
 

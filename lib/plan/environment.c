@@ -264,7 +264,7 @@ static void local_address(const struct environment_builder *m, char *text, size_
 		return;
 	network_iface(m->inventory, &m->plan->network, &index);
 	if (index >= 0)
-		network_format(&m->inventory->addresses[index], text, size);
+		inventory_address_format(&m->inventory->addresses[index], 0, text, size);
 }
 
 static void add_c10d(struct environment_builder *m)

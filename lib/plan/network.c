@@ -12,51 +12,20 @@
 #include "base/number.h"
 #include "plan/plan_internal.h"
 
-struct subnet {
-	int family, prefix;
-	unsigned char bytes[16];
-};
-
 /* ---- addresses and subnets ---- */
 
-static size_t width(int family)
+/* A subnet is an address of which only family, bytes and prefix count. */
+static int parse_address(const char *text, struct inventory_address *out)
 {
-	return family == AF_INET6 ? 16 : 4;
-}
-
-void network_format(const struct inventory_address *address, char *text, size_t size)
-{
-	if (!inet_ntop(address->family, address->bytes, text, (socklen_t)size))
-		snprintf(text, size, "?");
-}
-
-static bool in_subnet(const struct subnet *subnet, const struct inventory_address *address)
-{
-	int bytes = subnet->prefix / 8, bits = subnet->prefix % 8;
-
-	if (subnet->family != address->family)
-		return false;
-	if (memcmp(subnet->bytes, address->bytes, (size_t)bytes))
-		return false;
-	return !bits || !((subnet->bytes[bytes] ^ address->bytes[bytes]) >> (8 - bits));
-}
-
-static int parse_address(const char *text, struct subnet *out)
-{
-	struct subnet subnet = {.family = AF_INET, .prefix = 32};
-
-	if (inet_pton(AF_INET, text, subnet.bytes) != 1) {
-		subnet.family = AF_INET6;
-		subnet.prefix = 128;
-		if (inet_pton(AF_INET6, text, subnet.bytes) != 1)
-			return -1;
-	}
-	*out = subnet;
-	return 0;
+	*out = (struct inventory_address){.family = AF_INET, .prefix = 32};
+	if (inet_pton(AF_INET, text, out->bytes) == 1)
+		return 0;
+	*out = (struct inventory_address){.family = AF_INET6, .prefix = 128};
+	return inet_pton(AF_INET6, text, out->bytes) == 1 ? 0 : -1;
 }
 
 /* "10.0.0.0/8", "fd00::/64", or one address. */
-static int parse_subnet(const char *text, struct subnet *out)
+static int parse_subnet(const char *text, struct inventory_address *out)
 {
 	const char *slash = strchr(text, '/');
 	char address[64];
@@ -71,29 +40,16 @@ static int parse_subnet(const char *text, struct subnet *out)
 	return slash ? number_int("the prefix", slash + 1, 0, out->prefix, &out->prefix, NULL) : 0;
 }
 
-static struct subnet subnet_of(const struct inventory_address *address)
-{
-	struct subnet subnet = {.family = address->family, .prefix = address->prefix};
-
-	memcpy(subnet.bytes, address->bytes, sizeof subnet.bytes);
-	return subnet;
-}
-
 /* The CIDR text of the subnet that an address lies in. */
 static void format_subnet(const struct inventory_address *address, char *text, size_t size)
 {
 	struct inventory_address base = *address;
 	char host[INET6_ADDRSTRLEN];
 
-	for (int bit = address->prefix; bit < (int)width(address->family) * 8; bit++)
+	for (int bit = address->prefix; bit < (address->family == AF_INET6 ? 128 : 32); bit++)
 		base.bytes[bit / 8] &= (unsigned char)~(0x80 >> (bit % 8));
-	network_format(&base, host, sizeof host);
+	inventory_address_format(&base, 0, host, sizeof host);
 	snprintf(text, size, "%s/%d", host, address->prefix);
-}
-
-static bool same_address(const struct inventory_address *a, const struct inventory_address *b)
-{
-	return a->family == b->family && !memcmp(a->bytes, b->bytes, width(a->family));
 }
 
 __attribute__((format(printf, 3, 4))) static void append(char *text, size_t size,
@@ -147,7 +103,7 @@ static int compare(const struct inventory *inventory, const struct inventory_add
 		return by_name;
 	if (a->family != b->family) /* every library understands IPv4 */
 		return a->family == AF_INET ? 1 : -1;
-	return memcmp(b->bytes, a->bytes, width(a->family));
+	return memcmp(b->bytes, a->bytes, sizeof a->bytes);
 }
 
 /* ---- candidates ---- */
@@ -159,7 +115,7 @@ struct search {
 	const struct plan_reach *reach;
 	const struct plan_request *request;
 	bool has_master_addr;
-	struct subnet subnet, master_addr;
+	struct inventory_address subnet, master_addr;
 	bool simulated; /* not an option of the user: request->single_host */
 };
 
@@ -207,7 +163,7 @@ static int other_owner(const struct search *search, const struct inventory_addre
 {
 	for (size_t n = 1; n < search->count; n++)
 		for (size_t a = 0; a < search->inventories[n].address_count; a++)
-			if (same_address(&search->inventories[n].addresses[a], address))
+			if (inventory_address_equal(&search->inventories[n].addresses[a], address))
 				return (int)n;
 	return -1;
 }
@@ -227,7 +183,6 @@ static const char *node_name(const struct search *search, size_t node)
 static void add_unreachable(const struct search *search, const struct inventory_address *address,
 			    char *text, size_t size)
 {
-	struct subnet subnet = subnet_of(address);
 	char range[80];
 	size_t lacking = 0;
 
@@ -236,7 +191,7 @@ static void add_unreachable(const struct search *search, const struct inventory_
 		const struct inventory_address *there = NULL;
 
 		for (size_t a = 0; a < node->address_count && !(there && there->up); a++)
-			if (in_subnet(&subnet, &node->addresses[a]))
+			if (inventory_address_in_subnet(&node->addresses[a], address))
 				there = &node->addresses[a];
 		if ((there && there->up) || lacking++)
 			continue;
@@ -260,7 +215,7 @@ static void describe_duplicate(const struct search *search, size_t low, size_t h
 {
 	char host[INET6_ADDRSTRLEN];
 
-	network_format(address, host, sizeof host);
+	inventory_address_format(address, 0, host, sizeof host);
 	snprintf(text, size, "%s and %s both have %s", node_name(search, low),
 		 high == low ? "another node" : node_name(search, high), host);
 }
@@ -281,7 +236,6 @@ static int compare_owners(const void *a, const void *b)
 static void find_duplicate(const struct search *search, const struct inventory_address *address,
 			   char *text, size_t size)
 {
-	struct subnet subnet = subnet_of(address);
 	struct address_owner *all = calloc(search->count, sizeof *all);
 	size_t filled = 0;
 
@@ -289,7 +243,7 @@ static void find_duplicate(const struct search *search, const struct inventory_a
 		for (size_t a = 0; a < search->inventories[n].address_count; a++) {
 			const struct inventory_address *at = &search->inventories[n].addresses[a];
 
-			if (!at->up || !in_subnet(&subnet, at))
+			if (!at->up || !inventory_address_in_subnet(at, address))
 				continue;
 			memcpy(all[filled].bytes, at->bytes, sizeof all[filled].bytes);
 			all[filled++].node = n;
@@ -323,9 +277,10 @@ static void reject(const struct search *search, size_t index, char *text, size_t
 	*text = '\0';
 	if (search->request->iface && strcmp(search->request->iface, address->iface))
 		snprintf(text, size, "not --iface %s", search->request->iface);
-	else if (search->request->subnet && !in_subnet(&search->subnet, address))
+	else if (search->request->subnet && !inventory_address_in_subnet(address, &search->subnet))
 		snprintf(text, size, "not in --subnet");
-	else if (search->has_master_addr && !in_subnet(&search->master_addr, address))
+	else if (search->has_master_addr &&
+		 !inventory_address_in_subnet(address, &search->master_addr))
 		snprintf(text, size, "not --master-addr");
 	else if (!address->up)
 		snprintf(text, size, "down");
@@ -387,7 +342,7 @@ static int slower_network_warning(const struct search *search, const struct inve
 		reject(search, i, why, sizeof why);
 		if (!*why || !is_slower_than(first_node, address, best))
 			continue;
-		network_format(address, host, sizeof host);
+		inventory_address_format(address, 0, host, sizeof host);
 		if (asprintf(&out->warning,
 			     "the ranks meet at %s on %s, and what nodes send each other goes over "
 			     "it; %s %s would be faster, but: %s",
@@ -405,7 +360,7 @@ static void add_rejected(const struct inventory_address *address, const char *wh
 {
 	char host[INET6_ADDRSTRLEN];
 
-	network_format(address, host, sizeof host);
+	inventory_address_format(address, 0, host, sizeof host);
 	append(text, size, "%s%s %s (%s)", *text ? "; " : "", address->iface, host, why);
 }
 
@@ -465,12 +420,13 @@ static int refuse_foreign_address(const struct search *search, struct plan_netwo
 		if (!address->up || address->link_local ||
 		    (search->count > 1 && address->type == IFACE_LOOPBACK))
 			continue;
-		network_format(address, host, sizeof host);
+		inventory_address_format(address, 0, host, sizeof host);
 		append(own, sizeof own, "%s%s on %s", *own ? ", " : "", host, address->iface);
 	}
 	for (size_t n = 1; n < search->count && !*other; n++)
 		for (size_t a = 0; a < search->inventories[n].address_count; a++)
-			if (in_subnet(&search->master_addr, &search->inventories[n].addresses[a]))
+			if (inventory_address_in_subnet(&search->inventories[n].addresses[a],
+							&search->master_addr))
 				snprintf(other, sizeof other, " (it is %.64s's)",
 					 node_name(search, n));
 	return error_set(
@@ -585,8 +541,8 @@ int plan_network(const struct inventory *inventories, size_t count,
 		const struct inventory_address *address = &inventories[0].addresses[i];
 		char why[256];
 
-		master_addr_known |=
-			search.has_master_addr && in_subnet(&search.master_addr, address);
+		master_addr_known |= search.has_master_addr &&
+				     inventory_address_in_subnet(address, &search.master_addr);
 		reject(&search, i, why, sizeof why);
 		if (*why)
 			add_rejected(address, why, rejected, sizeof rejected);
@@ -604,7 +560,7 @@ int plan_network(const struct inventory *inventories, size_t count,
 	network.single_node = count == 1;
 	network.kind = best->kind;
 	memcpy(network.iface, best->iface, sizeof network.iface);
-	network_format(best, network.address, sizeof network.address);
+	inventory_address_format(best, 0, network.address, sizeof network.address);
 	if (count > 1)
 		format_subnet(best, network.subnet, sizeof network.subnet);
 	rc = describe(&search, best, &network, err);
@@ -633,7 +589,7 @@ void plan_network_free(struct plan_network *network)
 bool network_iface(const struct inventory *inventory, const struct plan_network *network,
 		   int *index)
 {
-	struct subnet subnet;
+	struct inventory_address subnet;
 	int inside = -1, kin = -1;
 	bool parsed = parse_subnet(network->subnet, &subnet) == 0;
 
@@ -642,7 +598,7 @@ bool network_iface(const struct inventory *inventory, const struct plan_network 
 
 		if (!address->up)
 			continue;
-		if (in_subnet(&subnet, address) &&
+		if (inventory_address_in_subnet(address, &subnet) &&
 		    (inside < 0 || compare(inventory, address, &inventory->addresses[inside]) > 0))
 			inside = (int)i;
 		if (address->type != IFACE_PHYSICAL || address->link_local ||

@@ -110,8 +110,6 @@ int plan_explain_node(const struct inventory *inventory, const struct gpu_choice
  * subnet. */
 bool network_iface(const struct inventory *inventory, const struct plan_network *network,
 		   int *index);
-/* Format an address without prefix, port or brackets. */
-void network_format(const struct inventory_address *address, char *text, size_t size);
 
 /* ---- fabric.c ---- */
 
