@@ -7,6 +7,7 @@
 #include "alloc/pbs.h"
 #include "alloc/slurm.h"
 #include "base/json_fields.h"
+#include "hostlist/hostlist.h"
 
 /* In order of precedence: the user's own settings, then a scheduler, then this machine alone. To
  * add a scheduler, add a row here and a file. */
@@ -32,6 +33,28 @@ int alloc_read(const struct env *env, const struct alloc_request *request, struc
 		return rc ? error_prefix(err, "allocation (%s)", sources[i]->name) : 0;
 	}
 	return error_set(err, ERR_INTERNAL, "no source of allocations is present");
+}
+
+const char *alloc_env(const struct env *env, const char *name)
+{
+	const char *value = env_get(env, name);
+
+	return value && *value ? value : NULL;
+}
+
+int alloc_set_nodes(struct alloc *alloc, struct hosts *hosts, bool slots_given, struct error *err)
+{
+	alloc->nodes = calloc(hosts->count, sizeof *alloc->nodes);
+	if (!alloc->nodes)
+		return error_memory(err, "the allocation");
+	alloc->node_count = hosts->count;
+	for (size_t i = 0; i < hosts->count; i++) {
+		alloc->nodes[i] = (struct alloc_node){.name = hosts->names[i],
+						      .slots = slots_given ? hosts->slots[i] : 0,
+						      .gpus = -1};
+		hosts->names[i] = NULL;
+	}
+	return 0;
 }
 
 void alloc_query(const struct env *env, struct alloc *alloc)

@@ -4,11 +4,14 @@
 #define BERTH_ALLOC_ALLOC_H
 
 #include <jansson.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #include "base/env.h"
 #include "base/error.h"
+
+struct hosts;
 
 struct alloc_node {
 	char *name; /* as the scheduler spells it; launchers pass this name */
@@ -59,6 +62,12 @@ struct alloc_source {
 };
 extern const struct alloc_source alloc_source_hand, alloc_source_hosts, alloc_source_slurm,
 	alloc_source_pbs, alloc_source_openpai, alloc_source_local;
+
+/* For the sources: the variable's value, or NULL if it is unset or empty. */
+const char *alloc_env(const struct env *env, const char *name);
+/* For the sources: make nodes of the hosts, whose names they take over, with slots if slots_given.
+ * GPUs are unknown. Return 0 or -ERR_UNAVAILABLE. */
+int alloc_set_nodes(struct alloc *alloc, struct hosts *hosts, bool slots_given, struct error *err);
 
 /* Read the allocation from the first source that applies. The user's hosts precede a scheduler; the
  * local machine comes last. Return 0, or a negative code with the variable and its value in err. */

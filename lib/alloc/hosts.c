@@ -29,7 +29,8 @@ static int reject_duplicates(const struct hosts *hosts, struct error *err)
 			 twice, twice);
 }
 
-static int fill(struct hosts *hosts, bool slots_given, const char *why, struct alloc *made)
+static int fill(struct hosts *hosts, const char *why, bool slots_given, struct alloc *made,
+		struct error *err)
 {
 	char host[256] = "localhost";
 
@@ -39,17 +40,9 @@ static int fill(struct hosts *hosts, bool slots_given, const char *why, struct a
 	if (asprintf(&made->job_id, "hosts-%s-%ld-%lld", host, (long)getpid(),
 		     (long long)time(NULL)) < 0)
 		made->job_id = NULL;
-	made->nodes = calloc(hosts->count, sizeof *made->nodes);
-	if (!made->source || !made->why || !made->job_id || !made->nodes)
-		return -1;
-	made->node_count = hosts->count;
-	for (size_t i = 0; i < hosts->count; i++) {
-		made->nodes[i].name = hosts->names[i];
-		hosts->names[i] = NULL;
-		made->nodes[i].slots = slots_given ? hosts->slots[i] : 0;
-		made->nodes[i].gpus = -1;
-	}
-	return 0;
+	if (!made->source || !made->why || !made->job_id)
+		return error_memory(err, "the allocation");
+	return alloc_set_nodes(made, hosts, slots_given, err);
 }
 
 static int read_hosts(const struct env *env, const struct alloc_request *request, struct alloc *out,
@@ -72,10 +65,11 @@ static int read_hosts(const struct env *env, const struct alloc_request *request
 			       request->hosts ? request->hosts : request->hostfile);
 	if (!rc && request->hosts)
 		rc = reject_duplicates(&hosts, err);
-	if (!rc &&
-	    fill(&hosts, request->hostfile,
-		 request->hosts ? "the user named the hosts" : "the user named a host file", &made))
-		rc = error_memory(err, "the allocation");
+	if (!rc)
+		rc = fill(&hosts,
+			  request->hosts ? "the user named the hosts"
+					 : "the user named a host file",
+			  request->hostfile != NULL, &made, err);
 	hosts_free(&hosts);
 	if (rc)
 		alloc_free(&made);

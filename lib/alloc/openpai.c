@@ -16,13 +16,6 @@
 #define TASKS_MAX 100000
 #define ROLE_MAX 64
 
-static const char *set(const struct env *env, const char *name)
-{
-	const char *value = env_get(env, name);
-
-	return value && *value ? value : NULL;
-}
-
 /* NAME_ROLE, NAME_ROLE_INDEX: set and not empty, or NULL. name: for messages. */
 static const char *of_task(const struct env *env, const char *format, const char *role, int index,
 			   char name[160])
@@ -31,19 +24,19 @@ static const char *of_task(const struct env *env, const char *format, const char
 		snprintf(name, 160, "%s_%s", format, role);
 	else
 		snprintf(name, 160, "%s_%s_%d", format, role, index);
-	return set(env, name);
+	return alloc_env(env, name);
 }
 
 static const char *role_of(const struct env *env)
 {
-	return set(env, "PAI_CURRENT_TASK_ROLE_NAME");
+	return alloc_env(env, "PAI_CURRENT_TASK_ROLE_NAME");
 }
 
 static const char *index_of(const struct env *env, const char **name)
 {
-	const char *value = set(env, *name = "PAI_CURRENT_TASK_ROLE_CURRENT_TASK_INDEX");
+	const char *value = alloc_env(env, *name = "PAI_CURRENT_TASK_ROLE_CURRENT_TASK_INDEX");
 
-	return value ? value : set(env, *name = "PAI_TASK_INDEX");
+	return value ? value : alloc_env(env, *name = "PAI_TASK_INDEX");
 }
 
 static int present(const struct env *env, const struct alloc_request *request)
@@ -74,7 +67,7 @@ static int read_count(const struct env *env, const char *role, int *out, struct 
 	const char *text = of_task(env, "PAI_TASK_ROLE_TASK_COUNT", role, -1, name);
 
 	if (!text) {
-		text = set(env, "PAI_CURRENT_TASK_ROLE_TASK_COUNT");
+		text = alloc_env(env, "PAI_CURRENT_TASK_ROLE_TASK_COUNT");
 		if (!text)
 			return error_set(err, ERR_DATA,
 					 "%s is not set: that is part of an OpenPAI container's "
@@ -213,7 +206,7 @@ static int read_rendezvous(const struct env *env, const char *role, struct alloc
 static int set_job_id(const struct env *env, const char *role, struct alloc *made,
 		      struct error *err)
 {
-	const char *job = set(env, "PAI_JOB_NAME");
+	const char *job = alloc_env(env, "PAI_JOB_NAME");
 
 	made->source = strdup("openpai");
 	made->job_id = strdup(job ? job : "openpai");

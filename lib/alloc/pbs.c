@@ -19,17 +19,10 @@
 
 #define JOB_ID_MAX 255
 
-static const char *set(const struct env *env, const char *name)
-{
-	const char *value = env_get(env, name);
-
-	return value && *value ? value : NULL;
-}
-
 static int present(const struct env *env, const struct alloc_request *request)
 {
 	(void)request;
-	return set(env, "PBS_JOBID") != NULL;
+	return alloc_env(env, "PBS_JOBID") != NULL;
 }
 
 int pbs_duration(const char *name, const char *text, int64_t *seconds, struct error *err)
@@ -103,37 +96,22 @@ static int check_id(const char *id, struct error *err)
 
 static int no_node_file(const struct env *env, struct error *err)
 {
-	if (set(env, "PBS_TASKNUM") && set(env, "PBS_JOBCOOKIE"))
+	if (alloc_env(env, "PBS_TASKNUM") && alloc_env(env, "PBS_JOBCOOKIE"))
 		return error_set(
 			err, ERR_DATA,
 			"PBS_JOBID is set (%.80s), but PBS_NODEFILE is not: this is a task "
 			"that pbsdsh or pbs_tmrsh started on the job's first node; start "
 			"berth in the job script or in qsub -I instead, once for all nodes",
-			set(env, "PBS_JOBID"));
+			alloc_env(env, "PBS_JOBID"));
 	return error_set(err, ERR_DATA,
 			 "PBS_JOBID is set (%.80s), but PBS_NODEFILE is not: that is part of a "
 			 "job's environment; start berth in the job (qsub), or unset PBS_JOBID",
-			 set(env, "PBS_JOBID"));
-}
-
-static int set_nodes(struct hosts *hosts, struct alloc *made, struct error *err)
-{
-	made->nodes = calloc(hosts->count, sizeof *made->nodes);
-	if (!made->nodes)
-		return error_memory(err, "the allocation");
-	made->node_count = hosts->count;
-	for (size_t i = 0; i < hosts->count; i++) {
-		made->nodes[i].name = hosts->names[i];
-		hosts->names[i] = NULL;
-		made->nodes[i].slots = hosts->slots[i];
-		made->nodes[i].gpus = -1;
-	}
-	return 0;
+			 alloc_env(env, "PBS_JOBID"));
 }
 
 static int read_nodes(const struct env *env, struct alloc *made, struct error *err)
 {
-	const char *path = set(env, "PBS_NODEFILE");
+	const char *path = alloc_env(env, "PBS_NODEFILE");
 	struct hosts hosts = {0};
 	int rc = path ? nodefile_read(path, &hosts, err) : no_node_file(env, err);
 
@@ -142,7 +120,7 @@ static int read_nodes(const struct env *env, struct alloc *made, struct error *e
 	if (!rc && !hosts.count)
 		rc = error_set(err, ERR_DATA, "PBS_NODEFILE is %s, which names no node", path);
 	if (!rc)
-		rc = set_nodes(&hosts, made, err);
+		rc = alloc_set_nodes(made, &hosts, true, err);
 	hosts_free(&hosts);
 	return rc;
 }
@@ -150,7 +128,7 @@ static int read_nodes(const struct env *env, struct alloc *made, struct error *e
 /* PBS_NODENUM is the index among the hosts, in the order of the node file. */
 static int find_this_node(const struct env *env, struct alloc *made, struct error *err)
 {
-	const char *text = set(env, "PBS_NODENUM");
+	const char *text = alloc_env(env, "PBS_NODENUM");
 	int node, rc;
 
 	made->this_node = -1;
@@ -180,7 +158,7 @@ static bool same_host(const char *a, const char *b)
 /* Torque's PBS_GPUFILE: "n1-gpu0", one line per GPU. */
 static int read_gpu_file(const struct env *env, struct alloc *made, struct error *err)
 {
-	const char *path = set(env, "PBS_GPUFILE");
+	const char *path = alloc_env(env, "PBS_GPUFILE");
 	struct hosts hosts = {0};
 	int rc = path ? nodefile_read(path, &hosts, err) : 0;
 
@@ -216,7 +194,7 @@ static void count_visible(const struct env *env, struct alloc *made)
 	const char *list = env_get(env, "CUDA_VISIBLE_DEVICES");
 	int count = 0;
 
-	if (!list || made->this_node < 0 || set(env, "PBS_GPUFILE"))
+	if (!list || made->this_node < 0 || alloc_env(env, "PBS_GPUFILE"))
 		return;
 	list += strspn(list, "\\ \"'");
 	if (*list && strncmp(list, "GPU-", 4) && strncmp(list, "MIG-", 4))
@@ -228,16 +206,16 @@ static void count_visible(const struct env *env, struct alloc *made)
 
 static int set_job_id(const struct env *env, struct alloc *made, struct error *err)
 {
-	const char *id = set(env, "PBS_JOBID"), *kind = set(env, "PBS_ENVIRONMENT");
+	const char *id = alloc_env(env, "PBS_JOBID"), *kind = alloc_env(env, "PBS_ENVIRONMENT");
 
 	made->source = strdup("pbs");
 	made->job_id = strdup(id);
 	if (asprintf(&made->why, "PBS_JOBID is set%s; the nodes are PBS_NODEFILE's",
 		     kind && !strcmp(kind, "PBS_INTERACTIVE") ? " (qsub -I)" : "") < 0)
 		made->why = NULL;
-	if (!made->source || !made->job_id || !made->why)
-		return error_memory(err, "the allocation");
-	if (strchr(id, '[') && !(made->array_task = strdup(id)))
+	if (strchr(id, '['))
+		made->array_task = strdup(id);
+	if (!made->source || !made->job_id || !made->why || (strchr(id, '[') && !made->array_task))
 		return error_memory(err, "the allocation");
 	return 0;
 }
@@ -246,9 +224,9 @@ static int read_pbs(const struct env *env, const struct alloc_request *request, 
 		    struct error *err)
 {
 	struct alloc made = {.this_node = -1};
-	const char *walltime = set(env, "PBS_WALLTIME");
+	const char *walltime = alloc_env(env, "PBS_WALLTIME");
 	int64_t ignored;
-	int rc = check_id(set(env, "PBS_JOBID"), err);
+	int rc = check_id(alloc_env(env, "PBS_JOBID"), err);
 
 	(void)request;
 	if (!rc)

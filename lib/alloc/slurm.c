@@ -24,30 +24,26 @@ struct slurm_reader {
 	const struct env *env;
 	bool in_step;
 	const char *list_name, *tasks_name; /* SLURM_STEP_... or SLURM_JOB_... */
+	struct hosts hosts;		    /* of that list */
 	struct alloc made;
 };
 
-/* The value of the first of two names that is set and not empty. *name: which. */
+/* The value of the first of two names that is set and not empty. *name: which; the second if none
+ * is. */
 static const char *first_set(const struct env *env, const char *first, const char *second,
 			     const char **name)
 {
-	const char *names[] = {first, second};
+	const char *value = alloc_env(env, first);
 
-	for (size_t i = 0; i < 2; i++) {
-		const char *value = names[i] ? env_get(env, names[i]) : NULL;
-
-		if (value && *value) {
-			if (name)
-				*name = names[i];
-			return value;
-		}
-	}
-	return NULL;
+	*name = value ? first : second;
+	return value ? value : alloc_env(env, second);
 }
 
 static const char *job_id(const struct env *env)
 {
-	return first_set(env, "SLURM_JOB_ID", "SLURM_JOBID", NULL);
+	const char *name;
+
+	return first_set(env, "SLURM_JOB_ID", "SLURM_JOBID", &name);
 }
 
 static int present(const struct env *env, const struct alloc_request *request)
@@ -58,7 +54,7 @@ static int present(const struct env *env, const struct alloc_request *request)
 
 bool slurm_in_step(const struct env *env)
 {
-	const char *id = first_set(env, "SLURM_STEP_ID", "SLURM_STEPID", NULL);
+	const char *name, *id = first_set(env, "SLURM_STEP_ID", "SLURM_STEPID", &name);
 	int64_t number;
 
 	return id && !number_int64("SLURM_STEP_ID", id, 0, UINT32_MAX, &number, NULL) &&
@@ -123,7 +119,7 @@ int slurm_counts(const char *name, const char *text, size_t count, int *out, siz
 /* ---- nodes ---- */
 
 /* Refuse a line break, which Slurm never sets: it would split the message that quotes the value. */
-static int check_values(const struct env *env, struct error *err)
+static int check_values(struct slurm_reader *r, struct error *err)
 {
 	static const char *const names[] = {"SLURM_JOB_ID",
 					    "SLURM_JOBID",
@@ -153,7 +149,7 @@ static int check_values(const struct env *env, struct error *err)
 	char shown[121];
 
 	for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-		const char *value = env_get(env, names[i]), *at = value;
+		const char *value = env_get(r->env, names[i]), *at = value;
 
 		while (at && *at && (unsigned char)*at >= ' ' && *at != 0x7f)
 			at++;
@@ -173,17 +169,17 @@ static int check_values(const struct env *env, struct error *err)
 }
 
 /* A value that is not a number shows neither that this is a step nor that it is not. */
-static int check_step(const struct env *env, struct error *err)
+static int check_step(struct slurm_reader *r, struct error *err)
 {
-	const char *name, *id = first_set(env, "SLURM_STEP_ID", "SLURM_STEPID", &name);
+	const char *name, *id = first_set(r->env, "SLURM_STEP_ID", "SLURM_STEPID", &name);
 	int64_t ignored;
 
 	return id ? number_int64(name, id, 0, UINT32_MAX, &ignored, err) : 0;
 }
 
-static int reject_het_job(const struct env *env, struct error *err)
+static int reject_het_job(struct slurm_reader *r, struct error *err)
 {
-	const char *name, *size = first_set(env, "SLURM_HET_SIZE", "SLURM_PACK_SIZE", &name);
+	const char *name, *size = first_set(r->env, "SLURM_HET_SIZE", "SLURM_PACK_SIZE", &name);
 	int components, rc;
 
 	if (!size)
@@ -197,9 +193,9 @@ static int reject_het_job(const struct env *env, struct error *err)
 			 name, components);
 }
 
-static int check_same_id(const struct env *env, struct error *err)
+static int check_same_id(struct slurm_reader *r, struct error *err)
 {
-	const char *id = env_get(env, "SLURM_JOB_ID"), *old = env_get(env, "SLURM_JOBID");
+	const char *id = env_get(r->env, "SLURM_JOB_ID"), *old = env_get(r->env, "SLURM_JOBID");
 
 	if (!id || !*id || !old || !*old || !strcmp(id, old))
 		return 0;
@@ -210,14 +206,14 @@ static int check_same_id(const struct env *env, struct error *err)
 }
 
 /* Select the variables that apply, and read the nodes they name. */
-static int read_nodes(struct slurm_reader *r, struct hosts *hosts, struct error *err)
+static int read_nodes(struct slurm_reader *r, struct error *err)
 {
 	const char *list, *twice;
 	int rc;
 
 	r->in_step = slurm_in_step(r->env);
 	if (r->in_step)
-		list = first_set(r->env, r->list_name = "SLURM_STEP_NODELIST", NULL, NULL);
+		list = alloc_env(r->env, r->list_name = "SLURM_STEP_NODELIST");
 	else
 		list = first_set(r->env, "SLURM_JOB_NODELIST", "SLURM_NODELIST", &r->list_name);
 	if (!list)
@@ -227,12 +223,12 @@ static int read_nodes(struct slurm_reader *r, struct hosts *hosts, struct error 
 				 "unset SLURM_JOB_ID",
 				 job_id(r->env),
 				 r->in_step ? "SLURM_STEP_NODELIST" : "SLURM_JOB_NODELIST");
-	rc = hostlist_expand(list, hosts, err);
+	rc = hostlist_expand(list, &r->hosts, err);
 	if (rc)
 		return error_prefix(err, "%s", r->list_name);
-	if (!hosts->count)
+	if (!r->hosts.count)
 		return error_set(err, ERR_DATA, "%s names no node", r->list_name);
-	rc = hosts_duplicate(hosts, &twice, err);
+	rc = hosts_duplicate(&r->hosts, &twice, err);
 	if (rc || !twice)
 		return rc;
 	return error_set(err, ERR_DATA, "%s is '%.200s', which names %s twice", r->list_name, list,
@@ -240,36 +236,27 @@ static int read_nodes(struct slurm_reader *r, struct hosts *hosts, struct error 
 }
 
 /* SLURM_NNODES and related variables must agree with the list. */
-static int check_count(const struct slurm_reader *r, const struct hosts *hosts, struct error *err)
+static int check_count(struct slurm_reader *r, struct error *err)
 {
 	const char *name = "SLURM_STEP_NUM_NODES";
 	const char *text =
-		r->in_step ? first_set(r->env, name, NULL, NULL)
+		r->in_step ? alloc_env(r->env, name)
 			   : first_set(r->env, "SLURM_JOB_NUM_NODES", "SLURM_NNODES", &name);
 	int count, rc;
 
 	if (!text)
 		return 0;
 	rc = number_int(name, text, 1, HOSTLIST_MAX_HOSTS, &count, err);
-	if (rc || (size_t)count == hosts->count)
+	if (rc || (size_t)count == r->hosts.count)
 		return rc;
 	return error_set(err, ERR_DATA, "%s is %d, but %s names %zu node%s: '%.200s'", name, count,
-			 r->list_name, hosts->count, hosts->count == 1 ? "" : "s",
+			 r->list_name, r->hosts.count, r->hosts.count == 1 ? "" : "s",
 			 env_get(r->env, r->list_name));
 }
 
-static int set_nodes(struct slurm_reader *r, struct hosts *hosts, struct error *err)
+static int take_nodes(struct slurm_reader *r, struct error *err)
 {
-	r->made.nodes = calloc(hosts->count, sizeof *r->made.nodes);
-	if (!r->made.nodes)
-		return error_memory(err, "the allocation");
-	r->made.node_count = hosts->count;
-	for (size_t i = 0; i < hosts->count; i++) {
-		r->made.nodes[i].name = hosts->names[i];
-		hosts->names[i] = NULL;
-		r->made.nodes[i].gpus = -1;
-	}
-	return 0;
+	return alloc_set_nodes(&r->made, &r->hosts, false, err);
 }
 
 /* Find the node this process is on, by Slurm's name for it (gethostname may differ). A login node
@@ -298,7 +285,7 @@ static int find_this_node(struct slurm_reader *r, struct error *err)
 /* In a step the counts are those of its tasks, and the sum is known. */
 static int check_tasks(const struct slurm_reader *r, const char *counts, struct error *err)
 {
-	const char *name = "SLURM_STEP_NUM_TASKS", *text = first_set(r->env, name, NULL, NULL);
+	const char *name = "SLURM_STEP_NUM_TASKS", *text = alloc_env(r->env, name);
 	long sum = 0;
 	int tasks, rc;
 
@@ -316,11 +303,10 @@ static int check_tasks(const struct slurm_reader *r, const char *counts, struct 
 static int read_tasks(struct slurm_reader *r, struct error *err)
 {
 	size_t count = r->made.node_count, described = 0;
-	const char *text =
-		r->in_step
-			? first_set(r->env, r->tasks_name = "SLURM_STEP_TASKS_PER_NODE", NULL, NULL)
-			: first_set(r->env, "SLURM_TASKS_PER_NODE", "SLURM_JOB_CPUS_PER_NODE",
-				    &r->tasks_name);
+	const char *text = r->in_step
+				   ? alloc_env(r->env, r->tasks_name = "SLURM_STEP_TASKS_PER_NODE")
+				   : first_set(r->env, "SLURM_TASKS_PER_NODE",
+					       "SLURM_JOB_CPUS_PER_NODE", &r->tasks_name);
 	int *counts, rc;
 
 	if (!text)
@@ -386,12 +372,12 @@ static int gpus_in_list(const char *name, const char *text, int *out, struct err
 
 static int read_gpus(struct slurm_reader *r, struct error *err)
 {
-	const char *each = first_set(r->env, "SLURM_GPUS_PER_NODE", NULL, NULL);
-	const char *here = first_set(r->env, "SLURM_GPUS_ON_NODE", NULL, NULL);
+	const char *each = alloc_env(r->env, "SLURM_GPUS_PER_NODE");
+	const char *here = alloc_env(r->env, "SLURM_GPUS_ON_NODE");
 	const char *name = "SLURM_JOB_GPUS";
 	const char *list = r->in_step
 				   ? first_set(r->env, "SLURM_STEP_GPUS", "SLURM_JOB_GPUS", &name)
-				   : first_set(r->env, "SLURM_JOB_GPUS", NULL, &name);
+				   : alloc_env(r->env, "SLURM_JOB_GPUS");
 	int everywhere = -1, on_this = -1, rc = 0;
 
 	if (each)
@@ -413,8 +399,8 @@ static int read_gpus(struct slurm_reader *r, struct error *err)
 
 static int read_times(struct slurm_reader *r, struct error *err)
 {
-	const char *end = first_set(r->env, "SLURM_JOB_END_TIME", NULL, NULL);
-	const char *restarts = first_set(r->env, "SLURM_RESTART_COUNT", NULL, NULL);
+	const char *end = alloc_env(r->env, "SLURM_JOB_END_TIME");
+	const char *restarts = alloc_env(r->env, "SLURM_RESTART_COUNT");
 	int rc = 0;
 
 	if (end)
@@ -433,8 +419,8 @@ static int read_times(struct slurm_reader *r, struct error *err)
 /* "1234_7": the form that scontrol requeue expects for an array task. */
 static int read_array(struct slurm_reader *r, struct error *err)
 {
-	const char *job = first_set(r->env, "SLURM_ARRAY_JOB_ID", NULL, NULL);
-	const char *task = first_set(r->env, "SLURM_ARRAY_TASK_ID", NULL, NULL);
+	const char *job = alloc_env(r->env, "SLURM_ARRAY_JOB_ID");
+	const char *task = alloc_env(r->env, "SLURM_ARRAY_TASK_ID");
 	int64_t ignored;
 	int rc;
 
@@ -477,36 +463,17 @@ static int set_job_id(struct slurm_reader *r, struct error *err)
 static int read_slurm(const struct env *env, const struct alloc_request *request, struct alloc *out,
 		      struct error *err)
 {
+	static int (*const steps[])(struct slurm_reader *, struct error *) = {
+		check_values, check_step, reject_het_job, check_same_id, read_nodes,
+		check_count,  take_nodes, find_this_node, read_tasks,	 read_gpus,
+		read_times,   read_array, set_job_id};
 	struct slurm_reader r = {.env = env, .made = {.this_node = -1}};
-	struct hosts hosts = {0};
-	int rc = check_values(env, err);
+	int rc = 0;
 
 	(void)request;
-	if (!rc)
-		rc = check_step(env, err);
-	if (!rc)
-		rc = reject_het_job(env, err);
-	if (!rc)
-		rc = check_same_id(env, err);
-	if (!rc)
-		rc = read_nodes(&r, &hosts, err);
-	if (!rc)
-		rc = check_count(&r, &hosts, err);
-	if (!rc)
-		rc = set_nodes(&r, &hosts, err);
-	if (!rc)
-		rc = find_this_node(&r, err);
-	if (!rc)
-		rc = read_tasks(&r, err);
-	if (!rc)
-		rc = read_gpus(&r, err);
-	if (!rc)
-		rc = read_times(&r, err);
-	if (!rc)
-		rc = read_array(&r, err);
-	if (!rc)
-		rc = set_job_id(&r, err);
-	hosts_free(&hosts);
+	for (size_t i = 0; !rc && i < sizeof steps / sizeof *steps; i++)
+		rc = steps[i](&r, err);
+	hosts_free(&r.hosts);
 	if (rc)
 		alloc_free(&r.made);
 	else
