@@ -126,6 +126,14 @@ int gpu_add_partition(struct discovery *discovery, size_t at, struct error *err)
 	return 0;
 }
 
+void gpu_set_locality(struct inventory_gpu *gpu, const struct locality *locality)
+{
+	gpu->numa_os = locality->numa_os;
+	gpu->cpus_os = locality->cpus_os;
+	gpu->package = locality->package;
+	gpu->local_known = locality->known;
+}
+
 /* A backend's whole device, not a part of one: "rsmi3" or "ze0", but not Level Zero's "ze0.1". */
 static bool whole_device(const char *name, const char *backend)
 {
@@ -261,10 +269,7 @@ static int add_function(struct discovery *discovery, hwloc_obj_t obj, struct err
 		rc = topology_locality_of(discovery, obj, &locality, err);
 		if (rc)
 			return rc;
-		gpu->numa_os = locality.numa_os;
-		gpu->cpus_os = locality.cpus_os;
-		gpu->package = locality.package;
-		gpu->local_known = locality.known;
+		gpu_set_locality(gpu, &locality);
 		if (read_os_devices(gpu, obj, backend, i) != 0)
 			return error_memory(err, "the GPUs");
 

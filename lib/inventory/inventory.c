@@ -92,7 +92,7 @@ void inventory_note(struct inventory *inventory, const char *format, ...)
 	notes[inventory->note_count++] = text;
 }
 
-void gpu_clear(struct inventory_gpu *gpu)
+static void gpu_free(struct inventory_gpu *gpu)
 {
 	free(gpu->name);
 	free(gpu->os_devices);
@@ -101,12 +101,6 @@ void gpu_clear(struct inventory_gpu *gpu)
 	free(gpu->fault);
 	idset_free(gpu->numa_os);
 	idset_free(gpu->cpus_os);
-}
-
-void nic_clear(struct inventory_nic *nic)
-{
-	idset_free(nic->numa_os);
-	idset_free(nic->cpus_os);
 }
 
 void inventory_free(struct inventory *inventory)
@@ -118,9 +112,11 @@ void inventory_free(struct inventory *inventory)
 	for (size_t i = 0; inventory->numas && i < inventory->numa_count; i++)
 		idset_free(inventory->numas[i].cpus_os);
 	for (size_t i = 0; inventory->gpus && i < inventory->gpu_count; i++)
-		gpu_clear(&inventory->gpus[i]);
-	for (size_t i = 0; inventory->nics && i < inventory->nic_count; i++)
-		nic_clear(&inventory->nics[i]);
+		gpu_free(&inventory->gpus[i]);
+	for (size_t i = 0; inventory->nics && i < inventory->nic_count; i++) {
+		idset_free(inventory->nics[i].numa_os);
+		idset_free(inventory->nics[i].cpus_os);
+	}
 	for (size_t i = 0; inventory->notes && i < inventory->note_count; i++)
 		free(inventory->notes[i]);
 	free(inventory->cores);

@@ -37,7 +37,7 @@ int topology_open(const struct inventory_source *source, hwloc_topology_t *out, 
 /* Cores, NUMA nodes, allowed PUs. */
 int topology_read(struct discovery *discovery, struct error *err);
 
-/* Where a device sits. The sets are new; topology_locality_clear frees them. */
+/* Where a device sits. The sets are new. */
 struct locality {
 	struct idset *numa_os, *cpus_os;
 	int package;
@@ -48,7 +48,6 @@ int topology_locality_of(const struct discovery *discovery, hwloc_obj_t obj, str
 /* The same for a PCI function that hwloc lacks, from the NUMA node in /sys (-1: unknown). */
 int topology_locality_of_numa(const struct discovery *discovery, int numa_os, struct locality *out,
 			      struct error *err);
-void topology_locality_clear(struct locality *locality);
 hwloc_obj_t topology_pci(const struct discovery *discovery, const char *pci); /* or NULL */
 const char *topology_obj_info(hwloc_obj_t obj, const char *name);	      /* or NULL */
 
@@ -60,7 +59,7 @@ int gpu_insert(struct discovery *discovery, size_t at,
 	       struct error *err); /* insert an empty GPU at index at */
 /* Add an entry after gpus[at] on the same PCI function: a copy without its UUID. */
 int gpu_add_partition(struct discovery *discovery, size_t at, struct error *err);
-void gpu_clear(struct inventory_gpu *gpu);
+void gpu_set_locality(struct inventory_gpu *gpu, const struct locality *locality);
 int nvml_read(struct discovery *discovery, struct error *err); /* reads NVML */
 /* Reads AMD's driver below sys_root. */
 int kfd_read(struct discovery *discovery, struct error *err);
@@ -68,7 +67,6 @@ int kfd_read(struct discovery *discovery, struct error *err);
 /* nic.c: read the NICs from hwloc's objects or from /sys, sort them, and set kind and
  * management. */
 int nic_read(struct discovery *discovery, struct error *err);
-void nic_clear(struct inventory_nic *nic);
 
 /* One network device, before it becomes one NIC per port. */
 #define DEVICE_PORTS 8
@@ -116,6 +114,9 @@ enum nic_kind nic_kind_of(const struct device *device, enum link_layer link);
 /* address.c: fill inventory->addresses from interfaces as getifaddrs lists them. */
 int address_read(struct discovery *discovery, const struct ifaddrs *list, struct error *err);
 int64_t cgroup_memory_limit(const char *sys_root, const char *proc_cgroup_text);
+
+/* visible_devices.c: is any GPU of that PCI vendor? */
+bool inventory_has_vendor(const struct inventory *inventory, uint16_t vendor);
 
 /* path_class.c */
 int locality_read(struct discovery *discovery, struct error *err);

@@ -159,10 +159,7 @@ static int find_or_add(struct discovery *discovery, struct pci_id id, const stru
 		&locality, err);
 	if (rc)
 		return rc;
-	gpu->numa_os = locality.numa_os;
-	gpu->cpus_os = locality.cpus_os;
-	gpu->package = locality.package;
-	gpu->local_known = locality.known;
+	gpu_set_locality(gpu, &locality);
 	return gpu->os_devices ? 0 : error_memory(err, "the GPUs");
 }
 
@@ -247,14 +244,6 @@ static int read_all(struct discovery *discovery, const struct nvml *nvml, struct
 	return rc;
 }
 
-static bool has_nvidia(const struct inventory *inventory)
-{
-	for (size_t i = 0; i < inventory->gpu_count; i++)
-		if (inventory->gpus[i].vendor == 0x10de)
-			return true;
-	return false;
-}
-
 int nvml_read(struct discovery *discovery, struct error *err)
 {
 	const char *name = discovery->source->nvml_library;
@@ -266,7 +255,7 @@ int nvml_read(struct discovery *discovery, struct error *err)
 
 	int rc = nvml_open(name, &nvml, &why);
 
-	if (rc == -ERR_UNAVAILABLE && has_nvidia(discovery->inventory))
+	if (rc == -ERR_UNAVAILABLE && inventory_has_vendor(discovery->inventory, 0x10de))
 		inventory_note(discovery->inventory,
 			       "%s; UUIDs, MIG and health of the GPUs are unknown", why.text);
 	else if (rc && rc != -ERR_UNAVAILABLE)

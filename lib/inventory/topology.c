@@ -266,32 +266,30 @@ static int package_of_nodes(const struct discovery *discovery, const struct idse
 	return package;
 }
 
-void topology_locality_clear(struct locality *locality)
-{
-	idset_free(locality->numa_os);
-	idset_free(locality->cpus_os);
-	*locality = (struct locality){.package = -1};
-}
-
-static int finish_locality(const struct discovery *discovery, hwloc_obj_t around,
-			   struct locality *locality, struct error *err)
+/* Fill in *out, which takes over the sets; NULL means that memory was out. */
+static int set_locality(const struct discovery *discovery, hwloc_obj_t around,
+			struct idset *numa_os, struct idset *cpus_os, struct locality *out,
+			struct error *err)
 {
 	hwloc_obj_t root = hwloc_get_root_obj(discovery->topology);
 	struct idset *everything = nodes_with_cpus(discovery, root->nodeset);
+	bool one_package = discovery->inventory->package_count == 1;
+	int package = around ? package_of(discovery, around) : -1;
 
-	if (!locality->numa_os || !locality->cpus_os || !everything) {
+	if (!numa_os || !cpus_os || !everything) {
 		idset_free(everything);
-		topology_locality_clear(locality);
+		idset_free(numa_os);
+		idset_free(cpus_os);
 		return error_memory(err, "a device's place");
 	}
-	locality->package = around ? package_of(discovery, around) : -1;
-	if (locality->package < 0)
-		locality->package = package_of_nodes(discovery, locality->numa_os);
-	if (discovery->inventory->package_count == 1)
-		locality->package = 0;
-	locality->known =
-		discovery->inventory->package_count == 1 || locality->package >= 0 ||
-		(idset_count(locality->numa_os) && !idset_equal(locality->numa_os, everything));
+	if (package < 0)
+		package = package_of_nodes(discovery, numa_os);
+	*out = (struct locality){
+		.numa_os = numa_os,
+		.cpus_os = cpus_os,
+		.package = one_package ? 0 : package,
+		.known = one_package || package >= 0 ||
+			 (idset_count(numa_os) && !idset_equal(numa_os, everything))};
 	idset_free(everything);
 	return 0;
 }
@@ -300,16 +298,9 @@ int topology_locality_of(const struct discovery *discovery, hwloc_obj_t obj, str
 			 struct error *err)
 {
 	hwloc_obj_t around = hwloc_get_non_io_ancestor_obj(discovery->topology, obj);
-	struct locality locality = {.package = -1};
 
-	locality.numa_os = nodes_with_cpus(discovery, around->nodeset);
-	locality.cpus_os = ids_of(around->cpuset, discovery->allowed);
-
-	int rc = finish_locality(discovery, around, &locality, err);
-
-	if (!rc)
-		*out = locality;
-	return rc;
+	return set_locality(discovery, around, nodes_with_cpus(discovery, around->nodeset),
+			    ids_of(around->cpuset, discovery->allowed), out, err);
 }
 
 int topology_locality_of_numa(const struct discovery *discovery, int numa_os, struct locality *out,
@@ -321,16 +312,10 @@ int topology_locality_of_numa(const struct discovery *discovery, int numa_os, st
 
 	hwloc_obj_t node = numa_os >= 0 ? numa_at(discovery, numa_os) : NULL;
 	hwloc_obj_t around = node ? node : hwloc_get_root_obj(discovery->topology);
-	struct locality locality = {.package = -1};
 
-	locality.numa_os = node ? nodes_with_cpus(discovery, node->nodeset) : idset_new();
-	locality.cpus_os = ids_of(around->cpuset, discovery->allowed);
-
-	int rc = finish_locality(discovery, node, &locality, err);
-
-	if (!rc)
-		*out = locality;
-	return rc;
+	return set_locality(discovery, node,
+			    node ? nodes_with_cpus(discovery, node->nodeset) : idset_new(),
+			    ids_of(around->cpuset, discovery->allowed), out, err);
 }
 
 hwloc_obj_t topology_pci(const struct discovery *discovery, const char *pci)

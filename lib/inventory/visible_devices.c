@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Visible-device lists: what a scheduler lets this job use. */
-#include "inventory/inventory.h"
+#include "inventory/inventory_internal.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,6 +18,14 @@ static uint16_t vendor_of(const char *name)
 	if (strncmp(name, "ROCR_", 5) == 0 || strncmp(name, "HIP_", 4) == 0)
 		return 0x1002;
 	return strncmp(name, "ZE_", 3) == 0 ? 0x8086 : 0;
+}
+
+bool inventory_has_vendor(const struct inventory *inventory, uint16_t vendor)
+{
+	for (size_t i = 0; i < inventory->gpu_count; i++)
+		if (inventory->gpus[i].vendor == vendor)
+			return true;
+	return false;
 }
 
 struct lookup {
@@ -170,11 +178,7 @@ int inventory_allow_gpus(struct inventory *inventory, const char *name, const ch
 		return error_set(err, ERR_DATA, "%s is longer than %d bytes", name, LIST_MAX);
 
 	/* Slurm and HIP use CUDA's variable for other vendors' GPUs, too. */
-	bool own = false;
-
-	for (size_t i = 0; i < inventory->gpu_count; i++)
-		own = own || inventory->gpus[i].vendor == lookup.vendor;
-	if (!own)
+	if (!inventory_has_vendor(inventory, lookup.vendor))
 		lookup.vendor = 0;
 
 	char *text = strip_list(list);
@@ -198,14 +202,6 @@ out:
 	return rc;
 }
 
-static bool has_vendor(const struct inventory *inventory, uint16_t vendor)
-{
-	for (size_t i = 0; i < inventory->gpu_count; i++)
-		if (inventory->gpus[i].vendor == vendor)
-			return true;
-	return false;
-}
-
 int inventory_allow_visible_devices(struct inventory *inventory, const struct env *env,
 				    struct error *err)
 {
@@ -223,12 +219,12 @@ int inventory_allow_visible_devices(struct inventory *inventory, const struct en
 	for (size_t i = 0; !rc && i < sizeof lists / sizeof *lists; i++) {
 		const char *list = env_get(env, lists[i].name);
 
-		if (!list || !has_vendor(inventory, lists[i].vendor))
+		if (!list || !inventory_has_vendor(inventory, lists[i].vendor))
 			continue;
 		theirs = true;
 		rc = inventory_allow_gpus(inventory, lists[i].name, list, err);
 	}
-	if (!rc && (!theirs || has_vendor(inventory, 0x10de)))
+	if (!rc && (!theirs || inventory_has_vendor(inventory, 0x10de)))
 		rc = inventory_allow_gpus(inventory, "CUDA_VISIBLE_DEVICES",
 					  env_get(env, "CUDA_VISIBLE_DEVICES"), err);
 	return rc;
