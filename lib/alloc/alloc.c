@@ -18,6 +18,19 @@ static const struct alloc_source *const sources[] = {
 	&alloc_source_local,
 };
 
+int alloc_read_from(const struct alloc_source *source, const struct env *env,
+		    const struct alloc_request *request, struct alloc *out, struct error *err)
+{
+	struct alloc made = {.this_node = -1};
+	int rc = source->read(env, request, &made, err);
+
+	if (rc)
+		alloc_free(&made);
+	else
+		*out = made;
+	return rc;
+}
+
 int alloc_read(const struct env *env, const struct alloc_request *request, struct alloc *out,
 	       struct error *err)
 {
@@ -28,7 +41,7 @@ int alloc_read(const struct env *env, const struct alloc_request *request, struc
 	for (size_t i = 0; i < sizeof sources / sizeof *sources; i++) {
 		if (!sources[i]->present(env, request))
 			continue;
-		int rc = sources[i]->read(env, request, out, err);
+		int rc = alloc_read_from(sources[i], env, request, out, err);
 
 		return rc ? error_prefix(err, "allocation (%s)", sources[i]->name) : 0;
 	}

@@ -57,6 +57,8 @@ struct alloc_source {
 	const char *name;
 	/* Does this source apply? Pure: reads only env and request. */
 	int (*present)(const struct env *env, const struct alloc_request *request);
+	/* Fill in *out, which is empty with this_node -1. After a failure alloc_read_from frees it.
+	 */
 	int (*read)(const struct env *env, const struct alloc_request *request, struct alloc *out,
 		    struct error *err);
 };
@@ -69,6 +71,10 @@ const char *alloc_env(const struct env *env, const char *name);
  * GPUs are unknown. Return 0 or -ERR_UNAVAILABLE. */
 int alloc_set_nodes(struct alloc *alloc, struct hosts *hosts, bool slots_given, struct error *err);
 
+/* Read the allocation from one source, which is present. Return as alloc_read; *out is untouched on
+ * failure. */
+int alloc_read_from(const struct alloc_source *source, const struct env *env,
+		    const struct alloc_request *request, struct alloc *out, struct error *err);
 /* Read the allocation from the first source that applies. The user's hosts precede a scheduler; the
  * local machine comes last. Return 0, or a negative code with the variable and its value in err. */
 int alloc_read(const struct env *env, const struct alloc_request *request, struct alloc *out,

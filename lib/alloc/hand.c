@@ -100,16 +100,11 @@ static int fill(const struct alloc_request *request, int port, struct alloc *mad
 static int read_hand(const struct env *env, const struct alloc_request *request, struct alloc *out,
 		     struct error *err)
 {
-	struct alloc made = {0};
 	int port, rc = check(request, &port, err);
 
 	(void)env;
-	if (!rc && fill(request, port, &made))
+	if (!rc && fill(request, port, out))
 		rc = error_memory(err, "the allocation");
-	if (rc)
-		alloc_free(&made);
-	else
-		*out = made;
 	return rc;
 }
 

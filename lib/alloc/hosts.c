@@ -49,7 +49,6 @@ static int read_hosts(const struct env *env, const struct alloc_request *request
 		      struct error *err)
 {
 	struct hosts hosts = {0};
-	struct alloc made = {.this_node = -1};
 	int rc;
 
 	(void)env;
@@ -69,12 +68,8 @@ static int read_hosts(const struct env *env, const struct alloc_request *request
 		rc = fill(&hosts,
 			  request->hosts ? "the user named the hosts"
 					 : "the user named a host file",
-			  request->hostfile != NULL, &made, err);
+			  request->hostfile != NULL, out, err);
 	hosts_free(&hosts);
-	if (rc)
-		alloc_free(&made);
-	else
-		*out = made;
 	return rc;
 }
 

@@ -39,32 +39,25 @@ static int read_local(const struct env *env, const struct alloc_request *request
 		      struct error *err)
 {
 	char host[256] = "localhost";
-	struct alloc made = {.node_count = 1};
 
 	(void)env;
 	(void)request;
 	if (gethostname(host, sizeof host - 1) || !*host)
 		strcpy(host, "localhost");
-	made.nodes = calloc(1, sizeof *made.nodes);
-	made.source = strdup("local");
-	made.why = strdup("no hosts were named and no scheduler's variables are set: "
+	out->this_node = 0;
+	out->nodes = calloc(1, sizeof *out->nodes);
+	out->source = strdup("local");
+	out->why = strdup("no hosts were named and no scheduler's variables are set: "
 			  "this machine alone");
-	if (asprintf(&made.job_id, "local-%s-%ld-%lld", host, (long)getpid(),
+	if (asprintf(&out->job_id, "local-%s-%ld-%lld", host, (long)getpid(),
 		     (long long)time(NULL)) < 0)
-		made.job_id = NULL;
-	if (made.nodes) {
-		made.nodes[0].name = strdup(host);
-		made.nodes[0].slots = usable_cpus();
-		made.nodes[0].gpus = -1;
-	} else {
-		made.node_count = 0;
-	}
-	if (!made.nodes || !made.nodes[0].name || !made.source || !made.why || !made.job_id) {
-		alloc_free(&made);
+		out->job_id = NULL;
+	if (!out->nodes || !out->source || !out->why || !out->job_id)
 		return error_memory(err, "the allocation");
-	}
-	*out = made;
-	return 0;
+	out->node_count = 1;
+	out->nodes[0] =
+		(struct alloc_node){.name = strdup(host), .slots = usable_cpus(), .gpus = -1};
+	return out->nodes[0].name ? 0 : error_memory(err, "the allocation");
 }
 
 const struct alloc_source alloc_source_local = {"local", present, read_local};

@@ -219,7 +219,6 @@ static int set_job_id(const struct env *env, const char *role, struct alloc *mad
 static int read_openpai(const struct env *env, const struct alloc_request *request,
 			struct alloc *out, struct error *err)
 {
-	struct alloc made = {0};
 	const char *role = role_of(env), *index_name, *index = index_of(env, &index_name);
 	int count = 0, rc = check_role(role, err);
 
@@ -227,17 +226,13 @@ static int read_openpai(const struct env *env, const struct alloc_request *reque
 	if (!rc)
 		rc = read_count(env, role, &count, err);
 	if (!rc)
-		rc = number_int(index_name, index, 0, count - 1, &made.this_node, err);
+		rc = number_int(index_name, index, 0, count - 1, &out->this_node, err);
 	if (!rc)
-		rc = read_nodes(env, role, count, &made, err);
+		rc = read_nodes(env, role, count, out, err);
 	if (!rc && count > 1)
-		rc = read_rendezvous(env, role, &made, err);
+		rc = read_rendezvous(env, role, out, err);
 	if (!rc)
-		rc = set_job_id(env, role, &made, err);
-	if (rc)
-		alloc_free(&made);
-	else
-		*out = made;
+		rc = set_job_id(env, role, out, err);
 	return rc;
 }
 

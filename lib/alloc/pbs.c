@@ -131,7 +131,6 @@ static int find_this_node(const struct env *env, struct alloc *made, struct erro
 	const char *text = alloc_env(env, "PBS_NODENUM");
 	int node, rc;
 
-	made->this_node = -1;
 	if (!text)
 		return 0;
 	rc = number_int("PBS_NODENUM", text, 0, 1 << 20, &node, err);
@@ -223,29 +222,24 @@ static int set_job_id(const struct env *env, struct alloc *made, struct error *e
 static int read_pbs(const struct env *env, const struct alloc_request *request, struct alloc *out,
 		    struct error *err)
 {
-	struct alloc made = {.this_node = -1};
 	const char *walltime = alloc_env(env, "PBS_WALLTIME");
 	int64_t ignored;
 	int rc = check_id(alloc_env(env, "PBS_JOBID"), err);
 
 	(void)request;
 	if (!rc)
-		rc = read_nodes(env, &made, err);
+		rc = read_nodes(env, out, err);
 	if (!rc)
-		rc = find_this_node(env, &made, err);
+		rc = find_this_node(env, out, err);
 	if (!rc)
-		rc = read_gpu_file(env, &made, err);
+		rc = read_gpu_file(env, out, err);
 	if (!rc && walltime)
 		rc = pbs_duration("PBS_WALLTIME", walltime, &ignored, err);
 	if (!rc)
-		rc = set_job_id(env, &made, err);
-	if (rc) {
-		alloc_free(&made);
-		return rc;
-	}
-	count_visible(env, &made);
-	*out = made;
-	return 0;
+		rc = set_job_id(env, out, err);
+	if (!rc)
+		count_visible(env, out);
+	return rc;
 }
 
 const struct alloc_source alloc_source_pbs = {"pbs", present, read_pbs};

@@ -265,7 +265,6 @@ static int find_this_node(struct slurm_reader *r, struct error *err)
 {
 	const char *name = env_get(r->env, "SLURMD_NODENAME");
 
-	r->made.this_node = -1;
 	if (!name || !*name)
 		return 0;
 	for (size_t i = 0; i < r->made.node_count; i++)
@@ -467,17 +466,14 @@ static int read_slurm(const struct env *env, const struct alloc_request *request
 		check_values, check_step, reject_het_job, check_same_id, read_nodes,
 		check_count,  take_nodes, find_this_node, read_tasks,	 read_gpus,
 		read_times,   read_array, set_job_id};
-	struct slurm_reader r = {.env = env, .made = {.this_node = -1}};
+	struct slurm_reader r = {.env = env, .made = *out};
 	int rc = 0;
 
 	(void)request;
 	for (size_t i = 0; !rc && i < sizeof steps / sizeof *steps; i++)
 		rc = steps[i](&r, err);
 	hosts_free(&r.hosts);
-	if (rc)
-		alloc_free(&r.made);
-	else
-		*out = r.made;
+	*out = r.made;
 	return rc;
 }
 

@@ -22,7 +22,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	struct error err = {0};
 
 	if (alloc_source_openpai.present(env, NULL)) {
-		if (alloc_source_openpai.read(env, NULL, &alloc, &err)) {
+		if (alloc_read_from(&alloc_source_openpai, env, NULL, &alloc, &err)) {
 			CHECK(err.code == ERR_DATA && *err.text && !alloc.nodes);
 		} else {
 			int port;

@@ -25,7 +25,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	struct error err = {0};
 
 	if (alloc_source_pbs.present(env, NULL)) {
-		if (alloc_source_pbs.read(env, NULL, &alloc, &err)) {
+		if (alloc_read_from(&alloc_source_pbs, env, NULL, &alloc, &err)) {
 			CHECK((err.code == ERR_DATA || err.code == ERR_INPUT) && *err.text &&
 			      !alloc.nodes);
 		} else {

@@ -49,7 +49,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	struct error err = {0};
 
 	if (alloc_source_slurm.present(env, NULL)) {
-		int rc = alloc_source_slurm.read(env, NULL, &alloc, &err);
+		int rc = alloc_read_from(&alloc_source_slurm, env, NULL, &alloc, &err);
 
 		if (rc) {
 			CHECK((rc == -ERR_DATA || rc == -ERR_USAGE) && *err.text && !alloc.nodes);
