@@ -30,15 +30,13 @@ int alloc_parse_rendezvous(const char *name, const char *text, char *host, size_
 		length = 0; /* an IPv6 address without brackets: which part is the port? */
 	}
 	if (!length || length >= 256 || begin[0] == '-' || begin[strcspn(begin, " ,/@\t\n")])
-		return error_set(
-			err, ERR_USAGE,
-			"%s %.120s: expected HOST:PORT, the first machine's name or address "
-			"and a free port there (IPv6: [ADDRESS]:PORT)",
-			name, text);
+		return error_set(err, ERR_USAGE,
+				 "%s %.120s: expected HOST:PORT, the first machine's name or "
+				 "address and a free port there (IPv6: [ADDRESS]:PORT)",
+				 name, text);
 	if (number_int(name, colon + 1, 1, 65535, &number, err))
 		return error_set(err, ERR_USAGE,
-				 "%s %.120s: expected a port from 1 to 65535 behind "
-				 "the colon",
+				 "%s %.120s: expected a port from 1 to 65535 behind the colon",
 				 name, text);
 	if (host && length >= size)
 		return error_set(err, ERR_USAGE, "%s %.120s: the host is too long", name, text);
@@ -53,14 +51,12 @@ static int check(const struct alloc_request *request, int *port, struct error *e
 	if (request->hosts || request->hostfile)
 		return error_set(
 			err, ERR_USAGE,
-			"--nnodes is for machines on which berth run is started by hand, "
-			"--hosts and --hostfile for those on which berth starts itself; give "
-			"one of them");
+			"--nnodes is for machines on which berth run is started by hand, --hosts "
+			"and --hostfile for those on which berth starts itself; give one of them");
 	if (request->node_rank < 0 || !request->rendezvous)
 		return error_set(err, ERR_USAGE,
 				 "--nnodes %d needs --node-rank and --rdzv-endpoint HOST:PORT as "
-				 "well: the same "
-				 "line on each machine, but for the number",
+				 "well: the same line on each machine, but for the number",
 				 request->nnodes);
 	if (request->node_rank >= request->nnodes)
 		return error_set(err, ERR_USAGE,

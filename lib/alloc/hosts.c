@@ -24,8 +24,8 @@ static int reject_duplicates(const struct hosts *hosts, struct error *err)
 	if (rc || !twice)
 		return rc;
 	return error_set(err, ERR_DATA,
-			 "host '%s' is named twice; name each host once, or use a "
-			 "--hostfile with lines such as %s slots=2",
+			 "host '%s' is named twice; name each host once, or use a --hostfile with "
+			 "lines such as %s slots=2",
 			 twice, twice);
 }
 
@@ -53,10 +53,10 @@ static int read_hosts(const struct env *env, const struct alloc_request *request
 
 	(void)env;
 	if (request->hosts && request->hostfile)
-		return error_set(err, ERR_USAGE,
-				 "both a host list ('%s') and a host file ('%s') are "
-				 "given; give one",
-				 request->hosts, request->hostfile);
+		return error_set(
+			err, ERR_USAGE,
+			"both a host list ('%s') and a host file ('%s') are given; give one",
+			request->hosts, request->hostfile);
 	rc = request->hosts ? hostlist_expand(request->hosts, &hosts, err)
 			    : hostfile_read(request->hostfile, &hosts, err);
 	if (!rc && !hosts.count)

@@ -51,13 +51,13 @@ static int check_role(const char *role, struct error *err)
 {
 	size_t size = strlen(role);
 
-	if (size <= ROLE_MAX && !role[strspn(role, "abcdefghijklmnopqrstuvwxyz"
-						   "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-")])
+	if (size <= ROLE_MAX &&
+	    !role[strspn(role, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-")])
 		return 0;
-	return error_set(err, ERR_DATA,
-			 "PAI_CURRENT_TASK_ROLE_NAME is '%.80s', expected letters, "
-			 "digits and _, at most %d",
-			 role, ROLE_MAX);
+	return error_set(
+		err, ERR_DATA,
+		"PAI_CURRENT_TASK_ROLE_NAME is '%.80s', expected letters, digits and _, at most %d",
+		role, ROLE_MAX);
 }
 
 /* PAI_TASK_ROLE_TASK_COUNT_<role>, or PAI_CURRENT_TASK_ROLE_TASK_COUNT. */
@@ -82,9 +82,7 @@ static int bad_address(const char *name, const char *text, struct error *err)
 {
 	if (!text)
 		return error_set(err, ERR_DATA,
-				 "%s is not set: it is the address of a task of this "
-				 "role",
-				 name);
+				 "%s is not set: it is the address of a task of this role", name);
 	if (strlen(text) <= HOSTLIST_MAX_NAME && *text != '-' &&
 	    !text[strspn(text,
 			 "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.:_-")])
@@ -104,10 +102,10 @@ static int read_gpus(const struct env *env, const char *role, int *out, struct e
 		return 0;
 	snprintf(first, sizeof first, "%.*s", (int)size, text);
 	if (size >= sizeof first || number_int(name, first, 0, 1024, out, NULL))
-		return error_set(err, ERR_DATA,
-				 "%s is '%.80s', expected GPUs, CPUs and memory such as "
-				 "4,16,32768,1024",
-				 name, text);
+		return error_set(
+			err, ERR_DATA,
+			"%s is '%.80s', expected GPUs, CPUs and memory such as 4,16,32768,1024",
+			name, text);
 	return 0;
 }
 
@@ -185,12 +183,11 @@ static int read_rendezvous(const struct env *env, const char *role, struct alloc
 	int number, rc;
 
 	if (!port)
-		return error_set(
-			err, ERR_DATA,
-			"the task role %.64s has %zu tasks and no port at which its task 0 "
-			"could be met; add to the job's YAML under the role: "
-			"resourcePerInstance: ports: {berth: 1}",
-			role, made->node_count);
+		return error_set(err, ERR_DATA,
+				 "the task role %.64s has %zu tasks and no port at which its task "
+				 "0 could be met; add to the job's YAML under the role: "
+				 "resourcePerInstance: ports: {berth: 1}",
+				 role, made->node_count);
 	snprintf(first, sizeof first, "%.*s", (int)strcspn(port, ","), port);
 	rc = number_int(port_name, first, 1, 65535, &number, err);
 	if (rc)

@@ -77,21 +77,19 @@ static int check_id(const char *id, struct error *err)
 		size_t index = strspn(at + 1, "0123456789");
 
 		if (!index)
-			return error_set(
-				err, ERR_DATA,
-				"PBS_JOBID is '%.80s', an array as a whole; expected one of "
-				"its jobs, such as 64[0].server",
-				id);
+			return error_set(err, ERR_DATA,
+					 "PBS_JOBID is '%.80s', an array as a whole; expected one "
+					 "of its jobs, such as 64[0].server",
+					 id);
 		at += 1 + index;
 		at = *at == ']' ? at + 1 : id;
 	}
 	if (at > id && (!*at || (*at == '.' && at[1])) && strlen(id) <= JOB_ID_MAX &&
 	    !at[strspn(at, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_")])
 		return 0;
-	return error_set(err, ERR_DATA,
-			 "PBS_JOBID is '%.80s', expected a job such as 1234.server or "
-			 "1234[7].server",
-			 id);
+	return error_set(
+		err, ERR_DATA,
+		"PBS_JOBID is '%.80s', expected a job such as 1234.server or 1234[7].server", id);
 }
 
 static int no_node_file(const struct env *env, struct error *err)
@@ -99,9 +97,9 @@ static int no_node_file(const struct env *env, struct error *err)
 	if (alloc_env(env, "PBS_TASKNUM") && alloc_env(env, "PBS_JOBCOOKIE"))
 		return error_set(
 			err, ERR_DATA,
-			"PBS_JOBID is set (%.80s), but PBS_NODEFILE is not: this is a task "
-			"that pbsdsh or pbs_tmrsh started on the job's first node; start "
-			"berth in the job script or in qsub -I instead, once for all nodes",
+			"PBS_JOBID is set (%.80s), but PBS_NODEFILE is not: this is a task that "
+			"pbsdsh or pbs_tmrsh started on the job's first node; start berth in the "
+			"job script or in qsub -I instead, once for all nodes",
 			alloc_env(env, "PBS_JOBID"));
 	return error_set(err, ERR_DATA,
 			 "PBS_JOBID is set (%.80s), but PBS_NODEFILE is not: that is part of a "
@@ -137,8 +135,8 @@ static int find_this_node(const struct env *env, struct alloc *made, struct erro
 	if (!rc && (size_t)node >= made->node_count)
 		rc = error_set(
 			err, ERR_DATA,
-			"PBS_NODENUM is %d, but the node file names %zu node%s: the two are "
-			"of different jobs (a job's variables taken along into another one?)",
+			"PBS_NODENUM is %d, but the node file names %zu node%s: the two are of "
+			"different jobs (a job's variables taken along into another one?)",
 			node, made->node_count, made->node_count == 1 ? "" : "s");
 	if (!rc)
 		made->this_node = node;

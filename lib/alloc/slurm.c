@@ -65,10 +65,10 @@ bool slurm_in_step(const struct env *env)
 
 static int counts_fault(const char *name, const char *text, const char *at, struct error *err)
 {
-	return error_set(err, ERR_DATA,
-			 "%s is '%.120s', expected counts such as 2(x3),1 (not understood from "
-			 "'%.20s' on)",
-			 name, text, at);
+	return error_set(
+		err, ERR_DATA,
+		"%s is '%.120s', expected counts such as 2(x3),1 (not understood from '%.20s' on)",
+		name, text, at);
 }
 
 /* Read digits at *at, at most max, and advance. */
@@ -159,11 +159,10 @@ static int check_values(struct slurm_reader *r, struct error *err)
 		for (char *c = shown; *c; c++)
 			if ((unsigned char)*c < ' ' || *c == 0x7f)
 				*c = '?';
-		return error_set(
-			err, ERR_DATA,
-			"%s has a line break or another control character (shown as ?), which "
-			"Slurm does not set: '%s'",
-			names[i], shown);
+		return error_set(err, ERR_DATA,
+				 "%s has a line break or another control character (shown as ?), "
+				 "which Slurm does not set: '%s'",
+				 names[i], shown);
 	}
 	return 0;
 }
@@ -200,8 +199,8 @@ static int check_same_id(struct slurm_reader *r, struct error *err)
 	if (!id || !*id || !old || !*old || !strcmp(id, old))
 		return 0;
 	return error_set(err, ERR_DATA,
-			 "SLURM_JOB_ID is '%.40s' and SLURM_JOBID '%.40s': of two jobs; unset "
-			 "the one that is not this job's",
+			 "SLURM_JOB_ID is '%.40s' and SLURM_JOBID '%.40s': of two jobs; unset the "
+			 "one that is not this job's",
 			 id, old);
 }
 
@@ -272,11 +271,10 @@ static int find_this_node(struct slurm_reader *r, struct error *err)
 			r->made.this_node = (int)i;
 	if (r->made.this_node >= 0)
 		return 0;
-	return error_set(
-		err, ERR_DATA,
-		"SLURMD_NODENAME is '%.80s', which %s does not name: '%.200s'; the two are "
-		"of different jobs (a job's variables taken along into another one?)",
-		name, r->list_name, env_get(r->env, r->list_name));
+	return error_set(err, ERR_DATA,
+			 "SLURMD_NODENAME is '%.80s', which %s does not name: '%.200s'; the two "
+			 "are of different jobs (a job's variables taken along into another one?)",
+			 name, r->list_name, env_get(r->env, r->list_name));
 }
 
 /* ---- tasks ---- */

@@ -92,8 +92,8 @@ void slurm_lost_node_policy(const struct env *env, const struct alloc *alloc, in
 			 (const char *const[]){"scontrol", "write", "batch_script", id, "-", NULL});
 	if (script && slurm_script_no_kill(script)) {
 		snprintf(out, size,
-			 "the job's script says --no-kill: Slurm lets the job go on when it "
-			 "loses a node");
+			 "the job's script says --no-kill: Slurm lets the job go on when it loses "
+			 "a node");
 		free(script);
 		return;
 	}
@@ -105,8 +105,7 @@ void slurm_lost_node_policy(const struct env *env, const struct alloc *alloc, in
 		snprintf(after, sizeof after, " (after %d s)", timeout_of(config));
 	snprintf(out, size,
 		 "when this job loses a node Slurm %s it, once it takes the node for down%s, "
-		 "unless it "
-		 "was submitted with --no-kill%s",
+		 "unless it was submitted with --no-kill%s",
 		 job && strstr(job, " Requeue=1") && script ? "requeues" : "ends", after,
 		 script ? ", which its script does not say: add #SBATCH --no-kill"
 			: ": salloc --no-kill");

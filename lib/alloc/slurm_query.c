@@ -78,8 +78,7 @@ static void query_end_time(const struct env *env, int timeout_ms, struct alloc *
 	}
 	if (end == SCHEDULER_TOOL_TIMEOUT) {
 		snprintf(why, sizeof why,
-			 "SLURM_JOB_END_TIME is not set, and squeue gave no "
-			 "answer within %d ms",
+			 "SLURM_JOB_END_TIME is not set, and squeue gave no answer within %d ms",
 			 timeout_ms);
 		set_end_reason(alloc, why);
 		return;

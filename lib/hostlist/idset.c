@@ -187,8 +187,8 @@ static int bad(const char *text, const char *at, const char *what, struct error 
 	size_t from = position > 20 ? position - 20 : 0;
 
 	return error_set(err, ERR_DATA,
-			 "id set \"%s%.60s\": %s at byte %zu; expected ids and ascending "
-			 "ranges as in \"0-3,8\", each id once and at most %d",
+			 "id set \"%s%.60s\": %s at byte %zu; expected ids and ascending ranges as "
+			 "in \"0-3,8\", each id once and at most %d",
 			 from ? "..." : "", text + from, what, position + 1, IDSET_MAX);
 }
 

@@ -92,12 +92,11 @@ static int count_host(struct table *table, struct hosts *hosts, const char *name
 	size_t *place = slot_of(table, hosts, name, size);
 
 	if (*place && table->lines)
-		return error_set(
-			err, ERR_DATA,
-			"host '%.*s' is there already, on line %zu; name each host once, with "
-			"slots=N behind it for N ranks (a scheduler's node file needs no "
-			"--hostfile)",
-			(int)size, name, table->lines[*place - 1]);
+		return error_set(err, ERR_DATA,
+				 "host '%.*s' is there already, on line %zu; name each host once, "
+				 "with slots=N behind it for N ranks (a scheduler's node file "
+				 "needs no --hostfile)",
+				 (int)size, name, table->lines[*place - 1]);
 	if (*place) {
 		hosts->slots[*place - 1]++;
 		return 0;
@@ -138,8 +137,7 @@ static int read_slots(const char *line, size_t *size, int *slots, struct error *
 	return 0;
 bad:
 	return error_set(err, ERR_DATA,
-			 "'%.*s' behind a host; expected nothing, or slots=N with N from "
-			 "1 to %d",
+			 "'%.*s' behind a host; expected nothing, or slots=N with N from 1 to %d",
 			 (int)(*size - at < 60 ? *size - at : 60), line + at, HOSTFILE_MAX_SLOTS);
 }
 
@@ -153,8 +151,8 @@ static int check_name(const char *name, size_t size, struct error *err)
 
 		if (c <= ' ' || c == 0x7f || strchr(",[]/", c) || (c == '-' && !i))
 			return error_set(err, ERR_DATA,
-					 "'%.*s': character %zu does not belong in a host "
-					 "name; expected one name a line",
+					 "'%.*s': character %zu does not belong in a host name; "
+					 "expected one name a line",
 					 (int)(size < 60 ? size : 60), name, i + 1);
 	}
 	return 0;

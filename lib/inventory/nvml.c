@@ -49,8 +49,8 @@ static void read_health(const struct nvml *nvml, struct nvml_device *device,
 			  nvml->remapped_rows(device, &corrected, &uncorrected, &pending, &failed)))
 		return;
 	if (failed)
-		set_fault(gpu, "NVML: row remapping failed, its memory is worn; it has to be "
-			       "replaced");
+		set_fault(gpu,
+			  "NVML: row remapping failed, its memory is worn; it has to be replaced");
 }
 
 /* Read what NVML knows of device, which is gpu or a MIG device of it. */

@@ -36,13 +36,12 @@ static int refuse_version(const char *path, const char *text, struct error *err)
 	version += strlen("version=");
 	version += *version == '"' || *version == '\'';
 	if (*version >= '3' && *version <= '9')
-		return error_set(
-			err, ERR_DATA,
-			"%s: hwloc XML of version %.*s; expected 1 or 2, which is what hwloc %d "
-			"reads: write it again on that machine with "
-			"\"lstopo --export-xml-flags v2 file.xml\"",
-			path, (int)strcspn(version, "\"' \t\r\n/>"), version,
-			HWLOC_API_VERSION >> 16);
+		return error_set(err, ERR_DATA,
+				 "%s: hwloc XML of version %.*s; expected 1 or 2, which is what "
+				 "hwloc %d reads: write it again on that machine with \"lstopo "
+				 "--export-xml-flags v2 file.xml\"",
+				 path, (int)strcspn(version, "\"' \t\r\n/>"), version,
+				 HWLOC_API_VERSION >> 16);
 	return 0;
 }
 
@@ -158,11 +157,10 @@ static int try_xml(const struct inventory_source *source, const char *xml, size_
 				 "%s: hwloc makes no topology of it; expected a whole XML file as "
 				 "lstopo writes it",
 				 file);
-	return error_set(err, ERR_DATA,
-			 "%s: hwloc %s on it (signal %d): the file is damaged; write it again with "
-			 "lstopo",
-			 file, WTERMSIG(status) == SIGALRM ? "takes too long" : "fails",
-			 WTERMSIG(status));
+	return error_set(
+		err, ERR_DATA,
+		"%s: hwloc %s on it (signal %d): the file is damaged; write it again with lstopo",
+		file, WTERMSIG(status) == SIGALRM ? "takes too long" : "fails", WTERMSIG(status));
 }
 
 static int open_xml(const struct inventory_source *source, hwloc_topology_t *out, struct error *err)

@@ -47,10 +47,10 @@ static bool is_counted(const struct lookup *lookup, size_t i)
 static int select_gpu(struct lookup *lookup, size_t i, const char *entry, struct error *err)
 {
 	if (lookup->chosen[i])
-		return error_set(err, ERR_DATA,
-				 "%s names GPU %s twice, the second time as \"%s\"; expected each "
-				 "GPU once",
-				 lookup->name, lookup->inventory->gpus[i].pci, entry);
+		return error_set(
+			err, ERR_DATA,
+			"%s names GPU %s twice, the second time as \"%s\"; expected each GPU once",
+			lookup->name, lookup->inventory->gpus[i].pci, entry);
 	lookup->chosen[i] = true;
 	lookup->chosen_count++;
 	return 0;
@@ -77,11 +77,10 @@ static int choose_ordinal(struct lookup *lookup, const char *entry, struct error
 				       : select_gpu(lookup, i, entry, err);
 		count++;
 	}
-	return error_set(
-		err, ERR_DATA,
-		"%s has \"%s\", which no GPU here is; expected ordinals below %zu, UUIDs or "
-		"their prefixes",
-		lookup->name, entry, count);
+	return error_set(err, ERR_DATA,
+			 "%s has \"%s\", which no GPU here is; expected ordinals below %zu, UUIDs "
+			 "or their prefixes",
+			 lookup->name, entry, count);
 }
 
 static bool same_function(const struct inventory_gpu *a, const struct inventory_gpu *b)

@@ -51,8 +51,7 @@ static int start(const struct launcher_job *job, struct launcher_process **out, 
 
 	if (job->launch->alloc->node_count != 1)
 		return error_set(err, ERR_USAGE,
-				 "the launcher fork serves one node; this allocation "
-				 "has %zu",
+				 "the launcher fork serves one node; this allocation has %zu",
 				 job->launch->alloc->node_count);
 	process = malloc(sizeof *process);
 	if (!process)

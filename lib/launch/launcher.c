@@ -201,8 +201,10 @@ int launcher_kill(const struct launcher_process *process, int number)
 
 static bool needs_no_quotes(const char *text)
 {
-	return *text && !text[strspn(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
-					   "0123456789_-+=.,:/@%")];
+	return *text &&
+	       !text[strspn(
+		       text,
+		       "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-+=.,:/@%")];
 }
 
 char *launcher_command_line(char *const argv[])

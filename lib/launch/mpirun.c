@@ -18,8 +18,8 @@
 /* $0 is berth. PMIX_* and their kin would make the agent a client of the tool's server. */
 static const char cleanup_script[] =
 	"for name in $(env | sed -n "
-	"'s/^\\(\\(PMIX\\|PMI\\|OMPI\\|PRTE\\|PALS\\)_[A-Za-z0-9_]*\\)=.*/"
-	"\\1/p'); do unset \"$name\"; done; exec \"$0\" agent";
+	"'s/^\\(\\(PMIX\\|PMI\\|OMPI\\|PRTE\\|PALS\\)_[A-Za-z0-9_]*\\)=.*/\\1/p'); do unset "
+	"\"$name\"; done; exec \"$0\" agent";
 
 /* In PATH, with another one beside it: mpirun and mpiexec are names of many. */
 static bool find_tool(const struct launcher *launcher, const struct env *env, char *path,
@@ -212,13 +212,12 @@ static int start_open_mpi(const struct launcher_job *job, struct launcher_proces
 
 	if (find_tool(launcher, job->launch->env, path, sizeof path))
 		return launcher_start_tools(job, out, count, err);
-	return error_set(
-		err, ERR_UNAVAILABLE,
-		launcher == &launcher_prterun
-			? "there is no prterun in PATH; load the module of PRRTE or Open MPI 5, "
-			  "or take another --launcher"
-			: "there is no mpirun of Open MPI in PATH (another MPI's does not serve); "
-			  "load its module, or take another --launcher");
+	return error_set(err, ERR_UNAVAILABLE,
+			 launcher == &launcher_prterun
+				 ? "there is no prterun in PATH; load the module of PRRTE or Open "
+				   "MPI 5, or take another --launcher"
+				 : "there is no mpirun of Open MPI in PATH (another MPI's does not "
+				   "serve); load its module, or take another --launcher");
 }
 
 const struct launcher launcher_prterun = {

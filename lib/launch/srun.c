@@ -24,11 +24,11 @@
 
 /* Starts the agent where it can run: $0 is berth, $1 the machine it is built for. */
 static const char probe[] =
-	"no() { echo \"" LAUNCHER_NO_AGENT "$SLURMD_NODENAME: $*\" >&2; exit 69; }; "
-	"[ \"$(uname -m)\" = \"$1\" ] || no \"it is $(uname -m), and $0 was built for $1; build "
-	"berth on such a node, and start that one\"; "
-	"[ -x \"$0\" ] || no \"$0 is not there; put berth into a folder that all nodes see\"; "
-	"exec \"$0\" agent";
+	"no() { echo \"" LAUNCHER_NO_AGENT
+	"$SLURMD_NODENAME: $*\" >&2; exit 69; }; [ \"$(uname -m)\" = \"$1\" ] || no \"it is "
+	"$(uname -m), and $0 was built for $1; build berth on such a node, and start that one\"; [ "
+	"-x \"$0\" ] || no \"$0 is not there; put berth into a folder that all nodes see\"; exec "
+	"\"$0\" agent";
 
 static bool fits(const struct launcher *launcher, const struct alloc *alloc, const struct env *env)
 {

@@ -56,12 +56,11 @@ static int start(const struct launcher_job *job, struct launcher_process **out, 
 	bool dsh;
 
 	if (strcmp(job->launch->alloc->source, "pbs") != 0)
-		return error_set(
-			err, ERR_USAGE,
-			"the launcher tm starts agents in a job of PBS's, and this is none "
-			"(%s); use it in a job script or in qsub -I",
-			job->launch->alloc->why ? job->launch->alloc->why
-						: job->launch->alloc->source);
+		return error_set(err, ERR_USAGE,
+				 "the launcher tm starts agents in a job of PBS's, and this is "
+				 "none (%s); use it in a job script or in qsub -I",
+				 job->launch->alloc->why ? job->launch->alloc->why
+							 : job->launch->alloc->source);
 	if (!find(job->launch->env, path, sizeof path, &dsh))
 		return error_set(err, ERR_UNAVAILABLE,
 				 "there is neither pbs_tmrsh nor pbsdsh, in PATH or in PBS_EXEC of "

@@ -164,8 +164,7 @@ static void add_devices(struct environment_builder *m)
 		snprintf(why, sizeof why, "this rank's own GPUs");
 	} else {
 		snprintf(why, sizeof why,
-			 "the node's GPUs in local-rank order: cuda:LOCAL_RANK is "
-			 "this rank's");
+			 "the node's GPUs in local-rank order: cuda:LOCAL_RANK is this rank's");
 	}
 	if (!*list) {
 		/* The first node's list does not apply to a node without NVIDIA GPUs. */
@@ -333,10 +332,9 @@ static void add_slurm(struct environment_builder *m)
 		set_always(m, "SLURM_TASKS_PER_NODE", m->plan->tasks_list, why);
 	}
 	if (!env_get(m->env, "SLURM_STEP_ID"))
-		set_always(
-			m, "SLURM_STEP_ID", "4294967291",
-			"the batch script's own; without any, Open MPI takes a rank for a world of "
-			"one");
+		set_always(m, "SLURM_STEP_ID", "4294967291",
+			   "the batch script's own; without any, Open MPI takes a rank for a world "
+			   "of one");
 }
 
 int plan_environment(const struct plan *plan, const struct inventory *inventory, size_t node_index,

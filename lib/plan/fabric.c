@@ -21,8 +21,7 @@ static bool mentions(const struct env *env, const char *name, const char *part)
 static const struct plan_fabric profiles[] = {
 	{NIC_INFINIBAND, "InfiniBand", "NCCL's own transport (verbs)",
 	 "NCCL_IB_HCA where there are other HCAs too; NCCL's defaults for the rest "
-	 "(NCCL_IB_TIMEOUT "
-	 "20, NCCL_IB_RETRY_CNT 7), its sockets only for the first meeting",
+	 "(NCCL_IB_TIMEOUT 20, NCCL_IB_RETRY_CNT 7), its sockets only for the first meeting",
 	 "NVIDIA/nccl 2.30.7, src/transport/net_ib"},
 	{NIC_ROCE, "RoCE", "NCCL's own transport (verbs)",
 	 "NCCL_IB_HCA where there are other HCAs too; the GID index is NCCL's to find (since 2.21: "

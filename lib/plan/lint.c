@@ -330,8 +330,8 @@ static void lint_fabric(json_t *list, const struct env *env, const struct invent
 	if (kind == NIC_EFA && is(env, "FI_PROVIDER", "cxi"))
 		add(list, "FI_PROVIDER=cxi beside EFA: the provider there is efa");
 	if (kind == NIC_SLINGSHOT && is(env, "FI_MR_CACHE_MONITOR", "memhooks"))
-		add(list, "FI_MR_CACHE_MONITOR=memhooks deadlocks with NCCL on Slingshot: "
-			  "userfaultfd");
+		add(list,
+		    "FI_MR_CACHE_MONITOR=memhooks deadlocks with NCCL on Slingshot: userfaultfd");
 	if (kind == NIC_EFA && env_get(env, "RDMAV_FORK_SAFE"))
 		add(list, "RDMAV_FORK_SAFE must not be set with EFA");
 	if ((kind == NIC_INFINIBAND || kind == NIC_ROCE) && is(env, "NCCL_IB_DISABLE", "1"))
@@ -357,9 +357,8 @@ static void lint_fabric(json_t *list, const struct env *env, const struct invent
 		    "(NVIDIA/nccl issue 2001); ^LL128",
 		    env_get(env, "NCCL_PROTO"));
 	if (count == 1 && is(env, "NCCL_NET", "AWS Libfabric"))
-		add(list,
-		    "NCCL_NET=AWS Libfabric on one node: NCCL needs no network there, and the "
-		    "job may fail for want of a VNI; unset it");
+		add(list, "NCCL_NET=AWS Libfabric on one node: NCCL needs no network there, and "
+			  "the job may fail for want of a VNI; unset it");
 	if (env_get(env, "CUDA_DEVICE_ORDER") && !is(env, "CUDA_DEVICE_ORDER", "PCI_BUS_ID"))
 		add(list, "CUDA_DEVICE_ORDER=%s: ordinals no longer mean the plan's PCI order",
 		    env_get(env, "CUDA_DEVICE_ORDER"));
@@ -412,8 +411,8 @@ static void lint_exclude(json_t *list, const struct env *env, size_t count)
 	for (size_t i = 0; count > 1 && i < sizeof names / sizeof *names; i++)
 		if (env_get(env, names[i]))
 			add(list,
-			    "%s=%s keeps berth from naming the chosen network there (both "
-			    "together are refused): data goes over all others; unset it",
+			    "%s=%s keeps berth from naming the chosen network there (both together "
+			    "are refused): data goes over all others; unset it",
 			    names[i], env_get(env, names[i]));
 }
 
@@ -427,8 +426,8 @@ static void lint_identity(json_t *list, const struct env *env)
 		    env_get(env, "MASTER_ADDR"));
 	if (env_get(env, "MASTER_PORT"))
 		add(list,
-		    "MASTER_PORT=%s is replaced by a port that is held free; --port keeps one "
-		    "of your own",
+		    "MASTER_PORT=%s is replaced by a port that is held free; --port keeps one of "
+		    "your own",
 		    env_get(env, "MASTER_PORT"));
 	lint_rank_variables(list, env);
 }

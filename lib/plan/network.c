@@ -429,13 +429,12 @@ static int refuse_foreign_address(const struct search *search, struct plan_netwo
 							&search->master_addr))
 				snprintf(other, sizeof other, " (it is %.64s's)",
 					 node_name(search, n));
-	return error_set(
-		err, ERR_USAGE,
-		"--master-addr %s: no interface of %s has that address%s, and the ranks meet on "
-		"%s; it has %s: give one of them, or leave --master-addr away and the best that "
-		"all nodes reach is taken",
-		given, first_node_name(search), other, first_node_name(search),
-		*own ? own : "none that is up");
+	return error_set(err, ERR_USAGE,
+			 "--master-addr %s: no interface of %s has that address%s, and the ranks "
+			 "meet on %s; it has %s: give one of them, or leave --master-addr away and "
+			 "the best that all nodes reach is taken",
+			 given, first_node_name(search), other, first_node_name(search),
+			 *own ? own : "none that is up");
 }
 
 static int no_usable_address(const struct search *search, const char *rejected, struct error *err)
@@ -511,8 +510,7 @@ static int describe(const struct search *search, const struct inventory_address 
 			 search->reach ? "%s on %s (%s, %s): the best address of %s that all %zu "
 					 "nodes reach"
 				       : "%s on %s (%s, %s): the best address of %s; whether all "
-					 "%zu nodes "
-					 "reach it is tried before ranks start",
+					 "%zu nodes reach it is tried before ranks start",
 			 out->address, best->iface, nic_kind_name(best->kind), speed,
 			 first_node_name(search), search->count);
 	add_others(search, best, others, sizeof others);

@@ -192,11 +192,10 @@ int plan_rank_counts(const struct alloc *alloc, const struct inventory *inventor
 	if (request->ranks < 0 || request->ranks_per_node < 0 || request->gpus_per_rank < 0)
 		return error_set(err, ERR_USAGE, "a negative number of ranks or GPUs");
 	if (request->per_node && request->ranks % (int)count)
-		return error_set(
-			err, ERR_USAGE,
-			"--per-node starts one process on each of %zu nodes: %d ranks do not "
-			"divide evenly among them",
-			count, request->ranks);
+		return error_set(err, ERR_USAGE,
+				 "--per-node starts one process on each of %zu nodes: %d ranks do "
+				 "not divide evenly among them",
+				 count, request->ranks);
 	if (request->per_node) {
 		for (size_t n = 0; n < count; n++)
 			counts[n] = 1;
@@ -269,14 +268,14 @@ static void name_interfaces(const struct inventory *inventories, struct plan *pl
 	}
 	if (routed)
 		warn(warnings,
-		     "%zu node%s (the first: %s) %s no address in %s: the best interface "
-		     "of the same kind is taken",
+		     "%zu node%s (the first: %s) %s no address in %s: the best interface of the "
+		     "same kind is taken",
 		     routed, routed == 1 ? "" : "s", plan->nodes[first_routed].node,
 		     routed == 1 ? "has" : "have", plan->network.subnet);
 	if (without && *plan->network.subnet)
 		warn(warnings,
-		     "%zu node%s (the first: %s) %s no interface for %s: the libraries "
-		     "choose their own",
+		     "%zu node%s (the first: %s) %s no interface for %s: the libraries choose "
+		     "their own",
 		     without, without == 1 ? "" : "s", plan->nodes[first_without].node,
 		     without == 1 ? "has" : "have", plan->network.subnet);
 }
@@ -312,8 +311,8 @@ static void warn_unseen_gpus(const struct alloc *alloc, const struct inventory *
 	for (size_t n = 0; n < alloc->node_count; n++)
 		if (alloc->nodes[n].gpus > 0 && !inventories[n].gpu_count) {
 			warn(warnings,
-			     "%d GPUs are granted on %s, and none is seen there: ranks go "
-			     "without; is the driver loaded (nvidia-smi, dmesg)?",
+			     "%d GPUs are granted on %s, and none is seen there: ranks go without; "
+			     "is the driver loaded (nvidia-smi, dmesg)?",
 			     alloc->nodes[n].gpus, alloc->nodes[n].name);
 			return;
 		}
@@ -331,8 +330,8 @@ static void warn_no_gpus(const struct alloc *alloc, const struct inventory *inve
 	    strcmp(alloc->source, "pbs"))
 		return;
 	warn(warnings,
-	     "CUDA_VISIBLE_DEVICES is empty: PBS granted no GPU, and %s has %zu; ask for "
-	     "them: -l select=%zu%s%s:ngpus=%zu:mpiprocs=%zu",
+	     "CUDA_VISIBLE_DEVICES is empty: PBS granted no GPU, and %s has %zu; ask for them: -l "
+	     "select=%zu%s%s:ngpus=%zu:mpiprocs=%zu",
 	     inventories[0].node ? inventories[0].node : "this node", inventories[0].gpu_count,
 	     alloc->node_count, cpus ? ":ncpus=" : "", cpus ? ncpus : "", inventories[0].gpu_count,
 	     inventories[0].gpu_count);

@@ -180,8 +180,8 @@ static void warn_gpus(const struct inventory *inventory, const struct gpu_choice
 		warn(warnings, "none of the node's %zu GPUs may be used", inventory->gpu_count);
 	if (gpus->shared)
 		warn(warnings,
-		     "%zu ranks share %zu GPU%s: each rank sees its own GPU only "
-		     "(--gpus-visible own), and NCCL refuses two ranks on one GPU",
+		     "%zu ranks share %zu GPU%s: each rank sees its own GPU only (--gpus-visible "
+		     "own), and NCCL refuses two ranks on one GPU",
 		     node->rank_count, gpus->usable_count, plural((int)gpus->usable_count));
 	else if (gpus->own_implied)
 		warn(warnings,
@@ -189,9 +189,8 @@ static void warn_gpus(const struct inventory *inventory, const struct gpu_choice
 	for (size_t i = 0; i < gpus->usable_count; i++)
 		other_vendor |= !gpus_is_cuda(&inventory->gpus[gpus->usable[i]]);
 	if (other_vendor)
-		warn(warnings,
-		     "CUDA_VISIBLE_DEVICES names NVIDIA GPUs only: other vendors' GPUs are "
-		     "planned, but the program chooses them itself");
+		warn(warnings, "CUDA_VISIBLE_DEVICES names NVIDIA GPUs only: other vendors' GPUs "
+			       "are planned, but the program chooses them itself");
 }
 
 static int warn_cores(const struct inventory *inventory, const struct core_choice *cores,
@@ -209,13 +208,13 @@ static int warn_cores(const struct inventory *inventory, const struct core_choic
 		     node->rank_count, inventory->core_count, cores->shared_count);
 	if (away)
 		warn(warnings,
-		     "%d rank%s on cores of another package than the GPU's: that package "
-		     "has no allowed core left",
+		     "%d rank%s on cores of another package than the GPU's: that package has no "
+		     "allowed core left",
 		     away, plural(away));
 	if (*left)
 		warn(warnings,
-		     "CPUs %s stay free: no rank's GPU is on their package (--all-cores "
-		     "deals them out)",
+		     "CPUs %s stay free: no rank's GPU is on their package (--all-cores deals them "
+		     "out)",
 		     left);
 	free(left);
 	return 0;

@@ -117,8 +117,8 @@ static int read_place(const struct client *client, const struct env *env, struct
 		return -ERR_DATA;
 	if (address && strlen(address) >= sizeof found.address)
 		return error_set(err, ERR_DATA,
-				 "MASTER_ADDR has %zu bytes, expected a numeric address or a "
-				 "host name of at most %zu",
+				 "MASTER_ADDR has %zu bytes, expected a numeric address or a host "
+				 "name of at most %zu",
 				 strlen(address), sizeof found.address - 1);
 	snprintf(found.address, sizeof found.address, "%s",
 		 address	   ? address

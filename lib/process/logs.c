@@ -263,10 +263,10 @@ static int open_file(const char *dir, int rank, struct rank_log *log, struct err
 	log->fd =
 		open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOCTTY | O_NONBLOCK, 0666);
 	if (log->fd < 0 && (errno == EMFILE || errno == ENFILE))
-		return error_set(err, ERR_UNAVAILABLE,
-				 "cannot open %s: %m; raise the limit (ulimit -n) or run without "
-				 "--log-dir",
-				 path);
+		return error_set(
+			err, ERR_UNAVAILABLE,
+			"cannot open %s: %m; raise the limit (ulimit -n) or run without --log-dir",
+			path);
 	if (log->fd < 0)
 		return error_set(err, ERR_OUTPUT,
 				 "cannot open the log %s: %m; choose another --log-dir", path);
@@ -362,10 +362,10 @@ int logs_check_dir(const char *dir, struct error *err)
 	int fd = mkostemp(path, O_CLOEXEC);
 
 	if (fd < 0)
-		return error_set(err, ERR_OUTPUT,
-				 "cannot make a file in the log folder %s: %m; choose another "
-				 "--log-dir",
-				 dir);
+		return error_set(
+			err, ERR_OUTPUT,
+			"cannot make a file in the log folder %s: %m; choose another --log-dir",
+			dir);
 	unlink(path);
 	close(fd);
 	return 0;

@@ -106,10 +106,10 @@ static void bind_thread(struct supervise *supervise, struct binder *binder,
 	if (!hwloc_get_cpubind(binder->topology, real, HWLOC_CPUBIND_THREAD) &&
 	    !hwloc_bitmap_isequal(real, binder->wanted)) {
 		hwloc_bitmap_list_asprintf(&got, real);
-		supervise_note(supervise,
-			       "rank %d runs on CPUs %s, planned were %s: the rest is "
-			       "not allowed here",
-			       rank->rank, got ? got : "?", wanted ? wanted : "?");
+		supervise_note(
+			supervise,
+			"rank %d runs on CPUs %s, planned were %s: the rest is not allowed here",
+			rank->rank, got ? got : "?", wanted ? wanted : "?");
 	}
 out:
 	hwloc_bitmap_free(real);
@@ -319,9 +319,8 @@ int supervise_start(struct supervise *supervise, const struct supervise_rank *ra
 	raise_file_limit(supervise);
 	binder_open(supervise, &binder);
 	if (!rc && !supervise->this_system && binder.usable)
-		supervise_note(supervise,
-			       "the plan is for another machine: its CPUs are not bound, ranks are "
-			       "spread over the CPUs allowed here");
+		supervise_note(supervise, "the plan is for another machine: its CPUs are not "
+					  "bound, ranks are spread over the CPUs allowed here");
 	for (size_t i = 0; i < count && !rc; i++) {
 		bind_thread(supervise, &binder, &ranks[i], i, count);
 		rc = fork_rank(supervise, &ranks[i], null_fd, &supervise->processes[i], err);

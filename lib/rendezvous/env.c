@@ -105,8 +105,8 @@ int place_from_env(const struct env *env, struct ranks_place *out, struct error 
 		return rc;
 	if (have_rank != have_size)
 		return error_set(err, ERR_DATA,
-				 "%s is set and %s is not: expected both or neither; set the "
-				 "other or unset this one",
+				 "%s is set and %s is not: expected both or neither; set the other "
+				 "or unset this one",
 				 have_rank ? "RANK" : "WORLD_SIZE",
 				 have_rank ? "WORLD_SIZE" : "RANK");
 	if (place.rank >= place.size)
@@ -173,9 +173,9 @@ static int serve_or_connect(struct client *client, int timeout_ms, struct error 
 	if (client->agent_store)
 		return error_set(
 			err, ERR_UNAVAILABLE,
-			"torchrun itself keeps MASTER_PORT %d (TORCHELASTIC_USE_AGENT_STORE "
-			"is True), so ranks know their places but cannot exchange data: use "
-			"berth run, or torchrun with TORCHELASTIC_USE_AGENT_STORE=False",
+			"torchrun itself keeps MASTER_PORT %d (TORCHELASTIC_USE_AGENT_STORE is "
+			"True), so ranks know their places but cannot exchange data: use berth "
+			"run, or torchrun with TORCHELASTIC_USE_AGENT_STORE=False",
 			place->port);
 	if (!place->address[0] || !place->port)
 		return error_set(err, ERR_DATA,

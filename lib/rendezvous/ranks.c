@@ -34,12 +34,11 @@ static int check_place(const struct env *env, const struct ranks_place *pmix, st
 	if (rc)
 		return rc;
 	if (seen.rank != pmix->rank || seen.size != pmix->size)
-		return error_set(
-			err, ERR_DATA,
-			"PMIx (PMIX_NAMESPACE) says rank %d of %d, RANK and WORLD_SIZE say "
-			"rank %d of %d: unset RANK and WORLD_SIZE, or PMIX_NAMESPACE, "
-			"whichever comes from another launcher",
-			pmix->rank, pmix->size, seen.rank, seen.size);
+		return error_set(err, ERR_DATA,
+				 "PMIx (PMIX_NAMESPACE) says rank %d of %d, RANK and WORLD_SIZE "
+				 "say rank %d of %d: unset RANK and WORLD_SIZE, or PMIX_NAMESPACE, "
+				 "whichever comes from another launcher",
+				 pmix->rank, pmix->size, seen.rank, seen.size);
 	return 0;
 }
 

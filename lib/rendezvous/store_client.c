@@ -155,11 +155,10 @@ static int lost(struct store_client *client, int seen, struct error *err)
 	close(client->fd);
 	client->fd = -1;
 	if (seen == EPROTO)
-		return error_set(
-			err, ERR_NETWORK,
-			"what answers at %s is not rank 0 of this job: another program has "
-			"the port; choose another MASTER_PORT",
-			client->where);
+		return error_set(err, ERR_NETWORK,
+				 "what answers at %s is not rank 0 of this job: another program "
+				 "has the port; choose another MASTER_PORT",
+				 client->where);
 	return error_set(err, ERR_NETWORK, "the connection to rank 0 at %s is lost: %s",
 			 client->where, strerror(seen));
 }
@@ -270,12 +269,12 @@ int store_connect(const char *address, int port, int rank, int size, const char 
 	snprintf(client.where, sizeof client.where, "%s port %d", address, port);
 	while ((client.fd = connect_any(address, port, until)) < 0) {
 		if (clock_now_ms() + pause_ms >= until)
-			return error_set(err, ERR_NETWORK,
-					 "rank 0 is not there: nothing answers at %s within %d ms "
-					 "(%s)",
-					 client.where, timeout_ms,
-					 client.fd == -ENXIO ? "the name has no address"
-							     : strerror(-client.fd));
+			return error_set(
+				err, ERR_NETWORK,
+				"rank 0 is not there: nothing answers at %s within %d ms (%s)",
+				client.where, timeout_ms,
+				client.fd == -ENXIO ? "the name has no address"
+						    : strerror(-client.fd));
 		poll(NULL, 0, pause_ms);
 		pause_ms = pause_ms < 160 ? pause_ms * 2 : pause_ms;
 	}

@@ -136,8 +136,8 @@ static int read_state(const char *path, const struct safetensors *file, const st
 	*foreign = strcmp(model, graph->model) || classes != graph->classes;
 	if (*foreign)
 		return error_set(err, ERR_DATA,
-				 "%s is of %.32s with %" PRId64 " classes, this run "
-				 "trains %s with %d",
+				 "%s is of %.32s with %" PRId64
+				 " classes, this run trains %s with %d",
 				 path, model, classes, graph->model, graph->classes);
 	state.world = (int)world;
 	state.batch = (int)batch;

@@ -251,11 +251,10 @@ int checkpoint_dir_has_space(const char *directory, uint64_t size_bytes, struct 
 
 	if (free_bytes >= size_bytes)
 		return 0;
-	return error_set(err, ERR_IO,
-			 "%s: %s: a checkpoint takes %.1f MB, %.1f MB are free; what was there "
-			 "before stays",
-			 directory, strerror(ENOSPC), (double)size_bytes * 1e-6,
-			 (double)free_bytes * 1e-6);
+	return error_set(
+		err, ERR_IO,
+		"%s: %s: a checkpoint takes %.1f MB, %.1f MB are free; what was there before stays",
+		directory, strerror(ENOSPC), (double)size_bytes * 1e-6, (double)free_bytes * 1e-6);
 }
 
 void checkpoint_dir_explain_full(const char *directory, int64_t keep, struct error *err)
@@ -287,8 +286,7 @@ void checkpoint_dir_explain_full(const char *directory, int64_t keep, struct err
 			 ", and give --keep 2, so that older ones are removed");
 	snprintf(err->text + used, sizeof err->text - used,
 		 "%s: make room there (%s; checkpoints but the newest may go%s), or name another "
-		 "folder "
-		 "with --ckpt and the newest with --resume",
+		 "folder with --ckpt and the newest with --resume",
 		 *seen ? seen : "; nothing of it is checkpoints", quota ? "quota -s" : "df -h",
 		 often);
 }

@@ -420,12 +420,11 @@ int owner_renew(struct owner *owner, struct error *err)
 	owner->lost = true;
 	/* The run that took over may have ended since: its files must not mix with ours. */
 	if (found <= 0)
-		return error_set(
-			err, ERR_OUTPUT,
-			"%s is gone: another run took %.*s over and has ended, or somebody "
-			"removed the file; this run must not write there any longer. Run it "
-			"again to go on from the newest checkpoint",
-			owner->path, directory, owner->path);
+		return error_set(err, ERR_OUTPUT,
+				 "%s is gone: another run took %.*s over and has ended, or "
+				 "somebody removed the file; this run must not write there any "
+				 "longer. Run it again to go on from the newest checkpoint",
+				 owner->path, directory, owner->path);
 	claim_name(&claim, claimant, sizeof claimant);
 	return error_set(err, ERR_OUTPUT,
 			 "%.*s was taken over by %s: this run must not write there any longer",

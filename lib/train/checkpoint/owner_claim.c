@@ -43,11 +43,10 @@ int64_t claim_process_started(int64_t pid)
 		return -1;
 	at = strrchr(text, ')');
 	if (at)
-		n = sscanf(
-			at + 1,
-			" %c %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s "
-			"%*s %llu",
-			&state, &started);
+		n = sscanf(at + 1,
+			   " %c %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s "
+			   "%*s %*s %llu",
+			   &state, &started);
 	free(text);
 	return n == 2 && !strchr("ZXx", state) ? (int64_t)started : -1;
 }

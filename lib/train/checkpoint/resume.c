@@ -163,9 +163,9 @@ static int load_newest_of_any(struct replica *replica, int64_t newest, struct er
 	struct rank_group *group = replica->saver->request.group;
 	int rc = 0;
 
-	rank_group_note(group,
-			"note: no checkpoint is whole on all nodes; going on from the newest "
-			"of any");
+	rank_group_note(
+		group,
+		"note: no checkpoint is whole on all nodes; going on from the newest of any");
 	replica->next = 0;
 	replica->step = -1;
 	for (size_t i = 0; i < replica->count; i++)

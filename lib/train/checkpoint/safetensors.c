@@ -86,11 +86,10 @@ static int read_entry(const char *file, const char *name, const json_t *entry, c
 	if (!json_is_integer(json_array_get(offsets, 0)) ||
 	    !json_is_integer(json_array_get(offsets, 1)) || begin < 0 || end < begin ||
 	    (uint64_t)end > data_size || (uint64_t)(end - begin) != bytes)
-		return error_set(
-			err, ERR_DATA,
-			"%s: tensor %.64s lies at bytes %lld to %lld of %zu, which "
-			"does not fit its shape or the file; the file is damaged or cut off",
-			file, name, (long long)begin, (long long)end, data_size);
+		return error_set(err, ERR_DATA,
+				 "%s: tensor %.64s lies at bytes %lld to %lld of %zu, which does "
+				 "not fit its shape or the file; the file is damaged or cut off",
+				 file, name, (long long)begin, (long long)end, data_size);
 	out->data = data + begin;
 	out->size_bytes = (size_t)bytes;
 	return 0;
@@ -134,10 +133,10 @@ static int read_entries(const char *name, struct safetensors *file, const char *
 	qsort(file->tensors, file->count, sizeof *file->tensors, by_offset);
 	for (size_t i = 0; i < file->count; i++) {
 		if (file->tensors[i].data != next)
-			return error_set(err, ERR_DATA,
-					 "%s: tensor %.64s overlaps another, or a hole lies "
-					 "before it",
-					 name, file->tensors[i].name);
+			return error_set(
+				err, ERR_DATA,
+				"%s: tensor %.64s overlaps another, or a hole lies before it", name,
+				file->tensors[i].name);
 		next += file->tensors[i].size_bytes;
 	}
 	if (next != data + data_size)
@@ -185,8 +184,8 @@ static int check_foreign(const char *name, const struct safetensors *file, struc
 	{
 		if (!strncmp(key, "berth.", 6))
 			return error_set(err, ERR_DATA,
-					 "%s: __metadata__ has %.64s but no "
-					 "berth.header_crc32c: it is damaged",
+					 "%s: __metadata__ has %.64s but no berth.header_crc32c: "
+					 "it is damaged",
 					 name, key);
 	}
 	return 0;
@@ -209,10 +208,10 @@ static int check_sums(const char *name, const struct safetensors *file, const ch
 	snprintf(seen, sizeof seen, "%08x",
 		 header_sum(header, header_size, (size_t)(mark - header) + sizeof header_mark - 1));
 	if (strcmp(want, seen))
-		return error_set(err, ERR_DATA,
-				 "%s: the header's checksum is %s, the file says %.16s: it is "
-				 "damaged",
-				 name, seen, want);
+		return error_set(
+			err, ERR_DATA,
+			"%s: the header's checksum is %s, the file says %.16s: it is damaged", name,
+			seen, want);
 	for (size_t i = 0; i < file->count; i++) {
 		const struct safetensor *tensor = &file->tensors[i];
 
@@ -221,8 +220,8 @@ static int check_sums(const char *name, const struct safetensors *file, const ch
 		snprintf(seen, sizeof seen, "%08x", crc32c(0, tensor->data, tensor->size_bytes));
 		if (!want || strcmp(want, seen))
 			return error_set(err, ERR_DATA,
-					 "%s: the checksum of tensor %.64s is %s, the file "
-					 "says %.16s: it is damaged",
+					 "%s: the checksum of tensor %.64s is %s, the file says "
+					 "%.16s: it is damaged",
 					 name, tensor->name, seen, want ? want : "nothing");
 	}
 	return 0;
@@ -243,8 +242,8 @@ int safetensors_parse(const char *name, const void *bytes, size_t size, struct s
 		header_size = header_size << 8 | length[i];
 	if (header_size < 2 || header_size > size - 8 || header_size > SAFETENSORS_MAX_HEADER)
 		return error_set(err, ERR_DATA,
-				 "%s: a header of %" PRIu64 " bytes in a file of %zu: it is cut "
-				 "off, or no safetensors file",
+				 "%s: a header of %" PRIu64
+				 " bytes in a file of %zu: it is cut off, or no safetensors file",
 				 name, header_size, size);
 
 	const char *header = (const char *)bytes + 8;

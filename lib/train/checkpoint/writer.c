@@ -258,8 +258,8 @@ int writer_wait(struct writer *writer, int timeout_ms, struct error *err)
 	busy = writer->state == WRITER_BUSY;
 	pthread_mutex_unlock(&writer->lock);
 	return busy ? error_set(err, ERR_IO,
-				"the checkpoint of step %lld is still being written to %s after "
-				"%g s: does the file system hang?",
+				"the checkpoint of step %lld is still being written to %s after %g "
+				"s: does the file system hang?",
 				(long long)writer->job.state.step, writer->request.directory,
 				timeout_ms * 1e-3)
 		    : 0;

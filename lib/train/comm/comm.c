@@ -53,10 +53,10 @@ int comm_open(const char *name, const struct comm_request *request, const char *
 		return rc;
 	if (!strcmp(name, "self") || (automatic && request->size == 1)) {
 		if (request->size != 1)
-			return error_set(err, ERR_USAGE,
-					 "--comm self is for one rank; this job has %d: "
-					 "use --comm auto",
-					 request->size);
+			return error_set(
+				err, ERR_USAGE,
+				"--comm self is for one rank; this job has %d: use --comm auto",
+				request->size);
 		return comm_self.open(request, out, err);
 	}
 	if (automatic || !strcmp(name, "nccl"))

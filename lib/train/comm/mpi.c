@@ -60,18 +60,16 @@ static int check_world(const struct comm_request *request, struct error *err)
 	if (size == request->size && rank == request->rank)
 		return 0;
 	if (size == 1)
-		return error_set(
-			err, ERR_DATA,
-			"this is rank %d of WORLD_SIZE %d, but MPI sees a world of one: nothing "
-			"that MPI knows started it; start it by berth run, or by mpirun of the "
-			"same MPI with berth exec",
-			request->rank, request->size);
-	return error_set(
-		err, ERR_DATA,
-		"the environment says rank %d of %d (RANK, WORLD_SIZE), MPI says rank %d of %d: "
-		"one of the two is left over from another program; unset RANK and WORLD_SIZE "
-		"or start it by berth run",
-		request->rank, request->size, rank, size);
+		return error_set(err, ERR_DATA,
+				 "this is rank %d of WORLD_SIZE %d, but MPI sees a world of one: "
+				 "nothing that MPI knows started it; start it by berth run, or by "
+				 "mpirun of the same MPI with berth exec",
+				 request->rank, request->size);
+	return error_set(err, ERR_DATA,
+			 "the environment says rank %d of %d (RANK, WORLD_SIZE), MPI says rank %d "
+			 "of %d: one of the two is left over from another program; unset RANK and "
+			 "WORLD_SIZE or start it by berth run",
+			 request->rank, request->size, rank, size);
 }
 
 static void find_algorithm(struct mpi *mpi)
@@ -328,12 +326,11 @@ static int deadline_error(struct mpi *mpi, struct error *err)
 	char missing[128];
 
 	list_missing(mpi, missing, sizeof missing);
-	return error_set(
-		err, ERR_NETWORK,
-		"rank %d waited %d s in a collective for rank %s; look at that rank's last lines, "
-		"or give it more time by --comm-timeout",
-		mpi->comm.rank, mpi->timeout_ms / 1000,
-		missing[0] ? missing : "? (all ranks wait, in different collectives)");
+	return error_set(err, ERR_NETWORK,
+			 "rank %d waited %d s in a collective for rank %s; look at that rank's "
+			 "last lines, or give it more time by --comm-timeout",
+			 mpi->comm.rank, mpi->timeout_ms / 1000,
+			 missing[0] ? missing : "? (all ranks wait, in different collectives)");
 }
 
 /* done: nothing is in progress any more. */

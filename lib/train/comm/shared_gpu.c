@@ -98,12 +98,12 @@ int gpus_check(const struct rank_gpu *rank_gpus, int count, bool allow_shared, b
 	if (rc)
 		return rc;
 	if (gpus && !allow_shared)
-		return error_set(err, ERR_UNAVAILABLE,
-				 "%s used by more than one rank, and NCCL would hang (%s). Start "
-				 "one rank a GPU: is each rank's LOCAL_RANK another, and does "
-				 "CUDA_VISIBLE_DEVICES show each all GPUs of its node? Or try "
-				 "--allow-shared-gpu, or --comm mpi",
-				 gpus == 1 ? "a GPU is" : "GPUs are", rows);
+		return error_set(
+			err, ERR_UNAVAILABLE,
+			"%s used by more than one rank, and NCCL would hang (%s). Start one rank a "
+			"GPU: is each rank's LOCAL_RANK another, and does CUDA_VISIBLE_DEVICES "
+			"show each all GPUs of its node? Or try --allow-shared-gpu, or --comm mpi",
+			gpus == 1 ? "a GPU is" : "GPUs are", rows);
 	*shared = gpus > 0;
 	return 0;
 }

@@ -56,16 +56,14 @@ static int choose_augment(const struct dataset_request *request,
 	if (!own)
 		rc = augment_parse(request->augment, out, err);
 	if (!rc && out->resized_crop && !format->augment.resized_crop)
-		rc = error_set(
-			err, ERR_USAGE,
-			"--augment resized-crop is for files of any size, as in imagefolder; "
-			"for %s take crop=4",
-			format->name);
+		rc = error_set(err, ERR_USAGE,
+			       "--augment resized-crop is for files of any size, as in "
+			       "imagefolder; for %s take crop=4",
+			       format->name);
 	if (!rc && request->image_size && !format->files)
 		rc = error_set(
 			err, ERR_USAGE,
-			"--image-size is for files of any size, as in imagefolder; %s has its "
-			"own",
+			"--image-size is for files of any size, as in imagefolder; %s has its own",
 			format->name);
 	if (request->split != SPLIT_TRAIN)
 		*out = (struct augment){0};

@@ -37,30 +37,29 @@ int idx_parse(const char *name, const unsigned char *bytes, size_t size, int ran
 
 	if (size < header)
 		return error_set(err, ERR_DATA,
-				 "%s: %zu bytes are too short for an IDX header of %zu; "
-				 "fetch the file again",
+				 "%s: %zu bytes are too short for an IDX header of %zu; fetch the "
+				 "file again",
 				 name, size, header);
 	if (big_endian(bytes) != 0x0800u + (unsigned)rank)
 		return error_set(err, ERR_DATA,
-				 "%s: begins with %08x, expected the IDX magic %08x (bytes, "
-				 "%d dimensions); is it another file?",
+				 "%s: begins with %08x, expected the IDX magic %08x (bytes, %d "
+				 "dimensions); is it another file?",
 				 name, big_endian(bytes), 0x0800u + (unsigned)rank, rank);
 	for (int i = 0; i < rank; i++) {
 		uint32_t n = big_endian(bytes + 4 + 4 * i);
 
 		if (!n || count > MAX_BYTES / n)
 			return error_set(err, ERR_DATA,
-					 "%s: dimension %d is %u: empty, or more than "
-					 "can be read",
+					 "%s: dimension %d is %u: empty, or more than can be read",
 					 name, i, n);
 		count *= n;
 		sizes[i] = n;
 	}
 	if (size - header != count)
-		return error_set(err, ERR_DATA,
-				 "%s: holds %zu bytes of data, its header says %llu; fetch the "
-				 "file again",
-				 name, size - header, (unsigned long long)count);
+		return error_set(
+			err, ERR_DATA,
+			"%s: holds %zu bytes of data, its header says %llu; fetch the file again",
+			name, size - header, (unsigned long long)count);
 	*items = bytes + header;
 	return 0;
 }
@@ -206,8 +205,8 @@ const struct dataset_format dataset_fashion_mnist = {
 	.name = "fashion-mnist",
 	.size = sizeof(struct idx),
 	.directory = "/usr/share/datasets/fashion-mnist",
-	.details = "install the package dataset-fashion-mnist, name its folder as "
-		   "--data fashion-mnist:DIR, or take --data synthetic",
+	.details = "install the package dataset-fashion-mnist, name its folder as --data "
+		   "fashion-mnist:DIR, or take --data synthetic",
 	.bytes = true,
 	.mean = {0.2860f},
 	.deviation = {0.3530f},

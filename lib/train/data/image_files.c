@@ -220,10 +220,10 @@ int imagefolder_add(struct imagefolder_files *files, const char *directory, cons
 	for (size_t i = 0; !rc && i < directories.count; i++)
 		rc = add_directory(files, directory, directories.list[i], label, err);
 	if (!rc && files->count == before)
-		rc = error_set(err, ERR_DATA,
-			       "%s/%s holds no .jpg or .jpeg file: fill the class, or remove its "
-			       "folder",
-			       directory, name);
+		rc = error_set(
+			err, ERR_DATA,
+			"%s/%s holds no .jpg or .jpeg file: fill the class, or remove its folder",
+			directory, name);
 	imagefolder_names_free(&directories);
 	return rc;
 }

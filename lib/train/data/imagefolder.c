@@ -169,10 +169,10 @@ static int add_classes(struct imagefolder *directory, const struct imagefolder_n
 		int label = imagefolder_class_index(train, own->list[i]);
 
 		if (label < 0)
-			return error_set(err, ERR_DATA,
-					 "%s/%s: train has no class of this name; which class "
-					 "would it be?",
-					 directory->root, own->list[i]);
+			return error_set(
+				err, ERR_DATA,
+				"%s/%s: train has no class of this name; which class would it be?",
+				directory->root, own->list[i]);
 		rc = imagefolder_add(&directory->files, directory->root, own->list[i], label, err);
 	}
 	if (!rc && directory->files.count > UINT32_MAX)
@@ -202,10 +202,10 @@ static int load(struct imagefolder *directory, const struct dataset_request *req
 		rc = imagefolder_classes(first, &train, err);
 	/* A single class means regression elsewhere, and labels would be read as numbers. */
 	if (!rc && train.count < 2)
-		rc = error_set(err, ERR_DATA,
-			       "%s holds one folder, %s: expected one a class, and two classes at "
-			       "least",
-			       first, train.list[0]);
+		rc = error_set(
+			err, ERR_DATA,
+			"%s holds one folder, %s: expected one a class, and two classes at least",
+			first, train.list[0]);
 	if (!rc)
 		rc = imagefolder_classes(directory->root, &own, err);
 	if (!rc)

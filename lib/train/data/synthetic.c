@@ -56,11 +56,10 @@ static int parse_shape(const char *text, struct shape *out, struct error *err)
 		if (!*p++) {
 			*out = (struct shape){sides[0], sides[1], sides[2]};
 			return shape_count(out) > MAX_ELEMENTS
-				       ? error_set(
-						 err, ERR_USAGE,
-						 "--data synthetic:%s: expected at most %d numbers "
-						 "a sample",
-						 text, MAX_ELEMENTS)
+				       ? error_set(err, ERR_USAGE,
+						   "--data synthetic:%s: expected at most %d "
+						   "numbers a sample",
+						   text, MAX_ELEMENTS)
 				       : 0;
 		}
 	}

@@ -55,8 +55,8 @@ static int add_param(struct graph *graph, const char *module, const char *kind, 
 		if (shape[i] < 1 || param->count > MAX_COUNT / shape[i]) {
 			if (!graph->error.code)
 				error_set(&graph->error, ERR_USAGE,
-					  "layer %s has %lld outputs and "
-					  "%lld inputs, more than can be trained",
+					  "layer %s has %lld outputs and %lld inputs, more than "
+					  "can be trained",
 					  param->name, (long long)shape[0], (long long)fan_in);
 			return -1;
 		}
@@ -118,12 +118,11 @@ static struct shape slide(struct graph *graph, const char *what, struct shape in
 
 	if (out.height < 1 || out.width < 1) {
 		if (!graph->error.code)
-			error_set(
-				&graph->error, ERR_USAGE,
-				"model %s: %s with a %dx%d window does not fit an image of %dx%d; "
-				"take larger images or model linear",
-				graph->model, what, attributes->kernel, attributes->kernel,
-				in.height, in.width);
+			error_set(&graph->error, ERR_USAGE,
+				  "model %s: %s with a %dx%d window does not fit an image of "
+				  "%dx%d; take larger images or model linear",
+				  graph->model, what, attributes->kernel, attributes->kernel,
+				  in.height, in.width);
 		out.height = out.width = 1;
 	}
 	return out;

@@ -39,8 +39,7 @@ static void note_changed_options(const struct train_setup *setup, const struct t
 	if (state->seed != options->seed)
 		rank_group_note(&setup->group,
 				"note: the checkpoint's seed was %" PRIu64
-				", and orders and augmentation go on with it; "
-				"--seed is %" PRIu64,
+				", and orders and augmentation go on with it; --seed is %" PRIu64,
 				state->seed, options->seed);
 }
 

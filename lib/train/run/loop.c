@@ -403,11 +403,10 @@ static int sum_faults(struct run *run, struct error *err)
 	int rc = rank_group_reduce(&run->setup.group, faults, 1, COMM_SUM, err);
 
 	if (!rc && faults[0] > 0)
-		rank_group_note(
-			&run->setup.group,
-			"%.0f time%s a training sample could not be decoded and the next one took "
-			"its place",
-			faults[0], faults[0] > 1 ? "s" : "");
+		rank_group_note(&run->setup.group,
+				"%.0f time%s a training sample could not be decoded and the next "
+				"one took its place",
+				faults[0], faults[0] > 1 ? "s" : "");
 	return rc;
 }
 

@@ -153,9 +153,9 @@ static int diverged(struct train_report *report, const char *whose, double lr, s
 {
 	if (!report->setup->options->nan_continues)
 		return error_set(err, ERR_DATA,
-				 "the loss of %s is not finite: the training has diverged; "
-				 "nothing of it was saved. Try a smaller --lr (it was %g), or go "
-				 "on with --on-nan continue",
+				 "the loss of %s is not finite: the training has diverged; nothing "
+				 "of it was saved. Try a smaller --lr (it was %g), or go on with "
+				 "--on-nan continue",
 				 whose, lr);
 	if (!report->nonfinite_reported)
 		rank_group_note(&report->setup->group,
@@ -199,8 +199,8 @@ static void note_evaluation(const struct train_report *report, const struct metr
 	if (row->acc1 >= 0)
 		rank_group_note(group,
 				"epoch %" PRId64 "/%" PRId64
-				"  val loss %.4f  Acc@1 %.2f %%  Acc@5 "
-				"%.2f %%  (%" PRId64 " samples, %.0f images/s)",
+				"  val loss %.4f  Acc@1 %.2f %%  Acc@5 %.2f %%  (%" PRId64
+				" samples, %.0f images/s)",
 				row->epoch, last_epoch, row->loss, row->acc1, row->acc5,
 				result->samples, row->images_per_s);
 	else

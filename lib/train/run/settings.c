@@ -59,10 +59,11 @@ static int check_options(const struct train_options *options, struct error *err)
 	if (options->nesterov && options->momentum <= 0)
 		return error_set(err, ERR_USAGE, "--nesterov needs a --momentum above 0");
 	if ((int64_t)options->batch * options->accumulate > INT32_MAX)
-		return error_set(err, ERR_USAGE,
-				 "--batch %d times --accumulate %d is too large: expected at most "
-				 "%" PRId32 " samples of an update on each rank",
-				 options->batch, options->accumulate, INT32_MAX);
+		return error_set(
+			err, ERR_USAGE,
+			"--batch %d times --accumulate %d is too large: expected at most %" PRId32
+			" samples of an update on each rank",
+			options->batch, options->accumulate, INT32_MAX);
 	if (options->save_set && !options->checkpoint.directory)
 		return error_set(err, ERR_USAGE,
 				 "--save-every without --ckpt: say in which folder to save");

@@ -17,8 +17,8 @@ static int same_samples(const struct train_setup *setup, struct error *err)
 	if (memcmp(one, two, sizeof *one))
 		return error_set(
 			err, ERR_DATA,
-			"%s: samples to evaluate are %dx%dx%d, those to train on %dx%dx%d; "
-			"are the files of one data set? --no-eval trains without the others",
+			"%s: samples to evaluate are %dx%dx%d, those to train on %dx%dx%d; are the "
+			"files of one data set? --no-eval trains without the others",
 			setup->options->data, two->channels, two->height, two->width, one->channels,
 			one->height, one->width);
 	return 0;
@@ -51,14 +51,14 @@ static int open_data(struct train_setup *setup, struct error *err)
 						       : LOSS_CROSS_ENTROPY;
 	if (setup->loss_kind == LOSS_MSE && setup->data->classes != 1)
 		return error_set(err, ERR_USAGE,
-				 "--loss mse is for data with one target a sample; "
-				 "%s has %d classes: use --loss ce",
+				 "--loss mse is for data with one target a sample; %s has %d "
+				 "classes: use --loss ce",
 				 options->data, setup->data->classes);
 	if (setup->loss_kind == LOSS_CROSS_ENTROPY && setup->data->classes < 2)
-		return error_set(err, ERR_USAGE,
-				 "--loss ce is for classes; %s has a number a sample: "
-				 "use --loss mse",
-				 options->data);
+		return error_set(
+			err, ERR_USAGE,
+			"--loss ce is for classes; %s has a number a sample: use --loss mse",
+			options->data);
 	if (setup->loss_kind == LOSS_MSE && options->smoothing > 0)
 		return error_set(err, ERR_USAGE,
 				 "--label-smoothing is for classes; %s has a number a sample",
@@ -88,8 +88,8 @@ static void report_device(const struct train_setup *setup, const struct error *n
 	else if (strcmp(wanted, device->ops->name))
 		rank_group_note(
 			&setup->group,
-			"computing on %s, which is slow: the module %s.so or its library is "
-			"not there; install oneDNN 2 (Debian: libdnnl-dev) and build berth anew",
+			"computing on %s, which is slow: the module %s.so or its library is not "
+			"there; install oneDNN 2 (Debian: libdnnl-dev) and build berth anew",
 			device->ops->name, DEVICE_CPU_MODULE);
 }
 
@@ -160,9 +160,8 @@ static void open_meter(struct train_setup *setup)
 	ops->uuid(setup->device, uuid);
 	setup->meter = *uuid ? gpu_meter_open(uuid, NULL) : NULL;
 	if (!setup->meter)
-		rank_group_note(&setup->group,
-				"note: NVML does not know this GPU: metrics have no use, memory "
-				"and power of it");
+		rank_group_note(&setup->group, "note: NVML does not know this GPU: metrics have no "
+					       "use, memory and power of it");
 }
 
 /* On any rank: each sees other samples. */
@@ -200,8 +199,8 @@ static int open_feeds(struct train_setup *setup, struct error *err)
 
 	if (setup->data->skipped_files)
 		rank_group_note(&setup->group,
-				"note: %" PRId64 " files of train are not .jpg or .jpeg and are "
-				"left out",
+				"note: %" PRId64
+				" files of train are not .jpg or .jpeg and are left out",
 				setup->data->skipped_files);
 	request.loader.dataset = setup->val;
 	request.loader.bare = setup->val_resident;

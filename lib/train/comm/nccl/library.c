@@ -53,9 +53,8 @@ int nccl_library_load(const struct nccl_library **out, int *version, struct erro
 	if (missing || *version < NCCL_MIN_VERSION) {
 		dlclose(file);
 		return error_set(err, ERR_UNAVAILABLE,
-				 FILE_NAME
-				 " is NCCL %s%s%s, and berth needs %s or newer: install a "
-				 "newer one, or use --comm mpi",
+				 FILE_NAME " is NCCL %s%s%s, and berth needs %s or newer: install "
+					   "a newer one, or use --comm mpi",
 				 *version ? text : "of an unknown version",
 				 missing ? " without " : "", missing ? missing : "", oldest);
 	}

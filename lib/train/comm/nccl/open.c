@@ -80,9 +80,8 @@ static int set_init_error(struct nccl *nccl, struct error *err)
 	if (missing[0])
 		return error_set(
 			err, ERR_NETWORK,
-			"NCCL's beginning did not finish within %d s: rank %s did not come "
-			"to it; look at that rank's last lines, or give more time by "
-			"--comm-timeout",
+			"NCCL's beginning did not finish within %d s: rank %s did not come to it; "
+			"look at that rank's last lines, or give more time by --comm-timeout",
 			nccl->timeout_ms / 1000, missing);
 	return error_set(err, ERR_NETWORK,
 			 "NCCL's beginning did not finish within %d s, though all %d ranks came to "

@@ -226,8 +226,8 @@ static void without_rank_0(struct nccl *nccl, const struct watch_sample *sample)
 	struct error why;
 
 	error_set(&why, ERR_NETWORK,
-		  "rank %d on %s waits at step %" PRId64 ", bucket %d, and rank 0 on %s has ended; "
-		  "look at that rank's last lines",
+		  "rank %d on %s waits at step %" PRId64
+		  ", bucket %d, and rank 0 on %s has ended; look at that rank's last lines",
 		  nccl->rendezvous.rank, nccl->rendezvous.hosts[nccl->rendezvous.rank],
 		  own.next.step, own.next.bucket, nccl->rendezvous.hosts[0]);
 	fail(nccl, &why);

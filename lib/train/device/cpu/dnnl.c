@@ -34,10 +34,10 @@ int dnnl_failed(dnnl_status_t status, const char *what, struct error *err)
 		return error_set(err, ERR_UNAVAILABLE,
 				 "%s: oneDNN is out of memory; try a smaller --batch", what);
 	case dnnl_unimplemented:
-		return error_set(err, ERR_UNAVAILABLE,
-				 "%s: this oneDNN cannot compute it on this CPU; try --device "
-				 "cpu-reference",
-				 what);
+		return error_set(
+			err, ERR_UNAVAILABLE,
+			"%s: this oneDNN cannot compute it on this CPU; try --device cpu-reference",
+			what);
 	default:
 		return error_set(err, ERR_INTERNAL, "%s: oneDNN says %d", what, (int)status);
 	}

@@ -66,8 +66,8 @@ int cuda_wait(cudaStream_t stream, int timeout_ms, struct error *err)
 			continue;
 		if (clock_now_ms() > end)
 			return error_set(err, ERR_NETWORK,
-					 "the GPU did not finish its work within %d s; it may "
-					 "wait for a rank that is lost",
+					 "the GPU did not finish its work within %d s; it may wait "
+					 "for a rank that is lost",
 					 timeout_ms / 1000);
 		nanosleep(&(struct timespec){.tv_nsec = 20000}, NULL);
 	}
@@ -132,17 +132,16 @@ static int check_driver(cudaError_t code, int count, struct error *err)
 	cudaDriverGetVersion(&driver);
 	cudaRuntimeGetVersion(&runtime);
 	if (code == cudaErrorInsufficientDriver && !driver)
-		return error_set(err, ERR_UNAVAILABLE,
-				 "no GPU can be used: NVIDIA's driver is not installed or not "
-				 "loaded (nvidia-smi should list a GPU); --device cpu trains "
-				 "without one");
+		return error_set(
+			err, ERR_UNAVAILABLE,
+			"no GPU can be used: NVIDIA's driver is not installed or not loaded "
+			"(nvidia-smi should list a GPU); --device cpu trains without one");
 	if (code == cudaErrorInsufficientDriver)
-		return error_set(err, ERR_UNAVAILABLE,
-				 "NVIDIA's driver is too old: it serves CUDA %d.%d, this build "
-				 "uses CUDA %d.%d; update the driver or build berth with an older "
-				 "toolkit",
-				 driver / 1000, driver % 1000 / 10, runtime / 1000,
-				 runtime % 1000 / 10);
+		return error_set(
+			err, ERR_UNAVAILABLE,
+			"NVIDIA's driver is too old: it serves CUDA %d.%d, this build uses CUDA "
+			"%d.%d; update the driver or build berth with an older toolkit",
+			driver / 1000, driver % 1000 / 10, runtime / 1000, runtime % 1000 / 10);
 	if (code == cudaErrorNoDevice || (!code && count < 1))
 		return error_set(err, ERR_UNAVAILABLE,
 				 "there is no GPU that this process may use; see "
@@ -161,11 +160,11 @@ static int choose_gpu(struct cuda *cuda, int index, struct error *err)
 	if (rc)
 		return rc;
 	if (count > 1 && index >= count)
-		return error_set(err, ERR_UNAVAILABLE,
-				 "rank %d of this node (LOCAL_RANK, from 0) has no GPU: this "
-				 "process sees %d; start one rank a GPU, or see "
-				 "CUDA_VISIBLE_DEVICES",
-				 index, count);
+		return error_set(
+			err, ERR_UNAVAILABLE,
+			"rank %d of this node (LOCAL_RANK, from 0) has no GPU: this process sees "
+			"%d; start one rank a GPU, or see CUDA_VISIBLE_DEVICES",
+			index, count);
 	cuda->ordinal = count > 1 ? index : 0;
 	return cuda_check(cudaSetDevice(cuda->ordinal), "choosing the GPU", err);
 }
