@@ -120,7 +120,7 @@ golden() {
 	64|expected a multiple|--slurm --ranks-per-node 8 --cpus-per-node 63
 	ROWS
 	expect 64 "$BERTH" submit --slurm --dry-run
-	[[ "$output" == *'which PROGRAM'* ]]
+	[[ "$output" == *'no PROGRAM given'* ]]
 }
 
 # with_site JSON COMMAND...: where /etc/berth/submit.json says so. An /etc of its own, for nobody else to see.

@@ -47,7 +47,7 @@ static int add_entry(json_t *header, json_t *metadata, const struct safetensor *
 		rc = json_array_append_new(shape, json_integer(tensor->shape[i]));
 	entry = json_pack("{s:s,s:o,s:[I,I]}", "dtype", tensor->type, "shape", shape,
 			  "data_offsets", (json_int_t)offset,
-			  (json_int_t)(offset + tensor->size_bytes));
+			  (json_int_t)offset + (json_int_t)tensor->size_bytes);
 	snprintf(key, sizeof key, "berth.crc32c.%s", tensor->name);
 	snprintf(digits, sizeof digits, "%08x", crc32c(0, tensor->data, tensor->size_bytes));
 	if (json_object_set_new(header, tensor->name, entry))

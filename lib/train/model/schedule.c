@@ -84,15 +84,16 @@ int schedule_parse_warmup(const char *text, struct schedule *out, struct error *
 /* The factor on the learning rate that depends on epochs alone. */
 static double factor(const struct schedule *schedule, int64_t epoch, int64_t epochs)
 {
-	int passed = 0;
+	int64_t passed = 0;
 
 	switch (schedule->kind) {
 	case SCHEDULE_STEP:
-		return pow(schedule->gamma, (double)(epoch / schedule->step_size));
+		passed = epoch / schedule->step_size;
+		return pow(schedule->gamma, (double)passed);
 	case SCHEDULE_MULTISTEP:
 		while (passed < schedule->milestone_count && schedule->milestones[passed] <= epoch)
 			passed++;
-		return pow(schedule->gamma, passed);
+		return pow(schedule->gamma, (double)passed);
 	case SCHEDULE_COSINE:
 		if (epochs <= 0)
 			return 1;
