@@ -84,12 +84,13 @@ step = next(row['step'] for row in rows if row['acc1'] == best)
 assert (name, word, float(value)) == (f'step-{step:08}.safetensors', 'Acc@1', best), (name, value, best, step)
 assert {file for file in os.listdir('b') if file.startswith('step-')} == {name, 'step-00000120.safetensors'}, os.listdir('b')
 PY
-	# A best one that could not be written is none: the next as good as it is.
+	# A best one that could not be written does not count: the next one that is as good does. An epoch takes
+	# milliseconds here, so the failure may be known only after the second evaluation.
 	env LD_PRELOAD="$BAD_FS" BERTH_BAD_FS=eio BERTH_BAD_FS_FOLDER=e/step-00000020 \
 		ASAN_OPTIONS="$ASAN_OPTIONS:verify_asan_link_order=0" timeout 60 "$BUILD/bin/berth-train" linear --data "$DATA" \
 		--batch 32 --epochs 3 --lr 0.4 --keep 1 --save-every 1000 --log-every 1000 --ckpt e 2>out
 	grep -q 'the checkpoint of step 20 could not be saved' out
-	[ "$(cat e/best)" = "step-00000040.safetensors Acc@1 100" ]
+	[[ "$(cat e/best)" =~ ^step-000000(40|60).safetensors\ Acc@1\ 100$ ]]
 	expect 64 job c --keep 0
 	expect 64 job c --keep some
 	expect 64 timeout 60 "$BUILD/bin/berth-train" convnet --data "$DATA" --keep 3
