@@ -59,5 +59,7 @@ set --
 for suite in $suites; do
 	set -- "$@" --suite "$suite"
 done
-meson test -C "$build" --no-rebuild --timeout-multiplier "$slow" "$@" </dev/null >"$build/meson-logs/run.txt" 2>&1
+# Many tests wait for processes and deadlines: three for every two cores.
+meson test -C "$build" --no-rebuild --timeout-multiplier "$slow" \
+	--num-processes $((($(getconf _NPROCESSORS_ONLN) * 3 + 1) / 2)) "$@" </dev/null >"$build/meson-logs/run.txt" 2>&1
 python3 tests/count.py "$log" "$suites"
