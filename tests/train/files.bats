@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# Data sets from outside: folders of JPEG files and CIFAR, whole and damaged.
+# Data sets in files: directories of JPEG files and CIFAR, intact and damaged.
 
 load support
 
@@ -9,7 +9,7 @@ jpeg() {
 	[[ " $MODULES " == *" data-jpeg "* ]] || skip "built without libjpeg"
 }
 
-# refused CODE WORDS ARGUMENTS: by one rank, and soon
+# refused CODE TEXT ARGUMENTS: exits soon with CODE and prints TEXT, on one rank
 refused() {
 	local code=$1 words=$2
 	shift 2
@@ -20,7 +20,7 @@ refused() {
 	fi
 }
 
-# images FOLDER: 24 training images in 3 classes, 6 to evaluate
+# images DIRECTORY: 24 training images in 3 classes, 6 validation images
 images() {
 	local class n
 	for class in a 'b c' d; do
@@ -34,7 +34,7 @@ images() {
 	done
 }
 
-@test "a folder of images trains the same with any number of threads, stopped or not" {
+@test "a directory of images trains the same with any number of threads, interrupted or not" {
 	jpeg
 	images d
 	for n in 0 1 3; do
@@ -51,23 +51,23 @@ one, two = ({row['step']: row['loss'] for row in map(json.loads, open(name)) if 
             for name in sys.argv[1:])
 assert one == two and len(one) == 12, (one, two)
 PY
-	# Another augmentation is another run; none is the same in each epoch.
+	# Another augmentation gives other losses.
 	train convnet -n 2 --data imagefolder:d --image-size 32 --batch 3 --epochs 3 --augment none --metrics none
 	[ "$(loss none train)" != "$(loss w0 train)" ]
 }
 
-@test "a resumed run orders and augments by the seed of its checkpoint, and says so" {
+@test "a resumed run shuffles and augments with the seed of its checkpoint, and reports that" {
 	jpeg
 	images d
 	job=(convnet -n 1 --data imagefolder:d --image-size 32 --batch 6 --epochs 3 --no-eval)
 	train "${job[@]}" --seed 3 --metrics whole
 	train "${job[@]}" --seed 3 --metrics part --ckpt c --steps 5
 	train "${job[@]}" --seed 4 --metrics part --ckpt c 2>out
-	grep -q "the checkpoint's seed was 3" out
+	grep -q "keep the checkpoint's seed 3, not --seed 4" out
 	same_rows whole part
 }
 
-@test "a damaged image is passed over, named once and counted; --strict-data ends with 65" {
+@test "a damaged image is skipped, named once and counted; --strict-data exits with code 65" {
 	jpeg
 	images d
 	cp "$JPEG/cut" 'd/train/b c/2.jpg'
@@ -76,11 +76,11 @@ PY
 	mkfifo d/train/d/fifo.jpg
 	expect 0 timeout 60 "$BERTH" train linear -n 1 --data imagefolder:d --image-size 16 --batch 4 --epochs 3 --workers 0
 	[ "$(grep -c 'train/b c/2.jpg: ' <<<"$output")" -eq 1 ]
-	[ "$(grep -c 'train/d/fifo.jpg: not a file' <<<"$output")" -eq 1 ]
+	[ "$(grep -c 'train/d/fifo.jpg: not a regular file' <<<"$output")" -eq 1 ]
 	[ "$(grep -c 'val/d/1.jpg: Not a JPEG file' <<<"$output")" -eq 1 ]
-	[ "$(grep -c 'val/a/2.jpeg: an empty file' <<<"$output")" -eq 1 ]
-	[[ "$output" == *"6 times a training sample could not be decoded"* ]]
-	[ "$(grep -c '2 samples of val cannot be decoded and were left out' <<<"$output")" -eq 3 ]
+	[ "$(grep -c 'val/a/2.jpeg: the file is empty' <<<"$output")" -eq 1 ]
+	[[ "$output" == *"training samples that cannot be decoded were replaced by the next one 6 times"* ]]
+	[ "$(grep -c 'validation samples left out: 2 (cannot be decoded)' <<<"$output")" -eq 3 ]
 	[[ "$output" == *"(4 samples"* ]]
 	for n in 1 2; do
 		expect 65 timeout 60 "$BERTH" train linear -n $n --data imagefolder:d --image-size 16 --batch 4 \
@@ -89,38 +89,38 @@ PY
 	done
 	rm d/val/*/*
 	for class in a 'b c' d; do cp "$JPEG/cut-header" "d/val/$class/1.jpg"; done
-	refused 65 'no sample of val can be decoded' linear --data imagefolder:d --image-size 16 --epochs 1
+	refused 65 'no validation sample can be decoded' linear --data imagefolder:d --image-size 16 --epochs 1
 }
 
-@test "a folder that is not as expected is 65 or 66 and says what is" {
+@test "a directory with another layout: exit code 65 or 66 and what is wrong" {
 	jpeg
-	refused 66 'nowhere/train is not there' linear --data imagefolder:nowhere
+	refused 66 'nowhere/train is missing' linear --data imagefolder:nowhere
 	refused 64 'imagefolder:DIR' linear --data imagefolder
 	images d
 	touch d/train/a/README d/train/a/x.png
 	expect 0 timeout 60 "$BERTH" train linear -n 1 --data imagefolder:d --image-size 16 --steps 1
-	[[ "$output" == *"2 files of train are not .jpg or .jpeg"* ]]
+	[[ "$output" == *"training files left out: 2 (neither .jpg nor .jpeg)"* ]]
 	mkdir d/train/empty
 	refused 65 'd/train/empty holds no .jpg or .jpeg file' linear --data imagefolder:d
 	rmdir d/train/empty
 	ln -s .. d/train/a/more/round
-	refused 65 'is a link to a folder that it lies in' linear --data imagefolder:d
+	refused 65 'is a symbolic link to a directory that contains it' linear --data imagefolder:d
 	rm d/train/a/more/round
 	mv d/val/a d/val/e
-	refused 65 'd/val/e: train has no class of this name' linear --data imagefolder:d
+	refused 65 'd/val/e: the training split has no class of this name' linear --data imagefolder:d
 	rm -r d/val
-	refused 66 'd/val is not there' linear --data imagefolder:d
+	refused 66 'd/val is missing' linear --data imagefolder:d
 	expect 0 timeout 60 "$BERTH" train linear -n 1 --data imagefolder:d --image-size 16 --steps 1 --no-eval
 	rm -r d/train/[bd]*
-	refused 65 'd/train holds one folder, a: expected one a class, and two' linear --data imagefolder:d --no-eval
+	refused 65 'd/train holds only one directory, a: expected one per class and at least two' linear --data imagefolder:d --no-eval
 	rm -r d/train/*
-	refused 65 'd/train holds no folder' linear --data imagefolder:d --no-eval
+	refused 65 'd/train holds no directories' linear --data imagefolder:d --no-eval
 	refused 64 'image-size' linear --data "$DATA" --image-size 32
 	refused 64 'resized-crop' linear --data "$DATA" --augment resized-crop
 	refused 64 'augment' linear --data "$DATA" --augment spin
 }
 
-@test "a class of val has the number that it has in train, whatever val lacks" {
+@test "a class has the same number in val as in train, even if val lacks others" {
 	jpeg
 	mkdir -p d/train/{a,b,c} d/val/c
 	for n in 1 2 3 4; do
@@ -134,14 +134,14 @@ PY
 	[[ "$output" == *"(1 samples"*"trained linear"*"Acc@1 100.00 %"* ]]
 }
 
-@test "a folder or file that may not be read is 66 and named" {
+@test "an unreadable directory or file: exit code 66, and it is named" {
 	jpeg
 	images d
 	chmod 755 "$DIR"
 	user() { "$@"; }
 	if [ "$(id -u)" = 0 ]; then
 		need setpriv
-		# Root by name, to whom a file's mode applies: the build may be where no other user gets.
+		# Root without the capabilities that bypass file modes; other users may be unable to reach the build.
 		user() {
 			setpriv --bounding-set=-dac_override,-dac_read_search \
 				--inh-caps=-dac_override,-dac_read_search "$@"
@@ -149,28 +149,28 @@ PY
 	fi
 	chmod 0 'd/train/b c/more'
 	expect 66 user timeout 60 "$BUILD/bin/berth-train" linear --data imagefolder:d --image-size 16 --no-eval
-	[[ "$output" == *"d/train/b c/more cannot be read: Permission denied"* ]]
+	[[ "$output" == *"cannot read d/train/b c/more: Permission denied"* ]]
 	chmod 755 'd/train/b c/more'
 	chmod 0 d/train/a/1.jpg
 	expect 66 user timeout 60 "$BUILD/bin/berth-train" linear --data imagefolder:d --image-size 16 --no-eval \
 		--epochs 1
-	[[ "$output" == *"d/train/a/1.jpg cannot be read: Permission denied"* ]]
+	[[ "$output" == *"cannot read d/train/a/1.jpg: Permission denied"* ]]
 }
 
-@test "CIFAR that is missing, cut or too long is 66 or 65 and named" {
-	refused 66 'nowhere/data_batch_1.bin is not there' linear --data cifar10:nowhere
-	refused 66 'nowhere/train.bin is not there' linear --data cifar100:nowhere
+@test "CIFAR files that are missing, truncated or too long: exit code 66 or 65, and the file is named" {
+	refused 66 'nowhere/data_batch_1.bin is missing' linear --data cifar10:nowhere
+	refused 66 'nowhere/train.bin is missing' linear --data cifar100:nowhere
 	refused 64 'cifar10:DIR' linear --data cifar10
 	mkdir -p c/cifar-10-batches-bin
 	for n in 1 2 3 4 5; do truncate -s 30730000 c/cifar-10-batches-bin/data_batch_$n.bin; done
-	refused 66 'test_batch.bin is not there' linear --data cifar10:c
+	refused 66 'test_batch.bin is missing' linear --data cifar10:c
 	truncate -s 30730000 c/cifar-10-batches-bin/test_batch.bin
 	expect 0 timeout 60 "$BERTH" train linear -n 2 --data cifar10:c --batch 8 --steps 3 --no-eval
 	truncate -s 30729000 c/cifar-10-batches-bin/data_batch_3.bin
-	refused 65 'data_batch_3.bin: 30729000 bytes, expected 30730000' linear --data cifar10:c
+	refused 65 'data_batch_3.bin has 30729000 bytes, expected 30730000' linear --data cifar10:c
 	truncate -s 30730001 c/cifar-10-batches-bin/data_batch_3.bin
-	refused 65 'data_batch_3.bin: 30730001 bytes' linear --data cifar10:c
+	refused 65 'data_batch_3.bin has 30730001 bytes' linear --data cifar10:c
 	rm c/cifar-10-batches-bin/data_batch_3.bin
 	mkfifo c/cifar-10-batches-bin/data_batch_3.bin
-	refused 66 'data_batch_3.bin is not a file' linear --data cifar10:c
+	refused 66 'data_batch_3.bin is not a regular file' linear --data cifar10:c
 }

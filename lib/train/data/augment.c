@@ -26,7 +26,7 @@ static int parse_word(const char *word, struct augment *out, struct error *err)
 	} else
 		return error_set(err, ERR_USAGE,
 				 "--augment has \"%s\": expected auto, none, or a list of flip, "
-				 "crop=PAD and resized-crop as flip,crop=4",
+				 "crop=PAD and resized-crop, for example flip,crop=4",
 				 word);
 	return 0;
 }

@@ -51,18 +51,19 @@ int cifar_check(const char *name, const unsigned char *bytes, size_t size,
 
 	if (size != file_size(layout))
 		return error_set(err, ERR_DATA,
-				 "%s: %zu bytes, expected %zu (%d records of %zu); is it the "
-				 "binary version? fetch the file again",
+				 "%s has %zu bytes, expected %zu (%d records of %zu bytes). "
+				 "Download the binary version of the data set again",
 				 name, size, file_size(layout), layout->records, record);
 	for (int i = 0; i < layout->records; i++)
 		for (int k = 0; k < layout->label_bytes; k++) {
 			int label = bytes[(size_t)i * record + (size_t)k];
 
 			if (label >= layout->label_ends[k])
-				return error_set(err, ERR_DATA,
-						 "%s: label %d of record %d is %d, expected 0 to "
-						 "%d; is it another data set, or damaged?",
-						 name, k, i, label, layout->label_ends[k] - 1);
+				return error_set(
+					err, ERR_DATA,
+					"%s: label %d of record %d is %d, expected 0 to %d: the "
+					"file is damaged or belongs to another data set",
+					name, k, i, label, layout->label_ends[k] - 1);
 		}
 	return 0;
 }
@@ -89,7 +90,7 @@ static int read_file(const char *path, const struct cifar_layout *layout, unsign
 
 	close(fd);
 	if (n < 0)
-		return error_set(err, ERR_IO, "reading %s: %s", path, strerror(error));
+		return error_set(err, ERR_IO, "cannot read %s: %s", path, strerror(error));
 	/* A file that is too long is as wrong as a truncated one. */
 	return cifar_check(path, out, used < want ? used : (size_t)st.st_size, layout, err);
 }
@@ -99,7 +100,7 @@ static int path_of(const char *directory, const char *inner, const char *name, c
 {
 	if (snprintf(path, size, "%s/%s%s%s", directory, inner, *inner ? "/" : "", name) >=
 	    (int)size)
-		return error_set(err, ERR_USAGE, "the folder name %s is too long", directory);
+		return error_set(err, ERR_USAGE, "the directory name %s is too long", directory);
 	return 0;
 }
 
@@ -127,12 +128,12 @@ static int find_inner(const struct dataset_format *format, const char *first, co
 		return rc;
 	if (!access(path, F_OK))
 		return error_set(err, ERR_INPUT,
-				 "%s is there, but it is the Python version; fetch the binary "
-				 "version, whose folder is %s",
+				 "%s holds the Python version of the data set, which berth cannot "
+				 "read. Download the binary version, whose directory is named %s",
 				 path, details->subdirectory);
 	return error_set(err, ERR_INPUT,
-			 "%s/%s is not there, nor %s/%s/%s (%s); unpack the binary version of the "
-			 "data set and name its folder as --data %s:DIR",
+			 "%s/%s is missing, and so is %s/%s/%s (%s). Unpack the binary version of "
+			 "the data set and pass its directory as --data %s:DIR",
 			 directory, first, directory, details->subdirectory, first, strerror(error),
 			 format->name);
 }

@@ -34,7 +34,7 @@ static const struct dataset_format *find(const char *spec, size_t size, struct e
 		used += (size_t)snprintf(known + used, sizeof known - used, "%s%s", i ? ", " : "",
 					 formats[i]->name);
 	}
-	error_set(err, ERR_USAGE, "--data %s: there is no format '%.*s'; the formats are: %s", spec,
+	error_set(err, ERR_USAGE, "--data %s: unknown format '%.*s'; expected one of: %s", spec,
 		  (int)size, spec, known);
 	return NULL;
 }
@@ -57,14 +57,14 @@ static int choose_augment(const struct dataset_request *request,
 		rc = augment_parse(request->augment, out, err);
 	if (!rc && out->resized_crop && !format->augment.resized_crop)
 		rc = error_set(err, ERR_USAGE,
-			       "--augment resized-crop is for files of any size, as in "
-			       "imagefolder; for %s take crop=4",
+			       "--augment resized-crop requires images of any size (imagefolder:); "
+			       "for %s use crop=4",
 			       format->name);
 	if (!rc && request->image_size && !format->files)
-		rc = error_set(
-			err, ERR_USAGE,
-			"--image-size is for files of any size, as in imagefolder; %s has its own",
-			format->name);
+		rc = error_set(err, ERR_USAGE,
+			       "--image-size requires images of any size (imagefolder:); the "
+			       "images of %s have a fixed size",
+			       format->name);
 	if (request->split != SPLIT_TRAIN)
 		*out = (struct augment){0};
 	return rc;
@@ -82,7 +82,7 @@ static int prepare(struct dataset *dataset, const struct dataset_request *reques
 	if ((dataset->augment.crop_pad || dataset->augment.flip) &&
 	    (shape->height < 2 || shape->width < 2))
 		return error_set(err, ERR_USAGE,
-				 "--augment %s is for images; a sample of %s is %dx%dx%d",
+				 "--augment %s requires images; a sample of %s is %dx%dx%d",
 				 request->augment, request->spec, shape->channels, shape->height,
 				 shape->width);
 	if (!format->bytes)
@@ -112,7 +112,7 @@ int dataset_open(const struct dataset_request *request, struct dataset **out, st
 	if (!*whole.argument && format->directory)
 		whole.argument = format->directory;
 	if (!*whole.argument && format->needs_directory)
-		return error_set(err, ERR_USAGE, "--data %s needs its folder: --data %s:DIR",
+		return error_set(err, ERR_USAGE, "--data %s requires its directory: --data %s:DIR",
 				 format->name, format->name);
 	dataset = calloc(1, format->size);
 	if (!dataset)
@@ -134,11 +134,11 @@ int dataset_open_file(const char *path, struct stat *info, struct error *err)
 	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* no waiting for a FIFO */
 
 	if (fd < 0)
-		return error_set(err, ERR_INPUT, "%s cannot be read: %s", path, strerror(errno));
+		return error_set(err, ERR_INPUT, "cannot read %s: %s", path, strerror(errno));
 	if (!fstat(fd, info) && S_ISREG(info->st_mode))
 		return fd;
 	close(fd);
-	return error_set(err, ERR_INPUT, "%s is not a file", path);
+	return error_set(err, ERR_INPUT, "%s is not a regular file", path);
 }
 
 size_t dataset_raw_size(const struct dataset *dataset)

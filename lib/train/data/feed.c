@@ -120,10 +120,10 @@ static void report_fault(struct feed *feed, const struct batch *batch)
 		feed->reported[index / 8] |= bit;
 		if (!request->fault || feed->report_count > REPORTED_FAULTS_MAX)
 			continue;
-		request->fault(request->context,
-			       feed->report_count < REPORTED_FAULTS_MAX
-				       ? batch->faults[i].text
-				       : "more such files are counted, not named");
+		request->fault(request->context, feed->report_count < REPORTED_FAULTS_MAX
+							 ? batch->faults[i].text
+							 : "further files that cannot be decoded "
+							   "will be counted but not named");
 		feed->report_count++;
 	}
 }

@@ -9,12 +9,12 @@
 
 #include "train/data/dataset.h"
 
-#define MAX_BYTES ((size_t)1 << 30) /* unzipped; a small hostile file cannot request more */
+#define MAX_BYTES ((size_t)1 << 30) /* decompressed; a small hostile file cannot request more */
 #define CLASSES 10
 #define PATH_BYTES 4096
 
 struct part {
-	unsigned char *file;	    /* the whole of it */
+	unsigned char *file;	    /* the whole file */
 	int64_t sizes[3];	    /* its dimensions */
 	const unsigned char *items; /* [sizes[0]]..., in file */
 };
@@ -37,29 +37,29 @@ int idx_parse(const char *name, const unsigned char *bytes, size_t size, int ran
 
 	if (size < header)
 		return error_set(err, ERR_DATA,
-				 "%s: %zu bytes are too short for an IDX header of %zu; fetch the "
-				 "file again",
+				 "%s has %zu bytes, too few for an IDX header of %zu bytes. "
+				 "Download the file again",
 				 name, size, header);
 	if (big_endian(bytes) != 0x0800u + (unsigned)rank)
 		return error_set(err, ERR_DATA,
-				 "%s: begins with %08x, expected the IDX magic %08x (bytes, %d "
-				 "dimensions); is it another file?",
+				 "%s begins with %08x, expected the IDX magic number %08x (bytes, "
+				 "%d dimensions): it is not the expected file",
 				 name, big_endian(bytes), 0x0800u + (unsigned)rank, rank);
 	for (int i = 0; i < rank; i++) {
 		uint32_t n = big_endian(bytes + 4 + 4 * i);
 
 		if (!n || count > MAX_BYTES / n)
 			return error_set(err, ERR_DATA,
-					 "%s: dimension %d is %u: empty, or more than can be read",
+					 "%s: dimension %d is %u, which is empty or too large",
 					 name, i, n);
 		count *= n;
 		sizes[i] = n;
 	}
 	if (size - header != count)
-		return error_set(
-			err, ERR_DATA,
-			"%s: holds %zu bytes of data, its header says %llu; fetch the file again",
-			name, size - header, (unsigned long long)count);
+		return error_set(err, ERR_DATA,
+				 "%s holds %zu bytes of data, but its header promises %llu. "
+				 "Download the file again",
+				 name, size - header, (unsigned long long)count);
 	*items = bytes + header;
 	return 0;
 }
@@ -103,19 +103,19 @@ static int read_unzipped(const char *path, unsigned char **out, size_t *size, st
 		unsigned char *grown = capacity < MAX_BYTES ? realloc(bytes, capacity * 2) : NULL;
 
 		if (!grown)
-			rc = error_set(err, ERR_DATA, "%s: more than %zu MiB unzipped", path,
-				       capacity >> 20);
+			rc = error_set(err, ERR_DATA, "%s has more than %zu MiB when decompressed",
+				       path, capacity >> 20);
 		else
 			bytes = grown;
 		capacity *= 2;
 	}
 	if (!rc && n < 0)
-		rc = error_set(err, ERR_DATA, "%s: %s; fetch the file again", path,
+		rc = error_set(err, ERR_DATA, "%s: %s. Download the file again", path,
 			       zip_error(file));
 	/* A truncated gzip stream reads as if it ended; only closing reports it. */
 	if (file && gzclose(file) != Z_OK && !rc)
 		rc = error_set(err, ERR_DATA,
-			       "%s: the gzip stream is cut off; fetch the file again", path);
+			       "%s: the gzip stream is truncated. Download the file again", path);
 	if (rc) {
 		free(bytes);
 		return rc;
@@ -139,7 +139,7 @@ static int read_part(const struct dataset_request *request, const char *what, in
 	for (size_t i = 0; i < 2; i++) {
 		if (snprintf(path, PATH_BYTES, "%s/%s%s", directory, name, suffixes[i]) >=
 		    PATH_BYTES)
-			return error_set(err, ERR_USAGE, "the folder name %s is too long",
+			return error_set(err, ERR_USAGE, "the directory name %s is too long",
 					 directory);
 		if (access(path, F_OK))
 			continue;
@@ -149,8 +149,8 @@ static int read_part(const struct dataset_request *request, const char *what, in
 		return rc ? rc
 			  : idx_parse(path, out->file, size, rank, out->sizes, &out->items, err);
 	}
-	return error_set(err, ERR_INPUT, "%s/%s is not there, nor with .gz (%s); %s", directory,
-			 name, strerror(errno), advice);
+	return error_set(err, ERR_INPUT, "%s/%s is missing, with and without .gz (%s). %s",
+			 directory, name, strerror(errno), advice);
 }
 
 static int idx_open(struct dataset *dataset, const struct dataset_request *request,
@@ -205,8 +205,8 @@ const struct dataset_format dataset_fashion_mnist = {
 	.name = "fashion-mnist",
 	.size = sizeof(struct idx),
 	.directory = "/usr/share/datasets/fashion-mnist",
-	.details = "install the package dataset-fashion-mnist, name its folder as --data "
-		   "fashion-mnist:DIR, or take --data synthetic",
+	.details = "Install the package dataset-fashion-mnist, pass the directory as --data "
+		   "fashion-mnist:DIR, or use --data synthetic",
 	.bytes = true,
 	.mean = {0.2860f},
 	.deviation = {0.3530f},
@@ -219,7 +219,8 @@ const struct dataset_format dataset_mnist = {
 	.name = "mnist",
 	.size = sizeof(struct idx),
 	.needs_directory = true,
-	.details = "fetch the four IDX files of MNIST and name their folder as --data mnist:DIR",
+	.details =
+		"Download the four IDX files of MNIST and pass their directory as --data mnist:DIR",
 	.bytes = true,
 	.mean = {0.1307f},
 	.deviation = {0.3081f},

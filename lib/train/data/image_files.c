@@ -78,7 +78,7 @@ static int list(const char *path, struct imagefolder_names *directories,
 	int rc = 0;
 
 	if (!dir)
-		return error_set(err, ERR_INPUT, "%s cannot be read: %s", path, strerror(errno));
+		return error_set(err, ERR_INPUT, "cannot read %s: %s", path, strerror(errno));
 	errno = 0;
 	while (!rc && (entry = readdir(dir))) {
 		struct imagefolder_names *to = files;
@@ -93,7 +93,7 @@ static int list(const char *path, struct imagefolder_names *directories,
 		errno = 0;
 	}
 	if (!rc && errno)
-		rc = error_set(err, ERR_INPUT, "reading %s: %s", path, strerror(errno));
+		rc = error_set(err, ERR_INPUT, "cannot read %s: %s", path, strerror(errno));
 	closedir(dir);
 	return rc;
 }
@@ -105,7 +105,7 @@ int imagefolder_classes(const char *directory, struct imagefolder_names *out, st
 	int rc = list(directory, out, NULL, err);
 
 	if (!rc && (!out->count || out->count > INT_MAX))
-		rc = error_set(err, ERR_DATA, "%s holds no folder: expected one a class",
+		rc = error_set(err, ERR_DATA, "%s holds no directories: expected one per class",
 			       directory);
 	names_sort(out);
 	return rc;
@@ -160,13 +160,16 @@ static int walk(const char *directory, const char *inner, const struct above *ab
 	int rc = join(directory, inner, path, err);
 
 	if (!rc && stat(path, &st))
-		rc = error_set(err, ERR_INPUT, "%s cannot be read: %s", path, strerror(errno));
+		rc = error_set(err, ERR_INPUT, "cannot read %s: %s", path, strerror(errno));
 	for (const struct above *a = above; !rc && a; a = a->above)
 		if (a->device == st.st_dev && a->inode == st.st_ino)
 			rc = error_set(err, ERR_DATA,
-				       "%s is a link to a folder that it lies in; remove it", path);
+				       "%s is a symbolic link to a directory that contains it; "
+				       "remove the link",
+				       path);
 	if (!rc && depth > MAX_DEPTH)
-		rc = error_set(err, ERR_DATA, "%s lies more than %d folders deep", path, MAX_DEPTH);
+		rc = error_set(err, ERR_DATA, "%s is more than %d directories deep", path,
+			       MAX_DEPTH);
 	if (!rc)
 		rc = names_add(out, inner, err);
 	if (!rc)
@@ -220,10 +223,10 @@ int imagefolder_add(struct imagefolder_files *files, const char *directory, cons
 	for (size_t i = 0; !rc && i < directories.count; i++)
 		rc = add_directory(files, directory, directories.list[i], label, err);
 	if (!rc && files->count == before)
-		rc = error_set(
-			err, ERR_DATA,
-			"%s/%s holds no .jpg or .jpeg file: fill the class, or remove its folder",
-			directory, name);
+		rc = error_set(err, ERR_DATA,
+			       "%s/%s holds no .jpg or .jpeg file: add images of this class, or "
+			       "remove the directory",
+			       directory, name);
 	imagefolder_names_free(&directories);
 	return rc;
 }

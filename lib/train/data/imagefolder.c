@@ -105,7 +105,7 @@ static int read_file(const char *path, struct dataset_buffer *capacity, size_t *
 	ssize_t n = 1;
 
 	if (fd < 0 || fstat(fd, &st)) {
-		int rc = error_set(err, ERR_INPUT, "%s cannot be read: %s", path, strerror(errno));
+		int rc = error_set(err, ERR_INPUT, "cannot read %s: %s", path, strerror(errno));
 
 		if (fd >= 0)
 			close(fd);
@@ -117,15 +117,15 @@ static int read_file(const char *path, struct dataset_buffer *capacity, size_t *
 
 	if (!S_ISREG(st.st_mode) || st.st_size < 1 || st.st_size > MAX_FILE_BYTES)
 		rc = error_set(err, ERR_DATA, "%s: %s", path,
-			       !S_ISREG(st.st_mode) ? "not a file"
-			       : st.st_size < 1	    ? "an empty file"
-						    : "too large for an image");
+			       !S_ISREG(st.st_mode) ? "not a regular file"
+			       : st.st_size < 1	    ? "the file is empty"
+						    : "the file is too large for an image");
 	else if (!(bytes = dataset_reserve(capacity, *size)))
 		rc = error_memory(err, path);
 	while (!rc && used < *size && n != 0) {
 		n = read(fd, bytes + used, *size - used);
 		if (n < 0 && errno != EINTR)
-			rc = error_set(err, ERR_IO, "reading %s: %s", path, strerror(errno));
+			rc = error_set(err, ERR_IO, "cannot read %s: %s", path, strerror(errno));
 		if (n > 0)
 			used += (size_t)n;
 	}
@@ -169,10 +169,10 @@ static int add_classes(struct imagefolder *directory, const struct imagefolder_n
 		int label = imagefolder_class_index(train, own->list[i]);
 
 		if (label < 0)
-			return error_set(
-				err, ERR_DATA,
-				"%s/%s: train has no class of this name; which class would it be?",
-				directory->root, own->list[i]);
+			return error_set(err, ERR_DATA,
+					 "%s/%s: the training split has no class of this name. "
+					 "Rename or remove the directory",
+					 directory->root, own->list[i]);
 		rc = imagefolder_add(&directory->files, directory->root, own->list[i], label, err);
 	}
 	if (!rc && directory->files.count > UINT32_MAX)
@@ -181,7 +181,7 @@ static int add_classes(struct imagefolder *directory, const struct imagefolder_n
 	return rc;
 }
 
-/* A class of val has the index that it has in train, whatever else is missing there. */
+/* A class has the same index in val as in train, even if val lacks other classes. */
 static int load(struct imagefolder *directory, const struct dataset_request *request,
 		struct error *err)
 {
@@ -191,21 +191,23 @@ static int load(struct imagefolder *directory, const struct dataset_request *req
 
 	if (asprintf(&first, "%s/train", request->argument) < 0 ||
 	    asprintf(&directory->root, "%s/%s", request->argument, split_name(request->split)) < 0)
-		return error_memory(err, "a name");
+		return error_memory(err, "a file name");
 	if (access(first, F_OK) || access(directory->root, F_OK))
 		rc = error_set(err, ERR_INPUT,
-			       "%s is not there (%s): expected DIR/train/CLASS/NAME.jpg and "
+			       "%s is missing (%s): expected DIR/train/CLASS/NAME.jpg and "
 			       "DIR/val/CLASS/NAME.jpg%s",
 			       access(first, F_OK) ? first : directory->root, strerror(errno),
-			       request->split == SPLIT_VAL ? "; --no-eval needs no val" : "");
+			       request->split == SPLIT_VAL
+				       ? "; with --no-eval, DIR/val is not needed"
+				       : "");
 	if (!rc)
 		rc = imagefolder_classes(first, &train, err);
 	/* A single class means regression elsewhere, and labels would be read as numbers. */
 	if (!rc && train.count < 2)
-		rc = error_set(
-			err, ERR_DATA,
-			"%s holds one folder, %s: expected one a class, and two classes at least",
-			first, train.list[0]);
+		rc = error_set(err, ERR_DATA,
+			       "%s holds only one directory, %s: expected one per class and at "
+			       "least two classes",
+			       first, train.list[0]);
 	if (!rc)
 		rc = imagefolder_classes(directory->root, &own, err);
 	if (!rc)
@@ -227,7 +229,7 @@ static int imagefolder_open(struct dataset *dataset, const struct dataset_reques
 	int rc = module_load(JPEG_MODULE, "data_jpeg", request->module_path, 0, &jpeg, err);
 
 	if (rc)
-		return error_prefix(err, "JPEG files need libjpeg");
+		return error_prefix(err, "reading JPEG files requires libjpeg");
 	directory->jpeg = jpeg;
 	dataset->shape = (struct shape){3, side, side};
 	rc = load(directory, request, err);

@@ -77,7 +77,7 @@ static void count_scans(j_common_ptr info)
 	struct decoder *decoder = decoder_of(info);
 
 	if (decoder->info.input_scan_number > MAX_SCANS)
-		abort_decode(decoder, "more than %d scans", MAX_SCANS);
+		abort_decode(decoder, "the image has more than %d scans", MAX_SCANS);
 }
 
 /* ---- steps of one image; each may longjmp ---- */
@@ -89,7 +89,7 @@ static void read_header(struct decoder *decoder, const unsigned char *bytes, siz
 	jpeg_mem_src(info, bytes, size);
 	jpeg_read_header(info, TRUE);
 	if ((int64_t)info->image_width * info->image_height > JPEG_MAX_PIXELS)
-		abort_decode(decoder, "%ux%u pixels are more than %lld", info->image_width,
+		abort_decode(decoder, "%ux%u pixels exceed the limit of %lld", info->image_width,
 			     info->image_height, (long long)JPEG_MAX_PIXELS);
 	switch (info->num_components) {
 	case 1:
@@ -102,7 +102,7 @@ static void read_header(struct decoder *decoder, const unsigned char *bytes, siz
 		info->out_color_space = JCS_CMYK;
 		break;
 	default:
-		abort_decode(decoder, "neither grey, RGB nor CMYK");
+		abort_decode(decoder, "the image is neither greyscale, RGB nor CMYK");
 	}
 }
 
@@ -135,7 +135,7 @@ static void choose_scaling(struct decoder *decoder, const struct jpeg_crop *part
 			    part->side, &decoder->columns, &err) ||
 	    resize_axis_new(part->y * scale, part->height * scale, part->full_height, part->top,
 			    part->side, &decoder->rows, &err))
-		abort_decode(decoder, "no memory");
+		abort_decode(decoder, "out of memory");
 }
 
 /* a b / 255, rounded. */
@@ -177,7 +177,7 @@ static void read_rows(struct decoder *decoder, const struct jpeg_crop *part, uns
 	unsigned char *rows = dataset_reserve(capacity, (size_t)(end - begin) * width);
 
 	if (!rows)
-		abort_decode(decoder, "no memory");
+		abort_decode(decoder, "out of memory");
 	while (info->output_scanline < info->output_height) {
 		int y = (int)info->output_scanline;
 

@@ -116,7 +116,7 @@ static int load_or_replace(struct loader *loader, struct slot *slot, int positio
 		}
 		if (row + 1 >= MAX_IN_A_ROW || row + 1 >= dataset->count)
 			return error_set(err, ERR_DATA,
-					 "%lld samples in a row cannot be decoded; the last: %s",
+					 "%lld consecutive samples cannot be decoded; the last: %s",
 					 (long long)row + 1, why.text);
 		index = (uint32_t)((index + (uint64_t)1) % (uint64_t)dataset->count);
 	}
@@ -194,8 +194,8 @@ static int wait_ready(struct loader *loader, const struct slot *slot, struct err
 		    slot->done < slot->requested) {
 			loader->hung = true;
 			return error_set(err, ERR_IO,
-					 "reading a batch: %d of %d samples came within %d s; does "
-					 "the file system answer?",
+					 "reading a batch: only %d of %d samples arrived within %d "
+					 "s. Check whether the file system responds",
 					 slot->done, slot->requested, timeout_ms / 1000);
 		}
 	return 0;
@@ -273,9 +273,11 @@ int loader_next(struct loader *loader, struct batch **out, struct error *err)
 	int rc = 0;
 
 	if (!loader->queued || loader->in_use)
-		return error_set(err, ERR_INTERNAL, "%s",
-				 loader->in_use ? "a batch is taken while another is"
-						: "a batch is taken that nobody asked for");
+		return error_set(
+			err, ERR_INTERNAL, "%s",
+			loader->in_use
+				? "a batch was requested before the previous one was released"
+				: "a batch was requested that was never submitted");
 	if (loader->thread_count) {
 		pthread_mutex_lock(&loader->lock);
 		rc = wait_ready(loader, slot, err);
@@ -349,8 +351,8 @@ static int reserve(struct loader *loader, struct error *err)
 		    (request->raw ? (!slot->batch.raw && !request->bare) || !slot->batch.augments
 				  : !slot->batch.x))
 			return error_set(err, ERR_UNAVAILABLE,
-					 "out of memory: %d times %zu samples of %zu KiB; try a "
-					 "smaller --batch%s",
+					 "out of memory for batches: %d x %zu samples of %zu KiB; "
+					 "use a smaller --batch%s",
 					 loader->slot_count, batch, loader->elements * 4 >> 10,
 					 request->threads ? ", or --workers 0" : "");
 	}
@@ -372,7 +374,8 @@ static int start(struct loader *loader, struct error *err)
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
 	/* Fewer threads do the same, more slowly. */
 	if (rc && !loader->thread_count)
-		return error_set(err, ERR_UNAVAILABLE, "no thread to read data: %s", strerror(rc));
+		return error_set(err, ERR_UNAVAILABLE, "cannot start a thread to read data: %s",
+				 strerror(rc));
 	return 0;
 }
 

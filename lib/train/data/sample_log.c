@@ -20,7 +20,7 @@ int sample_log_open(const char *directory, int rank, int world, struct sample_lo
 {
 	struct sample_log *log = calloc(1, sizeof *log);
 	char *path = NULL;
-	int rc = log ? file_make_dirs(directory, err) : error_memory(err, "the order's log");
+	int rc = log ? file_make_dirs(directory, err) : error_memory(err, "the sample log");
 
 	if (!rc && asprintf(&path, "%s/rank-%05d.txt", directory, rank) < 0) {
 		path = NULL;
@@ -30,8 +30,8 @@ int sample_log_open(const char *directory, int rank, int world, struct sample_lo
 		*log = (struct sample_log){
 			rank, world, open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666)};
 		if (log->fd < 0)
-			rc = error_set(err, ERR_OUTPUT, "--log-order: %s cannot be written: %s",
-				       path, strerror(errno));
+			rc = error_set(err, ERR_OUTPUT, "--log-order: cannot write %s: %s", path,
+				       strerror(errno));
 	}
 	free(path);
 	if (rc)
@@ -53,12 +53,12 @@ int sample_log_write(struct sample_log *log, int64_t epoch, int64_t step, int64_
 		return 0;
 	stream = open_memstream(&text, &size);
 	if (!stream)
-		return error_memory(err, "the order's log");
+		return error_memory(err, "the sample log");
 	for (int i = 0; i < count; i++)
 		fprintf(stream, "%" PRId64 " %" PRId64 " %" PRId64 " %" PRIu32 "\n", epoch, step,
 			position + log->rank + (int64_t)i * log->world, indices[i]);
 	if (fclose(stream) || file_write_all(log->fd, text, size))
-		rc = error_set(err, ERR_IO, "--log-order: it cannot be written: %s",
+		rc = error_set(err, ERR_IO, "--log-order: cannot write the sample log: %s",
 			       strerror(errno));
 	free(text);
 	return rc;

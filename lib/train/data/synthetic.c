@@ -48,7 +48,7 @@ static int parse_shape(const char *text, struct shape *out, struct error *err)
 			break;
 		memcpy(part, p, size);
 		part[size] = 0;
-		rc = number_int("a side of --data synthetic", part, 1, MAX_SIDE, &sides[count],
+		rc = number_int("a dimension of --data synthetic", part, 1, MAX_SIDE, &sides[count],
 				err);
 		if (rc)
 			return rc;
@@ -58,13 +58,13 @@ static int parse_shape(const char *text, struct shape *out, struct error *err)
 			return shape_count(out) > MAX_ELEMENTS
 				       ? error_set(err, ERR_USAGE,
 						   "--data synthetic:%s: expected at most %d "
-						   "numbers a sample",
+						   "values per sample",
 						   text, MAX_ELEMENTS)
 				       : 0;
 		}
 	}
-	return error_set(err, ERR_USAGE, "--data synthetic:%s: expected a shape as 3x32x32 or 20",
-			 text);
+	return error_set(err, ERR_USAGE,
+			 "--data synthetic:%s: expected a shape such as 3x32x32 or 20", text);
 }
 
 static int parse(const char *argument, struct dataset *dataset, int64_t *samples, struct error *err)
@@ -81,8 +81,8 @@ static int parse(const char *argument, struct dataset *dataset, int64_t *samples
 					&dataset->classes, err);
 		else if (strchr(part, '='))
 			rc = error_set(err, ERR_USAGE,
-				       "--data synthetic has \"%s\": expected a shape as 3x32x32, "
-				       "n=SAMPLES or classes=K",
+				       "--data synthetic has \"%s\": expected a shape such as "
+				       "3x32x32, n=SAMPLES or classes=K",
 				       part);
 		else if (*part)
 			rc = parse_shape(part, &dataset->shape, err);

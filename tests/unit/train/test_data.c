@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Augmentation against a slow and plain one, and the formats' files, good and bad. */
+/* Augmentation against a slow and simple implementation, and the files of the formats, good and
+ * bad. */
 #include "../rows.h"
 
 #include <fcntl.h>
@@ -11,8 +12,8 @@
 
 /* ---- draws ---- */
 
-/* Random123's known answers (kat_vectors, philox4x32 10), reached through the counter's layout
- * where a row's last word is 0; the last row by a second, independent implementation. */
+/* Random123's known answers (kat_vectors, philox4x32 10), for the rows whose last counter word is
+ * 0. The last row comes from a second, independent implementation. */
 static void draws(void **state)
 {
 	static const struct {
@@ -39,7 +40,7 @@ static void draws(void **state)
 	assert_int_equal(augment_below(UINT32_C(1) << 31, 10), 5);
 }
 
-/* The choices are the words that the header names, in range, and all places come equally often. */
+/* The choices come from the random words that the header names, are in range, and are uniform. */
 static void choices(void **state)
 {
 	const struct augment augment = {.crop_pad = 4, .flip = true};
@@ -60,7 +61,7 @@ static void choices(void **state)
 		lefts[choice.left]++;
 		flips += choice.flip;
 	}
-	/* 10000 expected, five deviations of a fair draw are 471. */
+	/* 10000 are expected; five standard deviations of a fair draw are 471. */
 	for (int i = 0; i < 9; i++) {
 		assert_in_range(tops[i], 9529, 10471);
 		assert_in_range(lefts[i], 9529, 10471);
@@ -108,7 +109,7 @@ static void words_of_the_option(void **state)
 
 /* ---- what is done to a sample ---- */
 
-/* The same by the book: pad the whole image, cut, turn, divide. */
+/* The reference implementation: pad the whole image, crop, flip, normalise. */
 static float plain(const unsigned char *raw, const struct shape *shape, int pad,
 		   const struct augment_params *choice, const float *mean, const float *deviation,
 		   int c, int y, int x)
@@ -137,15 +138,15 @@ static void crops_and_flips(void **state)
 		struct augment_params choice;
 		const char *why;
 	} rows[] = {
-		{{3, 4, 5}, 0, {0, 0, false}, "as it is"},
+		{{3, 4, 5}, 0, {0, 0, false}, "unchanged"},
 		{{3, 4, 5}, 0, {0, 0, true}, "turned"},
-		{{1, 4, 5}, 2, {2, 2, false}, "the middle of the padding is the image"},
+		{{1, 4, 5}, 2, {2, 2, false}, "the image is in the middle of the padding"},
 		{{2, 4, 5}, 2, {0, 0, false}, "top left"},
-		{{2, 4, 5}, 2, {4, 4, true}, "bottom right, turned"},
-		{{2, 4, 5}, 2, {0, 4, true}, "top right, turned"},
-		{{3, 4, 5}, 9, {0, 9, false}, "nothing but padding above"},
-		{{3, 4, 5}, 9, {9, 0, true}, "nothing but padding on a side"},
-		{{3, 4, 5}, 9, {18, 18, false}, "nothing but padding"},
+		{{2, 4, 5}, 2, {4, 4, true}, "bottom right, flipped"},
+		{{2, 4, 5}, 2, {0, 4, true}, "top right, flipped"},
+		{{3, 4, 5}, 9, {0, 9, false}, "only padding, above"},
+		{{3, 4, 5}, 9, {9, 0, true}, "only padding, on a side"},
+		{{3, 4, 5}, 9, {18, 18, false}, "only padding"},
 		{{4, 1, 1}, 1, {1, 1, true}, "one pixel"},
 	};
 	static const float mean[] = {0.5f, 0.4f, 0.3f, 0.2f};
@@ -180,7 +181,7 @@ static void crops_and_flips(void **state)
 			float value = (y[k] / 255 - mean[c]) / deviation[c];
 
 			if (memcmp(&value, &expected, 4))
-				fail_msg("%s: as floats, %zu differs", rows[i].why, k);
+				fail_msg("%s: as floats, element %zu differs", rows[i].why, k);
 		}
 		free(raw);
 		free(floats);
@@ -215,7 +216,7 @@ static char *path_in(const char *inner, const char *name)
 	return path;
 }
 
-/* records with labels that count up, pixels that tell file and place. */
+/* Write records whose labels count up and whose pixels encode file and position. */
 static void write_records(const char *path, const struct cifar_layout *layout, int file,
 			  int records)
 {
@@ -257,7 +258,7 @@ static int open_spec(const char *name, enum split split, const char *augment, st
 	return dataset_open(&request, out, err);
 }
 
-/* Sample n is record n of all files one after another, its class the last label. */
+/* Sample n is record n of the concatenated files; its class is the record's last label. */
 static void cifar_good(void **state)
 {
 	static const struct {
@@ -304,7 +305,8 @@ static void cifar_good(void **state)
 		for (int k = 0; k < 3072; k++)
 			assert_int_equal(raw[k], (unsigned char)(rows[i].record * 5 + k * 3 +
 								 rows[i].file * 7));
-		/* As the network gets it: the same twice, and of val the same in each epoch. */
+		/* The network's input is the same when read twice; for val it is the same in each
+		 * epoch. */
 		assert_int_equal(dataset_sample(data, rows[i].index, 2, &scratch, x, &after, &err),
 				 0);
 		assert_int_equal(after, label);
@@ -327,7 +329,7 @@ static void cifar_bad(void **state)
 	char *first = strdup(path_in("", "data_batch_1.bin"));
 
 	assert_int_equal(open_spec("cifar10", SPLIT_TRAIN, NULL, &data, &err), -ERR_INPUT);
-	assert_non_null(strstr(err.text, "data_batch_1.bin is not there"));
+	assert_non_null(strstr(err.text, "data_batch_1.bin is missing"));
 	assert_non_null(strstr(err.text, "cifar10:DIR"));
 	mkdir(path_in("", "cifar-10-batches-py"), 0700);
 	assert_int_equal(open_spec("cifar10", SPLIT_TRAIN, NULL, &data, &err), -ERR_INPUT);
@@ -342,7 +344,7 @@ static void cifar_bad(void **state)
 		{30730000 - 1, -ERR_DATA, "30729999 bytes, expected 30730000"},
 		{30730000 + 1, -ERR_DATA, "30730001 bytes, expected 30730000"},
 		{0, -ERR_DATA, "0 bytes"},
-		{30730000, 0, ""}, /* the zeros that came are labels and pixels */
+		{30730000, 0, ""}, /* the zeros that extend the file are valid labels and pixels */
 	};
 	for (size_t i = 0; i < ROWS(sizes); i++) {
 		assert_int_equal(truncate(first, sizes[i].size), 0);
@@ -363,7 +365,7 @@ static void cifar_bad(void **state)
 	unlink(first);
 	mkdir(first, 0700);
 	assert_int_equal(open_spec("cifar10", SPLIT_TRAIN, NULL, &data, &err), -ERR_INPUT);
-	assert_non_null(strstr(err.text, "not a file"));
+	assert_non_null(strstr(err.text, "not a regular file"));
 	rmdir(first);
 	write_records(first, &cifar10_layout, 1, 10000);
 	unlink(path_in("", "data_batch_4.bin"));
@@ -384,7 +386,7 @@ static void formats(void **state)
 		{"synthetic:3x8x8,n=5", "flip,crop=2", 0, ""},
 		{"synthetic:20,n=5", "none", 0, ""},
 		{"synthetic:20,n=5", "auto", 0, ""},
-		{"synthetic:20,n=5", "flip", -ERR_USAGE, "is for images"},
+		{"synthetic:20,n=5", "flip", -ERR_USAGE, "requires images"},
 		{"synthetic:3x8x8,n=5", "resized-crop", -ERR_USAGE, "imagefolder"},
 		{"synthetic:3x8x8,n=5", "spin", -ERR_USAGE, "spin"},
 		{"cifar10", NULL, -ERR_USAGE, "cifar10:DIR"},
@@ -407,7 +409,7 @@ static void formats(void **state)
 	}
 }
 
-/* Made data: y = X w with one w for all samples, and noise of a tenth around it. */
+/* Synthetic regression data: y = X w with the same w for all samples, plus noise of 0.1. */
 static void regression(void **state)
 {
 	enum { N = 400, D = 3 };
@@ -422,7 +424,7 @@ static void regression(void **state)
 	for (uint32_t i = 0; i < N; i++)
 		assert_int_equal(dataset_sample(data, i, 0, &scratch, x + i * D, y + i, &err), 0);
 	dataset_scratch_free(&scratch);
-	/* The normal equations, by elimination. */
+	/* Solve the normal equations by elimination. */
 	for (int n = 0; n < N; n++)
 		for (int i = 0; i < D; i++) {
 			for (int k = 0; k < D; k++)
@@ -443,7 +445,7 @@ static void regression(void **state)
 			off -= a[i][D] / a[i][i] * (double)x[n * D + i];
 		square += off * off;
 	}
-	/* 0.1 expected; five deviations of an estimate from 400 are 0.018. */
+	/* 0.1 is expected; five standard deviations of an estimate from 400 samples are 0.018. */
 	assert_true(square / N > 0.082 * 0.082 && square / N < 0.118 * 0.118);
 	free(x);
 	dataset_close(data);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Which JPEG files are taken and which are not, and which part of an image a sample is. The pixels
- * themselves are compared with torchvision's by tests/train/images.py. argv[1]: a folder of files.
- */
+/* Which JPEG files are accepted and which are refused, and which part of an image becomes the
+ * sample. tests/train/images.py compares the pixels with torchvision's. argv[1]: a directory of
+ * files. */
 #include "../rows.h"
 
 #include "train/data/imagefolder.h"
@@ -42,11 +42,11 @@ static void files(void **state)
 		{"grey.jpg", 0, ""},
 		{"cmyk.jpg", 0, ""},
 		{"progressive.jpg", 0, ""},
-		{"bytes-between", 0, ""}, /* all pixels are there */
+		{"bytes-between", 0, ""}, /* no pixel is missing */
 		{"cut", -ERR_DATA, "Premature end"},
 		{"cut-header", -ERR_DATA, "Premature end"},
 		{"damaged", -ERR_DATA, "Corrupt JPEG data"},
-		{"huge", -ERR_DATA, "65500x65500 pixels are more than 67108864"},
+		{"huge", -ERR_DATA, "65500x65500 pixels exceed the limit of 67108864"},
 		{"no-height", -ERR_DATA, "Empty"},
 		{"two-components", -ERR_DATA, ""},
 		{"text", -ERR_DATA, "Not a JPEG file"},
@@ -72,7 +72,7 @@ static void files(void **state)
 	free(rows_room.bytes);
 }
 
-/* A file is read to its end whichever part is wanted: each cut is found. */
+/* A file is read to its end whichever part is wanted, so every truncation is detected. */
 static void each_cut_is_found(void **state)
 {
 	unsigned char bytes[4096], out[3 * SIDE * SIDE];
@@ -84,7 +84,7 @@ static void each_cut_is_found(void **state)
 		struct error err = {0};
 
 		if (data_jpeg.decode(&request, bytes, cut, out, &rows, &err) != -ERR_DATA)
-			fail_msg("the first %zu of %zu bytes are taken for an image", cut, size);
+			fail_msg("the first %zu of %zu bytes are accepted as an image", cut, size);
 	}
 	free(rows.bytes);
 }
@@ -100,8 +100,8 @@ static void far_enlarged(void *context, int width, int height, struct jpeg_crop 
 				   .side = SIDE};
 }
 
-/* A line of 65500 pixels to --image-size 4096 is that wide: each result is one pixel's, or nearly.
- */
+/* With --image-size 4096 and a line of 65500 pixels, each result comes from one pixel, or nearly
+ * so. */
 static void enlarges(void **state)
 {
 	unsigned char bytes[4096], out[3 * SIDE * SIDE];
@@ -123,7 +123,7 @@ static void centers(void **state)
 	static const struct {
 		int width, height, side, full_width, full_height, left, top;
 	} rows[] = {
-		{500, 375, 224, 341, 256, 58, 16}, /* 58.5 goes to the even one */
+		{500, 375, 224, 341, 256, 58, 16}, /* 58.5 is rounded to even */
 		{375, 500, 224, 256, 341, 16, 58}, {256, 256, 224, 256, 256, 16, 16},
 		{1, 1, 224, 256, 256, 16, 16},	   {1, 65500, 224, 256, 16768000, 16, 8383888},
 		{100, 100, 64, 73, 73, 4, 4},	   {343, 256, 224, 343, 256, 60, 16},
@@ -142,7 +142,8 @@ static void centers(void **state)
 	}
 }
 
-/* Inside the image, of the area and the ratio asked for; else the middle. */
+/* Crops are inside the image and have the requested area and ratio; otherwise the centre is used.
+ */
 static void resized_crops(void **state)
 {
 	static const int sizes[][2] = {{500, 375}, {333, 500}, {1, 1},
@@ -178,8 +179,7 @@ static void resized_crops(void **state)
 	assert_true(distinct > 3000);
 }
 
-/* Nothing is lost or made: a plane of one value stays it; where nothing is resized the bytes stay.
- */
+/* Resizing keeps a plane of one value, and does not change bytes if the size stays the same. */
 static void resizing(void **state)
 {
 	static const struct {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Batches made ahead: the same whatever the threads, faulty samples by the rule, no thread left. */
+/* Prefetched batches: the same for any number of threads; faulty samples follow the rules; no
+ * thread is left. */
 #include "../rows.h"
 
 #include <dirent.h>
@@ -11,14 +12,14 @@
 
 #define SAMPLES 50
 
-/* A format whose samples tell their index and epoch; some are faulty or missing, one never comes.
- */
+/* A format whose samples encode their index and epoch. Some are faulty or missing, and one is never
+ * delivered. */
 struct odd {
 	struct dataset dataset;
-	uint64_t faulty;   /* a bit a sample */
-	int missing;	   /* a sample whose file is gone, or -1 */
-	int endless;	   /* a sample that takes for ever, or -1 */
-	uint32_t slowness; /* sleeps of up to so many microseconds */
+	uint64_t faulty;   /* one bit per sample */
+	int missing;	   /* a sample whose file is missing, or -1 */
+	int endless;	   /* a sample that takes forever, or -1 */
+	uint32_t slowness; /* sleep for up to so many microseconds */
 };
 
 static int odd_sample(const struct dataset *dataset, uint32_t index, uint32_t epoch,
@@ -34,7 +35,7 @@ static int odd_sample(const struct dataset *dataset, uint32_t index, uint32_t ep
 	while ((int)index == odd->endless)
 		usleep(1000);
 	if ((int)index == odd->missing)
-		return error_set(err, ERR_INPUT, "file %u is gone", index);
+		return error_set(err, ERR_INPUT, "file %u is missing", index);
 	for (int i = 0; i < 12; i++)
 		bytes[i] = (unsigned char)(index * 4 + (unsigned)i);
 	bytes[11] = (unsigned char)epoch;
@@ -77,7 +78,7 @@ static int threads_here(void)
 	return count - 2;
 }
 
-/* A joined thread is in /proc for a moment yet. */
+/* A joined thread stays in /proc for a moment. */
 static void threads_are(int expected)
 {
 	for (int i = 0; i < 2000 && threads_here() != expected; i++)
@@ -104,7 +105,7 @@ static struct loader *start(const struct odd *odd, int batch, int threads, bool 
 
 /* ---- the loader ---- */
 
-/* Ten batches of odd sizes; x and targets against one sample after another. */
+/* Ten batches of odd sizes: compare x and targets with samples that are read one by one. */
 static void same_for_all_threads(void **state)
 {
 	static const int threads[] = {0, 1, 2, 7};
@@ -154,7 +155,8 @@ static void same_for_all_threads(void **state)
 	}
 }
 
-/* Raw samples and choices, augmented by whoever takes them, are what the loader makes itself. */
+/* Raw samples, augmented by the caller with the random choices, equal what the loader itself makes.
+ */
 static void raw_is_the_same(void **state)
 {
 	struct odd odd = odd_make();
@@ -216,7 +218,7 @@ static void faulty_samples(void **state)
 		 5,
 		 {1001, 1003, 1003, 1004, 1005},
 		 1,
-		 "the next one takes its place"},
+		 "the next sample replaces it"},
 		{SPLIT_TRAIN,
 		 false,
 		 7ull << 3,
@@ -227,7 +229,7 @@ static void faulty_samples(void **state)
 		 5,
 		 {1001, 1006, 1006, 1009, 1006},
 		 6,
-		 "the next good one"},
+		 "the next good sample replaces it"},
 		{SPLIT_TRAIN,
 		 false,
 		 UINT64_C(3) << 48,
@@ -238,18 +240,18 @@ static void faulty_samples(void **state)
 		 5,
 		 {1001, 1002, 1003, 1000, 1005},
 		 2,
-		 "after the last comes the first"},
+		 "the first sample follows the last"},
 		{SPLIT_TRAIN,
 		 false,
 		 UINT64_MAX,
 		 -1,
 		 {1, 2, 3, 4, 5},
 		 -ERR_DATA,
-		 "50 samples in a row",
+		 "50 consecutive samples",
 		 0,
 		 {0},
 		 0,
-		 "no good one"},
+		 "no good sample"},
 		{SPLIT_VAL,
 		 false,
 		 1u << 2 | 1u << 5,
@@ -260,7 +262,7 @@ static void faulty_samples(void **state)
 		 3,
 		 {1001, 1003, 1004},
 		 2,
-		 "left out of an evaluation"},
+		 "omitted from an evaluation"},
 		{SPLIT_VAL,
 		 false,
 		 UINT64_MAX,
@@ -271,7 +273,7 @@ static void faulty_samples(void **state)
 		 0,
 		 {0},
 		 5,
-		 "all left out"},
+		 "all omitted"},
 		{SPLIT_TRAIN,
 		 true,
 		 1u << 2 | 1u << 4 | 1u << 5,
@@ -293,18 +295,18 @@ static void faulty_samples(void **state)
 		 0,
 		 {0},
 		 0,
-		 "strict: val too"},
+		 "strict: also for val"},
 		{SPLIT_TRAIN,
 		 false,
 		 0,
 		 4,
 		 {1, 2, 3, 4, 5},
 		 -ERR_INPUT,
-		 "file 4 is gone",
+		 "file 4 is missing",
 		 0,
 		 {0},
 		 0,
-		 "a missing file is not a faulty one"},
+		 "a missing file is not a faulty sample"},
 	};
 	static const int threads[] = {0, 3};
 
@@ -362,17 +364,17 @@ static void dropped(void **state)
 		assert_int_equal(((int32_t *)batch->target)[2], 1009);
 		loader_discard(loader);
 	}
-	/* Freed in the midst of work. */
+	/* Free the loader while it works. */
 	while (!loader_full(loader))
 		loader_submit(loader, first, 3, 0, 1);
 	loader_free(loader);
 }
 
-/* A file system that does not answer ends the wait, and nobody hangs in loader_free. */
+/* If a file system does not respond, the wait ends, and loader_free does not hang. */
 static void never_comes(void **state)
 {
 	struct odd odd = odd_make();
-	static struct odd kept; /* the thread that hangs goes on reading it */
+	static struct odd kept; /* the hanging thread still reads it */
 	const uint32_t indices[3] = {1, 2, 3};
 	struct loader_request request = {
 		.dataset = &kept.dataset, .batch = 3, .threads = 2, .timeout_ms = 200};
@@ -400,7 +402,8 @@ static void fault(void *context, const char *text)
 	snprintf(last_said, sizeof last_said, "%s", text);
 }
 
-/* The feed's batches are sampler_batch's, also from the midst of an epoch, and of the next one. */
+/* The feed's batches are those of sampler_batch, also from the middle of an epoch, and in the next
+ * one. */
 static void feeds_the_epoch(void **state)
 {
 	static const int threads[] = {0, 2};
@@ -451,7 +454,7 @@ static void feeds_the_epoch(void **state)
 		}
 }
 
-/* Without a sampler each sample comes once over all ranks, again and again. */
+/* Without a sampler, each sample is delivered once over all ranks, in every epoch. */
 static void feeds_each_once(void **state)
 {
 	struct odd odd = odd_make();
@@ -486,7 +489,7 @@ static void feeds_each_once(void **state)
 				for (int i = 0; i < batch->count; i++)
 					seen[((int32_t *)batch->target)[i] - 1000]++;
 			}
-		/* Sample 7 is rank 1's: found twice, said once. */
+		/* Sample 7 belongs to rank 1: found twice, reported once. */
 		assert_int_equal(feed_faults(feed), rank == 1 ? 2 : 0);
 		feed_free(feed);
 	}

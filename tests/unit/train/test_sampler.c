@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Orders and initial weights against PyTorch's own, as vectors.py took them down. */
+/* Orders and initial weights compared with PyTorch's, as recorded by vectors.py. */
 #include "../../support/vectors.h"
 #include "../rows.h"
 
@@ -12,7 +12,7 @@
 
 #define HEAD 6
 
-/* A list of 32-bit words, as PyTorch has it: vectors.py says what a row has of it. */
+/* A list of 32-bit words from PyTorch; vectors.py describes what a row holds of it. */
 struct list {
 	size_t count;
 	uint32_t head[HEAD]; /* a float32 as its bits */
@@ -41,7 +41,8 @@ static uint32_t sum(const void *words, size_t count)
 	return (uint32_t)crc32_z(crc32(0, NULL, 0), words, count * 4);
 }
 
-/* PyTorch's first entries one by one, so that a failure shows them; then all by their sum. */
+/* Compare PyTorch's first entries one by one, so that a failure shows them; then all entries by
+ * checksum. */
 static void same(const char *what, const uint32_t *seen, size_t count, const struct list *expected)
 {
 	if (count != expected->count)
@@ -152,7 +153,7 @@ static void begin(struct sampler *sampler, uint64_t seed, int64_t samples, bool 
 		fail_msg("%s", err.text);
 }
 
-/* Whatever the batch, a rank's batches one after another are DistributedSampler's list. */
+/* For any batch size, a rank's concatenated batches are DistributedSampler's list. */
 static void orders(void **state)
 {
 	static const int batches[] = {1, 7, 64, 100000};
@@ -192,8 +193,8 @@ static void orders(void **state)
 	vectors_free(&table);
 }
 
-/* From position on with other ranks: every entry that was left comes once, entry j of a global
- * batch at rank j mod world'. */
+/* From position on with another number of ranks: every remaining entry is taken once, entry j of a
+ * global batch by rank j mod world'. */
 static void other_world(void **state)
 {
 	static const struct {
@@ -246,7 +247,7 @@ static void other_world(void **state)
 	}
 }
 
-/* A position past the end, as a damaged checkpoint could say, is an epoch that is over. */
+/* A position past the end, as in a damaged checkpoint, means that the epoch is over. */
 static void past_the_end(void **state)
 {
 	struct sampler sampler;
