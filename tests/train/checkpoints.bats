@@ -1,35 +1,35 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# The folder of checkpoints: what stays in it, whose it is, several copies of it, file systems that
-# fail, and the order of an epoch that goes on with other ranks.
+# The checkpoint directory: which files stay, who owns it, copies on several nodes, failing file
+# systems, and the order of an epoch that continues with another number of ranks.
 
 load support
 
-# job FOLDER ARGUMENTS: 20 steps an epoch, one rank without MPI
+# job DIRECTORY ARGUMENTS: 20 steps per epoch, one rank without MPI
 job() {
 	timeout 60 "$BUILD/bin/berth-train" convnet --data "$DATA" --batch 32 --epochs 2 --log-every 1000 \
 		--ckpt "$@"
 }
 
 names() { (cd "$1" && ls -A | tr '\n' ' '); }
-# steps FOLDER: 7 14 21
+# steps DIRECTORY: 7 14 21
 steps() { (cd "$1" && printf '%s\n' step-*.safetensors | sed 's/step-0*\(.*\).safetensors/\1/' | tr '\n' ' '); }
 
-# claim FOLDER SCHEDULER JOB [HOST BOOT PID STARTED]: as if that one had it
+# claim DIRECTORY SCHEDULER JOB [HOST BOOT PID STARTED]: write an owner file as that run would
 claim() {
 	mkdir -p "$1"
 	printf '{"format":"berth.owner/1","scheduler":"%s","job":"%s","attempt":0,"host":"%s","boot":"%s","pid":%s,"started":%s,"token":"feed","renewals":3,"renewed":1}\n' \
 		"$2" "$3" "${4-far}" "${5-other}" "${6-7}" "${7-1}" >"$1/.owner"
 }
 
-@test "4, 2, then 3 ranks: each entry of an epoch's order once, padding aside, updates of the same size" {
+@test "4, 2, then 3 ranks: each entry of an epoch's order once, except for padding; updates of the same size" {
 	net() { train convnet --data synthetic:1x16x16,n=635,classes=5 --epochs 2 --no-eval --batch 8 --ckpt c --log-order o "$@"; }
 	net -n 4 --steps 9
 	net -n 2 --steps 15 2>out
-	grep -q 'an update stays at the checkpoint.s 32 samples: on 2 ranks 2 batches of at most 8 samples each' out
-	grep -q 'epoch 1 was begun by 4 ranks; the 348 entries left of its order go to the 2 of now' out
+	grep -q 'the global batch size stays at the checkpoint.s 32 samples: 2 ranks, 2 batches of at most 8 samples each' out
+	grep -q 'epoch 1 started on 4 ranks; its remaining 348 samples will run on 2' out
 	net -n 3 2>out
-	grep -q 'on 3 ranks 2 batches of at most 6 samples each' out
-	grep -q 'the 156 entries left of its order go to the 3' out
+	grep -q 'samples: 3 ranks, 2 batches of at most 6 samples each' out
+	grep -q 'its remaining 156 samples will run on 3' out
 	"$BUILD/bin/berth-train" convnet --data synthetic:1x16x16,n=635,classes=5 --print-order 635 >whole
 	python3 - <<'PY'
 import collections, glob
@@ -52,7 +52,7 @@ assert [seen[1][place][1] for place in range(635)] != order
 PY
 }
 
-@test "with other ranks the losses are those of an undisturbed run" {
+@test "on other numbers of ranks the losses are those of an uninterrupted run" {
 	net() { train linear --data "$DATA" --epochs 2 --no-eval --batch 8 --ckpt "c.$1" --metrics "m.$1" "${@:2}"; }
 	net whole -n 4
 	net moved -n 4 --steps 13
@@ -61,7 +61,7 @@ PY
 	near_rows m.whole m.moved 1e-4
 }
 
-@test "--keep: the newest, the best and what latest names stay, and all that is damaged or another's" {
+@test "--keep: the newest, the best and what latest names stay, and so do damaged and foreign files" {
 	job c --save-every 5 --steps 20 --no-eval
 	[ "$(steps c)" = "5 10 15 20 " ]
 	printf x >>c/step-00000010.safetensors
@@ -72,7 +72,7 @@ PY
 	cat c/latest
 	[ "$(steps c)" = "3 10 35 40 99 " ]
 	[ -e c/mine.safetensors ]
-	# The best one by Acc@1 is saved whenever it comes, and stays.
+	# The best one by Acc@1 is saved whenever it occurs, and stays.
 	timeout 60 "$BUILD/bin/berth-train" linear --data "$DATA" --batch 32 --epochs 6 --lr 0.4 --keep 1 \
 		--save-every 1000 --log-every 1000 --ckpt b --metrics m
 	python3 - b <<'PY'
@@ -84,7 +84,7 @@ step = next(row['step'] for row in rows if row['acc1'] == best)
 assert (name, word, float(value)) == (f'step-{step:08}.safetensors', 'Acc@1', best), (name, value, best, step)
 assert {file for file in os.listdir('b') if file.startswith('step-')} == {name, 'step-00000120.safetensors'}, os.listdir('b')
 PY
-	# A best one that could not be written does not count: the next one that is as good does. An epoch takes
+	# A best checkpoint that could not be written does not count: the next one that is as good does. An epoch takes
 	# milliseconds here, so the failure may be known only after the second evaluation.
 	env LD_PRELOAD="$BAD_FS" BERTH_BAD_FS=eio BERTH_BAD_FS_FOLDER=e/step-00000020 \
 		ASAN_OPTIONS="$ASAN_OPTIONS:verify_asan_link_order=0" timeout 60 "$BUILD/bin/berth-train" linear --data "$DATA" \
@@ -96,27 +96,27 @@ PY
 	expect 64 timeout 60 "$BUILD/bin/berth-train" convnet --data "$DATA" --keep 3
 }
 
-@test "what killed runs were writing is removed, nothing else" {
+@test "unfinished files of killed runs are removed, nothing else" {
 	job c --steps 5 --no-eval
 	dead=$(sh -c 'echo $$')
 	touch c/step-00000004.safetensors.$dead.0 c/latest.$dead.1 c/model.safetensors.$dead.0 c/best.$dead.0 \
 		c/.owner.$dead.0 c/step-00000004.safetensors.1 c/notes.$dead.0 c/step-00000004.safetensors.$$.0
 	job c --steps 6 --no-eval 2>out
-	grep -q 'removed from c: 5 files that a killed run was writing' out
+	grep -q 'removed from c: 5 unfinished files of a killed run' out
 	[ "$(names c)" = "latest model.safetensors notes.$dead.0 step-00000004.safetensors.1 step-00000004.safetensors.$$.0 step-00000005.safetensors step-00000006.safetensors " ]
 }
 
-@test "a folder that another run writes to is 73, and who it is; a killed run's is taken at once" {
+@test "a directory in use by another run: exit code 73, and the run is named; a killed run's is taken over at once" {
 	timeout 60 "$BUILD/bin/berth-train" linear --data "$DATA" --batch 8 --steps 100000000 --no-eval --ckpt c \
 		--metrics m --log-every 50 --save-every 200 >/dev/null 2>&1 3>&- &
 	pid=$!
 	wait_for m/metrics.jsonl 8
 	inner=$(python3 -c 'import json; print(json.load(open("c/.owner"))["pid"])')
 	expect 73 timeout 60 "$BUILD/bin/berth-train" linear --data "$DATA" --ckpt c --steps 3
-	[[ "$output" == *"--ckpt c belongs to process $inner on $(hostname): that process lives"*"--take-over"* ]]
-	# Taken away: the first run notices and ends.
+	[[ "$output" == *"--ckpt c is in use by process $inner on $(hostname): that process is running"*"--take-over"* ]]
+	# Taken over: the first run notices and ends.
 	timeout 60 "$BUILD/bin/berth-train" linear --data "$DATA" --ckpt c --steps 3 --no-eval --take-over 2>out
-	grep -q 'note: --ckpt c is taken over from process' out
+	grep -q 'note: taking over --ckpt c from process' out
 	kill -KILL $inner || true
 	wait $pid || true
 	[ ! -e c/.owner ]
@@ -126,13 +126,13 @@ PY
 	[ ! -e c/.owner ]
 }
 
-@test "a clock that is set back and ahead: checkpoints by time go on as before, and the folder stays ours" {
+@test "a clock set back and ahead: checkpoints by time continue, and the directory stays owned" {
 	export CLOCK_SET_FILE=$DIR/set
 	LD_PRELOAD="$CLOCK_SET" ASAN_OPTIONS="$ASAN_OPTIONS:verify_asan_link_order=0" \
 		timeout 100 "$BUILD/bin/berth-train" linear --data "$DATA" --batch 8 --steps 100000000 --no-eval --ckpt c \
 		--log-every 50 --keep 2 --save-every 1s >out 2>&1 3>&- &
 	pid=$!
-	saved() { # COUNT: that many more
+	saved() { # COUNT: wait for that many more checkpoints
 		enough() { [ "$(grep -c '^saved step' out || true)" -ge "$1" ]; }
 		within 60 enough $(($(grep -c '^saved step' out || true) + $1)) || { cat out; return 1; }
 	}
@@ -141,19 +141,19 @@ PY
 		begin=$(cut -d. -f1 /proc/uptime) before=$(grep -c '^saved step' out)
 		echo $seconds >set
 		saved 2
-		# Not more of them than the seconds that went by.
+		# At most one per second that has passed.
 		[ $(($(grep -c '^saved step' out) - before)) -le $(($(cut -d. -f1 /proc/uptime) - begin + 2)) ]
 	done
 	inner=$(python3 -c 'import json; print(json.load(open("c/.owner"))["pid"])')
 	expect 73 timeout 60 "$BUILD/bin/berth-train" linear --data "$DATA" --ckpt c --steps 3
-	[[ "$output" == *"that process lives"* ]]
+	[[ "$output" == *"that process is running"* ]]
 	kill -TERM $inner
 	ends 75 $pid
 	[ ! -e c/.owner ]
 	expect 0 timeout 60 "$BUILD/bin/berth-train" linear --data "$DATA" --batch 8 --no-eval --ckpt c --epochs 1
 }
 
-@test "where /proc hides other users' processes (hidepid) one of them counts as living" {
+@test "if /proc hides other users' processes (hidepid), such a process counts as alive" {
 	unshare -m sh -c 'mount -t proc -o hidepid=2 proc /proc && setpriv --reuid 1 --regid 1 --clear-groups test -x "$0"' \
 		"$BUILD/bin/berth-train" 2>/dev/null ||
 		skip "no other user can run it where /proc is mounted with hidepid (needs root)"
@@ -162,10 +162,10 @@ PY
 	chmod 777 c
 	expect 73 unshare -m sh -c 'mount -t proc -o hidepid=2 proc /proc && exec setpriv --reuid 1 --regid 1 --clear-groups "$@"' sh \
 		timeout 60 "$BUILD/bin/berth-train" linear --data "$DATA" --ckpt c --steps 3 --no-eval
-	[[ "$output" == *"--ckpt c belongs to process $$ on "*"that process lives"* ]]
+	[[ "$output" == *"--ckpt c is in use by process $$ on "*"that process is running"* ]]
 }
 
-@test "a run whose folder was taken over stops at its next save, 73" {
+@test "a run whose directory was taken over stops at its next save: exit code 73" {
 	timeout 60 "$BUILD/bin/berth-train" linear --data "$DATA" --batch 8 --steps 100000000 --no-eval --ckpt c \
 		--metrics m --log-every 50 --save-every 100 >/dev/null 2>err 3>&- &
 	pid=$!
@@ -176,7 +176,7 @@ PY
 	grep -q '"token":"feed"' c/.owner
 }
 
-@test "the same job and its successor take over; a scheduler that says gone too; else not before 10 minutes" {
+@test "takeover by the same job, by its successor, if the scheduler reports the end; else only after 10 minutes" {
 	fake squeue <<'SH'
 echo "$*" >>"$DIR/asked"
 case $* in
@@ -188,7 +188,7 @@ case $* in
 esac
 SH
 	export PATH="$DIR/bin:$PATH"
-	try() { # CODE WORDS SCHEDULER JOB [NAME=VALUE..]
+	try() { # CODE TEXT SCHEDULER JOB [NAME=VALUE..]
 		claim c "$3" "$4"
 		expect "$1" env "${@:5}" timeout 60 "$BUILD/bin/berth-train" linear --data "$DATA" --ckpt c --steps 3 --no-eval
 		echo "$3 $4: $output"
@@ -198,54 +198,54 @@ SH
 	try 0 '' slurm 1 SLURM_JOB_ID=1 BERTH_ATTEMPT=1
 	try 0 '' slurm 1 SLURM_JOB_ID=1 SLURM_RESTART_COUNT=1
 	try 0 '' slurm 1 SLURM_JOB_ID=9 BERTH_JOB_BEFORE=5,1
-	try 73 'belongs to job 1 of slurm, process 7 on far: its scheduler still knows that job' slurm 1 SLURM_JOB_ID=9 BERTH_JOB_BEFORE=11
-	try 73 'its scheduler still knows' slurm 1
-	try 0 'taken over from job 2 of slurm, process 7 on far: slurm says that it is gone' slurm 2
-	try 0 'slurm says that it is gone' slurm 3 SLURM_JOB_ID=9
-	try 73 'it was renewed 0 s ago, and counts as gone 600 s after' slurm 4
-	try 73 'it was renewed 0 s ago' '' hand-1
+	try 73 'is in use by job 1 of slurm, process 7 on far: its scheduler still lists that job' slurm 1 SLURM_JOB_ID=9 BERTH_JOB_BEFORE=11
+	try 73 'its scheduler still lists' slurm 1
+	try 0 'taking over --ckpt c from job 2 of slurm, process 7 on far: slurm reports that the job has ended' slurm 2
+	try 0 'slurm reports that the job has ended' slurm 3 SLURM_JOB_ID=9
+	try 73 'its .owner file was renewed 0 s ago and expires 600 s after' slurm 4
+	try 73 'its .owner file was renewed 0 s ago' '' hand-1
 	[ "$(wc -l <asked)" -eq 5 ]
-	# Taking it may last longer than ranks wait for each other.
+	# A takeover may last longer than ranks wait for each other.
 	claim c slurm 5
 	expect 0 train linear -n 2 --data "$DATA" --ckpt c --steps 3 --no-eval --comm-timeout 3s --take-over
 	claim c slurm 5
 	expect 0 train linear -n 2 --data "$DATA" --ckpt c --steps 4 --no-eval --comm-timeout 3s
-	[[ "$output" == *"slurm says that it is gone"* ]]
+	[[ "$output" == *"slurm reports that the job has ended"* ]]
 	claim c '' hand-1
 	touch -d '3 hours' c/.owner
 	expect 73 timeout 60 "$BUILD/bin/berth-train" linear --data "$DATA" --ckpt c --steps 3
-	[[ "$output" == *"in the future, so a clock has jumped"*"--take-over"* ]]
+	[[ "$output" == *"in the future: a clock has jumped"*"--take-over"* ]]
 	echo '{"torn' >c/.owner
 	expect 73 timeout 60 "$BUILD/bin/berth-train" linear --data "$DATA" --ckpt c --steps 3
-	[[ "$output" == *"somebody unknown"* ]]
+	[[ "$output" == *"an unknown run"* ]]
 	expect 0 timeout 60 "$BUILD/bin/berth-train" linear --data "$DATA" --ckpt c --steps 3 --take-over
 	expect 64 timeout 60 "$BUILD/bin/berth-train" linear --data "$DATA" --steps 3 --take-over
 }
 
-# nodes ARGUMENTS: two ranks, each as if alone on a node with a folder of its own
+# nodes ARGUMENTS: two ranks, each as if alone on a node with its own directory
 nodes() {
 	train_nodes=(--data "$DATA" --batch 16 --epochs 2 --save-every 5 --log-every 1000 --ckpt c)
 	timeout 120 "$BERTH" run -n 2 -- sh -c 'mkdir -p "$0/node$RANK" && cd "$0/node$RANK" && export LOCAL_RANK=0 && exec "$@"' \
 		"$DIR" "$BUILD/bin/berth-train" convnet "${train_nodes[@]}" "$@"
 }
 
-@test "without a common folder each node keeps a copy, and all go on from the newest that all have" {
+@test "without a shared directory each node keeps a copy, and all resume from the newest that all have" {
 	[[ " $MODULES " == *" comm-mpi "* ]] || skip "built without MPI"
 	nodes --steps 25 2>out
-	grep -q 'is not one folder for all nodes: 2 copies are kept' out
+	grep -q 'is not a directory that all nodes share: 2 copies of each checkpoint are kept' out
 	[ "$(steps node0/c)" = "5 10 15 20 25 " ]
 	for step in 05 10 25; do cmp node0/c/step-000000$step.safetensors node1/c/step-000000$step.safetensors; done
 	cmp node0/c/latest node1/c/latest
 	cp -r node0 whole
-	# One is damaged here, another is missing there.
+	# One copy is damaged on one node, another is missing on the other.
 	printf x >>node1/c/step-00000025.safetensors
 	rm node0/c/step-00000020.safetensors
 	nodes --steps 30 2>out
-	grep -q 'rank 1: passed over: .*step-00000025' out
+	grep -q 'rank 1: skipped: .*step-00000025' out
 	grep -q 'resuming from c/step-00000015' out
 	cmp whole/c/step-00000025.safetensors node0/c/step-00000025.safetensors
 	cmp node0/c/step-00000030.safetensors node1/c/step-00000030.safetensors
-	# A node that was replaced has none at all, the first one, too.
+	# A replaced node has no checkpoints; the first node may be replaced, too.
 	for lost in 1 0; do
 		rm -r node$lost
 		nodes --steps $((40 - 5 * lost)) 2>out
@@ -253,13 +253,13 @@ nodes() {
 		cmp node0/c/latest node1/c/latest
 		cmp node0/c/step-000000$((40 - 5 * lost)).safetensors node1/c/step-000000$((40 - 5 * lost)).safetensors
 	done
-	# The same bits as on one folder.
+	# The same bits as with one directory.
 	train convnet -n 2 --data "$DATA" --batch 16 --epochs 2 --ckpt one --steps 25
 	cmp one/step-00000025.safetensors whole/c/step-00000025.safetensors
 	[ -z "$(find . -name '.writer*' -o -name .owner)" ]
 }
 
-# bad KIND CODE: a run that goes on in c on such a file system
+# bad KIND CODE DIRECTORY: resume in c, a copy of DIRECTORY, on such a file system; it exits with CODE
 bad() {
 	rm -rf c
 	cp -r "$3" c
@@ -270,7 +270,7 @@ bad() {
 	echo "$1: $output"
 }
 
-@test "a file system that fails costs the new checkpoint, never the old, and is said" {
+@test "a failing file system costs only the new checkpoint, never an old one, and is reported" {
 	[ -e "$BAD_FS" ]
 	job old --steps 5 --no-eval
 	job whole --no-eval
@@ -279,7 +279,7 @@ bad() {
 		code=74
 		[ "${row%%|*}" != read-only ] || code=73
 		bad "${row%%|*}" $code old
-		[[ "$output" == *"the checkpoint of step 6 could not be saved: "*"${row#*|}"*"those before stay"* ]]
+		[[ "$output" == *"the checkpoint of step 6 could not be saved: "*"${row#*|}"*"Earlier checkpoints are unchanged"* ]]
 		[[ "${lines[-1]}" == "berth-train: "*"${row#*|}"* ]]
 		cmp old/step-00000005.safetensors c/step-00000005.safetensors
 		[ "$(names c)" = "$(names old)" ]
@@ -289,7 +289,7 @@ bad() {
 		bad $kind 0 old
 		cmp whole/step-00000040.safetensors c/step-00000040.safetensors
 	done
-	# What is bad for a while only: the save after it is well.
+	# After a temporary failure the next save succeeds.
 	cp -r old c2
 	: >flag
 	env LD_PRELOAD="$BAD_FS" BERTH_BAD_FS=eio BERTH_BAD_FS_FOLDER=c2/step-00000006 \
@@ -301,18 +301,18 @@ bad() {
 	cmp whole/step-00000040.safetensors c2/step-00000040.safetensors
 }
 
-@test "a last step that was not saved, as the write before takes too long, is 74" {
-	# Two syncs a checkpoint, four seconds: longer than the two that the last save waits.
+@test "a last step that is not saved because the previous write takes too long: exit code 74" {
+	# Two syncs per checkpoint take four seconds: longer than the two that the last save waits.
 	expect 74 env LD_PRELOAD="$BAD_FS" BERTH_BAD_FS=slow-sync BERTH_BAD_FS_FOLDER=c/ \
 		ASAN_OPTIONS="$ASAN_OPTIONS:verify_asan_link_order=0" \
 		timeout 60 "$BUILD/bin/berth-train" convnet --data "$DATA" --batch 32 --epochs 2 --no-eval --log-every 1000 \
 		--save-every 6 --steps 7 --comm-timeout 4s --ckpt c
 	[[ "$output" == *"step 7 is not saved: the checkpoint of step 6 is still being written to c after 2 s"* ]]
-	# That one comes through.
+	# The write of step 6 succeeds in the end.
 	[ "$(names c)" = "latest step-00000006.safetensors " ]
 }
 
-@test "no room: it is said at the start, and at each save; the folder as a whole read-only is 73" {
+@test "no space: reported at the start and at each save; a read-only directory: exit code 73" {
 	job c --steps 5 --no-eval
 	preload() {
 		env LD_PRELOAD="$BAD_FS" BERTH_BAD_FS="$1" BERTH_BAD_FS_FOLDER=c \
@@ -320,16 +320,16 @@ bad() {
 			--batch 32 --epochs 1 --no-eval --log-every 1000 --ckpt c
 	}
 	expect 74 preload space
-	[[ "${lines[*]}" == *"No space left on device: a checkpoint takes 0.1 MB, 0.0 MB are free"*"in c 1 checkpoint takes 0.1 MB: make room there"*"resuming from"* ]]
+	[[ "${lines[*]}" == *"No space left on device: a checkpoint needs 0.1 MB, but 0.0 MB are free"*"in c, 1 checkpoint uses 0.1 MB. Free space there"*"resuming from"* ]]
 	[ "$(names c)" = "latest model.safetensors step-00000005.safetensors " ]
 	expect 73 preload read-only
-	[[ "$output" == *"c/.owner cannot be created: Read-only file system"* ]]
+	[[ "$output" == *"cannot create c/.owner: Read-only file system"* ]]
 	expect 0 job c --steps 6 --no-eval
 }
 
-@test "killed in a call that changes the folder, one after another: the run goes on, to the same bits" {
+@test "killed in any call that changes the directory: the run resumes and ends with the same bits" {
 	job whole --no-eval --save-every 6 --steps 18 --keep 1
-	# Every tenth call; kill.py takes them at random, and a thousand in the full suite.
+	# Every tenth call; kill.py kills at random moments, a thousand times in the full suite.
 	for ((n = 1; ; n += 10)); do
 		rm -rf c
 		code=0
@@ -343,7 +343,7 @@ bad() {
 		cmp whole/step-00000018.safetensors c/step-00000018.safetensors
 		cmp whole/model.safetensors c/model.safetensors
 		cmp whole/latest c/latest
-		# The kill may have come before an old one was removed.
+		# The kill may have come before an old checkpoint was removed.
 		names=$(names c)
 		[ "$(names whole)" = "${names/step-00000012.safetensors /}" ]
 	done
@@ -351,8 +351,8 @@ bad() {
 	[ "$n" -gt 60 ]
 }
 
-# Every cut and every bit of the header: tests/unit/train/test_state.c.
-@test "cut at any 512th byte, or a bit flipped anywhere: never gone on from, said, kept" {
+# tests/unit/train/test_state.c tests every truncation and every bit of the header.
+@test "truncated at any 512th byte, or any bit flipped: never resumed from, reported, kept" {
 	job c --steps 5 --save-every 4 --no-eval
 	cp c/step-00000005.safetensors whole
 	python3 - "$BUILD/bin/berth-train" "$DATA" "${CORRUPTIONS:-8}" <<'PY'
@@ -382,7 +382,7 @@ for kind, at in rows:
                          stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60)
     said = run.stderr
     assert run.returncode == 0, (kind, at, said)
-    assert 'passed over: c/step-00000005.safetensors' in said and 'resuming from c/step-00000004' in said, (kind, at, said)
+    assert 'skipped: c/step-00000005.safetensors' in said and 'resuming from c/step-00000004' in said, (kind, at, said)
     assert open('c/step-00000005.safetensors', 'rb').read() == bytes(bytes_), (kind, at)
 print(f'{len(rows)} damaged files')
 PY

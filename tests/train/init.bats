@@ -1,9 +1,9 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: BSD-3-Clause
-# Model files: model.safetensors is written, --init begins from it, --new-head but for the last layer.
+# Model files: model.safetensors is written, --init starts from it, with --new-head except for the last layer.
 load support.bash
 
-# tensors FILE: name, type, shape and bytes of each, sorted; less berth.*
+# tensors FILE: name, type, shape and bytes of each tensor, sorted; without berth.*
 tensors() {
 	python3 - "$1" <<'PY'
 import json, struct, sys
@@ -16,18 +16,18 @@ for name, entry in sorted(json.loads(data[8:8 + size]).items()):
 PY
 }
 
-@test "the model of a run is what the next one begins from" {
+@test "a run can start from the model of another" {
 	train convnet -n 1 --data $DATA --steps 3 --ckpt a --seed 5
 	tensors a/model.safetensors >a.txt
 	[ "$(wc -l <a.txt)" = 10 ]
-	# A step of rate 0 changes nothing.
+	# A step with learning rate 0 changes nothing.
 	for from in a/model.safetensors a/step-00000003.safetensors; do
 		rm -rf b
 		train convnet -n 2 --data $DATA --steps 1 --lr 0 --ckpt b --init $from
 		tensors b/model.safetensors >b.txt
 		cmp a.txt b.txt
 	done
-	# A checkpoint goes before --init.
+	# A checkpoint has precedence over --init.
 	expect 0 train convnet -n 1 --data $DATA --steps 2 --lr 0 --ckpt b --init a/missing.safetensors
 	[[ "$output" == *"resuming from b/step-00000001"* ]]
 }
@@ -54,7 +54,7 @@ PY
 	! diff -q <(grep running_mean a.txt) <(grep running_mean b.txt) || false
 }
 
-@test "files are for whom the umask says" {
+@test "files have the permissions that the umask allows" {
 	for mask in 077 027 022; do
 		rm -rf a m
 		(umask $mask; train linear -n 2 --data $DATA --steps 1 --ckpt a --metrics m --report r.json --no-eval)
@@ -65,7 +65,7 @@ PY
 	done
 }
 
-@test "what cannot be begun from is refused" {
+@test "an unusable --init file is refused" {
 	train convnet -n 1 --data $DATA --steps 1 --ckpt a --no-eval
 	expect 65 train linear -n 1 --data $DATA --steps 1 --init a/model.safetensors
 	[[ "$output" == *"--init"*"conv1.bias"* || "$output" == *"--init"*"conv1.weight"* ]]
@@ -75,6 +75,6 @@ PY
 	expect 65 train convnet -n 1 --data $DATA --steps 1 --init cut.safetensors
 	expect 64 train convnet -n 1 --data $DATA --steps 1 --new-head
 	[[ "$output" == *"--init"* ]]
-	# No checkpoint: berth.state is not in it.
+	# Not a checkpoint: berth.state is missing.
 	expect 65 train convnet -n 1 --data $DATA --steps 1 --resume a/model.safetensors
 }

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# Stop and go on: the same bits as no stop. Damaged files are passed over and stay.
+# Stop and resume: the same bits as without a stop. Damaged files are skipped and stay.
 
 load support
 
@@ -9,14 +9,14 @@ job() {
 	train convnet --data "$DATA" --epochs 3 --ckpt "$DIR/run.$1" --metrics "$DIR/run.$1" "${@:2}"
 }
 
-# same A B: the two runs cannot be told apart
+# same A B: the two runs have identical results
 same() {
 	cmp "run.$1/step-00000060.safetensors" "run.$2/step-00000060.safetensors"
 	cmp "run.$1/latest" "run.$2/latest"
 	same_rows "run.$1" "run.$2"
 }
 
-@test "stop and resume, at an epoch's edge and within one, on 1 rank and on 2" {
+@test "stop and resume, at an epoch's boundary and within an epoch, on 1 rank and on 2" {
 	for n in 1 2; do
 		job whole$n -n $n --batch $((32 / n)) --save-every 7 --no-eval
 		for step in 20 27 33 47; do
@@ -49,10 +49,10 @@ same() {
 	done
 }
 
-@test "every rank evaluates by rank 0's running statistics: a rank alone finds the same from the checkpoint" {
+@test "every rank evaluates with rank 0's running statistics: one rank gets the same from the checkpoint" {
 	net=(resnet18 --stem cifar --data synthetic:3x8x8,n=80,classes=5 --batch 5 --epochs 1 --lr 0.01 --ckpt c)
 	train "${net[@]}" -n 2 --metrics two
-	# Nothing is trained: it can be run again where LeakSanitizer's own tracer has died, as it does now and then.
+	# Nothing is trained, so the command can be repeated if LeakSanitizer's own tracer has died, as it sometimes does.
 	train "${net[@]}" -n 1 --metrics one 2>out ||
 		{ cat out; grep -q 'LeakSanitizer has encountered a fatal error' out && train "${net[@]}" -n 1 --metrics one 2>out; }
 	grep -q 'nothing to train' out
@@ -88,7 +88,7 @@ assert data[8 + size + begin:8 + size + end] == struct.pack('<q', 10)
 PY
 }
 
-@test "kill -9 again and again, then resume: as if nothing had been" {
+@test "kill -9 again and again, then resume: the same result as without a kill" {
 	# 3 epochs of 200 steps, so that the kills come before the end
 	DATA=synthetic:1x16x16,n=6400,classes=5
 	job whole -n 2 --batch 16 --save-every 37 --no-eval
@@ -107,13 +107,13 @@ PY
 	echo "$hit of 5 kills came before the end"
 	[ "$hit" -ge 2 ]
 	job killed -n 2 --batch 16 --save-every 37 --no-eval
-	# What a kill left half written is no checkpoint and bothers nobody.
+	# Unfinished files of a killed run are not checkpoints and do no harm.
 	cmp run.whole/step-00000600.safetensors run.killed/step-00000600.safetensors
 	cmp run.whole/latest run.killed/latest
 	same_rows run.whole run.killed
 }
 
-@test "resume on another number of ranks: each sample that was left, once" {
+@test "resume on another number of ranks: each remaining sample is used once" {
 	job moved -n 2 --batch 16 --steps 27 --no-eval
 	job moved -n 1 --batch 32 --no-eval 2>out
 	grep -q 'step 27' out
@@ -122,7 +122,7 @@ PY
 	near_rows run.whole run.moved 1e-3
 }
 
-@test "on another number of ranks the epoch that was begun keeps its padding" {
+@test "on another number of ranks the current epoch keeps its padding" {
 	odd() {
 		train convnet --data synthetic:1x16x16,n=635,classes=5 --epochs 2 --no-eval --ckpt "$DIR/run.$1" \
 			--metrics "$DIR/run.$1" "${@:2}"
@@ -130,14 +130,14 @@ PY
 	odd whole -n 2 --batch 16
 	odd moved -n 2 --batch 16 --steps 27
 	odd moved -n 1 --batch 32
-	# The last update of an epoch is of 28 samples, one of them for the second time, on one rank, too.
+	# The last update of an epoch has 28 samples, one of them used twice, also on one rank.
 	near_rows run.whole run.moved 1e-4
 }
 
-@test "a damaged or cut checkpoint is passed over, said, and never deleted" {
+@test "a damaged or truncated checkpoint is skipped, reported, and never deleted" {
 	job good -n 1 --batch 32 --save-every 7 --steps 28 --no-eval
 	cp -r run.good run.bad
-	# One bit in the middle of the newest; the one before it cut.
+	# Flip one bit in the middle of the newest one; truncate the one before it.
 	python3 - run.bad/step-00000028.safetensors <<'PY'
 import sys
 data = bytearray(open(sys.argv[1], 'rb').read())
@@ -149,16 +149,16 @@ PY
 	cp run.bad/step-00000028.safetensors flipped
 	job bad -n 1 --batch 32 --save-every 7 --steps 20 --no-eval 2>out
 	cat out
-	grep -q 'passed over.*step-00000028.*checksum' out
-	grep -q 'passed over.*step-00000021.*cut off' out
-	grep -q 'passed over.*step-00000099' out
+	grep -q 'skipped.*step-00000028.*checksum' out
+	grep -q 'skipped.*step-00000021.*truncated' out
+	grep -q 'skipped.*step-00000099' out
 	grep -q 'resuming from .*step-00000014.safetensors: step 14' out
 	cmp flipped run.bad/step-00000028.safetensors
 	[ "$(stat -c %s run.bad/step-00000021.safetensors)" = 5000 ]
 	[ "$(cat run.bad/step-00000099.safetensors)" = 'not ours' ]
 }
 
-@test "latest that names nonsense or nothing: the newest usable file is found" {
+@test "if latest names garbage or nothing, the newest usable file is found" {
 	job x -n 1 --batch 32 --save-every 7 --steps 14 --no-eval
 	for latest in nonsense ../../etc/passwd step-00000013.safetensors ''; do
 		echo "$latest" >run.x/latest
@@ -170,7 +170,7 @@ PY
 	grep -q 'resuming from .*step-00000014' out
 }
 
-@test "a checkpoint of another model or shape is refused where it was asked for" {
+@test "--resume refuses a checkpoint of another model or shape" {
 	job x -n 1 --batch 32 --steps 3 --no-eval
 	for other in "linear --data $DATA" "convnet --data synthetic:1x16x16,n=64,classes=4" \
 		"convnet --data synthetic:3x16x16,n=64,classes=5"; do

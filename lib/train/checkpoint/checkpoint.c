@@ -73,8 +73,7 @@ static int read_scaler(const char *path, const json_t *json, struct train_state 
 	rc = json_get_int(path, scaler, "growth_tracker", 0, INT32_MAX, &state->growth_tracker,
 			  err);
 	if (!rc && !(scale > 0 && scale <= FLT_MAX))
-		rc = error_set(err, ERR_DATA, "%s: the scale of the loss is no positive number",
-			       path);
+		rc = error_set(err, ERR_DATA, "%s: the loss scale is not a positive number", path);
 	if (!rc)
 		state->scale = scale;
 	return rc;
@@ -105,11 +104,11 @@ static int read_state(const char *path, const struct safetensors *file, const st
 
 	*foreign = false;
 	if (!format || !text)
-		return error_set(err, ERR_DATA, "%s is no checkpoint of berth's (no berth.state)",
-				 path);
+		return error_set(err, ERR_DATA,
+				 "%s is not a berth checkpoint: berth.state is missing", path);
 	/* Without it nothing was compared: a damaged name is damage, too. */
 	if (!json_object_get(file->metadata, "berth.header_crc32c"))
-		return error_set(err, ERR_DATA, "%s has no berth.header_crc32c: it is damaged",
+		return error_set(err, ERR_DATA, "%s lacks berth.header_crc32c: it is damaged",
 				 path);
 	if (strcmp(format, FORMAT))
 		return error_set(err, ERR_DATA, "%s has format %.16s, expected " FORMAT, path,
@@ -136,8 +135,8 @@ static int read_state(const char *path, const struct safetensors *file, const st
 	*foreign = strcmp(model, graph->model) || classes != graph->classes;
 	if (*foreign)
 		return error_set(err, ERR_DATA,
-				 "%s is of %.32s with %" PRId64
-				 " classes, this run trains %s with %d",
+				 "%s holds %.32s with %" PRId64
+				 " classes, but this run trains %s with %d",
 				 path, model, classes, graph->model, graph->classes);
 	state.world = (int)world;
 	state.batch = (int)batch;
@@ -252,8 +251,9 @@ int checkpoint_keep_foreign(const char *directory, const struct graph *graph, in
 	if (rc)
 		goto out;
 	if (rename(path, aside)) {
-		rc = error_set(err, ERR_OUTPUT, "%s is not this run's and cannot be put aside: %s",
-			       path, strerror(errno));
+		rc = error_set(err, ERR_OUTPUT,
+			       "%s does not belong to this run and cannot be renamed: %s", path,
+			       strerror(errno));
 		free(aside);
 	} else {
 		*kept = aside;
@@ -293,8 +293,9 @@ static int load(const char *path, int64_t step, struct train_state *state,
 		return rc;
 	rc = read_state(path, &file, variables->graph, &read, foreign, err);
 	if (!rc && step >= 0 && read.step != step)
-		rc = error_set(err, ERR_DATA, "%s is of step %" PRId64 ": its name does not fit",
-			       path, read.step);
+		rc = error_set(err, ERR_DATA,
+			       "%s holds step %" PRId64 ", which does not match its name", path,
+			       read.step);
 	if (!rc)
 		rc = variables_read(path, &file, &want, variables, &tracked, err);
 	safetensors_free(&file);
@@ -324,8 +325,8 @@ int checkpoint_load_step(const char *directory, int64_t step, struct train_state
 		struct error why = *err;
 
 		error_set(err, why.code,
-			  "%s; name another folder by --ckpt, or begin anew in this one by "
-			  "--resume never",
+			  "%s. Choose another directory with --ckpt, or start over in this one "
+			  "with --resume never",
 			  why.text);
 	}
 	if (rc)
@@ -378,7 +379,7 @@ int checkpoint_resume(const char *directory, const struct checkpoint_sink *sink,
 			return rc;
 		}
 		if (rc) {
-			error_prefix(&why, "passed over");
+			error_prefix(&why, "skipped");
 			sink->note_skipped(sink->context, why.text);
 		}
 	}

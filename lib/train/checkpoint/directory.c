@@ -63,8 +63,7 @@ int64_t *checkpoint_dir_steps(const char *directory, size_t *count, struct error
 
 	*count = 0;
 	if (!dir) {
-		error_set(err, ERR_INPUT, "--ckpt %s cannot be read: %s", directory,
-			  strerror(errno));
+		error_set(err, ERR_INPUT, "cannot read --ckpt %s: %s", directory, strerror(errno));
 		free(steps);
 		return NULL;
 	}
@@ -142,7 +141,8 @@ int64_t checkpoint_dir_latest(const char *directory, const struct checkpoint_sin
 
 	if (text && step < 0)
 		report_skipped(sink,
-			       "%.300s/latest names '%.60s', no checkpoint; looking at all files",
+			       "%.300s/latest names '%.60s', which is not a checkpoint; checking "
+			       "all files",
 			       directory, text);
 	free(text);
 	return step;
@@ -190,7 +190,7 @@ int64_t *checkpoint_dir_resume_order(const char *directory, const struct checkpo
 	if (steps && latest >= 0 && at == *count)
 		report_skipped(sink,
 			       "%.300s/latest names step %" PRId64
-			       ", which is not there; looking at all files",
+			       ", which is missing; checking all files",
 			       directory, latest);
 	if (!steps || at == *count || !at)
 		return steps;
@@ -251,10 +251,11 @@ int checkpoint_dir_has_space(const char *directory, uint64_t size_bytes, struct 
 
 	if (free_bytes >= size_bytes)
 		return 0;
-	return error_set(
-		err, ERR_IO,
-		"%s: %s: a checkpoint takes %.1f MB, %.1f MB are free; what was there before stays",
-		directory, strerror(ENOSPC), (double)size_bytes * 1e-6, (double)free_bytes * 1e-6);
+	return error_set(err, ERR_IO,
+			 "%s: %s: a checkpoint needs %.1f MB, but %.1f MB are free. Earlier "
+			 "checkpoints are unchanged",
+			 directory, strerror(ENOSPC), (double)size_bytes * 1e-6,
+			 (double)free_bytes * 1e-6);
 }
 
 void checkpoint_dir_explain_full(const char *directory, int64_t keep, struct error *err)
@@ -278,17 +279,18 @@ void checkpoint_dir_explain_full(const char *directory, int64_t keep, struct err
 	}
 	free(steps);
 	if (count)
-		snprintf(seen, sizeof seen, "; in %.300s %zu checkpoint%s take%s %.1f MB",
+		snprintf(seen, sizeof seen, "; in %.300s, %zu checkpoint%s use%s %.1f MB",
 			 directory, count, count == 1 ? "" : "s", count == 1 ? "s" : "",
 			 bytes * 1e-6);
 	if (!keep)
 		snprintf(often, sizeof often,
-			 ", and give --keep 2, so that older ones are removed");
+			 ", and set --keep 2 to remove older ones automatically");
 	snprintf(err->text + used, sizeof err->text - used,
-		 "%s: make room there (%s; checkpoints but the newest may go%s), or name another "
-		 "folder with --ckpt and the newest with --resume",
-		 *seen ? seen : "; nothing of it is checkpoints", quota ? "quota -s" : "df -h",
-		 often);
+		 "%s. Free space there (see %s; you may remove all checkpoints but the newest%s), "
+		 "or choose another directory with --ckpt and pass the newest checkpoint to "
+		 "--resume",
+		 *seen ? seen : "; none of the space is used by checkpoints",
+		 quota ? "quota -s" : "df -h", often);
 }
 
 /* ---- what killed writers left ---- */
@@ -432,10 +434,10 @@ static bool read_named_step(const char *directory, const char *name, int64_t *st
 	}
 	known = *step >= 0;
 	if (!known)
-		report_skipped(sink,
-			       "no old checkpoint is removed: %.300s does not say which one it "
-			       "names%s%.100s",
-			       path, err.code ? ": " : "", err.text);
+		report_skipped(
+			sink,
+			"not removing old checkpoints: cannot tell which one %.300s names%s%.100s",
+			path, err.code ? ": " : "", err.text);
 	free(text);
 	free(path);
 	return known;
@@ -464,7 +466,7 @@ void checkpoint_dir_prune(const char *directory, const struct graph *graph, int6
 		    steps[i] != latest && steps[i] != best) {
 			forget(verified, steps[i]);
 			if (unlink(path) && errno != ENOENT)
-				report_skipped(sink, "%.300s cannot be removed: %s", path,
+				report_skipped(sink, "cannot remove %.300s: %s", path,
 					       strerror(errno));
 		}
 		free(path);

@@ -14,7 +14,7 @@
 #include "base/json.h"
 #include "train/checkpoint/owner_claim.h"
 
-#define TRIES 20	  /* at competing runs that come at the same moment */
+#define TRIES 20	  /* attempts while other runs compete for the directory */
 #define END_WAIT_MS 10000 /* for a process that is about to end */
 #define POLL_MS 100
 #define SETTLE_MS 300
@@ -59,18 +59,18 @@ static int write_claim_aside(struct owner *owner, char **aside, struct timespec 
 	int rc = 0, fd = text ? file_create_temp(owner->path, 0666, aside) : -1;
 
 	if (fd < 0) {
-		rc = text ? error_set(err, ERR_OUTPUT, "%s cannot be created: %s", owner->path,
+		rc = text ? error_set(err, ERR_OUTPUT, "cannot create %s: %s", owner->path,
 				      strerror(errno))
-			  : error_memory(err, "an owner's file");
+			  : error_memory(err, "the .owner file");
 		free(text);
 		return rc;
 	}
 	if (file_write_all(fd, text, strlen(text)) || file_write_all(fd, "\n", 1) ||
 	    fstat(fd, &info))
-		rc = error_set(err, ERR_OUTPUT, "%s cannot be written: %s", owner->path,
+		rc = error_set(err, ERR_OUTPUT, "cannot write %s: %s", owner->path,
 			       strerror(errno));
 	if (close(fd) && !rc)
-		rc = error_set(err, ERR_OUTPUT, "%s cannot be written: %s", owner->path,
+		rc = error_set(err, ERR_OUTPUT, "cannot write %s: %s", owner->path,
 			       strerror(errno));
 	free(text);
 	if (rc) {
@@ -123,8 +123,8 @@ static int set_owned_error(const struct owner_request *request, const struct cla
 
 	claim_name(claim, claimant, sizeof claimant);
 	return error_set(err, ERR_OUTPUT,
-			 "--ckpt %s belongs to %s: %s. End that run, choose another folder, or say "
-			 "--take-over where you know that it is gone",
+			 "--ckpt %s is in use by %s: %s. Stop that run, choose another directory, "
+			 "or pass --take-over if you are sure that the run has ended",
 			 request->directory, claimant, why);
 }
 
@@ -157,8 +157,8 @@ static bool stays_unrenewed(const struct owner *owner, const struct owner_reques
 	if (request->notify) {
 		claim_name(claim, claimant, sizeof claimant);
 		snprintf(text, sizeof text,
-			 "note: --ckpt %.200s: watching for %.0f s whether %s still renews its "
-			 ".owner",
+			 "note: --ckpt %.200s: waiting %.0f s to see whether %s still renews its "
+			 ".owner file",
 			 request->directory, watch_ms * 1e-3, claimant);
 		request->notify(request->context, text);
 	}
@@ -188,22 +188,24 @@ static int check_takeover_by_age(const struct owner *owner, const struct owner_r
 
 	if (claim->age_s < -60) {
 		snprintf(text, sizeof text,
-			 "its .owner is dated %.0f s in the future, so a clock has jumped and its "
-			 "age says nothing",
+			 "its .owner file is dated %.0f s in the future: a clock has jumped, so "
+			 "the file's age is meaningless",
 			 -claim->age_s);
 		return set_owned_error(request, claim, text, err);
 	}
 	if (claim->age_s < stale_s) {
 		snprintf(text, sizeof text,
-			 "it was renewed %.0f s ago, and counts as gone %.0f s after the last time",
+			 "its .owner file was renewed %.0f s ago and expires %.0f s after the last "
+			 "renewal",
 			 claim->age_s > 0 ? claim->age_s : 0, stale_s);
 		return set_owned_error(request, claim, text, err);
 	}
 	/* A clock may have jumped since: a live run renews its file. */
 	if (!stays_unrenewed(owner, request, claim))
-		return set_owned_error(request, claim, "it is being renewed, so that run lives",
+		return set_owned_error(request, claim,
+				       "its .owner file is being renewed, so that run is alive",
 				       err);
-	snprintf(why, size, "it was not renewed for %.0f s", claim->age_s);
+	snprintf(why, size, "its .owner file has not been renewed for %.0f s", claim->age_s);
 	return 0;
 }
 
@@ -224,7 +226,7 @@ static int check_takeover(const struct owner *owner, const struct owner_request 
 	}
 	if (claim->readable && *claim->boot && !strcmp(claim->boot, owner->boot))
 		return process_is_alive(request, claim, same)
-			       ? set_owned_error(request, claim, "that process lives", err)
+			       ? set_owned_error(request, claim, "that process is running", err)
 			       : 0;
 	if (list_contains(self->predecessors, claim->job) ||
 	    (same && claim->attempt < self->attempt))
@@ -233,18 +235,18 @@ static int check_takeover(const struct owner *owner, const struct owner_request 
 	if (same)
 		return stays_unrenewed(owner, request, claim)
 			       ? 0
-			       : set_owned_error(
-					 request, claim,
-					 "it is being renewed, so that run of the same job lives",
-					 err);
+			       : set_owned_error(request, claim,
+						 "its .owner file is being renewed, so another run "
+						 "of the same job is alive",
+						 err);
 	ended = *claim->scheduler && *claim->job && self->job_has_ended
 			? self->job_has_ended(self->context, claim->scheduler, claim->job)
 			: -1;
 	if (ended < 0)
 		return check_takeover_by_age(owner, request, claim, why, size, err);
-	snprintf(why, size, "%s says that it is gone", claim->scheduler);
+	snprintf(why, size, "%s reports that the job has ended", claim->scheduler);
 	return ended ? 0
-		     : set_owned_error(request, claim, "its scheduler still knows that job", err);
+		     : set_owned_error(request, claim, "its scheduler still lists that job", err);
 }
 
 /* Move the file away if it is still the one that was judged. */
@@ -272,7 +274,7 @@ static void report_takeover(const struct owner_request *request, const struct cl
 	if (!request->notify || !*why)
 		return;
 	claim_name(claim, claimant, sizeof claimant);
-	snprintf(text, sizeof text, "note: --ckpt %.200s is taken over from %s: %s",
+	snprintf(text, sizeof text, "note: taking over --ckpt %.200s from %s: %s",
 		 request->directory, claimant, why);
 	request->notify(request->context, text);
 }
@@ -297,13 +299,13 @@ static int claim_directory(struct owner *owner, const struct owner_request *requ
 		int rc = link_claim(aside, owner->path);
 
 		if (rc < 0)
-			return error_set(err, ERR_OUTPUT, "%s cannot be created: %s", owner->path,
+			return error_set(err, ERR_OUTPUT, "cannot create %s: %s", owner->path,
 					 strerror(errno));
 		if (!rc && (!i || confirm_claim(owner)))
 			return 0;
 		rc = claim_read(owner->path, now, &claim);
 		if (rc < 0)
-			return error_set(err, ERR_OUTPUT, "%s cannot be read: %s", owner->path,
+			return error_set(err, ERR_OUTPUT, "cannot read %s: %s", owner->path,
 					 strerror(errno));
 		if (!rc)
 			continue;
@@ -313,7 +315,7 @@ static int claim_directory(struct owner *owner, const struct owner_request *requ
 		report_takeover(request, &claim, why);
 		remove_claim(owner, &claim);
 	}
-	return error_set(err, ERR_OUTPUT, "%s is written by others again and again", owner->path);
+	return error_set(err, ERR_OUTPUT, "other runs keep writing %s", owner->path);
 }
 
 /* ---- lifetime ---- */
@@ -331,13 +333,13 @@ static int owner_new(const struct owner_request *request, struct owner **out, st
 	unsigned char random[16];
 
 	if (!owner)
-		return error_memory(err, "an owner's file");
+		return error_memory(err, "the .owner file");
 	if (asprintf(&owner->path, "%s/.owner", request->directory) < 0)
 		owner->path = NULL;
 	owner->job = strdup(request->self->job);
 	if (!owner->path || !owner->job) {
 		owner_free(owner);
-		return error_memory(err, "an owner's file");
+		return error_memory(err, "the .owner file");
 	}
 	snprintf(owner->scheduler, sizeof owner->scheduler, "%s", request->self->scheduler);
 	owner->attempt = request->self->attempt;
@@ -394,8 +396,7 @@ static int rewrite_claim(struct owner *owner, struct error *err)
 	if (rc)
 		return rc;
 	if (rename(aside, owner->path)) {
-		rc = error_set(err, ERR_IO, "%s cannot be renewed: %s", owner->path,
-			       strerror(errno));
+		rc = error_set(err, ERR_IO, "cannot renew %s: %s", owner->path, strerror(errno));
 		unlink(aside);
 	}
 	free(aside);
@@ -411,9 +412,9 @@ int owner_renew(struct owner *owner, struct error *err)
 
 	owner->renewals++;
 	if (!owner->lost) {
-		/* A file that is unreadable now is nobody's claim. */
+		/* An unreadable file is not another run's claim. */
 		if (found < 0 || (found && !claim.readable))
-			return error_set(err, ERR_IO, "%s cannot be read", owner->path);
+			return error_set(err, ERR_IO, "cannot read %s", owner->path);
 		if (found && !strcmp(claim.token, owner->token))
 			return rewrite_claim(owner, err);
 	}
@@ -421,13 +422,13 @@ int owner_renew(struct owner *owner, struct error *err)
 	/* The run that took over may have ended since: its files must not mix with ours. */
 	if (found <= 0)
 		return error_set(err, ERR_OUTPUT,
-				 "%s is gone: another run took %.*s over and has ended, or "
-				 "somebody removed the file; this run must not write there any "
-				 "longer. Run it again to go on from the newest checkpoint",
+				 "%s is missing: another run took over %.*s and has ended, or the "
+				 "file was removed. This run must not write there any longer. "
+				 "Start it again to resume from the newest checkpoint",
 				 owner->path, directory, owner->path);
 	claim_name(&claim, claimant, sizeof claimant);
 	return error_set(err, ERR_OUTPUT,
-			 "%.*s was taken over by %s: this run must not write there any longer",
+			 "%.*s was taken over by %s, so this run must not write there any longer",
 			 directory, owner->path, claimant);
 }
 

@@ -110,12 +110,12 @@ void claim_name(const struct claim *claim, char *text, size_t size)
 	char job[320] = "";
 
 	if (!claim->readable) {
-		snprintf(text, size, "somebody unknown (its .owner cannot be read)");
+		snprintf(text, size, "an unknown run (its .owner file cannot be read)");
 		return;
 	}
 	if (*claim->job)
 		snprintf(job, sizeof job, "job %s%s%s, ", claim->job,
 			 *claim->scheduler ? " of " : "", claim->scheduler);
 	snprintf(text, size, "%sprocess %" PRId64 " on %s", job, claim->pid,
-		 *claim->host ? claim->host : "an unknown machine");
+		 *claim->host ? claim->host : "an unknown host");
 }

@@ -92,7 +92,7 @@ int renewer_new(struct owner *owner, int period_ms, struct renewer **out, struct
 	int rc;
 
 	if (!renewer)
-		return error_memory(err, "what renews the owner's file");
+		return error_memory(err, "the thread that renews the .owner file");
 	renewer->owner = owner;
 	renewer->period_ms = period_ms ? period_ms : OWNER_PERIOD_MS;
 	pthread_mutex_init(&renewer->renewing, NULL);
@@ -106,7 +106,7 @@ int renewer_new(struct owner *owner, int period_ms, struct renewer **out, struct
 	if (rc) {
 		destroy(renewer);
 		return error_set(err, ERR_UNAVAILABLE,
-				 "no thread can be started that renews the owner's file: %s",
+				 "cannot start a thread to renew the .owner file: %s",
 				 strerror(rc));
 	}
 	*out = renewer;

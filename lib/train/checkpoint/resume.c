@@ -27,7 +27,7 @@ static int load_from_directory(const struct saver *saver, struct train_state *st
 	} else if (strcmp(options->resume, "never")) {
 		file = strdup(options->resume);
 		rc = file ? checkpoint_load(file, state, variables, err)
-			  : error_memory(err, "a name");
+			  : error_memory(err, "a file name");
 	}
 	if (rc)
 		free(file);
@@ -43,7 +43,7 @@ struct replica {
 	const struct saver *saver;
 	struct train_state *state;
 	struct variables *variables;
-	int64_t *steps; /* as they are to be tried */
+	int64_t *steps; /* in the order in which they are tried */
 	size_t count, next;
 	int64_t step; /* whose weights are loaded; -1: none is left */
 	uint32_t fingerprint;
@@ -87,7 +87,7 @@ static int load_newest_up_to(struct replica *replica, int64_t bound, struct erro
 			replica->fingerprint = fingerprint_of(replica->state, replica->variables);
 			return 0;
 		}
-		error_prefix(&why, "passed over");
+		error_prefix(&why, "skipped");
 		rank_group_note_from_rank(request->group, why.text);
 	}
 	replica->step = -1;
@@ -117,8 +117,8 @@ static int reduce_min_max(const struct rank_group *group, bool participates, dou
 	return rc;
 }
 
-/* The newest step that is on all ranks which have any; *step -1: there is none. *newest: the newest
- * of any rank. Collective. */
+/* Find the newest step that all ranks with checkpoints have; *step is -1 if there is none. *newest:
+ * the newest of any rank. Collective. */
 static int agree_on_step(struct replica *replica, int64_t *step, int64_t *newest, struct error *err)
 {
 	struct rank_group *group = replica->saver->request.group;
@@ -144,9 +144,7 @@ static int agree_on_step(struct replica *replica, int64_t *step, int64_t *newest
 				*step = (int64_t)max;
 				break;
 			}
-			rank_group_note(group,
-					"passed over: the copies of step %" PRId64
-					" are not the same",
+			rank_group_note(group, "skipped: the copies of step %" PRId64 " differ",
 					(int64_t)max);
 			min--;
 		}
@@ -157,15 +155,14 @@ static int agree_on_step(struct replica *replica, int64_t *step, int64_t *newest
 	return rc;
 }
 
-/* No step is whole on all nodes: load the newest of any where it is. Collective. */
+/* If no step is complete on all nodes, load the newest one on the node that has it. Collective. */
 static int load_newest_of_any(struct replica *replica, int64_t newest, struct error *err)
 {
 	struct rank_group *group = replica->saver->request.group;
 	int rc = 0;
 
-	rank_group_note(
-		group,
-		"note: no checkpoint is whole on all nodes; going on from the newest of any");
+	rank_group_note(group, "note: no checkpoint is complete on all nodes; resuming from the "
+			       "newest on any node");
 	replica->next = 0;
 	replica->step = -1;
 	for (size_t i = 0; i < replica->count; i++)

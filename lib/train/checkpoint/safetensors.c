@@ -63,20 +63,19 @@ static int read_entry(const char *file, const char *name, const json_t *entry, c
 	if (!json_is_string(type) || !json_is_array(shape) || !json_is_array(offsets) ||
 	    json_array_size(offsets) != 2 || json_array_size(shape) > SAFETENSORS_MAX_RANK)
 		return error_set(err, ERR_DATA,
-				 "%s: tensor %.64s has not dtype, shape and data_offsets", file,
-				 name);
+				 "%s: tensor %.64s lacks dtype, shape or data_offsets", file, name);
 	*out = (struct safetensor){
 		.name = name, .type = json_string_value(type), .rank = (int)json_array_size(shape)};
 	bytes = type_size(out->type);
 	if (!bytes)
-		return error_set(err, ERR_DATA, "%s: tensor %.64s is of the unknown type %.16s",
+		return error_set(err, ERR_DATA, "%s: tensor %.64s has the unknown dtype %.16s",
 				 file, name, out->type);
 	for (int i = 0; i < out->rank; i++) {
 		const json_t *side = json_array_get(shape, (size_t)i);
 		json_int_t n = json_integer_value(side);
 
 		if (!json_is_integer(side) || n < 0 || (n && bytes > MAX_FILE / (uint64_t)n))
-			return error_set(err, ERR_DATA, "%s: tensor %.64s has an impossible shape",
+			return error_set(err, ERR_DATA, "%s: tensor %.64s has an invalid shape",
 					 file, name);
 		out->shape[i] = n;
 		bytes *= (uint64_t)n;
@@ -86,10 +85,11 @@ static int read_entry(const char *file, const char *name, const json_t *entry, c
 	if (!json_is_integer(json_array_get(offsets, 0)) ||
 	    !json_is_integer(json_array_get(offsets, 1)) || begin < 0 || end < begin ||
 	    (uint64_t)end > data_size || (uint64_t)(end - begin) != bytes)
-		return error_set(err, ERR_DATA,
-				 "%s: tensor %.64s lies at bytes %lld to %lld of %zu, which does "
-				 "not fit its shape or the file; the file is damaged or cut off",
-				 file, name, (long long)begin, (long long)end, data_size);
+		return error_set(
+			err, ERR_DATA,
+			"%s: tensor %.64s is at bytes %lld to %lld of %zu, which does not match "
+			"its shape or the file's size: the file is damaged or truncated",
+			file, name, (long long)begin, (long long)end, data_size);
 	out->data = data + begin;
 	out->size_bytes = (size_t)bytes;
 	return 0;
@@ -113,8 +113,8 @@ static int read_entries(const char *name, struct safetensors *file, const char *
 	const char *next = data;
 
 	if (count > SAFETENSORS_MAX_TENSORS)
-		return error_set(err, ERR_DATA, "%s: %zu tensors are more than %d", name, count,
-				 SAFETENSORS_MAX_TENSORS);
+		return error_set(err, ERR_DATA, "%s: %zu tensors exceed the limit of %d", name,
+				 count, SAFETENSORS_MAX_TENSORS);
 	file->tensors = calloc(count + 1, sizeof *file->tensors);
 	if (!file->tensors)
 		return error_memory(err, name);
@@ -133,14 +133,13 @@ static int read_entries(const char *name, struct safetensors *file, const char *
 	qsort(file->tensors, file->count, sizeof *file->tensors, by_offset);
 	for (size_t i = 0; i < file->count; i++) {
 		if (file->tensors[i].data != next)
-			return error_set(
-				err, ERR_DATA,
-				"%s: tensor %.64s overlaps another, or a hole lies before it", name,
-				file->tensors[i].name);
+			return error_set(err, ERR_DATA,
+					 "%s: tensor %.64s overlaps another, or a gap precedes it",
+					 name, file->tensors[i].name);
 		next += file->tensors[i].size_bytes;
 	}
 	if (next != data + data_size)
-		return error_set(err, ERR_DATA, "%s: %zu bytes too many at the end", name,
+		return error_set(err, ERR_DATA, "%s: %zu excess bytes at the end", name,
 				 (size_t)(data + data_size - next));
 	return 0;
 }
@@ -154,12 +153,12 @@ static int read_metadata(const char *name, struct safetensors *file, struct erro
 	if (!file->metadata)
 		return error_memory(err, name);
 	if (!json_is_object(file->metadata))
-		return error_set(err, ERR_DATA, "%s: __metadata__ is no object", name);
+		return error_set(err, ERR_DATA, "%s: __metadata__ is not an object", name);
 	json_object_foreach(file->metadata, key, value)
 	{
 		if (!json_is_string(value))
-			return error_set(err, ERR_DATA, "%s: __metadata__ %.64s is no string", name,
-					 key);
+			return error_set(err, ERR_DATA, "%s: __metadata__ %.64s is not a string",
+					 name, key);
 	}
 	return 0;
 }
@@ -184,8 +183,8 @@ static int check_foreign(const char *name, const struct safetensors *file, struc
 	{
 		if (!strncmp(key, "berth.", 6))
 			return error_set(err, ERR_DATA,
-					 "%s: __metadata__ has %.64s but no berth.header_crc32c: "
-					 "it is damaged",
+					 "%s: __metadata__ has %.64s but lacks "
+					 "berth.header_crc32c: the file is damaged",
 					 name, key);
 	}
 	return 0;
@@ -203,15 +202,17 @@ static int check_sums(const char *name, const struct safetensors *file, const ch
 	if (!want)
 		return check_foreign(name, file, err);
 	if (!mark || (size_t)(header + header_size - mark) < sizeof header_mark - 1 + 8)
-		return error_set(err, ERR_DATA,
-				 "%s: berth.header_crc32c is not where berth writes it", name);
+		return error_set(
+			err, ERR_DATA,
+			"%s: berth.header_crc32c is not at the position where berth writes it",
+			name);
 	snprintf(seen, sizeof seen, "%08x",
 		 header_sum(header, header_size, (size_t)(mark - header) + sizeof header_mark - 1));
 	if (strcmp(want, seen))
-		return error_set(
-			err, ERR_DATA,
-			"%s: the header's checksum is %s, the file says %.16s: it is damaged", name,
-			seen, want);
+		return error_set(err, ERR_DATA,
+				 "%s: the header's checksum is %s, but the file records %.16s: the "
+				 "file is damaged",
+				 name, seen, want);
 	for (size_t i = 0; i < file->count; i++) {
 		const struct safetensor *tensor = &file->tensors[i];
 
@@ -220,8 +221,8 @@ static int check_sums(const char *name, const struct safetensors *file, const ch
 		snprintf(seen, sizeof seen, "%08x", crc32c(0, tensor->data, tensor->size_bytes));
 		if (!want || strcmp(want, seen))
 			return error_set(err, ERR_DATA,
-					 "%s: the checksum of tensor %.64s is %s, the file says "
-					 "%.16s: it is damaged",
+					 "%s: the checksum of tensor %.64s is %s, but the file "
+					 "records %.16s: the file is damaged",
 					 name, tensor->name, seen, want ? want : "nothing");
 	}
 	return 0;
@@ -236,15 +237,16 @@ int safetensors_parse(const char *name, const void *bytes, size_t size, struct s
 	int rc;
 
 	if (size < 10)
-		return error_set(err, ERR_DATA, "%s: %zu bytes are no safetensors file", name,
-				 size);
+		return error_set(err, ERR_DATA, "%s: %zu bytes are too few for a safetensors file",
+				 name, size);
 	for (int i = 7; i >= 0; i--)
 		header_size = header_size << 8 | length[i];
 	if (header_size < 2 || header_size > size - 8 || header_size > SAFETENSORS_MAX_HEADER)
-		return error_set(err, ERR_DATA,
-				 "%s: a header of %" PRIu64
-				 " bytes in a file of %zu: it is cut off, or no safetensors file",
-				 name, header_size, size);
+		return error_set(
+			err, ERR_DATA,
+			"%s: the header claims %" PRIu64
+			" bytes in a file of %zu: the file is truncated or not a safetensors file",
+			name, header_size, size);
 
 	const char *header = (const char *)bytes + 8;
 
@@ -273,7 +275,7 @@ int safetensors_read(const char *path, struct safetensors *out, struct error *er
 
 	/* Opening a FIFO would block, and a device has no end. */
 	if (!stat(path, &st) && !S_ISREG(st.st_mode))
-		return error_set(err, ERR_INPUT, "%s is not a file", path);
+		return error_set(err, ERR_INPUT, "%s is not a regular file", path);
 	rc = file_read(path, MAX_FILE, &bytes, &size, err);
 
 	if (rc)

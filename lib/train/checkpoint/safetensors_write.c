@@ -110,21 +110,21 @@ int safetensors_write(const char *path, const struct safetensor *tensors, size_t
 		return error_memory(err, "a checkpoint");
 	fd = file_create_temp(path, 0666, &aside);
 	if (fd < 0)
-		rc = error_set(err, ERR_OUTPUT, "%s cannot be created: %s", path, strerror(errno));
+		rc = error_set(err, ERR_OUTPUT, "cannot create %s: %s", path, strerror(errno));
 	else if (write_parts(fd, header, header_size, tensors, count))
-		rc = error_set(err, ERR_IO, "%s cannot be written: %s; what was there before stays",
+		rc = error_set(err, ERR_IO, "cannot write %s: %s. The previous file is unchanged",
 			       path, strerror(errno));
 	/* Some file systems report a full disk only on close. */
 	if (fd >= 0 && close(fd) && !rc)
-		rc = error_set(err, ERR_IO, "%s cannot be written: %s; what was there before stays",
+		rc = error_set(err, ERR_IO, "cannot write %s: %s. The previous file is unchanged",
 			       path, strerror(errno));
 	if (!rc && rename(aside, path))
-		rc = error_set(err, ERR_IO, "%s cannot be put in its place: %s", path,
+		rc = error_set(err, ERR_IO, "cannot rename the temporary file to %s: %s", path,
 			       strerror(errno));
 	if (rc && fd >= 0)
 		unlink(aside);
 	if (!rc && file_sync_dir(path))
-		rc = error_set(err, ERR_IO, "the folder of %s cannot be synced: %s", path,
+		rc = error_set(err, ERR_IO, "cannot sync the directory of %s: %s", path,
 			       strerror(errno));
 	free(header);
 	free(aside);

@@ -50,7 +50,7 @@ static int acquire_directory(struct opening *opening, struct error *err)
 	int rc = file_make_dirs(options->directory, err), left;
 
 	if (!rc && access(options->directory, W_OK | X_OK))
-		rc = error_set(err, ERR_OUTPUT, "--ckpt %s cannot be written: %m",
+		rc = error_set(err, ERR_OUTPUT, "cannot write to --ckpt %s: %m",
 			       options->directory);
 	if (!rc)
 		rc = owner_acquire(&request, &saver->owner, err);
@@ -58,7 +58,7 @@ static int acquire_directory(struct opening *opening, struct error *err)
 		return rc;
 	left = checkpoint_dir_remove_stale(options->directory);
 	if (left)
-		rank_group_note(group, "removed from %s: %d file%s that a killed run was writing",
+		rank_group_note(group, "removed from %s: %d unfinished file%s of a killed run",
 				options->directory, left, left == 1 ? "" : "s");
 	return 0;
 }
@@ -191,7 +191,8 @@ static int report_result(struct saver *saver, struct writer_result *result, stru
 		return request->saved(request->context, result, saver->stall_s, err);
 	saver->best_acc1 = saver->best_saved;
 	snprintf(text, sizeof text,
-		 "the checkpoint of step %" PRId64 " could not be saved: %.800s; those before stay",
+		 "the checkpoint of step %" PRId64
+		 " could not be saved: %.800s. Earlier checkpoints are unchanged",
 		 result->step, result->err.text);
 	/* At the end it is the error that the run ends with. */
 	if (!saver->at_end)
@@ -232,10 +233,11 @@ static bool wait_for_last(struct saver *saver, int64_t step)
 		rank_group_note_from_rank(request->group, text);
 		return false;
 	}
-	snprintf(text, sizeof text,
-		 "the save of step %" PRId64 " waited %.2f s for the one before: saves are more "
-		 "frequent than this file system is fast",
-		 step, clock_now_s() - begin);
+	snprintf(
+		text, sizeof text,
+		"the save of step %" PRId64
+		" waited %.2f s for the previous one: the file system is too slow for --save-every",
+		step, clock_now_s() - begin);
 	if (!saver->wait_reported)
 		rank_group_note_from_rank(request->group, text);
 	saver->wait_reported = true;
@@ -299,7 +301,7 @@ int saver_wait(struct saver *saver, struct error *err)
 {
 	struct rank_group *group = saver->request.group;
 	double failed[1] = {0};
-	/* The last save may have waited: from here all ranks wait anew. */
+	/* The last save may have waited, so all ranks start a new wait here. */
 	int rc = rank_group_reduce(group, failed, 1, COMM_MAX, err), agreed;
 
 	if (rc)

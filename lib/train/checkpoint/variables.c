@@ -160,7 +160,7 @@ static int compare(const char *path, const struct graph *graph, const struct saf
 		return 0;
 	if (!seen)
 		return error_set(err, ERR_DATA,
-				 "%s has no tensor %s; a file of %s's state_dict is expected", path,
+				 "%s has no tensor %s; expected the state_dict of %s", path,
 				 want->name, graph->model);
 	bool fits = !strcmp(seen->type, want->type) && seen->rank == want->rank;
 
@@ -170,10 +170,10 @@ static int compare(const char *path, const struct graph *graph, const struct saf
 		return 0;
 	shape_text(seen->rank, seen->shape, theirs, sizeof theirs);
 	shape_text(want->rank, want->shape, ours, sizeof ours);
-	return error_set(err, ERR_DATA, "%s: tensor %s is %s %s, this network's is %s %s%s", path,
-			 want->name, seen->type, theirs, want->type, ours,
+	return error_set(err, ERR_DATA, "%s: tensor %s is %s %s, but this network expects %s %s%s",
+			 path, want->name, seen->type, theirs, want->type, ours,
 			 is_head(graph, want->name)
-				 ? "; --new-head begins this layer anew for other classes"
+				 ? "; use --new-head to initialize this layer for other classes"
 				 : "");
 }
 
@@ -188,8 +188,8 @@ static int check_no_extra_tensors(const char *path, const struct safetensors *fi
 			k++;
 		if (k == list->count && strncmp(name, "berth.", strlen("berth.")))
 			return error_set(err, ERR_DATA,
-					 "%s has a tensor %s, which this network lacks: it is of "
-					 "another one",
+					 "%s has a tensor %s, which this network lacks: the file "
+					 "belongs to another network",
 					 path, name);
 	}
 	return 0;

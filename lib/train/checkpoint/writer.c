@@ -23,7 +23,7 @@ struct writer {
 	struct writer_request request;
 	struct variables snapshot;
 	void *memory;		 /* the block that holds snapshot */
-	struct renewer *renewer; /* NULL: nobody checks the directory's owner */
+	struct renewer *renewer; /* NULL: the directory's owner is not checked */
 	pthread_t thread;
 	pthread_mutex_t lock;
 	pthread_cond_t changed;
@@ -79,7 +79,8 @@ static int write_files(struct writer *writer, const struct writer_job *job,
 					 err);
 
 	if (kept)
-		append_note(result, "note: a checkpoint that is not this run's is kept as %s",
+		append_note(result,
+			    "note: a checkpoint that does not belong to this run is kept as %s",
 			    kept);
 	free(kept);
 	if (!rc)
@@ -161,7 +162,7 @@ static int allocate_snapshot(struct writer *writer, struct error *err)
 	else
 		rc = (writer->memory = malloc(size_bytes)) ? 0 : error_memory(err, "a snapshot");
 	if (rc)
-		return error_prefix(err, "for checkpoints beside the training");
+		return error_prefix(err, "for background checkpoints");
 	memset(writer->memory, 1, size_bytes); /* zeros could come without pages */
 	writer->snapshot = variables_in(writer->memory, request->graph, request->buckets);
 	return 0;
@@ -193,8 +194,8 @@ static int start_thread(struct writer *writer, struct error *err)
 		return 0;
 	pthread_cond_destroy(&writer->changed);
 	pthread_mutex_destroy(&writer->lock);
-	return error_set(err, ERR_UNAVAILABLE,
-			 "no thread can be started that writes checkpoints: %s", strerror(rc));
+	return error_set(err, ERR_UNAVAILABLE, "cannot start a thread to write checkpoints: %s",
+			 strerror(rc));
 }
 
 int writer_new(const struct writer_request *request, struct writer **out, struct error *err)
@@ -203,7 +204,7 @@ int writer_new(const struct writer_request *request, struct writer **out, struct
 	int rc;
 
 	if (!writer)
-		return error_memory(err, "what writes checkpoints");
+		return error_memory(err, "the checkpoint writer");
 	writer->request = *request;
 	rc = allocate_snapshot(writer, err);
 	if (!rc && request->owner)
@@ -259,7 +260,7 @@ int writer_wait(struct writer *writer, int timeout_ms, struct error *err)
 	pthread_mutex_unlock(&writer->lock);
 	return busy ? error_set(err, ERR_IO,
 				"the checkpoint of step %lld is still being written to %s after %g "
-				"s: does the file system hang?",
+				"s. Check whether the file system hangs",
 				(long long)writer->job.state.step, writer->request.directory,
 				timeout_ms * 1e-3)
 		    : 0;

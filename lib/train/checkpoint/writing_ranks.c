@@ -21,7 +21,7 @@
 struct markers {
 	const char *directory;
 	int rank;
-	uint64_t number; /* tells them from those of other searches */
+	uint64_t number; /* distinguishes them from markers of other searches */
 };
 
 /* Collective; reduces nothing. */
@@ -52,8 +52,8 @@ static int create_marker(const struct markers *markers, struct error *err)
 	if (!rc)
 		fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
 	if (!rc && fd < 0)
-		rc = error_set(err, ERR_OUTPUT, "--ckpt %s cannot be written: %s",
-			       markers->directory, strerror(errno));
+		rc = error_set(err, ERR_OUTPUT, "cannot write to --ckpt %s: %s", markers->directory,
+			       strerror(errno));
 	if (fd >= 0)
 		close(fd);
 	free(path);
@@ -117,8 +117,9 @@ static int choose_writers(const struct rank_group *group, const struct markers *
 	double copies[1];
 
 	if (sees_another && !has_marker)
-		rank_group_note_here(group, "note: rank %d: no copy of the checkpoints here: %s",
-				     markers->rank, why.text);
+		rank_group_note_here(
+			group, "note: rank %d: this node keeps no copy of the checkpoints: %s",
+			markers->rank, why.text);
 	if (!rc && has_marker)
 		out->own = lowest_marker_rank(markers) == markers->rank;
 	copies[0] = out->own;
@@ -131,7 +132,8 @@ static int choose_writers(const struct rank_group *group, const struct markers *
 	out->count = (int)copies[0];
 	if (out->count > 1)
 		rank_group_note(group,
-				"--ckpt %s is not one folder for all nodes: %d copies are kept",
+				"--ckpt %s is not a directory that all nodes share: %d copies of "
+				"each checkpoint are kept",
 				markers->directory, out->count);
 	return 0;
 }

@@ -49,11 +49,11 @@ static const struct {
 	{"RuntimeError: CUDA error: an illegal memory access was encountered",
 	 "outside of its memory"},
 	{"OSError: [Errno 28] No space left on device", "file system is full"},
-	{"berth-train: ckpt: No space left on device: a checkpoint takes 205.1 MB, 12.0 MB are "
-	 "free; what was there before stays",
+	{"berth-train: ckpt: No space left on device: a checkpoint needs 205.1 MB, but 12.0 MB are "
+	 "free. Earlier checkpoints are unchanged",
 	 "file system of the checkpoints is full"},
-	{"rank 1: the checkpoint of step 6 could not be saved: c/step-00000006.safetensors cannot "
-	 "be written: Disk quota exceeded; those before stay",
+	{"rank 1: the checkpoint of step 6 could not be saved: cannot write "
+	 "c/step-00000006.safetensors: Disk quota exceeded. Earlier checkpoints are unchanged",
 	 "quota where the checkpoints go"},
 	{"berth-train: m/metrics.jsonl: No space left on device", "a file system is full"},
 	{"OSError: [Errno 122] Disk quota exceeded", "quota"},
@@ -142,7 +142,7 @@ static const char *const unrelated[] = {
 	"",
 	"epoch 1/3  step 100/600  loss 0.4415  0:21 left  13589 images/s  lr 0.1  data wait 0.18 "
 	"ms",
-	"stopping after step 146: the job's time is over in 3 s (needed: a step 0.10 s, a "
+	"stopping after step 146: the job's time limit is reached in 3 s (a step takes 0.10 s, a "
 	"checkpoint 0.00 s)",
 	"nid001:4711:4711 [0] NCCL INFO Bootstrap : Using hsn0:10.9.0.11<0>",
 	"nid001:4711:4711 [0] NCCL INFO NET/IB : Using [0]mlx5_0:1/IB [1]mlx5_1:1/IB ; OOB "

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Checkpoint files: what is written is read back; what is damaged, cut or foreign is refused. */
+/* Checkpoint files: what is written is read back; damaged, truncated or foreign files are refused.
+ */
 #include "../rows.h"
 
 #include <unistd.h>
@@ -54,7 +55,7 @@ static char *written(size_t *size)
 		fail_msg("%s", err.text);
 	json_decref(metadata);
 	unlink(path);
-	/* Nothing else may lie there. */
+	/* The directory must be empty otherwise. */
 	assert_int_equal(rmdir(directory), 0);
 	return bytes;
 }
@@ -82,7 +83,7 @@ static void round_trip(void **state)
 	assert_memory_equal(n->data, steps, sizeof steps);
 	assert_null(safetensors_find(&file, "conv1"));
 	assert_string_equal(json_string_value(json_object_get(file.metadata, "berth.format")), "1");
-	/* The data begin at a multiple of 8, as readers that map the file want. */
+	/* The data start at a multiple of 8, for readers that map the file. */
 	assert_int_equal(((const char *)w->data - bytes) % 8, 0);
 	safetensors_free(&file);
 	free(bytes);
@@ -90,7 +91,7 @@ static void round_trip(void **state)
 
 static int refuse(const void *bytes, size_t size)
 {
-	/* Exactly size bytes, so that a sanitizer sees a read past them. */
+	/* Exactly size bytes, so that a sanitizer detects a read past them. */
 	void *copy = malloc(size ? size : 1);
 	struct safetensors file;
 	struct error err = {0};
@@ -117,7 +118,7 @@ static void cut(void **state)
 	bytes = realloc(bytes, size + 1);
 	bytes[size] = 0;
 	if (!refuse(bytes, size + 1))
-		fail_msg("a byte too many is not seen");
+		fail_msg("an excess byte is not detected");
 	free(bytes);
 }
 
@@ -129,14 +130,15 @@ static void each_bit(void **state)
 	for (size_t bit = 0; bit < size * 8; bit++) {
 		bytes[bit / 8] ^= (char)(1 << bit % 8);
 		if (!refuse(bytes, size))
-			fail_msg("bit %zu flipped is not seen", bit);
+			fail_msg("flipped bit %zu is not detected", bit);
 		bytes[bit / 8] ^= (char)(1 << bit % 8);
 	}
 	assert_int_equal(refuse(bytes, size), 0);
 	free(bytes);
 }
 
-/* Foreign files, without our sums: only the format itself protects. data: bytes that follow. */
+/* Foreign files lack our checksums, so only the format's own rules protect against damage. data:
+ * number of bytes that follow. */
 static void foreign(void **state)
 {
 	static const struct {
@@ -145,17 +147,19 @@ static void foreign(void **state)
 		int rc;
 		const char *why;
 	} rows[] = {
-		{"{}", 0, 0, "no tensor at all"},
-		{"{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]}}", 8, 0, "one"},
+		{"{}", 0, 0, "no tensors"},
+		{"{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]}}", 8, 0,
+		 "one tensor"},
 		{"{\"a\":{\"dtype\":\"F32\",\"shape\":[],\"data_offsets\":[0,4]}}   ", 4, 0,
 		 "a scalar, padding"},
 		{"{\"a\":{\"dtype\":\"F32\",\"shape\":[0],\"data_offsets\":[0,0]}}", 0, 0,
-		 "an empty one"},
-		{"{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]}}", 7, 1, "cut"},
+		 "an empty tensor"},
+		{"{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]}}", 7, 1,
+		 "truncated"},
 		{"{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]}}", 9, 1,
-		 "too long"},
+		 "too many bytes"},
 		{"{\"a\":{\"dtype\":\"F32\",\"shape\":[3],\"data_offsets\":[0,8]}}", 8, 1,
-		 "shape and offsets"},
+		 "shape does not match offsets"},
 		{"{\"a\":{\"dtype\":\"F99\",\"shape\":[2],\"data_offsets\":[0,8]}}", 8, 1,
 		 "an unknown type"},
 		{"{\"a\":{\"dtype\":\"F32\",\"shape\":[-2],\"data_offsets\":[0,8]}}", 8, 1,
@@ -165,17 +169,17 @@ static void foreign(void **state)
 		{"{\"a\":{\"dtype\":\"F32\",\"shape\":[4294967296,4294967296,4294967296,4294967298]"
 		 ","
 		 "\"data_offsets\":[0,8]}}",
-		 8, 1, "a product past 64 bits"},
+		 8, 1, "a product that overflows 64 bits"},
 		{"{\"a\":{\"dtype\":\"F32\",\"shape\":[1,1,1,1,1,1,1,1,2],\"data_offsets\":[0,8]}}",
 		 8, 1, "9 sides"},
 		{"{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[8,0]}}", 8, 1,
 		 "backwards"},
 		{"{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[-8,0]}}", 8, 1,
-		 "before the data"},
+		 "offset before the data"},
 		{"{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8,8]}}", 8, 1,
 		 "three offsets"},
 		{"{\"a\":{\"dtype\":\"F32\",\"shape\":[2]}}", 8, 1, "no offsets"},
-		{"{\"a\":7}", 0, 1, "a number for a tensor"},
+		{"{\"a\":7}", 0, 1, "a number instead of a tensor"},
 		{"{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]},"
 		 "\"b\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[4,12]}}",
 		 12, 1, "an overlap"},
@@ -185,13 +189,14 @@ static void foreign(void **state)
 		{"{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]},"
 		 "\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}}",
 		 4, 1, "a name twice"},
-		{"{\"__metadata__\":7}", 0, 1, "metadata that is no object"},
-		{"{\"__metadata__\":{\"a\":7}}", 0, 1, "metadata that is no string"},
-		{"{\"__metadata__\":{\"berth.header_crc32c\":\"00000000\"}}", 0, 1, "a wrong sum"},
+		{"{\"__metadata__\":7}", 0, 1, "metadata is not an object"},
+		{"{\"__metadata__\":{\"a\":7}}", 0, 1, "a metadata value is not a string"},
+		{"{\"__metadata__\":{\"berth.header_crc32c\":\"00000000\"}}", 0, 1,
+		 "a wrong checksum"},
 		{"{\"__metadata__\":{\"berth.header_crc32c\" : \"0\"}}", 0, 1,
-		 "a sum where we write none"},
+		 "a checksum at another position than berth's"},
 		{"[]", 0, 1, "a list"},
-		{"{\"a\"", 0, 1, "JSON cut off"},
+		{"{\"a\"", 0, 1, "truncated JSON"},
 	};
 
 	for (size_t i = 0; i < ROWS(rows); i++) {
@@ -207,7 +212,7 @@ static void foreign(void **state)
 	}
 }
 
-/* The header's length itself: up to 2^64 - 1, in a small file. */
+/* Header lengths of up to 2^64 - 1 in a small file. */
 static void header_length(void **state)
 {
 	static const uint64_t lengths[] = {0,	      1, 3, 1000, UINT64_C(1) << 32, UINT64_MAX - 7,
@@ -219,7 +224,8 @@ static void header_length(void **state)
 		for (int k = 0; k < 8; k++)
 			bytes[k] = (unsigned char)(lengths[i] >> 8 * k);
 		if (!refuse(bytes, sizeof bytes))
-			fail_msg("a header of %llu bytes is taken", (unsigned long long)lengths[i]);
+			fail_msg("a header of %llu bytes is accepted",
+				 (unsigned long long)lengths[i]);
 	}
 }
 

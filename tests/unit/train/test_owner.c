@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Whose a folder of checkpoints is: what the command line cannot show without waiting for minutes.
- */
+/* Who owns a checkpoint directory: cases that a test of the command line could show only by waiting
+ * for minutes. */
 #include "../rows.h"
 
 #include <fcntl.h>
@@ -33,11 +33,11 @@ static void rig_begin(struct rig *rig)
 static void rig_end(struct rig *rig)
 {
 	unlink(rig->file);
-	/* Nothing else may lie there. */
+	/* The directory must be empty otherwise. */
 	assert_int_equal(rmdir(rig->directory), 0);
 }
 
-/* As another machine's job would leave it, age_s ago. */
+/* Write the owner file as a job on another machine would have left it age_s ago. */
 static void claim(const struct rig *rig, int renewals, int age_s)
 {
 	char text[256];
@@ -61,7 +61,7 @@ static void ages(void **state)
 		int age_s, rc;
 		const char *word;
 	} rows[] = {
-		{0, -ERR_OUTPUT, "counts as gone 600 s after"},
+		{0, -ERR_OUTPUT, "expires 600 s after"},
 		{590, -ERR_OUTPUT, "renewed 59"},
 		{601, 0, NULL},
 		{864000, 0, NULL},
@@ -81,7 +81,7 @@ static void ages(void **state)
 		if (rc != rows[i].rc || (rc && !strstr(err.text, rows[i].word)))
 			fail_msg("%d s: %d %s", rows[i].age_s, rc, err.text);
 		owner_release(owner);
-		/* One that was refused leaves the file as it is. */
+		/* A refused run leaves the file unchanged. */
 		assert_int_equal(access(rig.file, F_OK) == 0, rc != 0);
 	}
 	rig_end(&rig);
@@ -98,7 +98,7 @@ static void *renew_theirs(void *argument)
 	return NULL;
 }
 
-/* A clock that jumped makes a file look old: who lives is seen renewing it. */
+/* If a clock jumped, the file of a live run may look old, but the run is seen renewing it. */
 static void who_renews_lives(void **state)
 {
 	struct owner *owner = NULL;
@@ -114,12 +114,12 @@ static void who_renews_lives(void **state)
 
 	stop = 1;
 	pthread_join(thread, NULL);
-	if (rc != -ERR_OUTPUT || !strstr(err.text, "that run lives"))
+	if (rc != -ERR_OUTPUT || !strstr(err.text, "that run is alive"))
 		fail_msg("%d %s", rc, err.text);
 	rig_end(&rig);
 }
 
-/* Another's file is never written over, nor removed at the end. */
+/* Another run's file is never overwritten, nor removed at the end. */
 static void renewed(void **state)
 {
 	struct owner *owner;
@@ -149,8 +149,8 @@ static void renewed(void **state)
 	rig_end(&rig);
 }
 
-/* Who took it over and ended before this one looked leaves no file: the folder is lost all the
- * same. */
+/* A run that took over and ended before this one checked leaves no file. The directory is lost all
+ * the same. */
 static void taken_and_ended(void **state)
 {
 	struct owner *owner, *taker;
@@ -167,7 +167,7 @@ static void taken_and_ended(void **state)
 	assert_int_not_equal(access(rig.file, F_OK), 0);
 	for (int i = 0; i < 2; i++) {
 		assert_int_equal(owner_renew(owner, &err), -ERR_OUTPUT);
-		assert_non_null(strstr(err.text, "is gone: another run took"));
+		assert_non_null(strstr(err.text, "is missing: another run took"));
 		assert_true(owner_is_lost(owner));
 		assert_int_not_equal(access(rig.file, F_OK), 0);
 	}
@@ -175,8 +175,8 @@ static void taken_and_ended(void **state)
 	rig_end(&rig);
 }
 
-/* The same job on another machine: a later attempt takes over at once; the same one only from who
- * is not seen renewing. */
+/* The same job on another machine: a later attempt takes over at once; the same attempt takes over
+ * only if the file is not renewed. */
 static void same_job(void **state)
 {
 	static const struct {
@@ -203,14 +203,14 @@ static void same_job(void **state)
 		stop = 1;
 		if (rows[i].renews && rows[i].rc)
 			pthread_join(thread, NULL);
-		if (rc != rows[i].rc || (rc && !strstr(err.text, "of the same job lives")))
+		if (rc != rows[i].rc || (rc && !strstr(err.text, "of the same job is alive")))
 			fail_msg("row %zu: %d %s", i, rc, err.text);
 		owner_release(owner);
 		rig_end(&rig);
 	}
 }
 
-/* Who watches can be told to stop: the other ranks have gone. */
+/* A waiting run can be cancelled, because the other ranks may have ended. */
 static void gives_up(void **state)
 {
 	static const atomic_bool yes = true;
@@ -230,7 +230,7 @@ static void gives_up(void **state)
 	rig_end(&rig);
 }
 
-/* Of many that come at once, one gets it: they live, and say so. */
+/* Of many runs that start at once, one gets the directory: all of them are alive and renew. */
 #define MANY 12
 static struct rig crowd;
 static struct owner *owners[MANY];
@@ -240,7 +240,7 @@ static void *come(void *argument)
 	struct error err = {0};
 	int i = (int)(intptr_t)argument;
 
-	/* Each as a job of its own. */
+	/* Each run is a separate job. */
 	owner_acquire(&crowd.request, &owners[i], &err);
 	return NULL;
 }

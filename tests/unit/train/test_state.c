@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Checkpoints and model files of a network: what comes back, and that nothing is changed by a file
- * that cannot be used. */
+/* Checkpoints and model files of a network: what is read back, and that an unusable file changes
+ * nothing. */
 #include "../rows.h"
 
 #include <fcntl.h>
@@ -10,7 +10,7 @@
 #include "base/file.h"
 #include "train/checkpoint/checkpoint.h"
 
-/* A small network that has everything: buffers and a head. */
+/* A small network with everything: buffers and a head. */
 static struct graph *network(int classes)
 {
 	const struct shape shape = {3, 8, 8};
@@ -139,7 +139,7 @@ static void write_latest(const char *directory, const char *text)
 	fclose(file);
 }
 
-/* latest's time, after_s seconds past the file at path's. */
+/* Set latest's time to after_s seconds after that of the file at path. */
 static void date_latest(const char *directory, const char *path, int after_s)
 {
 	char latest[96];
@@ -155,15 +155,15 @@ static void date_latest(const char *directory, const char *path, int after_s)
 	assert_int_equal(utimensat(AT_FDCWD, latest, times, 0), 0);
 }
 
-/* What latest names comes first, also where a later step lies beside it that was written before:
- * another run's. A later one that was written after latest is what a kill left. Else the last step.
- */
+/* What latest names comes first, even if there is a later step that was written before latest: that
+ * one belongs to another run. A later step that was written after latest was left by a killed run
+ * and comes first. Without latest, the last step comes first. */
 static void newest(void **state)
 {
 	static const struct {
 		const char *latest;
 		int64_t step;
-		int told, after_s; /* of latest, past step 20's time */
+		int told, after_s; /* of latest, after step 20's time */
 	} rows[] = {
 		{"step-00000020.safetensors\n", 20, 0, 1},
 		{"step-00000012.safetensors\n", 12, 0, 1},
@@ -203,7 +203,7 @@ static void newest(void **state)
 		assert_int_equal(words_told, rows[i].told);
 		free(path);
 	}
-	/* A copy under another step's name is not that step's. */
+	/* A copy under another step's name does not count as that step. */
 	char copy[96], *path;
 
 	snprintf(copy, sizeof copy, "%s/step-00000030.safetensors", rig.directory);
@@ -223,7 +223,7 @@ static void newest(void **state)
 	rig_end(&rig);
 }
 
-/* The bytes of a file into another. */
+/* Write the bytes of a file into another. */
 static void put_bytes(const char *path, const char *bytes, size_t size)
 {
 	FILE *file = fopen(path, "we");
@@ -233,7 +233,7 @@ static void put_bytes(const char *path, const char *bytes, size_t size)
 	assert_int_equal(fclose(file), 0);
 }
 
-/* What is cut or damaged is never gone on from: the one before it is. */
+/* A truncated or damaged checkpoint is never resumed from; the one before it is. */
 static void damaged(void **state)
 {
 	const struct checkpoint_sink sink = {NULL, count_words};
@@ -255,7 +255,7 @@ static void damaged(void **state)
 	for (size_t cut = 0, bit = 0; cut < size || bit < size * 8;) {
 		char *path, what[64];
 
-		/* A bit or two of each byte of the header, then some. */
+		/* One or two bits of each byte of the header, then some of the data. */
 		if (cut < size) {
 			snprintf(what, sizeof what, "cut at %zu", cut);
 			put_bytes(paths[1], bytes, cut);
@@ -273,7 +273,7 @@ static void damaged(void **state)
 		if (checkpoint_resume(rig.directory, &sink, &read, &rig.variables, &path, &err))
 			fail_msg("%s: %s", what, err.text);
 		if (!path || read.step != 12 || words_told != 1)
-			fail_msg("%s: gone on from step %lld, %d times told", what,
+			fail_msg("%s: resumed from step %lld, %d reports", what,
 				 (long long)read.step, words_told);
 		free(path);
 	}
@@ -287,7 +287,7 @@ static void damaged(void **state)
 	rig_end(&rig);
 }
 
-/* A path may hold any bytes; JSON may not. */
+/* A path may hold any bytes, but JSON may not. */
 static void names_of_data(void **state)
 {
 	char much[400], cut[256];
@@ -326,7 +326,7 @@ static void names_of_data(void **state)
 	}
 }
 
-/* The right one is the first row; each other changes one value. */
+/* The first row is valid; each other row changes one value. */
 #define STATE(MODEL, CLASSES, STEP, EPOCH, POSITION, WORLD, BATCH, BATCHES, SEED)                  \
 	"{\"model\":" MODEL ",\"classes\":" CLASSES ",\"step\":" STEP ",\"epoch\":" EPOCH          \
 	",\"position\":" POSITION ",\"world\":" WORLD ",\"batch\":" BATCH ",\"batches\":" BATCHES  \
@@ -341,8 +341,8 @@ static void bad_states(void **state)
 		int rc;
 		const char *why;
 	} rows[] = {
-		{"1", STATE(NET, "5", "1", "0", "0", "1", "1", "1", "0"), 0, "all right"},
-		{"1", SCALED("null"), 0, "nothing scaled"},
+		{"1", STATE(NET, "5", "1", "0", "0", "1", "1", "1", "0"), 0, "valid"},
+		{"1", SCALED("null"), 0, "no loss scaling"},
 		{"1", SCALED("{\"scale\":0.5,\"growth_tracker\":3}"), 0, "a scale"},
 		{"2", STATE(NET, "5", "1", "0", "0", "1", "1", "1", "0"), 1, "another format"},
 		{"1", STATE("\"resnet34\"", "5", "1", "0", "0", "1", "1", "1", "0"), 1, "a model"},
@@ -361,14 +361,15 @@ static void bad_states(void **state)
 		{"1", STATE(NET, "5", "1", "0", "0", "1", "1", "1", "\"x\""), 1, "a seed"},
 		{"1", STATE(NET, "5", "1", "0", "0", "1", "1", "1", "99999999999999999999"), 1,
 		 "past 64 bits"},
-		{"1", SCALED("{\"scale\":0,\"growth_tracker\":3}"), 1, "scaled away"},
-		{"1", SCALED("{\"scale\":1e300,\"growth_tracker\":3}"), 1, "no float"},
+		{"1", SCALED("{\"scale\":0,\"growth_tracker\":3}"), 1, "a scale of 0"},
+		{"1", SCALED("{\"scale\":1e300,\"growth_tracker\":3}"), 1,
+		 "a scale beyond float32"},
 		{"1", SCALED("{\"scale\":2,\"growth_tracker\":-1}"), 1, "a count"},
 		{"1", SCALED("{\"growth_tracker\":1}"), 1, "no scale"},
 		{"1", SCALED("7"), 1, "a scaler's type"},
 		{"1", "{}", 1, "nothing"},
 		{"1", "[]", 1, "a list"},
-		{"1", "{\"model\":", 1, "cut"},
+		{"1", "{\"model\":", 1, "truncated"},
 		{"1", "", 1, "empty"},
 	};
 	struct rig rig, other;
@@ -395,10 +396,13 @@ static void bad_states(void **state)
 		if (rc != (rows[i].rc ? -ERR_DATA : 0))
 			fail_msg("%s: code %d", rows[i].why, rc);
 		if (rc && (read.step != -7 || !strstr(err.text, path)))
-			fail_msg("%s: the state changed, or not named: %s", rows[i].why, err.text);
-		/* The good rows are the last to be read. */
+			fail_msg("%s: the state changed, or the error does not name the file: %s",
+				 rows[i].why, err.text);
+		/* Only a good row changes the variables. */
 		if ((rc != 0) != differs(&rig.variables, &other.variables))
-			fail_msg("%s: %s", rows[i].why, rc ? "something was read" : "not all read");
+			fail_msg("%s: %s", rows[i].why,
+				 rc ? "something was read despite the error"
+				    : "not everything was read");
 	}
 	variables_list_free(&list);
 	unlink(path);
@@ -406,21 +410,22 @@ static void bad_states(void **state)
 	rig_end(&other);
 }
 
-/* Files of tensors that do not fit, one changed at a time. */
+/* Files whose tensors do not fit; each row changes one tensor. */
 static void bad_tensors(void **state)
 {
 	static const struct {
 		const char *name;  /* the tensor that is changed */
 		const char *named; /* its new name, or NULL */
 		const char *type;  /* its new type, or NULL */
-		int64_t more;	   /* rows more */
+		int64_t more;	   /* additional rows */
 		bool new_head;
 		int rc;
 		const char *why;
 	} rows[] = {
 		{"conv1.weight", NULL, NULL, 0, false, 0, "nothing changed"},
 		{"bn1.num_batches_tracked", "berth.other", NULL, 0, false, 0, "old PyTorch"},
-		{"conv1.weight", "conv9.weight", NULL, 0, false, 1, "one missing, one too much"},
+		{"conv1.weight", "conv9.weight", NULL, 0, false, 1,
+		 "one tensor missing, one superfluous"},
 		{"conv1.weight", NULL, "I32", 0, false, 1, "integers"},
 		{"bn2.running_var", NULL, NULL, 1, false, 1, "a longer buffer"},
 		{"fc.bias", NULL, NULL, 2, false, 1, "other classes"},
@@ -463,7 +468,7 @@ static void bad_tensors(void **state)
 
 		if (rc != (rows[i].rc ? -ERR_DATA : 0))
 			fail_msg("%s: code %d %s", rows[i].why, rc, err.text);
-		/* Tracked by another norm still where the first has none. */
+		/* If the first norm has no count, that of another norm is used. */
 		if (begun.batches != (rc ? -7 : 77))
 			fail_msg("%s: %lld batches", rows[i].why, (long long)begun.batches);
 		size_t conv = other.buckets.offsets[0],

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Checkpoints written beside the training: what comes of a snapshot, of a write that fails, of an
- * end while one is under way, and whose memory a snapshot lies in. */
+/* Checkpoints written in the background: the result of a snapshot, of a failed write, and of an end
+ * during a write; and which device allocates a snapshot's memory. */
 #include "../rows.h"
 
 #include <fcntl.h>
@@ -105,8 +105,8 @@ static int result_of(struct rig *rig, struct writer_result *result)
 	return result->rc;
 }
 
-/* What was copied is what lies in the file, though training goes on; old ones go, the best stays.
- */
+/* The file holds the snapshot even though training continues. Old checkpoints are removed, and the
+ * best one stays. */
 static void writes(void **state)
 {
 	const struct device_ops *const kinds[] = {&plain, &counted};
@@ -154,7 +154,7 @@ static void keep_words(void *context, const char *text)
 	snprintf(context, 64, "%s", text);
 }
 
-/* Where what latest or best names is not known nothing is removed, and that is said. */
+/* If it is unknown what latest or best names, nothing is removed, and that is reported. */
 static void unreadable(void **state)
 {
 	static const char *const names[] = {"best", "latest"};
@@ -168,10 +168,10 @@ static void unreadable(void **state)
 
 		rig_begin(&rig, &plain, !i, 0);
 		snprintf(path, sizeof path, "%s/%s", rig.directory, names[i]);
-		snprintf(said, sizeof said, "%s does not say which one it names", path);
+		snprintf(said, sizeof said, "cannot tell which one %s names", path);
 		for (int64_t step = 1; step <= 4; step++) {
-			/* latest is written with each, and a folder of its name cannot be replaced.
-			 */
+			/* latest is written with each checkpoint, and cannot replace a directory of
+			 * that name. */
 			if (step == 3 && i)
 				break;
 			if (step == 3)
@@ -181,7 +181,7 @@ static void unreadable(void **state)
 			if (step < 3)
 				assert_null(result.notes);
 			else if (!result.notes || !strstr(result.notes, said))
-				fail_msg("%s", result.notes ? result.notes : "nothing said");
+				fail_msg("%s", result.notes ? result.notes : "no notes");
 			writer_result_free(&result);
 		}
 		if (i) {
@@ -192,7 +192,7 @@ static void unreadable(void **state)
 			assert_int_equal(mkdir(path, 0777), 0);
 			checkpoint_dir_prune(rig.directory, rig.graph, 2, 1, &known, &sink);
 			checkpoint_dir_verified_free(&known);
-			assert_non_null(strstr(said, "no old checkpoint is removed"));
+			assert_non_null(strstr(said, "not removing old checkpoints"));
 		}
 		free(checkpoint_dir_steps(rig.directory, &count, &err));
 		assert_int_equal(count, i ? 2 : 3);
@@ -200,7 +200,7 @@ static void unreadable(void **state)
 	}
 }
 
-/* A failed write says why and where, and the next one is tried as if nothing had been. */
+/* A failed write reports why and where, and does not affect the next one. */
 static void fails(void **state)
 {
 	struct writer_result result;
@@ -228,7 +228,7 @@ static void fails(void **state)
 	rig_end(&rig);
 }
 
-/* The end waits for what is under way. */
+/* The end waits for a write in progress. */
 static void ends(void **state)
 {
 	for (int i = 0; i < 20; i++) {
@@ -270,8 +270,8 @@ static void assert_renewed(const struct rig *rig)
 	assert_true(renewals(rig) > before + 3);
 }
 
-/* The owner's file is renewed while nothing is written, and while a write takes long: latest is a
- * pipe that nobody reads. Who takes the folder in that time is noticed before the write is over. */
+/* The owner file is renewed between writes and during a slow write: latest is a pipe without a
+ * reader. A takeover in that time is noticed before the write ends. */
 static void renews(void **state)
 {
 	const struct owner_identity self = {.scheduler = "", .job = "other", .predecessors = ""};
