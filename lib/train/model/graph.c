@@ -56,7 +56,7 @@ static int add_param(struct graph *graph, const char *module, const char *kind, 
 			if (!graph->error.code)
 				error_set(&graph->error, ERR_USAGE,
 					  "layer %s has %lld outputs and %lld inputs, more than "
-					  "can be trained",
+					  "berth supports",
 					  param->name, (long long)shape[0], (long long)fan_in);
 			return -1;
 		}
@@ -120,7 +120,7 @@ static struct shape slide(struct graph *graph, const char *what, struct shape in
 		if (!graph->error.code)
 			error_set(&graph->error, ERR_USAGE,
 				  "model %s: %s with a %dx%d window does not fit an image of "
-				  "%dx%d; take larger images or model linear",
+				  "%dx%d. Use larger images, or model linear",
 				  graph->model, what, attributes->kernel, attributes->kernel,
 				  in.height, in.width);
 		out.height = out.width = 1;
@@ -139,8 +139,8 @@ struct graph *graph_new(const char *model, const struct shape *input, int classe
 	if (input->channels < 1 || input->height < 1 || input->width < 1 || classes < 1 ||
 	    (int64_t)input->channels * input->height > MAX_COUNT / input->width)
 		error_set(&graph->error, ERR_USAGE,
-			  "samples of %dx%dx%d in %d classes cannot be trained", input->channels,
-			  input->height, input->width, classes);
+			  "berth cannot train on samples of %dx%dx%d in %d classes",
+			  input->channels, input->height, input->width, classes);
 	add_value(graph, *input);
 	return graph;
 }
@@ -210,7 +210,7 @@ int graph_add(struct graph *graph, int value, int value2)
 
 	op.input2 = value2;
 	if (memcmp(&graph->values[value], &graph->values[value2], sizeof(struct shape)))
-		error_set(&graph->error, ERR_INTERNAL, "model %s adds values of two shapes",
+		error_set(&graph->error, ERR_INTERNAL, "model %s adds values of different shapes",
 			  graph->model);
 	return add_op(graph, op, graph->values[value]);
 }

@@ -71,7 +71,7 @@ const struct model *model_find(const char *name, struct error *err)
 	for (size_t i = 0; models[i]; i++)
 		if (!strcmp(name, models[i]->name))
 			return models[i];
-	error_set(err, ERR_USAGE, "there is no model '%s'; the models are: %s", name,
+	error_set(err, ERR_USAGE, "unknown model '%s'; expected one of: %s", name,
 		  model_names(known, sizeof known));
 	return NULL;
 }
@@ -85,7 +85,7 @@ int model_build(const char *name, const struct shape *input, int classes, enum m
 		return -ERR_USAGE;
 	if (stem != STEM_DEFAULT && !model->stems)
 		return error_set(err, ERR_USAGE,
-				 "model %s has one stem only; --stem is for resnets", name);
+				 "--stem requires a resnet; model %s has only one stem", name);
 
 	struct graph *graph = graph_new(name, input, classes);
 

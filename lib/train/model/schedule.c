@@ -25,8 +25,7 @@ int schedule_parse(const char *name, enum schedule_kind *out, struct error *err)
 			return 0;
 		}
 	return error_set(err, ERR_USAGE,
-			 "there is no schedule '%.100s'; the schedules are: constant, step, "
-			 "multistep, cosine",
+			 "unknown schedule '%.100s'; expected constant, step, multistep or cosine",
 			 name);
 }
 
@@ -45,14 +44,14 @@ int schedule_parse_milestones(const char *text, struct schedule *out, struct err
 		char number[24];
 
 		if (count == SCHEDULE_MILESTONES)
-			return error_set(err, ERR_USAGE, "--milestones: more than %d of them",
+			return error_set(err, ERR_USAGE, "--milestones: expected at most %d epochs",
 					 SCHEDULE_MILESTONES);
 		snprintf(number, sizeof number, "%.*s", (int)(size < 23 ? size : 23), at);
 		if (number_int64("--milestones", number, 1, MOST, &milestones[count], NULL) ||
 		    milestones[count] <= last)
 			return error_set(err, ERR_USAGE,
-					 "--milestones is \"%.100s\": expected ascending numbers "
-					 "of epochs, as 30,60,80",
+					 "--milestones is \"%.100s\": expected ascending epochs, "
+					 "for example 30,60,80",
 					 text);
 		last = milestones[count++];
 		at += size;
@@ -74,8 +73,8 @@ int schedule_parse_warmup(const char *text, struct schedule *out, struct error *
 		 text);
 	if (number_int64("--warmup", number, 0, MOST, &out->warmup, NULL))
 		return error_set(err, ERR_USAGE,
-				 "--warmup is \"%.100s\": expected a number of epochs as 5e, or of "
-				 "steps as 500",
+				 "--warmup is \"%.100s\": expected a number of epochs (5e) or of "
+				 "steps (500)",
 				 text);
 	out->warmup_unit = !out->warmup ? WARMUP_NONE : epochs ? WARMUP_EPOCHS : WARMUP_STEPS;
 	return 0;
@@ -104,7 +103,7 @@ static double factor(const struct schedule *schedule, int64_t epoch, int64_t epo
 	return 1;
 }
 
-/* LinearLR's factor after done of schedule->warmup. */
+/* LinearLR's factor after done of schedule->warmup epochs or steps. */
 static double warm(const struct schedule *schedule, int64_t done)
 {
 	double start = schedule->warmup_start;

@@ -42,14 +42,15 @@ struct schedule {
 	double warmup_start;
 };
 
-/* "constant", "step", "multistep" or "cosine". -ERR_USAGE names them. */
+/* Parse "constant", "step", "multistep" or "cosine". Return 0, or -ERR_USAGE listing them. */
 int schedule_parse(const char *name, enum schedule_kind *out, struct error *err);
 const char *schedule_name(enum schedule_kind kind);
-/* "30,60,80": ascending whole numbers from 1. -ERR_USAGE; *out's milestones are untouched then. */
+/* Parse "30,60,80": ascending integers from 1. Return 0, or -ERR_USAGE, which leaves *out's
+ * milestones untouched. */
 int schedule_parse_milestones(const char *text, struct schedule *out, struct error *err);
-/* "5e" epochs, "500" steps. -ERR_USAGE. */
+/* Parse "5e" (epochs) or "500" (steps). Return 0 or -ERR_USAGE. */
 int schedule_parse_warmup(const char *text, struct schedule *out, struct error *err);
-/* The learning rate of an update in epoch (from 0), before which the run has done steps updates. */
+/* The learning rate of an update in epoch (from 0), after steps updates of the run. */
 double schedule_lr(const struct schedule *schedule, int64_t epoch, int64_t steps);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* ResNets beside torchvision's (models.py took them down): names, shapes, ops and their order, what
- * a seed gives, and the buckets that PyTorch's DDP makes. */
+/* ResNets compared with torchvision's, as recorded by models.py: names, shapes, ops and their
+ * order, initial weights of a seed, and the buckets of PyTorch's DDP. */
 #include "../../support/vectors.h"
 #include "../rows.h"
 
@@ -21,7 +21,7 @@ struct initial_vector {
 	int64_t count;
 	float head[HEAD];
 	bool normal;
-	uint32_t crc; /* of uniform ones */
+	uint32_t crc; /* of uniform values */
 	double sum;   /* of x[i] * sign(i) */
 };
 
@@ -89,7 +89,7 @@ static void names(void **state)
 	vectors_free(&table);
 }
 
-/* The small stem: another conv1, and nothing else that is learned. */
+/* The small stem has another conv1; all other parameters are the same. */
 static void small_stem(void **state)
 {
 	struct graph *small = build("resnet18", 10, STEM_CIFAR);
@@ -102,7 +102,7 @@ static void small_stem(void **state)
 	for (int i = 0; i < small->param_count; i++)
 		assert_string_equal(small->params[i].name, large->params[i].name);
 	assert_int_equal(small->op_count, large->op_count - 1);
-	/* 64x64 through stem, pooling and three strides. */
+	/* 64x64 pixels after stem, pooling and three strides. */
 	assert_int_equal(small->values[small->ops[small->op_count - 2].input].height, 8);
 	assert_int_equal(large->values[large->ops[large->op_count - 2].input].height, 2);
 	graph_free(small);
@@ -138,7 +138,7 @@ static void check_initial(const struct initial_vector *row, const float *values,
 	    crc32_z(0, (const Bytef *)values, (size_t)count * sizeof *values) != row->crc)
 		fail_msg("%s %s: the first are PyTorch's, a later one is not", row->model,
 			 row->name);
-	/* Errors of 1e-6 each, of either sign. */
+	/* Each error is at most 1e-6, of either sign. */
 	if (!(off <= 1e-6 * sqrt((double)count)))
 		fail_msg("%s %s: the sum of all is off by %g", row->model, row->name, off);
 }
@@ -289,7 +289,7 @@ static void op_counts(void **state)
 	}
 }
 
-/* As PyTorch's autograd finishes them, from the end. */
+/* Gradients become ready in the order of PyTorch's autograd, starting at the end. */
 static void ready_order(void **state)
 {
 	static const struct {
@@ -330,7 +330,7 @@ static void ready_order(void **state)
 
 /* ---- buckets ---- */
 
-/* What PyTorch's DDP makes of them at 1000 classes. */
+/* The buckets of PyTorch's DDP for 1000 classes. */
 static void buckets(void **state)
 {
 	static const struct {

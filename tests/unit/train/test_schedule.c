@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Learning rates as PyTorch's schedulers step them, and what is refused. */
+/* Learning rates compared with PyTorch's schedulers, and refused options. */
 #include "../../support/vectors.h"
 #include "../rows.h"
 
