@@ -79,11 +79,11 @@ static int put_aside(const char *path, struct error *err)
 
 		free(aside);
 		if (rc <= 0)
-			return rc ? error_set(err, ERR_OUTPUT, "%s cannot be put aside: %s", path,
+			return rc ? error_set(err, ERR_OUTPUT, "cannot rename %s: %s", path,
 					      strerror(errno))
 				  : 0;
 	}
-	return error_set(err, ERR_OUTPUT, "%s.1 to .99999 are all taken", path);
+	return error_set(err, ERR_OUTPUT, "%s.1 to .99999 all exist; remove some of them", path);
 }
 
 static int open_rows(struct metrics *metrics, int64_t resumed_step, struct error *err)
@@ -97,8 +97,8 @@ static int open_rows(struct metrics *metrics, int64_t resumed_step, struct error
 	if (rc)
 		return rc;
 	metrics->fd = open(metrics->path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
-	return metrics->fd < 0 ? error_set(err, ERR_OUTPUT, "%s cannot be written: %s",
-					   metrics->path, strerror(errno))
+	return metrics->fd < 0 ? error_set(err, ERR_OUTPUT, "cannot write %s: %s", metrics->path,
+					   strerror(errno))
 			       : 0;
 }
 
@@ -164,8 +164,7 @@ static int write_json(struct metrics *metrics, const json_t *json, struct error 
 		line = NULL;
 		rc = error_memory(err, "the metrics");
 	} else if (file_write_all(metrics->fd, line, strlen(line))) {
-		rc = error_set(err, ERR_IO, "%s cannot be written: %s", metrics->path,
-			       strerror(errno));
+		rc = error_set(err, ERR_IO, "cannot write %s: %s", metrics->path, strerror(errno));
 	}
 	free(line);
 	free(text);

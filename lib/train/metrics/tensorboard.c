@@ -170,7 +170,7 @@ static int write_record(struct tensorboard *tensorboard, const unsigned char *re
 			struct error *err)
 {
 	if (file_write_all(tensorboard->fd, record, size))
-		return error_set(err, ERR_IO, "%s cannot be written: %s", tensorboard->path,
+		return error_set(err, ERR_IO, "cannot write %s: %s", tensorboard->path,
 				 strerror(errno));
 	return 0;
 }
@@ -187,7 +187,7 @@ static int create(struct tensorboard *tensorboard, const char *directory, struct
 		return error_memory(err, "the events");
 	}
 	tensorboard->fd = open(tensorboard->path, flags, 0666);
-	return tensorboard->fd < 0 ? error_set(err, ERR_OUTPUT, "%s cannot be written: %s",
+	return tensorboard->fd < 0 ? error_set(err, ERR_OUTPUT, "cannot write %s: %s",
 					       tensorboard->path, strerror(errno))
 				   : 0;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Event records: TensorFlow's own bytes. tests/train/events.py reads whole files back. */
+/* Event records, compared with TensorFlow's bytes. tests/train/events.py reads whole files back. */
 #include "../rows.h"
 
 #include <dirent.h>
@@ -30,7 +30,7 @@ static void test_records(void **state)
 	     "7");
 }
 
-/* The longest of everything fits, and is cut where it is longer. */
+/* The longest values fit; longer ones are truncated. */
 static void test_limits(void **state)
 {
 	static char tag[200];
@@ -49,7 +49,8 @@ static int by_name(const struct dirent *entry)
 	return entry->d_name[0] != '.';
 }
 
-/* TensorBoard reads files by name: runs that begin within one second come one after another. */
+/* TensorBoard reads files in the order of their names: those of runs that start within one second
+ * must sort in order. */
 static void test_names(void **state)
 {
 	char directory[] = "/tmp/berth-events.XXXXXX", path[400];
@@ -79,7 +80,7 @@ static void test_names(void **state)
 		read = fread(seen, 1, sizeof seen, file);
 		fclose(file);
 		assert_true(read > size);
-		/* The last record, but for its time and checksums. */
+		/* The last record, except for its time and checksums. */
 		assert_memory_equal(seen + read - size + 21, record + 21, size - 25);
 		unlink(path);
 		free(names[i]);
