@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* berth-train: one rank of a data-parallel training. Knows RANK, WORLD_SIZE, LOCAL_RANK and
- * MASTER_*, whoever has set them; alone it is a world of one. */
+/* berth-train: one rank of a data-parallel training. Any launcher may set its RANK, WORLD_SIZE,
+ * LOCAL_RANK and MASTER_*; without them it trains alone. */
 #include <argp.h>
 #include <inttypes.h>
 #include <limits.h>
@@ -25,11 +25,11 @@
 #include "train/train_options.h"
 
 #define QUERY_MS 10000
-#define ATTEMPTS 10000 /* of a job between two requeues */
+#define ATTEMPTS 10000 /* per job between two requeues */
 
-/* For people, on stderr: progress goes over itself on a terminal, and stays as lines elsewhere.
- * Under berth train the terminal is berth's: it is told by PROGRESS_MARK which lines are progress.
- */
+/* Messages for users, on stderr. On a terminal, each progress line overwrites the last one;
+ * elsewhere the lines stay. Under berth train the terminal belongs to berth: PROGRESS_MARK marks
+ * the progress lines for it. */
 struct screen {
 	bool terminal, marked, dirty;
 	const char *report; /* BERTH_REPORT, or NULL */
@@ -61,7 +61,7 @@ static void note(void *context, const char *text)
 	fprintf(stderr, "%s\n", text);
 }
 
-/* The trainer's thread waits for a GPU that does not answer: nothing can be tidied up. The text
+/* The training thread waits for a GPU that does not answer, so nothing can be cleaned up. The text
  * names this rank. */
 static void lost(void *context, const char *why)
 {
@@ -69,13 +69,13 @@ static void lost(void *context, const char *why)
 	_exit(ERR_NETWORK);
 }
 
-/* For whoever started the ranks: what there is to go on from, should this end badly. */
+/* Report to the launcher which checkpoint the job can resume from if it fails. */
 static void saved(void *context, const char *path, int64_t step)
 {
 	const struct screen *screen = context;
 	json_t *report =
 		json_pack("{s:o, s:I, s:s}", "saved", json_text(path), "step", (json_int_t)step,
-			  "next", "the same command goes on from the checkpoint");
+			  "next", "the same command resumes from the checkpoint");
 	char *text = report ? json_dumps(report, 0) : NULL;
 	struct error err;
 
@@ -89,7 +89,7 @@ static void saved(void *context, const char *path, int64_t step)
 static int fail(const struct ranks_place *place, const struct error *err)
 {
 	fflush(stdout);
-	if (!err->text[0]) /* another rank has said it */
+	if (!err->text[0]) /* another rank reports it */
 		return err->code ? err->code : ERR_INTERNAL;
 	if (place->size > 1)
 		fprintf(stderr, "berth-train: rank %d: %s\n", place->rank, err->text);
@@ -98,16 +98,16 @@ static int fail(const struct ranks_place *place, const struct error *err)
 	return err->code ? err->code : ERR_INTERNAL;
 }
 
-/* Of several ranks, after a failure. MPI or NCCL may still be in use, with threads of their own:
- * MPI_Finalize would wait for ranks that never come, and exit() takes the libraries away beneath
- * those threads, which can end this rank by a signal in the place of its code. */
+/* Used after a failure of several ranks. Threads of MPI or NCCL may still run. MPI_Finalize would
+ * wait for ranks that never come. exit() would unload libraries that these threads use, so that a
+ * signal might end this rank and hide its exit code. */
 static _Noreturn void exit_without_cleanup(int code)
 {
 	fflush(NULL);
 	_exit(code);
 }
 
-/* Without RANK and WORLD_SIZE this is a world of one. */
+/* Without RANK and WORLD_SIZE this is the only rank. */
 static int read_rank_place(const struct env *env, struct ranks_place *place, struct error *err)
 {
 	*place = (struct ranks_place){.size = 1, .local_size = 1, .address = "127.0.0.1"};
@@ -116,7 +116,8 @@ static int read_rank_place(const struct env *env, struct ranks_place *place, str
 	return place_from_env(env, place, err);
 }
 
-/* OMP_NUM_THREADS, by which berth run and others say how many cores a rank has; 0: not known. */
+/* OMP_NUM_THREADS, with which berth run and other launchers set how many cores a rank has; 0:
+ * unknown. */
 static int cores(const struct env *env)
 {
 	const char *text = env_get(env, "OMP_NUM_THREADS");
@@ -125,7 +126,7 @@ static int cores(const struct env *env)
 	return text && !number_int("OMP_NUM_THREADS", text, 1, 4096, &count, NULL) ? count : 0;
 }
 
-/* BERTH_END_TIME; 0: not known. */
+/* BERTH_END_TIME; 0: unknown. */
 static int end_time(const struct env *env, int64_t *out, struct error *err)
 {
 	const char *text = env_get(env, "BERTH_END_TIME");
@@ -148,9 +149,9 @@ static const char *value_of(const struct env *env, const char *name)
 	return value ? value : "";
 }
 
-/* BERTH_JOB_ID, BERTH_ATTEMPT and BERTH_JOB_BEFORE (ids between commas: the jobs that this one goes
- * on for), or what the scheduler alone says. Strings are env's, which is also what squeue and qstat
- * are asked with: it must outlive out. */
+/* Read BERTH_JOB_ID, BERTH_ATTEMPT and BERTH_JOB_BEFORE (ids of the jobs that this one continues,
+ * separated by commas), or else the scheduler's variables. env must outlive out: it owns the
+ * strings, and squeue and qstat run with it. */
 static void read_identity(const struct env *env, struct owner_identity *out)
 {
 	const char *ours = value_of(env, "BERTH_JOB_ID"), *slurm = value_of(env, "SLURM_JOB_ID");
@@ -166,13 +167,14 @@ static void read_identity(const struct env *env, struct owner_identity *out)
 		.job_has_ended = job_has_ended,
 		.context = (void *)env,
 	};
-	/* A job of ours within a scheduler's is named otherwise, and no scheduler knows it. */
+	/* If BERTH_JOB_ID differs from the scheduler's id, this is berth's own job within the
+	 * scheduler's, which the scheduler does not know. */
 	if (strcmp(out->job, theirs))
 		out->scheduler = "";
 	if (number_int("BERTH_ATTEMPT", value_of(env, "BERTH_ATTEMPT"), 0, ATTEMPTS - 1,
 		       &out->attempt, NULL))
 		out->attempt = 0;
-	/* A job that was queued again keeps its number, and berth counts from 0. */
+	/* A requeued job keeps its id, while BERTH_ATTEMPT restarts at 0. */
 	if (!number_int("SLURM_RESTART_COUNT", value_of(env, "SLURM_RESTART_COUNT"), 0,
 			INT_MAX / ATTEMPTS - 1, &requeued, NULL))
 		out->attempt += requeued * ATTEMPTS;
@@ -212,14 +214,14 @@ static int print_order(const struct train_arguments *arguments, const struct ran
 	return rc;
 }
 
-/* What it came to, where things lie, what to type next. */
+/* Print the result, where the files are, and what to run next. */
 static void summary(const struct train_options *options, const struct ranks_place *place,
 		    const struct train_result *result)
 {
 	printf("%s %s on %s: %" PRId64 " steps, %d rank%s\n",
 	       result->stopped	 ? "stopped training"
 	       : result->samples ? "trained"
-				 : "trained before, not now:",
+				 : "already trained:",
 	       options->model, options->data, result->steps, place->size,
 	       place->size == 1 ? "" : "s");
 	if (result->evaluated || result->samples)
@@ -233,17 +235,16 @@ static void summary(const struct train_options *options, const struct ranks_plac
 	if (result->checkpoint)
 		printf("checkpoint  %s\n", result->checkpoint);
 	if (result->metrics)
-		printf("metrics     %s\n"
-		       "to see it   tensorboard --logdir %.*s\n",
-		       result->metrics, (int)(strrchr(result->metrics, '/') - result->metrics),
-		       result->metrics);
+		printf("metrics     %s\nto view     tensorboard --logdir %.*s\n", result->metrics,
+		       (int)(strrchr(result->metrics, '/') - result->metrics), result->metrics);
 	if (result->stopped)
-		printf("to go on    the same command; it stopped because %s\n", result->stop_why);
+		printf("to resume   run the same command again; stop reason: %s\n",
+		       result->stop_why);
 	else if (result->checkpoint && options->steps > 0 && result->steps >= options->steps)
-		printf("to go on    the same command with --steps %" PRId64 "\n",
+		printf("to resume   run the same command with --steps %" PRId64 "\n",
 		       options->steps * 2);
 	else if (result->checkpoint)
-		printf("to go on    the same command with --epochs %" PRId64 "\n",
+		printf("to resume   run the same command with --epochs %" PRId64 "\n",
 		       options->epochs * 2);
 }
 
@@ -289,7 +290,7 @@ int main(int argc, char **argv)
 		rc = end_time(env, &arguments.options.end_time, &err);
 	}
 	if (!rc) {
-		/* Without a folder for checkpoints a signal ends it as ever. */
+		/* Without a checkpoint directory a signal ends the process, as usual. */
 		if (arguments.options.checkpoint.directory)
 			stop_catch_signals(arguments.options.stop_file);
 		rc = train_defaults(&arguments.options, &err);

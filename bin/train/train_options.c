@@ -38,7 +38,7 @@ static int read_save_every(const char *text, void *out, struct error *err)
 	memcpy(number, text, size - epochs);
 	number[size - epochs] = 0;
 	options->save_unit = epochs ? SAVE_EPOCHS : SAVE_STEPS;
-	return number_int64("--save-every (N steps, Ne epochs, or a time as 10m)", number, 1,
+	return number_int64("--save-every (N steps, Ne epochs, or a time such as 10m)", number, 1,
 			    INT64_C(1) << 40, &options->save_every, err);
 }
 
@@ -99,8 +99,8 @@ static int read_timeout(const char *text, void *out, struct error *err)
 	return rc;
 }
 
-/* Paths have an expected text: an empty one, which a shell's unset variable gives, would put files
- * into the root folder. */
+/* Paths have an expected text, so that an empty path is refused: it may come from an unset shell
+ * variable and would put files into the root directory. */
 const struct arguments_option train_options_table[] = {
 	{.type = ARGUMENTS_GROUP, .group = 31, .doc = "Model, data and optimizer"},
 	{"data", "SPEC",
@@ -174,7 +174,7 @@ const struct arguments_option train_options_table[] = {
 	 .read = clear_flag},
 	{.type = ARGUMENTS_GROUP, .group = 32, .doc = "Checkpoints and metrics"},
 	{"ckpt", "DIR", "Save checkpoints in DIR, at least at the end, and resume from there",
-	 ARGUMENTS_TEXT, TRAIN(checkpoint.directory), .expected = "a folder"},
+	 ARGUMENTS_TEXT, TRAIN(checkpoint.directory), .expected = "a directory"},
 	{"save-every", "N|Ne|TIME",
 	 "Save a checkpoint every N steps, every N epochs (2e), or by time: 10m, 90s, 2h (default: "
 	 "1e)",
@@ -197,13 +197,13 @@ const struct arguments_option train_options_table[] = {
 	 ARGUMENTS_FLAG, TRAIN(new_head)},
 	{"metrics", "DIR",
 	 "Write DIR/metrics.jsonl, and event files for TensorBoard in DIR/train and DIR/val",
-	 ARGUMENTS_TEXT, TRAIN(metrics), .expected = "a folder"},
+	 ARGUMENTS_TEXT, TRAIN(metrics), .expected = "a directory"},
 	{"log-every", "N", "Report progress every N steps (default: 100)", ARGUMENTS_INT64,
 	 TRAIN(log_every), 1, INT64_C(1) << 36},
 	{"log-order", "DIR",
 	 "Append to DIR/rank-N.txt one line per sample that rank N takes: epoch, step, position in "
 	 "the order, sample",
-	 ARGUMENTS_TEXT, TRAIN(log_order), .expected = "a folder"},
+	 ARGUMENTS_TEXT, TRAIN(log_order), .expected = "a directory"},
 	{.type = ARGUMENTS_GROUP, .group = 33, .doc = "Computation"},
 	{"device", "auto|cuda|cpu", "Compute here (default: auto, a GPU if there is one)",
 	 ARGUMENTS_TEXT, TRAIN(device)},
@@ -272,7 +272,7 @@ int train_arguments_add_model(const char *text, void *out, struct error *err)
 	struct train_arguments *arguments = out;
 
 	if (arguments->options.model)
-		return error_set(err, ERR_USAGE, "one MODEL only; '%s' is too much", text);
+		return error_set(err, ERR_USAGE, "expected one MODEL; '%s' is superfluous", text);
 	arguments->options.model = text;
 	return 0;
 }
@@ -283,14 +283,14 @@ int train_arguments_check(void *input, struct error *err)
 	char models[256];
 
 	if (!arguments->options.model)
-		return error_set(err, ERR_USAGE, "which MODEL is to be trained? The models are: %s",
+		return error_set(err, ERR_USAGE, "MODEL is missing; expected one of: %s",
 				 model_names(models, sizeof models));
 	if (arguments->options.new_head && !arguments->options.init)
-		return error_set(err, ERR_USAGE,
-				 "--new-head is for --init: there is no file to begin from");
+		return error_set(err, ERR_USAGE, "--new-head requires --init FILE");
 	if (arguments->epoch_set && !arguments->print_order)
-		return error_set(err, ERR_USAGE,
-				 "--epoch is for --print-order; --epochs says how many");
+		return error_set(
+			err, ERR_USAGE,
+			"--epoch requires --print-order; --epochs sets the number of epochs");
 	return 0;
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The options of berth-train; berth train takes them too and hands them on. */
+/* The options of berth-train. berth train takes them, too, and passes them on. */
 #ifndef BERTH_BIN_TRAIN_TRAIN_OPTIONS_H
 #define BERTH_BIN_TRAIN_TRAIN_OPTIONS_H
 
@@ -10,7 +10,7 @@
 
 #define TRAIN_MAX_ARGUMENTS 128
 
-/* What the command line says. Strings point into argv, given's into malloced text. */
+/* The parsed command line. Strings point into argv; those of given are malloced. */
 struct train_arguments {
 	struct train_options options;
 	int64_t print_order, epoch; /* print_order 0: train */
@@ -22,8 +22,8 @@ struct train_arguments {
 void train_arguments_default(struct train_arguments *arguments);
 void train_arguments_free(struct train_arguments *arguments);
 
-/* They fill a struct train_arguments. A command that lists this table names
- * train_arguments_add_given as its given, train_arguments_add_model to read its positional, and
+/* The options, which fill a struct train_arguments. A command that lists this table uses
+ * train_arguments_add_given as its given and train_arguments_add_model for its positional, and
  * calls train_arguments_check at the end. */
 extern const struct arguments_option train_options_table[];
 int train_arguments_add_model(const char *text, void *out, struct error *err);

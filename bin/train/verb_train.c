@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* berth train: berth run of berth-train, with the options of both. */
+/* berth train: runs berth-train with berth run, and takes the options of both. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,7 +24,7 @@ static int check(void *input, struct error *err)
 	return rc ? rc : run_options_by_hand(&arguments->run, err);
 }
 
-/* berth-train beside this program. malloced, NULL when memory is out. */
+/* The path of berth-train, which is next to this program. malloced; NULL if memory is out. */
 static char *trainer_path(void)
 {
 	char self[4096], *path;
@@ -83,7 +83,7 @@ int verb_train(int argc, char **argv)
 	run_options_default(&arguments.run);
 	train_arguments_default(&arguments.train);
 	arguments_parse(&command, argc, argv, &arguments);
-	/* Before agents and ranks are started for it. */
+	/* Check the options before agents and ranks start. */
 	check = arguments.train.options;
 	if (train_defaults(&check, &err))
 		code = verb_fail(&err);

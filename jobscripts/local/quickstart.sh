@@ -47,7 +47,7 @@ set -- convnet -n 2 --device cpu --log-dir "$out/logs" --metrics "$out" --ckpt "
 code=0
 rm -f "$build/code"
 # Each quickstart has its own directory, so the trainer's hint to repeat the command would start anew.
-{ "$build/bin/berth" train "$@" </dev/null || echo $? >"$build/code"; } | sed '/^to go on /d'
+{ "$build/bin/berth" train "$@" </dev/null || echo $? >"$build/code"; } | sed '/^to resume /d'
 [ ! -e "$build/code" ] || { code=$(cat "$build/code"); rm -f "$build/code"; }
 [ "$code" -eq 0 ] || exit "$code"
 [ -e "$data/train-images-idx3-ubyte.gz" ] || echo "data        synthetic: this Acc@1 is meaningless"

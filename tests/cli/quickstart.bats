@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# jobscripts/local/quickstart.sh in a copy of the sources, and the lines that it tells to type next.
+# jobscripts/local/quickstart.sh in a copy of the sources, and the commands that it prints to run next.
 
 load ../support/berth
 
@@ -10,7 +10,7 @@ setup() {
 	cd "$DIR/berth"
 }
 
-@test "the quickstart trains, evaluates and goes on as its last lines say" {
+@test "the quickstart trains and evaluates, and its last lines resume the training" {
 	[ -z "$SANITIZED" ] || skip "it builds without a sanitizer: the plain build tests it"
 	[ -e /usr/share/datasets/fashion-mnist/train-images-idx3-ubyte.gz ] ||
 		skip "no package dataset-fashion-mnist: synthetic data shows no Acc@1"

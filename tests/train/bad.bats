@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# Bad input, bad luck: a documented exit code, words that say what to do, nothing lost.
+# Bad input and failures: a documented exit code, a message that says what to do, and no lost data.
 
 load support
 
-# refused CODE WORDS ARGUMENTS: on 1 rank and on 2, and soon
+# refused CODE TEXT ARGUMENTS: exits soon with CODE and prints TEXT, on 1 rank and on 2
 refused() {
 	local code=$1 words=$2
 	shift 2
@@ -16,7 +16,7 @@ refused() {
 	done
 }
 
-# idx FOLDER [SIDE]: 40 training and 10 test images of 28x28, or SIDExSIDE
+# idx DIRECTORY [SIDE]: write 40 training and 10 test images of 28x28, or SIDExSIDE
 idx() {
 	python3 - "$1" "${2-28}" <<'PY'
 import os, struct, sys
@@ -30,9 +30,9 @@ for name, n in ('train', 40), ('t10k', 10):
 PY
 }
 
-@test "a folder without data is 66 and says what to do" {
-	refused 66 'nowhere/train-images-idx3-ubyte is not there' linear --data fashion-mnist:nowhere
-	refused 66 'is not there' linear --data mnist:nowhere
+@test "a directory without data: exit code 66 and what to do" {
+	refused 66 'nowhere/train-images-idx3-ubyte is missing' linear --data fashion-mnist:nowhere
+	refused 66 'is missing' linear --data mnist:nowhere
 	idx half
 	rm half/t10k-labels-idx1-ubyte
 	refused 66 't10k-labels-idx1-ubyte' linear --data mnist:half
@@ -48,14 +48,14 @@ PY
 	same_rows plain.m zipped.m
 }
 
-@test "cut, wrong and lying IDX files are 65 and named" {
+@test "truncated, wrong and inconsistent IDX files: exit code 65, and the file is named" {
 	idx good
 	images=train-images-idx3-ubyte labels=train-labels-idx1-ubyte
 	damage() { rm -rf bad; cp -r good bad; }
 	damage; truncate -s 20000 bad/$images
-	refused 65 "$images: holds" linear --data mnist:bad
+	refused 65 "$images holds" linear --data mnist:bad
 	damage; truncate -s 7 bad/$images
-	refused 65 "$images: 7 bytes are too short" linear --data mnist:bad
+	refused 65 "$images has 7 bytes, too few" linear --data mnist:bad
 	damage; : >bad/$images
 	refused 65 "$images" linear --data mnist:bad
 	damage; cp bad/$labels bad/$images
@@ -68,36 +68,36 @@ PY
 	refused 65 '10 labels for 40 images' linear --data mnist:bad
 	damage; gzip bad/$images; truncate -s 300 bad/$images.gz
 	refused 65 "$images.gz" linear --data mnist:bad
-	# A sum that is wrong: the file is named once, as it is called.
+	# A wrong checksum: the message names the file once.
 	damage; gzip bad/$images
 	printf '\1\2\3\4' | dd of=bad/$images.gz bs=1 seek=$(($(stat -c %s bad/$images.gz) - 8)) conv=notrunc 2>/dev/null
-	refused 65 "bad/$images.gz: incorrect data check; fetch" linear --data mnist:bad
+	refused 65 "bad/$images.gz: incorrect data check. Download" linear --data mnist:bad
 }
 
-@test "what is no file is refused, and nobody waits for a FIFO's other end" {
+@test "what is not a regular file is refused, and no rank waits for the other end of a FIFO" {
 	idx good
 	for name in train-images-idx3-ubyte train-labels-idx1-ubyte.gz; do
 		rm -rf bad; cp -r good bad; rm bad/${name%.gz}
 		mkfifo bad/$name
-		refused 66 "bad/$name is not a file" linear --data mnist:bad
+		refused 66 "bad/$name is not a regular file" linear --data mnist:bad
 		rm bad/$name; mkdir bad/$name
-		refused 66 "bad/$name is not a file" linear --data mnist:bad
+		refused 66 "bad/$name is not a regular file" linear --data mnist:bad
 	done
 	mkfifo fifo
-	refused 66 'fifo is not a file' linear --data "$DATA" --init fifo
-	refused 66 'fifo is not a file' linear --data "$DATA" --resume fifo
-	refused 66 '/dev/zero is not a file' linear --data "$DATA" --init /dev/zero
+	refused 66 'fifo is not a regular file' linear --data "$DATA" --init fifo
+	refused 66 'fifo is not a regular file' linear --data "$DATA" --resume fifo
+	refused 66 '/dev/zero is not a regular file' linear --data "$DATA" --init /dev/zero
 }
 
-@test "images to evaluate of another size than those to train on are 65" {
+@test "validation images of another size than the training images: exit code 65" {
 	idx big
 	idx small 14
 	cp small/t10k-images-idx3-ubyte big/
-	refused 65 'samples to evaluate are 1x14x14, those to train on 1x28x28' linear --data mnist:big
+	refused 65 'validation samples are 1x14x14, but training samples are 1x28x28' linear --data mnist:big
 	train linear -n 1 --data mnist:big --epochs 1 --no-eval
 }
 
-@test "unknown model, data, option or value is 64 and lists what there is" {
+@test "unknown model, data, option or value: exit code 64 and the valid ones" {
 	refused 64 'convnet' perceptron --data "$DATA"
 	refused 64 'synthetic' linear --data cifar
 	refused 64 'no-such' linear --no-such
@@ -111,20 +111,20 @@ PY
 	refused 64 'convnet' convnet --data synthetic:1x4x4,n=64
 }
 
-@test "a batch that memory cannot hold is 69 and says what to try" {
+@test "a batch that does not fit memory: exit code 69 and what to try" {
 	[ -z "$SANITIZED" ] || skip "a sanitizer needs the whole address space"
 	expect 69 sh -c "ulimit -v 4000000; timeout 60 '$BUILD/bin/berth-train' linear --data synthetic:3x224x224,n=10 --batch 1000000"
-	[[ "$output" == *"out of memory: 1 times 1000000 samples of 588 KiB; try a smaller --batch"* ]]
+	[[ "$output" == *"out of memory for batches: 1 x 1000000 samples of 588 KiB; use a smaller --batch"* ]]
 }
 
-@test "a --ckpt that cannot be written is 73, before anything is trained" {
+@test "a --ckpt that cannot be written: exit code 73 before training starts" {
 	: >file
 	refused 73 'file' linear --data "$DATA" --ckpt file/ckpt
 	refused 73 'file' linear --data "$DATA" --ckpt file
 	refused 73 'file' linear --data "$DATA" --metrics file/metrics
 }
 
-@test "a loss that is not finite is 65, names its step, is null in the metrics, saves nothing" {
+@test "a loss that is not finite: exit code 65, the step is named, null in the metrics, nothing is saved" {
 	for n in 1 2; do
 		expect 65 timeout 60 "$BERTH" train linear -n $n --data synthetic:20,n=2000,classes=1 --lr 1e6 \
 			--batch 20 --steps 60 --log-every 1 --metrics m$n --ckpt c$n
@@ -140,7 +140,7 @@ PY
 	done
 }
 
-@test "an evaluation's loss that is not finite is 65: the last update may have ruined the weights" {
+@test "an evaluation loss that is not finite: exit code 65, because the last update may have ruined the weights" {
 	# The losses of all three steps are finite.
 	job=(linear --data synthetic:20,n=640,classes=1 --lr 1e6 --steps 3 --log-every 1)
 	for n in 1 2; do
@@ -154,7 +154,7 @@ PY
 	[ -e c1/step-00000003.safetensors ]
 }
 
-@test "what has diverged is not saved, however seldom losses are logged" {
+@test "diverged weights are not saved, however rarely losses are logged" {
 	for n in 1 2; do
 		expect 65 timeout 60 "$BERTH" train linear -n $n --data synthetic:20,n=2000,classes=1 --lr 1e6 \
 			--batch 20 --steps 60 --log-every 1000 --save-every 1 --ckpt c$n
@@ -167,22 +167,22 @@ PY
 	done
 }
 
-@test "a full disk while saving is 74; the checkpoint before it stays" {
+@test "a full disk while saving: exit code 74; the previous checkpoint stays" {
 	mkdir small
 	mount -t tmpfs -o size=130k tmpfs small 2>/dev/null || skip "no tmpfs can be mounted here (needs root)"
 	idx data
 	expect 0 timeout 60 "$BERTH" train linear -n 1 --data mnist:data --batch 8 --steps 2 --ckpt small
 	cp small/step-00000002.safetensors kept
 	expect 74 timeout 60 "$BERTH" train linear -n 2 --data mnist:data --batch 4 --steps 4 --ckpt small
-	[[ "$output" == *"No space left on device"*"; in small 1 checkpoint takes 0.1 MB: make room there (df -h; checkpoints but the newest may go, and give --keep 2, so that older ones are removed), or name another folder with --ckpt and the newest with --resume"* ]]
+	[[ "$output" == *"No space left on device"*"; in small, 1 checkpoint uses 0.1 MB. Free space there (see df -h; you may remove all checkpoints but the newest, and set --keep 2 to remove older ones automatically), or choose another directory with --ckpt and pass the newest checkpoint to --resume"* ]]
 	[[ "$output" == *"berth: this is known: the file system of the checkpoints is full"*"what to do: df -h"* ]]
 	cmp kept small/step-00000002.safetensors
 	[ "$(cat small/latest)" = step-00000002.safetensors ]
-	# Nothing half written is left to fill the disk.
+	# No unfinished file is left to fill the disk.
 	[ "$(ls -A small | tr '\n' ' ')" = "best latest model.safetensors step-00000002.safetensors " ]
 }
 
-@test "a file that may not grow while saving is 74; the checkpoint before it stays" {
+@test "a file size limit while saving: exit code 74; the previous checkpoint stays" {
 	idx data
 	expect 0 timeout 60 "$BUILD/bin/berth-train" linear --data mnist:data --batch 8 --steps 2 --ckpt c
 	cp c/step-00000002.safetensors kept
@@ -194,7 +194,7 @@ PY
 	[ "$(ls -A c | tr '\n' ' ')" = "best latest model.safetensors step-00000002.safetensors " ]
 }
 
-@test "berth-train alone with WORLD_SIZE=2 but no other rank says so at once" {
+@test "berth-train with WORLD_SIZE=2 but no other rank fails soon and reports why" {
 	for comm in auto nccl mpi self; do
 		run timeout 60 env RANK=0 WORLD_SIZE=2 LOCAL_RANK=0 MASTER_ADDR=127.0.0.1 MASTER_PORT=1 \
 			"$BUILD/bin/berth-train" linear --data "$DATA" --comm $comm --comm-timeout 5s --steps 2
@@ -209,7 +209,7 @@ PY
 		"$BUILD/bin/berth-train" linear --data "$DATA"
 }
 
-@test "a trainer without MPI gives back all its memory, well or badly ended" {
+@test "a trainer without MPI frees all its memory, after success and after failure" {
 	[ -n "$SANITIZED" ] || skip "looks for leaks, which needs a build under ASan"
 	export ASAN_OPTIONS="$ASAN_OPTIONS:detect_leaks=1"
 	alone() { run "-$1" timeout 60 "$BUILD/bin/berth-train" "${@:2}"; }
@@ -227,7 +227,7 @@ PY
 	alone 73 linear --data "$DATA" --ckpt /dev/null/c
 }
 
-@test "a rank that hangs is named by those that wait for it, 76, and ended" {
+@test "a rank that hangs is named by those that wait for it, and is ended: exit code 76" {
 	timeout 120 "$BERTH" train linear -n 3 --data "$DATA" --steps 100000000 --no-eval --log-every 50 \
 		--metrics m --comm-timeout 2s >out 2>err &
 	run_pid=$!

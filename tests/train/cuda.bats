@@ -1,13 +1,13 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: BSD-3-Clause
-# The CUDA device in the whole trainer, on a GPU that is none (fake-cuda/fake.h).
+# The CUDA device in the whole trainer, on a fake GPU (fake-cuda/fake.h).
 load support
 
 SMALL=(convnet --data synthetic:3x16x16,n=40,classes=5 --batch 8 --log-every 1 --lr 0.01)
 
 setup_file() {
 	export XDG_CACHE_HOME=$BATS_FILE_TMPDIR/cache
-	# The gigabyte in which algorithms are tried is not to be filled each time by malloc.
+	# Keep malloc from filling the gigabyte of workspace in which algorithms are tried.
 	export MALLOC_PERTURB_=0
 }
 
@@ -18,17 +18,17 @@ gpu() {
 		"$BUILD/bin/berth-train" "$@" --device cuda
 }
 
-@test "it trains to the CPU's losses, and says on what" {
+@test "it trains to the CPU's losses and reports the device" {
 	run gpu "${SMALL[@]}" --epochs 2 --metrics gpu
 	[ "$status" -eq 0 ]
 	[[ "$output" =~ "computing on Fake GPU (cuda 0, sm_90, cuDNN 9." ]]
 	"$BUILD/bin/berth-train" "${SMALL[@]}" --epochs 2 --metrics cpu --device cpu-reference
 	near_rows gpu cpu 1e-3
-	# What was found the fastest is kept for the next run.
+	# The fastest algorithms are cached for the next run.
 	ls "$XDG_CACHE_HOME"/berth/cudnn-*
 }
 
-@test "crops and flips are the CPU's, from the host batch by batch and from a data set that lives on the GPU" {
+@test "crops and flips equal the CPU's, for batches from the host and for a data set in GPU memory" {
 	python3 - <<'PY'
 import os, random
 random.seed(5)
@@ -40,26 +40,26 @@ for name in [f'data_batch_{i}.bin' for i in range(1, 6)] + ['test_batch.bin']:
 PY
 	run gpu convnet --data cifar10:cifar --batch 16 --steps 4 --log-every 1 --no-eval --metrics gpu --ckpt lives
 	[ "$status" -eq 0 ]
-	[[ "$output" =~ "the data set, 147 MiB, lives in the GPU's memory" ]]
-	# It may have half of what is free: the same bits where that is too little.
+	[[ "$output" =~ "the data set (147 MiB) is kept in GPU memory" ]]
+	# The data set may use half of the free memory. The bits are the same if that is too little.
 	FAKE_CUDA_MIB=250 run gpu convnet --data cifar10:cifar --batch 16 --steps 4 --log-every 1 --no-eval \
 		--metrics comes --ckpt comes
 	[ "$status" -eq 0 ]
-	[[ ! "$output" =~ "lives in the GPU's memory" ]]
+	[[ ! "$output" =~ "is kept in GPU memory" ]]
 	cmp lives/model.safetensors comes/model.safetensors
 	"$BUILD/bin/berth-train" convnet --data cifar10:cifar --batch 16 --steps 4 --log-every 1 --no-eval \
 		--metrics cpu --device cpu-reference
 	near_rows gpu cpu 1e-3
 }
 
-@test "what NVML says of the GPU goes into the metrics, and null where it does not say" {
+@test "NVML's readings of the GPU go into the metrics, and null if a reading is missing" {
 	ln -s "$FAKE_NVML" libnvidia-ml.so.1
 	for as in slow mig driver; do
 		LD_LIBRARY_PATH=$PWD BERTH_FAKE_NVML=$as run gpu "${SMALL[@]}" --steps 2 --metrics "$as"
 		[ "$status" -eq 0 ]
-		[ "$as" = driver ] || [[ ! "$output" =~ "NVML does not know" ]]
+		[ "$as" = driver ] || [[ ! "$output" =~ "NVML does not find" ]]
 	done
-	[[ "$output" =~ "NVML does not know this GPU" ]]
+	[[ "$output" =~ "NVML does not find this GPU" ]]
 	python3 - <<'PY'
 import json
 def row(name):
@@ -74,31 +74,31 @@ assert row('driver') == {'gpu_use': None, 'gpu_memory_bytes': None, 'gpu_power_w
 PY
 }
 
-# The engine of forward, sums, input and weights, of each line of the cache; -1: none was taken.
+# The engine of forward, sums, input and weights in each line of the cache; -1: none was chosen.
 engines_kept() {
 	cut -f 2 cache/berth/cudnn-* | cut -d ' ' -f 7-10 | tr ' ' '\n' | sort -u | tr '\n' ' '
 }
 
-@test "engines of cuDNN's graphs are taken where they are faster and right, and kept" {
+@test "engines of cuDNN's graphs are used if they are faster and correct, and cached" {
 	export XDG_CACHE_HOME=$PWD/cache
-	# Of those that may be taken number 4 is the fastest that is right; 2 is faster and wrong.
+	# Of the allowed engines, number 4 is the fastest correct one; 2 is faster but wrong.
 	gpu "${SMALL[@]}" --steps 4 --amp bf16 --metrics fast
 	[ "$(engines_kept)" = "-1 4 " ]
 	gpu "${SMALL[@]}" --steps 4 --amp bf16 --metrics kept
 	near_rows kept fast 1e-6
-	# An engine that has another name now is not the one that was found to be right.
+	# An engine whose name has changed is not the one that was verified.
 	before=$(cat cache/berth/cudnn-*)
 	[[ "$before" == *" 10"[0-9]* ]]
 	sed -i -E 's/ 10([0-9])/ 20\1/g' cache/berth/cudnn-*
 	gpu "${SMALL[@]}" --steps 4 --amp bf16 --metrics renamed
 	near_rows renamed fast 1e-6
-	# So it was searched for again, and that is kept.
+	# So the search was repeated and its result cached.
 	[ "$(cat cache/berth/cudnn-*)" = "$before" ]
 	rm -r cache
 	FAKE_CUDNN_ENGINES=none gpu "${SMALL[@]}" --steps 4 --amp bf16 --metrics none
 	[ "$(engines_kept)" = "-1 " ]
 	near_rows fast none 0.02
-	# What an earlier version kept, or anything else, is not taken for a choice.
+	# Lines of an earlier version, or garbage, are not used as a choice.
 	rm -r cache
 	mkdir -p cache/berth
 	printf 'conv f32 8x3x16x16\t1 0 1 0 1 0\n\0\377\n' > cache/berth/cudnn-91900_Fake_GPU
@@ -106,7 +106,7 @@ engines_kept() {
 	[ "$(engines_kept)" = "-1 " ]
 }
 
-@test "float32 stays float32 where --tf32 is not said, by cuDNN's algorithms, its engines and cuBLAS" {
+@test "float32 stays float32 without --tf32, with cuDNN's algorithms, its engines and cuBLAS" {
 	export XDG_CACHE_HOME=$PWD/cache
 	"$BUILD/bin/berth-train" "${SMALL[@]}" --steps 4 --no-eval --metrics cpu --device cpu-reference
 	for engines in none fast; do
@@ -120,7 +120,7 @@ engines_kept() {
 		near_rows tf32-$engines cpu 1e-2
 		run near_rows tf32-$engines cpu 1e-6
 		[ "$status" -ne 0 ]
-		# Engine 2 says that it takes tensor cores.
+		# Engine 2 reports that it uses tensor cores.
 		echo "$kept, with --tf32 $(engines_kept)"
 		[ "$engines" = none ] || [ "$kept, with --tf32 $(engines_kept)" = "-1 4 , with --tf32 -1 2 " ]
 	done
@@ -144,7 +144,7 @@ engines_kept() {
 	near_rows parts all 1e-3
 }
 
-@test "with a graph and without, in a batch's or chance's order: the same bits" {
+@test "with and without a CUDA graph, with kernels in launch order or random order: the same bits" {
 	gpu "${SMALL[@]}" --epochs 2 --ckpt one
 	gpu "${SMALL[@]}" --epochs 2 --ckpt two --no-graph
 	FAKE_CUDA_SEED=12345 gpu "${SMALL[@]}" --epochs 2 --ckpt three --deterministic
@@ -153,7 +153,7 @@ engines_kept() {
 }
 
 @test "between log lines the host waits for nothing on the GPU" {
-	# Whatever is waited for at the start, at the one log line and at the end is the same.
+	# Waits at the start, at the one log line and at the end are the same for both.
 	for steps in 20 60; do
 		XDG_CACHE_HOME=/dev/null/none FAKE_CUDNN_ENGINES=none FAKE_CUDA_WAITS=waits-$steps gpu "${SMALL[@]}" \
 			--data synthetic:3x16x16,n=480,classes=5 --no-eval \
@@ -163,15 +163,15 @@ engines_kept() {
 	read -r waits_60 events_60 < waits-60
 	[ "$waits_20" -gt 0 ]
 	[ "$waits_20" -eq "$waits_60" ]
-	# For room for a batch, once a step, and for votes that were asked for five steps before.
+	# Waits for space for a batch, once per step, and for votes that were started five steps before.
 	[ $((events_60 - events_20)) -eq $((40 + 5)) ]
 }
 
-@test "a run that has to stop does so soon, and goes on with the same bits" {
+@test "a run that must stop does so soon, and resumes with the same bits" {
 	net=("${SMALL[@]}" --epochs 6 --no-eval --deterministic)
 	gpu "${net[@]}" --ckpt whole
 	: > stop
-	# Asked for at step 8, known at 13.
+	# The vote starts at step 8; its result is known at step 13.
 	BERTH_STOP_FILE=$PWD/stop run gpu "${net[@]}" --ckpt parts
 	[ "$status" -eq 75 ]
 	[ "$(cat parts/latest)" = step-00000013.safetensors ]
@@ -180,7 +180,7 @@ engines_kept() {
 	cmp whole/model.safetensors parts/model.safetensors
 }
 
-@test "numbers of 16 bits train to nearly the same" {
+@test "training in 16 bits gives nearly the same losses" {
 	gpu "${SMALL[@]}" --epochs 2 --metrics full
 	for amp in bf16 fp16; do
 		run gpu "${SMALL[@]}" --epochs 2 --metrics "$amp" --amp "$amp"
@@ -190,12 +190,12 @@ engines_kept() {
 	done
 }
 
-@test "what does not fit says what asked, what is free, and what would fit" {
+@test "out of GPU memory: reports what is needed, what is free, and what would fit" {
 	FAKE_CUDA_MIB=40 run gpu resnet18 --stem cifar --data synthetic:3x32x32,n=600,classes=5 --batch 512 --steps 1
 	[ "$status" -eq 69 ]
 	[[ "$output" =~ "out of GPU memory" ]]
 	[[ "$output" =~ "see nvidia-smi for who else holds it" ]]
-	# Where NVML is there the processes are named.
+	# With NVML, the message names the processes.
 	ln -s "$FAKE_NVML" libnvidia-ml.so.1
 	LD_LIBRARY_PATH=$PWD BERTH_FAKE_NVML=held FAKE_CUDA_MIB=40 run gpu resnet18 --stem cifar \
 		--data synthetic:3x32x32,n=600,classes=5 --batch 512 --steps 1
@@ -207,7 +207,7 @@ engines_kept() {
 	[[ "$output" =~ "; a batch of "[0-9]+" would fit" ]]
 }
 
-@test "the largest batch that is named does fit, and a little more does not" {
+@test "the largest batch that is named fits, and a slightly larger one does not" {
 	export FAKE_CUDNN_ENGINES=none
 	for way in "linear 3x64x64 --no-eval" "linear 3x64x64" "convnet 3x32x32 --no-eval --amp bf16"; do
 		read -r model shape options <<< "$way"
@@ -220,25 +220,25 @@ engines_kept() {
 		fits=${BASH_REMATCH[1]}
 		echo "$way: $fits"
 		FAKE_CUDA_MIB=$mib gpu "${net[@]}" --batch "$fits"
-		# A 64th of all memory is kept, and what is small is counted in pages.
+		# A 64th of all memory stays reserved, and small allocations are rounded up to pages.
 		[ "$model" = linear ] || continue
 		FAKE_CUDA_MIB=$mib run gpu "${net[@]}" --batch $((fits * 9 / 8))
 		[ "$status" -eq 69 ]
 	done
 }
 
-@test "an engine that an earlier run has chosen is not taken where there is no room for what it works in" {
+@test "a cached engine is not used if its workspace does not fit" {
 	export XDG_CACHE_HOME=$PWD/cache FAKE_CUDNN_MIB=300
 	gpu "${SMALL[@]}" --steps 2 --no-eval --metrics wide
 	[[ "$(engines_kept)" == *" 4 "* ]]
 	FAKE_CUDA_MIB=150 gpu "${SMALL[@]}" --steps 2 --no-eval --metrics narrow
-	# It is kept for such runs alone.
+	# That choice is cached only for runs with so little memory.
 	[ "$(grep ' MiB' cache/berth/cudnn-* | cut -f 2 | cut -d ' ' -f 7-10 | tr ' ' '\n' | sort -u)" = -1 ]
 	[[ "$(engines_kept)" == *" 4 "* ]]
 	near_rows narrow wide 1e-3
 }
 
-@test "a GPU that there is no code for, and a rank without one" {
+@test "a GPU of an unsupported architecture, and a rank without a GPU" {
 	FAKE_CUDA_MAJOR=7 run gpu "${SMALL[@]}" --steps 1
 	[ "$status" -eq 69 ]
 	[[ "$output" =~ "compute capability 7.0" ]]
@@ -251,7 +251,7 @@ engines_kept() {
 	[[ "$output" =~ "no GPU that this process may use" ]]
 }
 
-@test "a driver that is missing or too old, and too old a cuDNN: one sentence, and auto goes on without" {
+@test "a missing or old driver, or an old cuDNN: one message, and auto continues without a GPU" {
 	for row in "FAKE_CUDA_DRIVER=0|driver is not installed or not loaded" \
 		"FAKE_CUDA_DRIVER=12020|driver is too old: it serves CUDA 12.2, this build uses CUDA " \
 		"FAKE_CUDNN_VERSION=8907|cuDNN is too old: 8907 was loaded, expected 90000 or newer"; do
@@ -268,7 +268,7 @@ engines_kept() {
 	done
 }
 
-@test "two ranks by MPI, staged through the host, as one of twice the batch" {
+@test "two ranks over MPI, staged through the host, equal one rank with twice the batch" {
 	[[ " $MODULES " == *" comm-mpi "* ]] || skip "comm-mpi.so is not built"
 	BERTH_MODULE_PATH=$FAKE_CUDA:$BUILD/lib/modules "$BERTH" train -n 2 "${SMALL[@]}" --batch 4 --steps 6 \
 		--metrics two --device cuda --comm mpi
@@ -276,7 +276,7 @@ engines_kept() {
 	near_rows two one 1e-3
 }
 
-@test "fp16: a run that goes on keeps the loss's scale and what it counts, and ends with the same bits" {
+@test "fp16: a resumed run keeps the loss scale and its growth tracker, and ends with the same bits" {
 	fp16=("${SMALL[@]}" --amp fp16 --no-eval --deterministic)
 	gpu "${fp16[@]}" --steps 9 --ckpt whole
 	gpu "${fp16[@]}" --steps 4 --ckpt parts
@@ -290,7 +290,7 @@ def scaler(name):
     return json.loads(header['__metadata__']['berth.state'])['scaler']
 four, nine = scaler('parts/step-00000004.safetensors'), scaler('parts/step-00000009.safetensors')
 print(four, nine)
-# Something of it must differ from where a new run begins.
+# The state must differ from a new run's.
 assert four != {'scale': 65536.0, 'growth_tracker': 0}
 assert nine['growth_tracker'] == four['growth_tracker'] + 5 or nine['scale'] < four['scale']
 PY

@@ -1,10 +1,10 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: BSD-3-Clause
-# A batch norm's sums by the convolution before it, and its work by the one behind it, in a whole network
-# on a GPU that is none.
+# Batch norms whose sums the preceding convolution computes, and which are fused into the next one, in a
+# whole network on a fake GPU.
 load support
 
-@test "every convolution of 16 bits before a batch norm makes its sums, and the loss is the same" {
+@test "every 16-bit convolution before a batch norm computes its sums, and the loss is the same" {
 	export MALLOC_PERTURB_=0 XDG_CACHE_HOME=$PWD/cache BERTH_MODULE_PATH=$BUILD/tests/train/fake-cuda:$BUILD/lib/modules
 	local net=("$BUILD/bin/berth-train" resnet18 --stem cifar --data synthetic:3x8x8,n=16,classes=5 --batch 8
 		--steps 1 --log-every 1 --no-eval --device cuda --amp bf16)
@@ -14,12 +14,12 @@ load support
 	near_rows fast none 0.01
 }
 
-@test "in fp16 batch norms go into the convolutions behind them, and the losses are nearly the same" {
+@test "in fp16 batch norms are fused into the next convolution, and the losses are nearly the same" {
 	export MALLOC_PERTURB_=0 XDG_CACHE_HOME=$PWD/cache BERTH_MODULE_PATH=$BUILD/tests/train/fake-cuda:$BUILD/lib/modules
 	local net=("$BUILD/bin/berth-train" resnet18 --stem cifar --data synthetic:3x8x8,n=16,classes=5 --batch 8
 		--steps 2 --log-every 1 --no-eval --device cuda --amp fp16)
 	"${net[@]}" --metrics through
-	# norm-sums, norm-weights and input-norm of the convolutions that may.
+	# norm-sums, norm-weights and input-norm of the convolutions that allow it.
 	[ "$(grep ' through ' cache/berth/cudnn-* | cut -f 2 | cut -d ' ' -f 11-13 | sort -u)" = "4 4 4" ]
 	FAKE_CUDNN_ENGINES=none XDG_CACHE_HOME=/dev/null/none "${net[@]}" --metrics plain
 	near_rows through plain 0.02

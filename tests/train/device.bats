@@ -1,6 +1,6 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: BSD-3-Clause
-# What computes: said, chosen, missing, and the same in each run.
+# The device: how it is reported and chosen, what happens without it, and that runs give the same bits.
 load support
 
 SMALL=(--data synthetic:3x8x8,n=40,classes=5 --batch 8 --no-eval)
@@ -18,7 +18,7 @@ fast() {
 	[[ "$output" =~ ,\ 1\ thread\) ]]
 }
 
-@test "without the module the reference computes the same, and says what it lacks" {
+@test "without the module the reference computes the same, and reports what is missing" {
 	cp "$BUILD/bin/berth-train" .
 	unset BERTH_MODULE_PATH
 	for device in auto cpu; do
@@ -32,7 +32,7 @@ fast() {
 	cmp auto/step-00000003.safetensors reference/step-00000003.safetensors
 }
 
-@test "the same seed gives the same bits, run by run, and by --cpu-conv too" {
+@test "the same seed gives the same bits in each run, with each --cpu-conv" {
 	fast || skip "device-cpu.so is not built"
 	for conv in auto direct; do
 		for run in one two; do
@@ -45,14 +45,14 @@ fast() {
 	near_rows auto.one direct.one 1e-2
 }
 
-@test "a device or a way to convolve that there is not" {
+@test "unknown devices and convolution algorithms" {
 	expect 64 "$BUILD/bin/berth-train" linear "${SMALL[@]}" --device gpu
 	[[ "$output" =~ "there is no device 'gpu'" ]]
 	expect 64 "$BUILD/bin/berth-train" linear "${SMALL[@]}" --cpu-conv winograd
 	[[ "$output" =~ "expected auto or direct" ]]
 }
 
-@test "without a GPU --device cuda ends with one sentence, and auto goes on without" {
+@test "without a GPU, --device cuda fails with one message, and auto continues without it" {
 	[ ! -e /dev/nvidiactl ] || skip "there is an NVIDIA driver here"
 	expect 69 "$BUILD/bin/berth-train" linear "${SMALL[@]}" --steps 1 --device cuda
 	[ "${#lines[@]}" -eq 1 ]
@@ -62,10 +62,10 @@ fast() {
 		[[ "$output" =~ "device-cuda.so" ]]
 	fi
 	expect 0 "$BUILD/bin/berth-train" linear "${SMALL[@]}" --steps 1
-	[[ ! "$output" =~ "no GPU is taken" ]]
+	[[ ! "$output" =~ "not using a GPU" ]]
 }
 
-@test "numbers of 16 bits are a GPU's: the CPU says so" {
+@test "16-bit training requires a GPU: the CPU refuses it" {
 	expect 64 "$BUILD/bin/berth-train" linear "${SMALL[@]}" --steps 1 --device cpu --amp bf16
 	[[ "$output" =~ "--amp is for a GPU" ]]
 	expect 64 "$BUILD/bin/berth-train" linear "${SMALL[@]}" --steps 1 --amp int8
@@ -73,5 +73,5 @@ fast() {
 	expect 64 "$BUILD/bin/berth-train" linear "${SMALL[@]}" --steps 1 --device cpu --tf32
 	[[ "$output" =~ "--tf32 is for a GPU" ]]
 	expect 64 "$BUILD/bin/berth-train" linear "${SMALL[@]}" --steps 1 --amp fp16 --tf32
-	[[ "$output" =~ "--tf32 is for products of float32, and --amp fp16 has none" ]]
+	[[ "$output" =~ "--tf32 has no effect with --amp fp16, which multiplies in 16 bits" ]]
 }

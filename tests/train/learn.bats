@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# It learns, and several ranks learn the same as one.
+# Training learns, and several ranks learn the same as one.
 
 load support
 
@@ -14,7 +14,7 @@ load support
 
 @test "linear fits a line: the mean square falls to the noise" {
 	train linear -n 1 --data synthetic:20,n=2000,classes=1 --batch 20 --epochs 10 --lr 0.01 --metrics m
-	# y = X w + 0.1 noise: 0.01 is the best there is.
+	# y = X w + 0.1 noise: 0.01 is the best possible loss.
 	below "$(loss m val)" 0.015
 	below 0.005 "$(loss m val)"
 }
@@ -28,10 +28,10 @@ load support
 	done
 }
 
-@test "gradients in shared memory and, where there is none, by MPI: the same losses" {
+@test "gradients in shared memory and, if that is unavailable, over MPI: the same losses" {
 	case " $MODULES " in *comm-mpi*) ;; *) skip "built without MPI" ;; esac
 	small="resnet18 --stem cifar -n 2 --data synthetic:3x8x8,n=32,classes=5 --batch 4 --steps 4 --no-eval"
-	# watch: seen=yes when ranks of the training in $! are found to have that memory; its exit code
+	# watch: set seen=yes if ranks of the training in $! map that memory; return its exit code
 	watch() {
 		local pid=$! maps
 		seen=no
@@ -47,7 +47,7 @@ load support
 	train $small --metrics memory &
 	watch
 	[ "$seen" = yes ]
-	# A file must not become as large as 45 MB of gradients.
+	# The file size limit is below the 45 MB of gradients.
 	(ulimit -f 20000; train $small --metrics mpi) &
 	watch
 	[ "$seen" = no ]
@@ -67,7 +67,7 @@ assert val('one')['acc1'] == val('two')['acc1'], (val('one'), val('two'))
 PY
 }
 
-@test "the same command gives the same bits, another seed others" {
+@test "the same command gives the same bits, another seed other bits" {
 	for run in a b; do
 		train convnet -n 2 --data "$DATA" --batch 16 --steps 8 --seed 3 --ckpt $run --metrics $run
 	done
@@ -77,7 +77,7 @@ PY
 	[ "$(loss a train)" != "$(loss c train)" ]
 }
 
-@test "print-order: what DistributedSampler gives, padded from the front" {
+@test "--print-order prints DistributedSampler's order, padded from its start" {
 	train linear -n 1 --data synthetic:4,n=10 --print-order 100 >one.txt
 	[ "$(cat one.txt)" = "rank 0: 4 1 7 5 3 9 0 8 6 2" ]
 	train linear -n 3 --data synthetic:4,n=10 --print-order 100 >three.txt

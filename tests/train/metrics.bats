@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# metrics.jsonl and TensorBoard's event files: what is in them, at the end, after a stop, for NaN.
+# metrics.jsonl and TensorBoard's event files: their content at the end, after a stop, and for NaN.
 
 load support
 
@@ -24,16 +24,16 @@ PY
 	[ "$output" = "$(printf 'train: 160 values, 1 sessions\nval: 12 values, 1 sessions')" ]
 }
 
-@test "a resumed run begins new event files and purges what it does again" {
+@test "a resumed run starts new event files and purges the steps that it repeats" {
 	job() { train linear -n 1 --data "$DATA" --batch 32 --epochs 2 --save-every 15 --metrics m --ckpt c "$@"; }
-	# As if it was killed after step 38: rows and events go on past the checkpoint.
+	# As if killed after step 38: rows and events exist past the checkpoint.
 	job --steps 38
 	rm c/step-00000038.safetensors
 	job 2>out
 	grep -q 'resuming from c/step-00000030' out
 	expect 0 events m
 	[[ "$output" == "train: 160 values, 2 sessions"* ]]
-	# A new run in the same folder leaves the old files and purges all of them.
+	# A new run in the same directory keeps the old files and purges all their events.
 	rm -r c
 	job --steps 3
 	expect 0 events m
@@ -41,7 +41,7 @@ PY
 	[ -e m/metrics.jsonl.1 ]
 }
 
-@test "TensorBoard itself reads them so" {
+@test "TensorBoard itself reads the same values" {
 	python3 -c 'import tensorboard' 2>/dev/null || skip "this python3 has no tensorboard"
 	train linear -n 1 --data "$DATA" --batch 32 --steps 18 --save-every 7 --metrics m --ckpt c
 	rm c/step-00000018.safetensors
@@ -49,7 +49,7 @@ PY
 	events --tensorboard m
 }
 
-@test "a finished command that is repeated adds no row, saves nothing, and tells the end again" {
+@test "a finished command that is repeated adds no row, saves nothing, and prints the result again" {
 	for n in 1 2; do
 		job() { train linear -n $n --data "$DATA" --batch $((32 / n)) --epochs 2 --metrics m$n --ckpt c$n; }
 		job >first.txt
@@ -63,17 +63,17 @@ PY
 			[ "$(grep "$line" second.txt | sed 's/ *[0-9]* images.*//')" = "$(grep "$line" first.txt | sed 's/ *[0-9]* images.*//')" ]
 		done
 		events m$n
-		# More epochs go on from there.
+		# More epochs resume from there.
 		train linear -n $n --data "$DATA" --batch $((32 / n)) --epochs 3 --metrics m$n --ckpt c$n
 		[ "$(grep -vc '"split": "checkpoint"' m$n/metrics.jsonl)" -eq 63 ]
 		events m$n
 	done
 }
 
-@test "--on-nan continue logs null and goes on to the end, and says so once" {
+@test "--on-nan continue logs null, continues to the end, and reports that once" {
 	expect 0 timeout 60 "$BERTH" train linear -n 2 --data synthetic:20,n=2000,classes=1 --lr 1e6 --batch 20 \
 		--steps 60 --log-every 1 --metrics m --on-nan continue
-	[ "$(grep -c 'is not finite; going on' <<<"$output")" -eq 1 ]
+	[ "$(grep -c 'is not finite; continuing' <<<"$output")" -eq 1 ]
 	python3 - "$output" <<'PY'
 import json, re, sys
 rows = [json.loads(line) for line in open('m/metrics.jsonl') if '"train"' in line]
@@ -88,7 +88,7 @@ assert not any(json.loads(line).keys() & {'acc1', 'acc5'} for line in open('m/me
 PY
 }
 
-@test "folders that cannot be written are 73 before anything is trained" {
+@test "directories that cannot be written: exit code 73 before training starts" {
 	mkdir m
 	: >m/val
 	expect 73 timeout 60 "$BERTH" train linear -n 2 --data "$DATA" --steps 2 --metrics m

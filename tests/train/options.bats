@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# What the training's options do, and what is refused of them.
+# What the options of berth train do, and which values are refused.
 
 load support
 
-# rates FOLDER EXPRESSION: the rate of each row is EXPRESSION of its step s (from 0) and epoch e (from 0)
+# rates DIRECTORY EXPRESSION: each row's learning rate is EXPRESSION of its step s and epoch e, both from 0
 rates() {
 	python3 - "$@" <<'PY'
 import json, math, sys
@@ -16,7 +16,7 @@ for row in rows:
 PY
 }
 
-@test "schedules: the rate of every step, on the way and after a stop" {
+@test "schedules: the learning rate of every step, also after a stop" {
 	job() { train linear -n 1 --data "$DATA" --batch 64 --epochs 6 --lr 0.4 --no-eval --metrics m --ckpt c "$@"; }
 	job --schedule step --step-size 2 --gamma 0.5
 	rates m '0.4 * 0.5 ** (e // 2)'
@@ -35,7 +35,7 @@ PY
 	[ "$(grep -c '"train"' m/metrics.jsonl)" -eq 60 ]
 }
 
-@test "accumulated batches: the losses of batches that large, also in an epoch's smaller last step" {
+@test "accumulated batches give the losses of one large batch, also in an epoch's smaller last step" {
 	for model in linear convnet; do
 		train $model -n 1 --data "$DATA" --batch 72 --epochs 2 --metrics $model.1
 		train $model -n 1 --data "$DATA" --batch 24 --accumulate 3 --epochs 2 --metrics $model.2
@@ -46,7 +46,7 @@ PY
 	done
 }
 
-@test "label smoothing changes what is trained, not how it is measured" {
+@test "label smoothing changes the training loss, not the evaluation" {
 	for x in 0 0.1 1; do
 		train linear -n 1 --data "$DATA" --steps 1 --lr 0 --label-smoothing $x --metrics m$x
 	done
@@ -77,7 +77,7 @@ for name in every:
 PY
 }
 
-@test "--save-every by time: where steps are logged, on all ranks at once" {
+@test "--save-every by time: saves at logged steps, on all ranks at once" {
 	# 5 steps take more than a millisecond, and less than a day.
 	for n in 1 2; do
 		"$BERTH" train convnet --device cpu-reference -n $n --data "$DATA" --batch $((32 / n)) --steps 23 --log-every 5 --ckpt c$n --save-every 0.001s
@@ -89,7 +89,7 @@ PY
 	done
 }
 
-@test "values that mean nothing are 64, and what is expected is said" {
+@test "invalid values: exit code 64 and what is expected" {
 	while IFS='|' read -r text arguments; do
 		# shellcheck disable=SC2086
 		expect 64 timeout 60 "$BERTH" train linear -n 2 --data "$DATA" $arguments
@@ -101,38 +101,38 @@ PY
 --label-smoothing is "-0.1"|--label-smoothing -0.1
 --accumulate is "0"|--accumulate 0
 too large|--batch 1000000 --accumulate 100000
-there is no schedule 'linear'; the schedules are: constant, step, multistep, cosine|--schedule linear
---step-size is for --schedule step|--step-size 3
+unknown schedule 'linear'; expected constant, step, multistep or cosine|--schedule linear
+--step-size requires --schedule step; the schedule is|--step-size 3
 --step-size is "0"|--schedule step --step-size 0
---gamma is for --schedule step or multistep|--schedule cosine --gamma 0.5
-needs --milestones|--schedule multistep
---milestones is for --schedule multistep|--milestones 3,4
+--gamma requires --schedule step or multistep; the schedule is cosine|--schedule cosine --gamma 0.5
+requires --milestones|--schedule multistep
+--milestones requires --schedule multistep|--milestones 3,4
 ascending|--schedule multistep --milestones 4,3
 --warmup is "5s"|--warmup 5s
---warmup-start is for --warmup|--warmup-start 0.1
+--warmup-start requires --warmup|--warmup-start 0.1
 --warmup-start is "2"|--warmup 5 --warmup-start 2
 --weight-decay-on 'bias': expected all or weights|--weight-decay-on bias
 --on-nan 'ignore': expected stop or continue|--on-nan ignore
---save-every without --ckpt|--save-every 10m
+--save-every requires --ckpt|--save-every 10m
 --save-every is "0s"|--save-every 0s --ckpt c
 --save-every|--save-every 3w --ckpt c
---nesterov needs a --momentum|--nesterov --momentum 0
---epoch is for --print-order|--epoch 3
+--nesterov requires --momentum|--nesterov --momentum 0
+--epoch requires --print-order|--epoch 3
 there is no device 'abacus'|--device abacus
 there is no comm 'pigeon'|--comm pigeon
-there is no format 'cifar11'|--data cifar11:DIR
+unknown format 'cifar11'|--data cifar11:DIR
 --init is empty|--init=
 --resume is empty|--resume=
 ROWS
 	expect 64 timeout 60 "$BERTH" train linear -n 2 --data synthetic:20,n=200,classes=1 --label-smoothing 0.1
-	[[ "$output" == *"--label-smoothing is for classes"* ]]
+	[[ "$output" == *"--label-smoothing requires data with classes"* ]]
 	expect 64 timeout 60 "$BERTH" train linear -n 1 --data synthetic:20,images=5
-	[[ "$output" == *'has "images=5": expected a shape as 3x32x32, n=SAMPLES or classes=K'* ]]
+	[[ "$output" == *'has "images=5": expected a shape such as 3x32x32, n=SAMPLES or classes=K'* ]]
 	expect 64 timeout 60 "$BERTH" train linear -n 1 --data synthetic:3x10000x10000
-	[[ "$output" == *"at most 268435456 numbers a sample"* ]]
+	[[ "$output" == *"at most 268435456 values per sample"* ]]
 }
 
-@test "--save-every TIME saves when it has passed, and not again before it has passed again" {
+@test "--save-every TIME saves once per TIME" {
 	"$BUILD/bin/berth-train" convnet --data "$DATA" --batch 8 --steps 4000 --no-eval --log-every 1 \
 		--save-every 1s --ckpt c --metrics m &
 	pid=$! begin=$SECONDS
@@ -143,12 +143,12 @@ ROWS
 	wait $pid
 	saved=$(find c -name 'step-*' | wc -l)
 	echo "$saved checkpoints in $((SECONDS - begin)) s"
-	# Once because of the pause, once at the end, and at most each second between.
+	# Once because of the pause, once at the end, and at most once per second in between.
 	[ "$saved" -ge 2 ]
 	[ "$saved" -le $((SECONDS - begin + 3)) ]
 }
 
-@test "what all ranks find wrong is said once; what one finds, by that one" {
+@test "an error of all ranks is reported once; an error of one rank, by that rank" {
 	expect 66 timeout 60 "$BERTH" train linear -n 3 --data mnist:nowhere --report r.json
 	[ "$(grep -c '^berth-train: ' <<<"$output")" -eq 1 ]
 	[[ "$output" == *"berth-train: rank 0: nowhere/"* ]]
@@ -158,7 +158,7 @@ ROWS
 	[[ "$output" == *"berth-train: rank 1: nowhere/"* ]]
 }
 
-@test "an option that is not the same on all ranks is named, 65, and nobody waits" {
+@test "an option that differs between ranks: exit code 65, the option is named, and no rank waits" {
 	while IFS='|' read -r name arguments; do
 		expect 65 timeout 60 "$BERTH" run -n 2 -- sh -c \
 			"exec '$BUILD/bin/berth-train' linear --data $DATA --batch 16 --epochs 1 $arguments"

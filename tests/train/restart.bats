@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# berth train --max-restarts: a rank that is killed costs what was done since the last checkpoint, and
-# nothing of the result.
+# berth train --max-restarts: a killed rank costs the work since the last checkpoint and does not change
+# the result.
 
 load support
 
-# ranks PID: the trainers below it
+# ranks PID: the trainers among its descendants
 ranks() {
 	local child
 	for child in $(pgrep -P "$1"); do
@@ -21,7 +21,7 @@ again() {
 	pid=$!
 }
 
-@test "a rank killed at its work: the newest checkpoint, and the same bits in the end" {
+@test "a killed rank: the job resumes from the newest checkpoint and ends with the same bits" {
 	train "${JOB[@]}" --ckpt "$DIR/whole"
 	again
 	within 12 test -e again/step-00000010.safetensors
@@ -41,7 +41,7 @@ again() {
 	PY
 }
 
-@test "a rank that is stopped: named, with its step, and the training goes on" {
+@test "a stopped rank is named with its step, and the training continues" {
 	again --hang-timeout 2
 	within 12 test -e again/step-00000010.safetensors
 	kill -STOP "$(ranks $pid | head -1)"

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# Stopping before the end with a checkpoint: the job's time, signals, the stop file. What goes on from it
-# ends with the bits of a run that was never stopped.
+# Stopping early with a checkpoint: the time limit, signals, the stop file. A run that resumes from it
+# ends with the same bits as a run that was never stopped.
 
 load support
 
 STOPPED=75
 MADE="--data synthetic:1x16x16,n=6400,classes=5"
 
-# job FOLDER RANKS [OPTIONS]: 3 epochs of 200 steps; a few seconds
+# job DIRECTORY RANKS [OPTIONS]: 3 epochs of 200 steps; a few seconds
 job() {
 	local folder=$1 ranks=$2
 	shift 2
@@ -15,13 +15,13 @@ job() {
 		--batch $((32 / ranks)) --epochs 3 --ckpt "$folder" --metrics "$folder" --log-every 50 "$@"
 }
 
-# whole RANKS: the run that nothing stops, once
+# whole RANKS: run it once without a stop, for comparison
 whole() {
 	WHOLE=$BATS_FILE_TMPDIR/whole$1
 	[ -e "$WHOLE/latest" ] || job "$WHOLE" "$1" >/dev/null 2>&1
 }
 
-# same FOLDER: as the last whole
+# same DIRECTORY: the same result as the last whole
 same() {
 	cmp "$WHOLE/step-00000600.safetensors" "$1/step-00000600.safetensors"
 	cmp "$WHOLE/model.safetensors" "$1/model.safetensors"
@@ -34,7 +34,7 @@ assert val(sys.argv[1]) == val(sys.argv[2]) and len(val(sys.argv[1])) == 3, val(
 PY
 }
 
-# stopped FOLDER RANKS HOW: job is stopped by the command HOW, once it is in its middle ($pid is berth)
+# stopped DIRECTORY RANKS HOW: stop job with the command HOW in the middle of its run ($pid is berth)
 stopped() {
 	local pid
 	EXEC=exec job "$1" "$2" >out 2>err &
@@ -44,11 +44,11 @@ stopped() {
 	ends "$STOPPED" "$pid" err
 }
 
-@test "the job's time: saves before it is over, until all is done, on 1 rank and on 2" {
+@test "time limit: each run saves before it, until all steps are done, on 1 rank and on 2" {
 	for n in 1 2; do
 		whole $n
 		for ((turn = 0; turn < 30; turn++)); do
-			# The first run stops on any machine: less is left than the trainer's margin of 3 s.
+			# The first run stops on any machine, because less time is left than the trainer's margin of 3 s.
 			# Programs under sanitizers start slowly.
 			first=3
 			[ -z "$SANITIZED" ] || first=4
@@ -58,7 +58,7 @@ stopped() {
 			[ "$(date +%s)" -le $((end + 5)) ]
 			[ "$code" -ne 0 ] || break
 			[ "$code" -eq "$STOPPED" ]
-			grep -q "stopping after step [0-9]*: the job's time is over in" err
+			grep -q "stopping after step [0-9]*: the job's time limit is reached in" err
 		done
 		[ "$code" -eq 0 ]
 		[ "$turn" -gt 0 ]
@@ -66,12 +66,12 @@ stopped() {
 	done
 }
 
-@test "no thread that computes takes a signal: code of oneDNN's has no stack for a handler" {
+@test "no computing thread takes a signal: oneDNN's code leaves no stack for a handler" {
 	OMP_NUM_THREADS=2 "$BUILD/bin/berth-train" convnet $MADE --batch 32 --epochs 50 --no-eval --ckpt c --metrics m \
 		--log-every 20 >out 2>&1 &
 	pid=$!
 	wait_for m/metrics.jsonl 1
-	# TERM, INT, USR1 in SigBlk of each thread.
+	# TERM, INT and USR1 in SigBlk of each thread.
 	open=0
 	for task in /proc/$pid/task/*; do
 		mask=$(sed -n 's/^SigBlk:[[:space:]]*//p' "$task/status")
@@ -83,19 +83,19 @@ stopped() {
 	ends "$STOPPED" "$pid" out
 }
 
-@test "a time that is over: one step, saved" {
+@test "a time limit that has passed: one step, saved" {
 	BERTH_END_TIME=1000000000 expect "$STOPPED" "$BUILD/bin/berth-train" linear --data "$DATA" --batch 32 --steps 20 --ckpt c
 	[ "$(cat c/latest)" = step-00000001.safetensors ]
 	BERTH_END_TIME=soon expect 65 "$BUILD/bin/berth-train" linear --data "$DATA" --batch 32 --steps 20 --ckpt c
 	[[ $output == *BERTH_END_TIME* ]]
 }
 
-@test "SIGTERM, SIGINT and SIGUSR1: saved at the next step's edge, and nothing is lost" {
+@test "SIGTERM, SIGINT and SIGUSR1: a checkpoint at the next step, and nothing is lost" {
 	whole 2
 	for signal in TERM INT USR1; do
 		stopped part$signal 2 "kill -$signal \$pid"
-		grep -q "stopping after step [0-9]*: SIG$signal came" err
-		# The newest one is the step it stopped after.
+		grep -q "stopping after step [0-9]*: received SIG$signal" err
+		# The newest checkpoint is of the step after which it stopped.
 		step=$(sed -n 's/.*stopping after step \([0-9]*\):.*/\1/p' err)
 		[ "$(cat part$signal/latest)" = "$(printf 'step-%08d.safetensors' "$step")" ]
 		job part$signal 2 >/dev/null 2>out
@@ -116,8 +116,8 @@ stopped() {
 	same one
 }
 
-@test "the stop file stops it, also within an evaluation" {
-	# One step, and then an evaluation of several seconds. One file is every rank's.
+@test "the stop file stops the run, also within an evaluation" {
+	# One step, then an evaluation of several seconds. All ranks have the same stop file.
 	"$BERTH" train convnet -n 2 --data synthetic:1x16x16,n=8000000,classes=5 --batch 16 --steps 1 --ckpt c \
 		--env BERTH_STOP_FILE="$DIR/stop" --metrics c --log-every 1 >out 2>err &
 	pid=$!
@@ -129,7 +129,7 @@ stopped() {
 	[ "$(cat c/latest)" = step-00000001.safetensors ]
 }
 
-@test "a stop file that is there before: berth run removes it; a berth-train by itself stops, and says why" {
+@test "a stop file that already exists: berth run removes it; berth-train alone stops and reports why" {
 	touch stop
 	run "$BERTH" train linear -n 1 --data synthetic:20,n=64 --batch 8 --epochs 1 --ckpt c --env BERTH_STOP_FILE="$DIR/stop"
 	echo "$output"
@@ -139,10 +139,10 @@ stopped() {
 	run env BERTH_STOP_FILE="$DIR/stop" "$BUILD/bin/berth-train" linear --data synthetic:20,n=64 --batch 8 --epochs 1 --ckpt d
 	echo "$output"
 	[ "$status" -eq "$STOPPED" ] && [ -e stop ]
-	[[ "$output" == *"stopping after step 1: the stop file $DIR/stop was there when the training began"* ]]
+	[[ "$output" == *"stopping after step 1: the stop file $DIR/stop already existed when training started"* ]]
 }
 
-@test "without --ckpt a signal ends it as ever" {
+@test "without --ckpt a signal ends the process" {
 	"$BUILD/bin/berth-train" linear --data synthetic:1x16x16,n=6400,classes=5 --batch 1 --epochs 1000 --metrics m --log-every 10 2>err &
 	pid=$!
 	wait_for m/metrics.jsonl 2

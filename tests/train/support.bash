@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # shellcheck shell=bash disable=SC2034 # variables of the tests
-# For the .bats files beside this: small data, comparisons.
+# For the .bats files in this directory: small data, comparisons.
 load ../support/berth
 
 setup() {
@@ -14,7 +14,7 @@ teardown() {
 	remove_dir
 }
 
-# train ARGUMENTS: 20 steps an epoch of 32 samples, however many ranks
+# train ARGUMENTS: 20 steps per epoch of 32 samples each, on any number of ranks
 train() {
 	local asan=${ASAN_OPTIONS-}
 	[[ " $* " != *" -n 1 "* ]] || asan=$asan:detect_leaks=1
@@ -23,8 +23,8 @@ train() {
 
 DATA=synthetic:1x16x16,n=640,classes=5
 
-# same_rows A B: the metrics in the folders A and B say the same, but for the time they took
-# near_rows A B RELATIVE: their losses are that close
+# same_rows A B: the metrics in the directories A and B are the same, except for times
+# near_rows A B RELATIVE: their losses differ by at most RELATIVE
 same_rows() {
 	near_rows "$1" "$2" 0
 }
@@ -35,7 +35,7 @@ def rows(folder):
     out = [row for row in map(json.loads, open(f'{folder}/metrics.jsonl')) if row['split'] != 'checkpoint']
     return {(row['split'], row['step'], row['epoch']): row for row in out}, len(out)
 (one, one_count), (two, two_count) = rows(sys.argv[1]), rows(sys.argv[2])
-assert one_count == len(one) and two_count == len(two), 'a step stands there twice'
+assert one_count == len(one) and two_count == len(two), 'a step occurs twice'
 assert one.keys() == two.keys(), sorted(one.keys() ^ two.keys())
 assert one, 'no rows'
 for key, row in one.items():
@@ -47,7 +47,7 @@ for key, row in one.items():
 PY
 }
 
-# loss FOLDER SPLIT: the last one logged
+# loss DIRECTORY SPLIT: the last one logged
 loss() {
 	python3 - "$1/metrics.jsonl" "$2" <<'PY'
 import json, sys
@@ -55,12 +55,12 @@ print([json.loads(line)['loss'] for line in open(sys.argv[1]) if json.loads(line
 PY
 }
 
-# below A B: as numbers
+# below A B: A < B, as numbers
 below() {
 	python3 -c 'import sys; sys.exit(not float(sys.argv[1]) < float(sys.argv[2]))' "$1" "$2"
 }
 
-# gone: no process has this test's folder on its command line (20 s)
+# gone: wait until no process has this test's directory on its command line (20 s)
 gone() {
 	none() { ! grep -lsa -- "$DIR/run" /proc/[0-9]*/cmdline >"$DIR/left"; }
 	within 20 none || { cat "$DIR/left"; return 1; }

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# What is said where: results on stdout, words for people on stderr, progress over itself on a terminal.
+# Where output goes: results to stdout, messages to stderr, one line of progress on a terminal.
 
 load support
 
-@test "stdout has the results alone: a loss, accuracies, places, what to type next" {
+@test "stdout has only the results: loss, accuracies, paths, and what to run next" {
 	expect 0 --separate-stderr timeout 60 "$BERTH" train linear -n 2 --data "$DATA" --epochs 2 --log-every 5 \
 		--ckpt c --metrics m
 	[ "${#lines[@]}" -eq 6 ]
@@ -11,25 +11,25 @@ load support
 	[[ "${lines[1]}" =~ ^loss\ [0-9.]+\ \ Acc@1\ [0-9.]+\ %\ \ Acc@5\ [0-9.]+\ %\ \ [0-9]+\ images/s$ ]]
 	[ "${lines[2]}" = "checkpoint  c/step-00000020.safetensors" ]
 	[ "${lines[3]}" = "metrics     m/metrics.jsonl" ]
-	[ "${lines[4]}" = "to see it   tensorboard --logdir m" ]
-	[ "${lines[5]}" = "to go on    the same command with --epochs 4" ]
+	[ "${lines[4]}" = "to view     tensorboard --logdir m" ]
+	[ "${lines[5]}" = "to resume   run the same command with --epochs 4" ]
 	[[ "$stderr" == *"epoch 1/2  step 5/20  loss "*" left "*"epoch 2/2  val loss "* ]]
 	[[ "$stderr" != *$'\r'* ]]
 }
 
-@test "what to type next names what ended the run, and goes on" {
+@test "the command to run next changes the option that ended the run, and resumes" {
 	for rest in "--steps 5" "--steps 5 --epochs 9" "--epochs 1"; do
 		rm -rf c
 		# shellcheck disable=SC2086
 		expect 0 --separate-stderr timeout 60 "$BERTH" train linear -n 1 --data "$DATA" --ckpt c --no-eval $rest
-		[[ "${lines[-1]}" =~ ^to\ go\ on\ \ \ \ the\ same\ command\ with\ (--[a-z]+\ [0-9]+)$ ]]
+		[[ "${lines[-1]}" =~ ^to\ resume\ \ \ run\ the\ same\ command\ with\ (--[a-z]+\ [0-9]+)$ ]]
 		# shellcheck disable=SC2086
 		expect 0 timeout 60 "$BERTH" train linear -n 1 --data "$DATA" --ckpt c --no-eval $rest ${BASH_REMATCH[1]}
 		[[ "$output" != *"nothing to train"* && "$output" == *"resuming from c/"* ]]
 	done
 }
 
-@test "a terminal has one line of progress, with what is left, also under berth train" {
+@test "a terminal shows one line of progress with the time left, also under berth train" {
 	script -qec true /dev/null >/dev/null 2>&1 || skip "script cannot make a terminal here"
 	command="linear --data $DATA --epochs 2 --log-every 5"
 	for program in "$BERTH train -n 2 --batch 32" "$BUILD/bin/berth-train --batch 64"; do
@@ -38,10 +38,11 @@ load support
 import re
 text = open('screen', newline='').read().replace('\r\n', '\n')
 lines = text.rstrip('\n').split('\n')
-# What computes, how, and what is not kept; then each epoch: two lines of progress in one, and what stays.
+# The device, the settings and the note about checkpoints. Then for each epoch: two progress lines in
+# one, and a line that stays.
 assert re.match(r'computing on cpu', lines.pop(0)), text
 assert re.fullmatch(r'batch (32 on each of 2 ranks|64), lr 0\.01, momentum 0\.9, weight decay 0, schedule constant', lines.pop(0)), text
-assert lines.pop(0) == 'note: without --ckpt nothing is saved', text
+assert lines.pop(0) == 'note: no checkpoints will be saved; set --ckpt to save them', text
 assert len(lines) == 4, lines
 for progress, stays in zip(lines[::2], lines[1::2]):
     shown = progress.split('\r\033[K')
@@ -50,7 +51,7 @@ for progress, stays in zip(lines[::2], lines[1::2]):
     assert re.match(r'epoch \d/2  val loss', stays), stays
 PY
 		grep -q '^loss' results
-		# A line that wraps could not be gone over.
+		# A line that wraps could not be overwritten.
 		timeout 60 script -qec "stty cols 50; $program $command 2>&1 >results" /dev/null </dev/null >screen
 		python3 - <<'PY'
 shown = [line.split('\r\033[K') for line in open('screen', newline='').read().replace('\r\n', '\n').split('\n')]
@@ -60,9 +61,9 @@ PY
 	done
 }
 
-@test "the models that there are, in --help, in the message and in the manual" {
+@test "all models are in --help, in the message and in the manual" {
 	expect 64 "$BERTH" train
-	models=${output#*The models are: } models=${models%% (*}
+	models=${output#*expected one of: } models=${models%% (*}
 	[[ "$models" == convnet,* ]]
 	help=$("$BERTH" train --help | tr '\n' ' ')
 	for model in ${models//,/}; do

@@ -23,29 +23,31 @@ static int initialise_variables(const struct train_setup *setup, struct train_st
 	rc = checkpoint_init(options->init, options->new_head, state, variables, err);
 	if (!rc)
 		rank_group_note(&setup->group, "initial weights from %s%s", options->init,
-				options->new_head ? ", the last layer anew" : "");
+				options->new_head ? ", with a newly initialized last layer" : "");
 	return rc;
 }
 
-/* What is not as it was when the checkpoint was saved. */
+/* Report which options differ from those with which the checkpoint was saved. */
 static void note_changed_options(const struct train_setup *setup, const struct train_state *state)
 {
 	const struct train_options *options = setup->options;
 	struct train_state today;
 
 	if (!train_state_data(&today, options->data, NULL) && strcmp(state->data, today.data))
-		rank_group_note(&setup->group, "note: the checkpoint's data was %s, now it is %s",
+		rank_group_note(&setup->group,
+				"note: the checkpoint was trained on %s; this run trains on %s",
 				state->data, today.data);
 	if (state->seed != options->seed)
-		rank_group_note(&setup->group,
-				"note: the checkpoint's seed was %" PRIu64
-				", and orders and augmentation go on with it; --seed is %" PRIu64,
-				state->seed, options->seed);
+		rank_group_note(
+			&setup->group,
+			"note: shuffling and augmentation keep the checkpoint's seed %" PRIu64
+			", not --seed %" PRIu64,
+			state->seed, options->seed);
 }
 
-/* How an update is made of batches: sets progress->update and returns the largest batch of a rank.
- * With the options of the checkpoint an update stays what it was, on however many ranks: each takes
- * smaller batches, or more of them. */
+/* Choose how an update is split into batches: set progress->update and return the largest batch of
+ * a rank. If batch size and accumulation are those of the checkpoint, an update keeps its number of
+ * samples on any number of ranks: each rank then takes smaller batches, or more of them. */
 static int choose_update_size(const struct train_setup *setup, bool resumed,
 			      struct train_progress *progress)
 {
@@ -58,24 +60,26 @@ static int choose_update_size(const struct train_setup *setup, bool resumed,
 		return options->batch;
 	if (state->batch != own) {
 		rank_group_note(&setup->group,
-				"note: an update was of %" PRId64 " samples, now it is of %" PRId64,
+				"note: the global batch size changes from %" PRId64
+				" samples to %" PRId64,
 				state->update, progress->update);
 		return options->batch;
 	}
-	int64_t max = (state->update + world - 1) / world; /* of a rank in an update */
+	int64_t max = (state->update + world - 1) / world; /* per rank and update */
 	int64_t batches = (max + options->batch - 1) / options->batch;
 	int batch = (int)((max + batches - 1) / batches);
 
 	progress->update = state->update;
 	rank_group_note(&setup->group,
-			"note: an update stays at the checkpoint's %" PRId64 " samples: on %" PRId64
-			" rank%s %" PRId64 " batch%s of at most %d sample%s each",
+			"note: the global batch size stays at the checkpoint's %" PRId64
+			" samples: %" PRId64 " rank%s, %" PRId64
+			" batch%s of at most %d sample%s each",
 			progress->update, world, world == 1 ? "" : "s", batches,
 			batches == 1 ? "" : "es", batch, batch == 1 ? "" : "s");
 	return batch;
 }
 
-/* An epoch that was begun continues with the rest of its order. */
+/* An epoch that has started continues with the rest of its order. */
 static void note_changed_world(const struct train_setup *setup, bool resumed,
 			       const struct train_state *state)
 {
@@ -83,11 +87,11 @@ static void note_changed_world(const struct train_setup *setup, bool resumed,
 
 	if (resumed && state->position && state->position < total &&
 	    state->world != setup->comm->size)
-		rank_group_note(&setup->group,
-				"note: epoch %" PRId64 " was begun by %d ranks; the %" PRId64
-				" entries left of its order go to the %d of now",
-				state->epoch + 1, state->world, total - state->position,
-				setup->comm->size);
+		rank_group_note(
+			&setup->group,
+			"note: epoch %" PRId64 " started on %d ranks; its remaining %" PRId64
+			" samples will run on %d",
+			state->epoch + 1, state->world, total - state->position, setup->comm->size);
 }
 
 /* Send root's variables and state to all ranks. Collective. */
@@ -111,7 +115,8 @@ static int broadcast_state(const struct rank_group *group, int root, struct vari
 	return rc;
 }
 
-/* On all ranks: what is known once the checkpoint is. path: of the checkpoint, or NULL. */
+/* Apply what follows from the choice of the checkpoint, on all ranks. path: the checkpoint, or
+ * NULL. */
 static int prepare_resumed_run(struct train_setup *setup, struct saver *saver, const char *path,
 			       struct train_progress *progress, struct train_result *result,
 			       struct error *err)
@@ -121,16 +126,16 @@ static int prepare_resumed_run(struct train_setup *setup, struct saver *saver, c
 	bool from_ckpt = result->resumed && !strcmp(options->checkpoint.resume, "auto");
 	int rc, batch;
 
-	/* It lies where the next one would: a finished run does not save it again. */
+	/* The checkpoint is where the next one would be saved, so a finished run does not save it
+	 * again. */
 	progress->saved_step = from_ckpt ? state->step : -1;
 	rc = saver_load_best(saver, from_ckpt, err);
 	if (from_ckpt && !setup->comm->rank && path) {
 		result->checkpoint = strdup(path);
 		if (!result->checkpoint)
-			rc = error_memory(err, "a name");
+			rc = error_memory(err, "a file name");
 	}
-	/* Orders and augmentation follow the checkpoint's seed: they are its epoch's second half.
-	 */
+	/* Shuffling and augmentation use the checkpoint's seed, because they continue its epoch. */
 	setup->sampler.seed = state->seed;
 	setup->data->augment_seed = state->seed;
 	batch = choose_update_size(setup, result->resumed, progress);
@@ -138,7 +143,7 @@ static int prepare_resumed_run(struct train_setup *setup, struct saver *saver, c
 	feed_set_update_size(setup->feed, batch, progress->update);
 	if (!rc)
 		rc = train_state_data(state, options->data, err);
-	/* Copies on several nodes are the same to the last byte. */
+	/* Copies on several nodes must be identical to the last byte. */
 	return rc ? rc
 		  : rank_group_broadcast(&setup->group, state->data, sizeof state->data, 0, err);
 }
@@ -154,8 +159,8 @@ static int restore_grad_scaler(const struct train_setup *setup, const struct tra
 		       : 0;
 }
 
-/* Weights of a checkpoint, or new ones, on all ranks. *path: malloced, of the checkpoint that this
- * rank knows of, or NULL. Collective. */
+/* Load the weights of a checkpoint, or initialise new ones, on all ranks. *path is malloced: the
+ * checkpoint, if this rank knows its name, or NULL. Collective. */
 static int load_variables(struct train_setup *setup, const struct saver *saver,
 			  struct variables *variables, struct train_state *state, bool *resumed,
 			  char **path, struct error *err)
@@ -208,8 +213,8 @@ int train_begin(struct train_setup *setup, struct saver *saver, struct train_pro
 
 /* ---- the end ---- */
 
-/* A run that was killed between its last checkpoint and model.safetensors saves both again: that
- * file is missing, or older. Collective. */
+/* If a run was killed between its last checkpoint and model.safetensors, that file is missing or
+ * older than the checkpoint. Both are then saved again. Collective. */
 static int finish_model(const struct train_setup *setup, const char *checkpoint,
 			struct train_progress *progress, struct error *err)
 {
@@ -223,7 +228,7 @@ static int finish_model(const struct train_setup *setup, const char *checkpoint,
 	return rc;
 }
 
-/* The run's end: --steps, or the last step of the last epoch. */
+/* Find the run's end: --steps, or the last step of the last epoch. */
 static void find_last_step(const struct train_setup *setup, struct train_progress *progress)
 {
 	const struct train_options *options = setup->options;
@@ -231,8 +236,8 @@ static void find_last_step(const struct train_setup *setup, struct train_progres
 	int64_t update = progress->update, samples = setup->data->count, all = state->step;
 	int64_t total = sampler_total_of(samples, setup->comm->size);
 	int64_t begun = state->position ? sampler_total_of(samples, state->world) : total;
-	int64_t left = begun - state->position;			    /* of this epoch */
-	int64_t here = left > 0 ? (left + update - 1) / update : 0, /* steps left of it */
+	int64_t left = begun - state->position;			    /* samples left in this epoch */
+	int64_t here = left > 0 ? (left + update - 1) / update : 0, /* steps left in it */
 		per_epoch = (total + update - 1) / update;
 
 	if (options->epochs > state->epoch)
@@ -240,7 +245,8 @@ static void find_last_step(const struct train_setup *setup, struct train_progres
 	progress->last_step = options->steps > 0 && options->steps < all ? options->steps : all;
 	progress->last_epoch = options->epochs;
 	if (options->steps > 0 && options->epochs >= INT32_MAX) {
-		/* The epoch in which --steps ends, the same for a run that begins within one. */
+		/* The epoch in which --steps ends; it is the same if a run resumes within an epoch.
+		 */
 		int64_t later = progress->last_step - state->step - here;
 
 		progress->last_epoch = state->epoch + 1;
@@ -261,8 +267,8 @@ int train_find_end(const struct train_setup *setup, const struct train_result *r
 	if (step < progress->last_step)
 		return 0;
 	rank_group_note(&setup->group,
-			"nothing to train: %" PRId64 " steps are done and the end is step %" PRId64
-			"; raise --epochs or --steps to go on",
+			"nothing to train: step %" PRId64 " is done and the last step is %" PRId64
+			"; raise --epochs or --steps to continue",
 			step, progress->last_step);
 	return finish_model(setup, result->checkpoint, progress, err);
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Where a run begins and ends: weights from the seed or a checkpoint, and the last step. */
+/* Where a run starts and ends: with weights from the seed or from a checkpoint, and at which step.
+ */
 #ifndef BERTH_TRAIN_RUN_BEGIN_H
 #define BERTH_TRAIN_RUN_BEGIN_H
 
@@ -12,18 +13,19 @@
 #include "train/run/loop.h"
 #include "train/run/setup.h"
 
-/* How far a run is. */
+/* The progress of a run. */
 struct train_progress {
 	struct train_state state;
-	int64_t first_step;	       /* where it began */
-	int64_t last_step, last_epoch; /* where it ends; last_epoch from 1 */
-	int64_t update;		       /* samples of an update, over all ranks */
-	int64_t saved_step;	       /* of the last checkpoint; -1: none that may stand for now */
+	int64_t first_step;	       /* the step at which this run started */
+	int64_t last_step, last_epoch; /* where this run ends; last_epoch counts from 1 */
+	int64_t update;		       /* samples per update, over all ranks */
+	int64_t saved_step; /* step of the last checkpoint; -1: none that matches the present state
+			     */
 	struct schedule schedule;
 };
 
-/* Open saver, and load the weights of a checkpoint or new ones on all ranks. Sets progress but for
- * its end, and result's resumed and checkpoint. Collective. */
+/* Open saver, and load the weights of a checkpoint or initialise new ones on all ranks. Sets
+ * progress except for its end, and result's resumed and checkpoint. Collective. */
 int train_begin(struct train_setup *setup, struct saver *saver, struct train_progress *progress,
 		struct train_result *result, struct error *err);
 /* Find the run's end: --steps, or the last step of the last epoch. Collective. */

@@ -4,7 +4,7 @@
 #include "base/clock.h"
 #include "train/run/heartbeat.h"
 
-/* *stopped: it was broken off. */
+/* Evaluate this rank's samples. *stopped: the evaluation was stopped early. */
 static int run_own(const struct train_setup *setup, struct stop *stop, double *wait_ms,
 		   bool *stopped, struct error *err)
 {
@@ -62,13 +62,13 @@ int eval_run(const struct train_setup *setup, struct stop *stop, struct eval_res
 	if (!rc)
 		rc = rank_group_reduce(group, &wait_ms, 1, COMM_MAX, err);
 	if (rc)
-		return error_prefix(err, "adding up the evaluation");
+		return error_prefix(err, "summing the evaluation results");
 	if (sums[5] > 0) {
 		*out = (struct eval_result){.stopped = true};
 		return 0;
 	}
 	if (sums[1] < 1)
-		return error_set(err, ERR_DATA, "no sample of val can be decoded");
+		return error_set(err, ERR_DATA, "no validation sample can be decoded");
 	*out = (struct eval_result){
 		.loss = sums[0] / sums[1],
 		.samples = (int64_t)sums[1],

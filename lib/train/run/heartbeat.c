@@ -6,7 +6,8 @@
 #include <stdio.h>
 #include <unistd.h>
 
-/* Bytes of each line: what a longer line has left behind would be read with a shorter one. */
+/* Bytes of each line. All lines have the same length, because a shorter one would leave the end of
+ * a longer one in the file. */
 #define LINE 64
 
 static int file = -1;
@@ -30,7 +31,7 @@ void train_heartbeat_write(double done, int64_t step, const char *activity)
 	snprintf(text, sizeof text, "%.3f step %" PRId64 ", %s", done, step, activity);
 	snprintf(line, sizeof line, "%-*s\n", LINE - 1, text);
 	if (pwrite(file, line, LINE, 0) != LINE) {
-		close(file); /* a full disk: no heartbeats, but no fault of the training's */
+		close(file); /* a full disk must not stop the training: go on without heartbeats */
 		file = -1;
 	}
 }

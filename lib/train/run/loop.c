@@ -15,13 +15,13 @@
 #include "train/run/setup.h"
 #include "train/run/stop.h"
 
-/* On a GPU: votes are asked for now and then, and the answer is read when the GPU, two steps behind
- * at the most, has long given it. */
+/* On a GPU a vote is started every VOTE_STEPS steps. Its result is read VOTE_LAG steps later: the
+ * GPU is at most two steps behind, so reading the result never waits. */
 #define VOTE_STEPS 8
 #define VOTE_LAG 5
-#define SAVE_BYTES_S 50e6 /* before the first checkpoint is timed */
+#define SAVE_BYTES_S 50e6 /* bytes per second, an estimate until the first checkpoint is timed */
 
-/* A run: its modules, and what only the loop decides. */
+/* A run: its modules, and the state of the loop. */
 struct run {
 	struct train_setup setup;
 	struct train_progress progress;
@@ -32,9 +32,9 @@ struct run {
 	struct train_result result;
 
 	bool stopped;		/* all ranks have agreed to stop here */
-	double saved_at_s;	/* rank 0: when the last checkpoint, at first the run, was begun */
-	bool save_is_due;	/* for the next one, by rank 0's clock; the same on all ranks */
-	int64_t evaluated_step; /* that result's acc1 is of; -1: none */
+	double saved_at_s;	/* rank 0: when the last checkpoint was started, or else the run */
+	bool save_is_due;	/* by rank 0's clock; the same on all ranks */
+	int64_t evaluated_step; /* the step of result.acc1; -1: none */
 };
 
 void train_result_free(struct train_result *result)
@@ -46,8 +46,8 @@ void train_result_free(struct train_result *result)
 
 /* ---- one step, and what follows on it ---- */
 
-/* What has to be done after the update that ends at position before steps go on: an evaluation.
- * Before the first one is timed, as long as training on its samples. */
+/* The time of the evaluation that follows the update ending at position, or 0. Until the first
+ * evaluation is timed, assume that it takes as long as training on its samples. */
 static double seconds_of_eval_after(const struct run *run, int64_t position)
 {
 	const struct train_setup *setup = &run->setup;
@@ -65,7 +65,7 @@ static bool device_is_async(const struct run *run)
 	return run->setup.device->ops->queue_native(run->setup.queue);
 }
 
-/* How long a vote may wait until all know of it. */
+/* How long a vote may take until all ranks know its result. */
 static double seconds_until_votes(const struct run *run)
 {
 	double rate = train_report_rate(&run->report);
@@ -75,8 +75,8 @@ static double seconds_until_votes(const struct run *run)
 		       : 0;
 }
 
-/* One batch of this rank, of an update that has update samples, done of them before it. *count: how
- * many samples all ranks took. */
+/* Run one batch of this rank, after the first done of the update's samples. *count: number of
+ * samples that all ranks took. */
 static int run_micro_batch(struct run *run, int64_t update, int64_t done, int64_t *count,
 			   struct error *err)
 {
@@ -92,7 +92,8 @@ static int run_micro_batch(struct run *run, int64_t update, int64_t done, int64_
 	int rc = feed_next(setup->feed, position, &batch, count, &run->report.wait_s, err);
 
 	if (!rc && !*count)
-		rc = error_set(err, ERR_INTERNAL, "the epoch has no batch at %" PRId64, position);
+		rc = error_set(err, ERR_INTERNAL, "the epoch has no batch at position %" PRId64,
+			       position);
 	if (!rc)
 		rc = sample_log_write(run->sample_log, state->epoch, step, position, batch->indices,
 				      batch->count, err);
@@ -123,7 +124,8 @@ static int run_micro_batch(struct run *run, int64_t update, int64_t done, int64_
 	return device_executor_run(setup->executor, &input, err);
 }
 
-/* Has any rank voted to stop after the update that is done? The same on all ranks. */
+/* Has any rank voted to stop after the update that is done? Sets run->stopped, the same on all
+ * ranks. */
 static int count_votes(struct run *run, struct error *err)
 {
 	int64_t step = run->progress.state.step,
@@ -131,7 +133,8 @@ static int count_votes(struct run *run, struct error *err)
 	float votes;
 	int rc = 0;
 
-	/* Once it wants to stop a rank goes on voting. */
+	/* A rank that wants to stop repeats its vote at every step, so no vote is lost between two
+	 * counts. */
 	if (!device_is_async(run) || step % VOTE_STEPS == 0)
 		rc = device_executor_start_votes(run->setup.executor, err);
 	if (rc || asked <= run->progress.first_step || (device_is_async(run) && asked % VOTE_STEPS))
@@ -141,7 +144,7 @@ static int count_votes(struct run *run, struct error *err)
 	return rc;
 }
 
-/* One update: the next batches of each rank; fewer at an epoch's end. */
+/* Run one update: the next batches of each rank; fewer at the end of an epoch. */
 static int run_update(struct run *run, struct error *err)
 {
 	struct train_state *state = &run->progress.state;
@@ -169,7 +172,7 @@ static int run_update(struct run *run, struct error *err)
 
 /* ---- reports ---- */
 
-/* Report the steps since the last time, and what became of a write. Collective. */
+/* Report the steps since the last report, and the result of a finished write. Collective. */
 static int report(struct run *run, struct error *err)
 {
 	const struct train_options *options = run->setup.options;
@@ -191,7 +194,8 @@ static int report_pending(struct run *run, struct error *err)
 	return run->report.steps ? report(run, err) : 0;
 }
 
-/* Evaluate and report it. run->stopped: it was broken off. Collective. */
+/* Evaluate and report the result. Sets run->stopped if the evaluation was stopped early.
+ * Collective. */
 static int evaluate(struct run *run, struct error *err)
 {
 	struct train_setup *setup = &run->setup;
@@ -212,7 +216,7 @@ static int evaluate(struct run *run, struct error *err)
 
 /* ---- checkpoints ---- */
 
-/* For the saver, on ranks that write. */
+/* Called by the saver on ranks that write. */
 static int on_saved(void *context, struct writer_result *saved, double stall_s, struct error *err)
 {
 	struct run *run = context;
@@ -253,13 +257,13 @@ static void init_saver(struct run *run)
 				});
 }
 
-/* Acc@1 of these weights; negative: none. */
+/* Acc@1 of the present weights; negative: unknown. */
 static double current_acc1(const struct run *run)
 {
 	return run->evaluated_step == run->progress.state.step ? run->result.acc1 : -1;
 }
 
-/* What PyTorch's GradScaler.state_dict holds. */
+/* Store what PyTorch's GradScaler.state_dict holds: scale and growth tracker. */
 static int store_scale(struct run *run, struct error *err)
 {
 	const struct train_setup *setup = &run->setup;
@@ -279,9 +283,8 @@ static int store_scale(struct run *run, struct error *err)
 	return rc;
 }
 
-/* Take the snapshot of a checkpoint of this step; the writing goes on in the background.
- * Collective.
- */
+/* Take the snapshot for a checkpoint of this step and start writing it in the background.
+ * Collective. */
 static int save_snapshot(struct run *run, struct error *err)
 {
 	struct train_setup *setup = &run->setup;
@@ -294,10 +297,10 @@ static int save_snapshot(struct run *run, struct error *err)
 
 	state->batch = setup->options->batch * setup->options->accumulate;
 	state->update = progress->update;
-	/* At an epoch's edge the next one begins with today's ranks. */
+	/* At an epoch's boundary the next epoch starts with the present number of ranks. */
 	if (!state->position)
 		state->world = setup->comm->size;
-	/* All copies are of rank 0's statistics. */
+	/* Every copy must hold rank 0's running statistics. */
 	if (run->saver.writing.count > 1)
 		rc = optim_broadcast_buffers(&setup->optim, setup->comm, err);
 	if (!rc)
@@ -312,7 +315,8 @@ static int save_snapshot(struct run *run, struct error *err)
 	return rc;
 }
 
-/* What has diverged is not saved. Collective. */
+/* Report first, because that fails if the run has diverged: diverged weights must not be saved.
+ * Collective. */
 static int save_checkpoint(struct run *run, struct error *err)
 {
 	int rc = report_pending(run, err);
@@ -370,7 +374,7 @@ static int run_epoch(struct run *run, struct error *err)
 		if (state->step % run->setup.options->log_every == 0)
 			rc = report(run, err);
 		if (epoch_ends || run->stopped)
-			break; /* saved, if at all, as the beginning of the next */
+			break; /* if saved at all, then as the start of the next epoch */
 		if (!rc && is_save_due(run, false))
 			rc = save_checkpoint(run, err);
 	}
@@ -390,13 +394,13 @@ static int end_epoch(struct run *run, struct error *err)
 	run->result.epochs++;
 	progress->state.epoch++;
 	progress->state.position = 0;
-	/* A run that stopped before its evaluation was saved as it was then. */
+	/* A run that stopped before its evaluation saved a checkpoint without it: save again. */
 	progress->saved_step = -1;
 	due = due || saver_wants_best(&run->saver, current_acc1(run));
 	return due ? save_checkpoint(run, err) : 0;
 }
 
-/* What the fault notes of all ranks come to. Collective. */
+/* Report the number of faulty samples of all ranks. Collective. */
 static int sum_faults(struct run *run, struct error *err)
 {
 	double faults[1] = {(double)feed_faults(run->setup.feed)};
@@ -404,13 +408,13 @@ static int sum_faults(struct run *run, struct error *err)
 
 	if (!rc && faults[0] > 0)
 		rank_group_note(&run->setup.group,
-				"%.0f time%s a training sample could not be decoded and the next "
-				"one took its place",
+				"training samples that cannot be decoded were replaced by the next "
+				"one %.0f time%s",
 				faults[0], faults[0] > 1 ? "s" : "");
 	return rc;
 }
 
-/* Is there anything left to train, or an epoch that was trained and not evaluated? */
+/* Is there anything left to train, or an epoch that was trained but not evaluated? */
 static bool is_unfinished(const struct run *run)
 {
 	const struct train_progress *progress = &run->progress;
@@ -432,7 +436,7 @@ static const char *agree_on_stop_cause(struct run *run, struct error *err)
 	return result->stop_why;
 }
 
-/* All ranks stop here: with a checkpoint, unless this is where the last one was saved. */
+/* Stop all ranks here. Save a checkpoint unless the last one is of this step. */
 static int stop_run(struct run *run, struct error *err)
 {
 	const char *why = agree_on_stop_cause(run, err);
@@ -459,13 +463,14 @@ static int run_epochs(struct run *run, struct error *err)
 	train_report_begin_interval(&run->report);
 	while (!rc && !run->stopped && is_unfinished(run)) {
 		rc = run_epoch(run, err);
-		/* An evaluation may take longer than there is time. Without one the end is near. */
+		/* If the run must stop, skip the evaluation, which may take longer than the time
+		 * left. Without evaluation the epoch ends quickly. */
 		if (!rc && state->position >= setup->sampler.total && !(run->stopped && setup->val))
 			rc = end_epoch(run, err);
 	}
 	if (!rc && run->stopped && (is_unfinished(run) || setup->val))
 		return stop_run(run, err);
-	/* Stopped within an epoch by --steps. */
+	/* --steps may have ended the run within an epoch. */
 	if (!rc)
 		rc = report_pending(run, err);
 	if (!rc && setup->val && (state->position || !run->result.evaluated))
@@ -491,7 +496,7 @@ static void take_result(struct run *run, struct train_result *out)
 	run->result = (struct train_result){0};
 }
 
-/* The job's end is rank 0's matter: clocks differ. */
+/* Only rank 0 watches the job's end time, because clocks differ. */
 static void init_stop(struct run *run)
 {
 	const struct train_setup *setup = &run->setup;
@@ -504,7 +509,7 @@ static void init_stop(struct run *run)
 	run->stop.enabled = options->checkpoint.directory != NULL;
 }
 
-/* Weights, log files, and where the run ends. Collective. */
+/* Load the weights, open the log files and find the run's end. Collective. */
 static int begin(struct run *run, struct error *err)
 {
 	struct train_setup *setup = &run->setup;

@@ -6,7 +6,7 @@
 static int gradients_new(struct optim *optim, struct comm *comm, struct error *err)
 {
 	const struct device_ops *ops = optim->queue->device->ops;
-	size_t bytes = (optim->count + 1) * sizeof(float); /* and the vote */
+	size_t bytes = (optim->count + 1) * sizeof(float); /* one more element for the vote */
 	void *memory = NULL;
 	int rc = comm->ops->memory ? comm->ops->memory(comm, optim->queue, bytes, &memory, err) : 0;
 
@@ -26,7 +26,7 @@ int optim_new(struct device_queue *queue, const struct graph *graph, const struc
 			      .buffer_count = (size_t)graph->buffer_total};
 	size_t bytes = optim.count * sizeof(float);
 	struct variables zeros = {0};
-	/* First: it is collective, and what comes after may fail on one rank alone. */
+	/* This comes first because it is collective; the calls below may fail on a single rank. */
 	int rc = gradients_new(&optim, comm, err);
 
 	if (!rc)

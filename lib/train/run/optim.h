@@ -13,24 +13,24 @@ struct optim {
 	struct device_queue *queue;
 	size_t count, buffer_count;
 	float *weights, *gradients,
-		*momentum;	/* gradients: one element more, for executor_request.vote */
-	bool gradients_of_comm; /* not ours to free */
-	float *buffers;		/* NULL where the graph has none */
+		*momentum;	/* gradients has one more element, for executor_request.vote */
+	bool gradients_of_comm; /* allocated by comm, not ours to free */
+	float *buffers;		/* NULL if the graph has none */
 };
 
-/* Reserve for buckets and graph; all but the gradients are zeros. The gradients lie where comm
- * reduces them best: free it before comm closes. Collective. */
+/* Allocate memory for buckets and graph, zeroed except for the gradients. comm chooses the memory
+ * of the gradients, so call optim_free before comm closes. Collective. */
 int optim_new(struct device_queue *queue, const struct graph *graph, const struct buckets *buckets,
 	      struct comm *comm, struct optim *out, struct error *err);
 void optim_free(struct optim *optim); /* clears it */
 
-/* Host to device, of the same sizes. */
+/* Copy variables of the same sizes from host to device. */
 int optim_load(struct optim *optim, const struct variables *variables, struct error *err);
-/* Device to host: variables of the same sizes, waits for the queue. */
+/* Copy to variables of the same sizes, from device to host. Waits for the queue. */
 int optim_store(const struct optim *optim, struct variables *variables, struct error *err);
 
-/* Send the running statistics of rank 0 to all ranks, as PyTorch's DDP does: each rank has those of
- * its own samples. Collective; nothing without buffers. */
+/* Send the running statistics of rank 0 to all ranks, as PyTorch's DDP does, because each rank has
+ * computed those of its own samples. Does nothing without buffers. Collective. */
 int optim_broadcast_buffers(struct optim *optim, struct comm *comm, struct error *err);
 
 #endif

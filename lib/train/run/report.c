@@ -29,7 +29,7 @@ void train_report_close(struct train_report *report)
 
 /* ---- the interval ---- */
 
-/* What the calling thread has computed. */
+/* CPU time of the calling thread. */
 static double cpu_s(void)
 {
 	struct timespec time;
@@ -53,7 +53,7 @@ double train_report_rate(const struct train_report *report)
 
 /* ---- steps ---- */
 
-/* A NaN has a sign, and printf shows it. */
+/* Drop the sign of a NaN, which printf would print. */
 static double unsigned_nan(double loss)
 {
 	return isnan(loss) ? NAN : loss;
@@ -69,7 +69,7 @@ static void report_progress(const struct train_report *report, const struct metr
 
 	if (report->setup->comm->rank)
 		return;
-	/* The first of it is what a narrow terminal shows. */
+	/* A narrow terminal cuts the line off, so the most important values come first. */
 	snprintf(text, sizeof text,
 		 "epoch %" PRId64 "/%" PRId64 "  step %" PRId64 "/%" PRId64 "  loss %.4f  %" PRId64
 		 ":%02" PRId64 " left  %.0f images/s  lr %g  data wait %.2f ms",
@@ -85,7 +85,7 @@ static int reduce_interval(struct train_report *report, struct metrics_row *row,
 {
 	const struct train_setup *setup = report->setup;
 	struct executor_totals totals;
-	/* Before the GPU is waited for. */
+	/* Measured before the wait for the GPU. */
 	double steps = (double)(report->steps ? report->steps : 1);
 	double host_ms = (cpu_s() - report->begin_cpu_s) * 1e3 / steps;
 	int rc = device_executor_read(setup->executor, &totals, err);
@@ -93,7 +93,8 @@ static int reduce_interval(struct train_report *report, struct metrics_row *row,
 	if (rc)
 		return rc;
 	double sums[2] = {totals.last_loss_sum, (double)totals.last_samples};
-	/* The largest of -step is the first bad one. Rank 0's clock rides along. */
+	/* The maximum of -step is the first step whose loss is not finite. The same reduction also
+	 * shares what rank 0's clock says. */
 	double max[4 + GPU_READING_VALUES] = {
 		totals.first_nonfinite_step < 0 ? -INFINITY : -(double)totals.first_nonfinite_step,
 		report->wait_s * 1e3 / steps, !setup->comm->rank && clock_now_s() >= save_at_s,
@@ -105,7 +106,7 @@ static int reduce_interval(struct train_report *report, struct metrics_row *row,
 	if (!rc)
 		rc = rank_group_reduce(&setup->group, max, 4 + GPU_READING_VALUES, COMM_MAX, err);
 	if (rc)
-		return error_prefix(err, "agreeing on the loss of step %" PRId64, row->step);
+		return error_prefix(err, "reducing the loss of step %" PRId64, row->step);
 	gpu_reading_unpack(max + 4, gpu);
 	row->loss = unsigned_nan(sums[0] / sums[1]);
 	row->data_wait_ms = max[1];
@@ -130,7 +131,7 @@ int train_report_interval(struct train_report *report, double save_at_s, bool *s
 	};
 	struct gpu_reading gpu;
 	int rc = reduce_interval(report, &row, &gpu, save_at_s, save_is_due, err);
-	/* Now all ranks and devices have done these steps. */
+	/* By now all ranks and devices have done these steps. */
 	double seconds = clock_now_s() - report->begin_s;
 
 	if (rc)
@@ -148,19 +149,21 @@ int train_report_interval(struct train_report *report, double save_at_s, bool *s
 	return rc;
 }
 
-/* whose: "step 5", whose loss is not finite; lr: its learning rate. */
+/* Handle a loss that is not finite. whose: what it is the loss of ("step 5"); lr: its learning
+ * rate. */
 static int diverged(struct train_report *report, const char *whose, double lr, struct error *err)
 {
 	if (!report->setup->options->nan_continues)
-		return error_set(err, ERR_DATA,
-				 "the loss of %s is not finite: the training has diverged; nothing "
-				 "of it was saved. Try a smaller --lr (it was %g), or go on with "
-				 "--on-nan continue",
-				 whose, lr);
+		return error_set(
+			err, ERR_DATA,
+			"the loss of %s is not finite: training has diverged. No diverged weights "
+			"were saved. Use a smaller --lr (it was %g), or --on-nan continue",
+			whose, lr);
 	if (!report->nonfinite_reported)
-		rank_group_note(&report->setup->group,
-				"the loss of %s is not finite; going on, as --on-nan continue says",
-				whose);
+		rank_group_note(
+			&report->setup->group,
+			"the loss of %s is not finite; continuing because of --on-nan continue",
+			whose);
 	report->nonfinite_reported = true;
 	return 0;
 }
@@ -210,7 +213,7 @@ static void note_evaluation(const struct train_report *report, const struct metr
 				row->epoch, last_epoch, row->loss, result->samples);
 	if (result->left_out)
 		rank_group_note(group,
-				"%" PRId64 " samples of val cannot be decoded and were left out",
+				"validation samples left out: %" PRId64 " (cannot be decoded)",
 				result->left_out);
 }
 
@@ -233,7 +236,7 @@ int train_report_evaluation(struct train_report *report, const struct eval_resul
 	char whose[64];
 	int rc;
 
-	/* A finished run that is repeated stands at the next epoch's beginning. */
+	/* If a finished run is repeated, its state is at the start of the next epoch. */
 	row.lr = schedule_lr(&progress->schedule, row.epoch > 0 ? row.epoch - 1 : 0,
 			     state->step - 1);
 	out->evaluated = true;
@@ -245,7 +248,8 @@ int train_report_evaluation(struct train_report *report, const struct eval_resul
 	rc = metrics_write(report->metrics, &row, err);
 	if (rc || isfinite(row.loss))
 		return rc;
-	/* The last update may leave weights that no step was done with. */
+	/* The last update's weights were not used by any step, so only the evaluation shows that
+	 * they are bad. */
 	snprintf(whose, sizeof whose, "the evaluation after step %" PRId64, state->step);
 	return diverged(report, whose, row.lr, err);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What is printed and logged of the steps and evaluations of a run: progress lines, metrics, and
- * losses that are not finite. Losses are only read where they are logged or weights are saved, so
- * that no step waits for one. */
+/* Prints and logs the steps and evaluations of a run: progress lines, metrics, and losses that are
+ * not finite. Losses are read only where they are logged or weights are saved, so that no step
+ * waits for one. */
 #ifndef BERTH_TRAIN_RUN_REPORT_H
 #define BERTH_TRAIN_RUN_REPORT_H
 
@@ -15,50 +15,50 @@
 #include "train/run/loop.h"
 #include "train/run/setup.h"
 
-/* Zeros: one that is not open. */
+/* Zero-initialised: not open. */
 struct train_report {
-	/* since the last report: the loop adds the updates of all ranks, and what it waited for
-	 * data */
+	/* Since the last report. The loop adds the updates of all ranks, and its waits for data. */
 	int64_t samples, steps;
 	double wait_s;
 
-	/* report.c's own */
+	/* private to report.c */
 	const struct train_setup *setup;
 	const struct train_progress *progress;
-	struct metrics *metrics; /* rank 0; or NULL */
+	struct metrics *metrics; /* rank 0 only; or NULL */
 	double begin_s, begin_cpu_s;
-	/* all reports together */
+	/* over all reports */
 	double busy_s;
 	int64_t busy_samples;
 
-	double loss; /* the last report's; NaN before the first */
+	double loss; /* of the last report; NaN before the first */
 	int64_t first_nonfinite_step;
 	bool nonfinite_reported;
 };
 
-/* Open the metrics' files (--metrics). Borrows setup and progress. resumed: the run goes on from
+/* Open the metrics files (--metrics). Borrows setup and progress. resumed: the run resumes from
  * progress's step. */
 int train_report_open(struct train_report *report, const struct train_setup *setup,
 		      const struct train_progress *progress, bool resumed, struct error *err);
 void train_report_close(struct train_report *report);
 
-/* Steps are counted anew from here. */
+/* Start a new interval: steps, samples and times count from here. */
 void train_report_begin_interval(struct train_report *report);
 /* Samples per second over all ranks and reports; 0 before the first report. */
 double train_report_rate(const struct train_report *report);
 
-/* Print and log the updates since the last time. *save_is_due: has rank 0's clock reached save_at_s
- * (base/clock.h) once the device has finished these updates? All ranks learn it in the same
- * reduction. Collective. */
+/* Print and log the updates since the last report. *save_is_due: has rank 0's clock reached
+ * save_at_s (base/clock.h) after the device has finished these updates? The same reduction shares
+ * this with all ranks. Collective. */
 int train_report_interval(struct train_report *report, double save_at_s, bool *save_is_due,
 			  struct error *err);
-/* -ERR_DATA: a loss of the interval reported last is not finite, and --on-nan is not continue. */
+/* Return -ERR_DATA if a loss of the interval reported last is not finite and --on-nan is not
+ * continue. */
 int train_report_check_loss(struct train_report *report, struct error *err);
-/* Print and log an evaluation of these weights; store it in out. -ERR_DATA: its loss is not finite,
- * likewise. */
+/* Print and log an evaluation of the present weights; store it in out. Return -ERR_DATA if its loss
+ * is not finite and --on-nan is not continue. */
 int train_report_evaluation(struct train_report *report, const struct eval_result *result,
 			    struct train_result *out, struct error *err);
-/* Print and log a checkpoint that was saved, on rank 0. */
+/* Print and log a saved checkpoint. Called on rank 0. */
 int train_report_checkpoint(struct train_report *report, const struct metrics_checkpoint *row,
 			    struct error *err);
 /* Fill in the samples, rate, loss and metrics file of the whole run. */

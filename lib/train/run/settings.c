@@ -7,7 +7,7 @@
 #include "train/comm/ddp.h"
 #include "train/run/setup.h"
 
-/* torchvision's references' own. */
+/* Defaults of torchvision's reference scripts. */
 #define STEP_SIZE 30
 #define GAMMA 0.1
 #define WARMUP_START 0.01
@@ -20,21 +20,25 @@ static int schedule_defaults(struct train_options *options, struct error *err)
 	enum schedule_kind kind = schedule->kind;
 
 	if (schedule->step_size > 0 && kind != SCHEDULE_STEP)
-		return error_set(err, ERR_USAGE, "--step-size is for --schedule step; this is %s",
+		return error_set(err, ERR_USAGE,
+				 "--step-size requires --schedule step; the schedule is %s",
 				 schedule_name(kind));
 	if (schedule->milestone_count && kind != SCHEDULE_MULTISTEP)
 		return error_set(err, ERR_USAGE,
-				 "--milestones is for --schedule multistep; this is %s",
+				 "--milestones requires --schedule multistep; the schedule is %s",
 				 schedule_name(kind));
 	if (!schedule->milestone_count && kind == SCHEDULE_MULTISTEP)
-		return error_set(err, ERR_USAGE,
-				 "--schedule multistep needs --milestones, as 30,60,80");
+		return error_set(
+			err, ERR_USAGE,
+			"--schedule multistep requires --milestones, for example 30,60,80");
 	if (schedule->gamma >= 0 && kind != SCHEDULE_STEP && kind != SCHEDULE_MULTISTEP)
-		return error_set(err, ERR_USAGE,
-				 "--gamma is for --schedule step or multistep; this is %s",
-				 schedule_name(kind));
+		return error_set(
+			err, ERR_USAGE,
+			"--gamma requires --schedule step or multistep; the schedule is %s",
+			schedule_name(kind));
 	if (schedule->warmup_start >= 0 && schedule->warmup_unit == WARMUP_NONE)
-		return error_set(err, ERR_USAGE, "--warmup-start is for --warmup, as 5e or 500");
+		return error_set(err, ERR_USAGE,
+				 "--warmup-start requires --warmup, for example 5e or 500");
 	if (!schedule->step_size)
 		schedule->step_size = STEP_SIZE;
 	if (schedule->gamma < 0)
@@ -44,7 +48,7 @@ static int schedule_defaults(struct train_options *options, struct error *err)
 	return 0;
 }
 
-/* Names that nothing needs to be loaded or read for. */
+/* Check the names that can be checked without loading or reading anything. */
 static int check_names(const struct train_options *options, struct error *err)
 {
 	int rc = device_check_name(options->device, err);
@@ -57,22 +61,23 @@ static int check_names(const struct train_options *options, struct error *err)
 static int check_options(const struct train_options *options, struct error *err)
 {
 	if (options->nesterov && options->momentum <= 0)
-		return error_set(err, ERR_USAGE, "--nesterov needs a --momentum above 0");
+		return error_set(err, ERR_USAGE, "--nesterov requires --momentum above 0");
 	if ((int64_t)options->batch * options->accumulate > INT32_MAX)
 		return error_set(
 			err, ERR_USAGE,
 			"--batch %d times --accumulate %d is too large: expected at most %" PRId32
-			" samples of an update on each rank",
+			" samples per update on each rank",
 			options->batch, options->accumulate, INT32_MAX);
 	if (options->save_set && !options->checkpoint.directory)
-		return error_set(err, ERR_USAGE,
-				 "--save-every without --ckpt: say in which folder to save");
+		return error_set(
+			err, ERR_USAGE,
+			"--save-every requires --ckpt, the directory to save checkpoints in");
 	if (options->keep_set && !options->checkpoint.directory)
 		return error_set(err, ERR_USAGE,
-				 "--keep without --ckpt: say in which folder to save");
+				 "--keep requires --ckpt, the directory to save checkpoints in");
 	if (options->checkpoint.take_over && !options->checkpoint.directory)
 		return error_set(err, ERR_USAGE,
-				 "--take-over without --ckpt: say which folder to take over");
+				 "--take-over requires --ckpt, the directory to take over");
 	return 0;
 }
 
@@ -84,8 +89,8 @@ int train_defaults(struct train_options *options, struct error *err)
 		return -ERR_USAGE;
 	if (options->tf32 && options->precision != PRECISION_F32)
 		return error_set(err, ERR_USAGE,
-				 "--tf32 is for products of float32, and --amp %s has none: leave "
-				 "out one of them",
+				 "--tf32 has no effect with --amp %s, which multiplies in 16 bits: "
+				 "remove one of them",
 				 options->precision == PRECISION_BF16 ? "bf16" : "fp16");
 	if (options->batch <= 0)
 		options->batch = model->batch;
@@ -120,7 +125,7 @@ int train_compare(const struct train_setup *setup, struct error *err)
 		{"--batch", options->batch, false},
 		{"the number of training samples (--data)", (double)setup->data->count, false},
 		{"--no-eval", !options->evaluate, true},
-		{"the number of samples to evaluate (--data)",
+		{"the number of validation samples (--data)",
 		 setup->val ? (double)setup->val->count : 0, false},
 		{"--accumulate", options->accumulate, false},
 		{"--epochs", (double)options->epochs, false},
@@ -136,7 +141,7 @@ int train_compare(const struct train_setup *setup, struct error *err)
 		 true},
 		{"--image-size", options->image_size, false},
 		{"--strict-data", options->strict_data, true},
-		/* What follows would make them drift apart. */
+		/* If these differed, the ranks' weights would drift apart. */
 		{"--device", ddp_fingerprint(device, strlen(device)), true},
 		{"--loss", setup->loss_kind, true},
 		{"--seed", ddp_fingerprint(&options->seed, sizeof options->seed), true},

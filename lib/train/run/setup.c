@@ -9,7 +9,8 @@
 
 /* ---- open ---- */
 
-/* The network is built for the training samples, and buffers with it. */
+/* The network and its buffers are built for the shape of the training samples; validation samples
+ * must have the same. */
 static int same_samples(const struct train_setup *setup, struct error *err)
 {
 	const struct shape *one = &setup->data->shape, *two = &setup->val->shape;
@@ -17,8 +18,8 @@ static int same_samples(const struct train_setup *setup, struct error *err)
 	if (memcmp(one, two, sizeof *one))
 		return error_set(
 			err, ERR_DATA,
-			"%s: samples to evaluate are %dx%dx%d, those to train on %dx%dx%d; are the "
-			"files of one data set? --no-eval trains without the others",
+			"%s: validation samples are %dx%dx%d, but training samples are %dx%dx%d. "
+			"Use the files of one data set, or --no-eval to train without evaluation",
 			setup->options->data, two->channels, two->height, two->width, one->channels,
 			one->height, one->width);
 	return 0;
@@ -51,23 +52,24 @@ static int open_data(struct train_setup *setup, struct error *err)
 						       : LOSS_CROSS_ENTROPY;
 	if (setup->loss_kind == LOSS_MSE && setup->data->classes != 1)
 		return error_set(err, ERR_USAGE,
-				 "--loss mse is for data with one target a sample; %s has %d "
-				 "classes: use --loss ce",
+				 "--loss mse requires data with one numeric target per sample, but "
+				 "%s has %d classes: use --loss ce",
 				 options->data, setup->data->classes);
 	if (setup->loss_kind == LOSS_CROSS_ENTROPY && setup->data->classes < 2)
-		return error_set(
-			err, ERR_USAGE,
-			"--loss ce is for classes; %s has a number a sample: use --loss mse",
-			options->data);
+		return error_set(err, ERR_USAGE,
+				 "--loss ce requires data with classes, but %s has one numeric "
+				 "target per sample: use --loss mse",
+				 options->data);
 	if (setup->loss_kind == LOSS_MSE && options->smoothing > 0)
 		return error_set(err, ERR_USAGE,
-				 "--label-smoothing is for classes; %s has a number a sample",
+				 "--label-smoothing requires data with classes, but %s has one "
+				 "numeric target per sample",
 				 options->data);
 	sampler_init(&setup->sampler, options->seed, setup->data->count, true);
 	return 0;
 }
 
-/* What computes: the fastest device there is, or why it is not that. */
+/* Report the device, and why a faster one is not used. */
 static void report_device(const struct train_setup *setup, const struct error *no_gpu)
 {
 	const struct device *device = setup->device;
@@ -78,7 +80,7 @@ static void report_device(const struct train_setup *setup, const struct error *n
 	if (device->ops->describe)
 		device->ops->describe(device, text, sizeof text);
 	if (*no_gpu->text)
-		rank_group_note(&setup->group, "note: no GPU is taken: %s", no_gpu->text);
+		rank_group_note(&setup->group, "note: not using a GPU: %s", no_gpu->text);
 	if (*text)
 		rank_group_note(&setup->group, "computing on %s%s", text,
 				options->precision == PRECISION_BF16	? ", bf16"
@@ -88,12 +90,12 @@ static void report_device(const struct train_setup *setup, const struct error *n
 	else if (strcmp(wanted, device->ops->name))
 		rank_group_note(
 			&setup->group,
-			"computing on %s, which is slow: the module %s.so or its library is not "
-			"there; install oneDNN 2 (Debian: libdnnl-dev) and build berth anew",
+			"computing on %s, which is slow: the module %s.so or the oneDNN library is "
+			"missing. Install oneDNN 2 (Debian: libdnnl-dev) and rebuild berth",
 			device->ops->name, DEVICE_CPU_MODULE);
 }
 
-/* What is done with the model's defaults and the options together. */
+/* Report the settings that result from the model's defaults and the options. */
 static void report_settings(const struct train_setup *setup)
 {
 	const struct train_options *options = setup->options;
@@ -108,10 +110,11 @@ static void report_settings(const struct train_setup *setup)
 			options->batch, ranks, options->lr, options->momentum,
 			options->weight_decay, schedule_name(options->schedule.kind));
 	if (!options->checkpoint.directory)
-		rank_group_note(&setup->group, "note: without --ckpt nothing is saved");
+		rank_group_note(&setup->group,
+				"note: no checkpoints will be saved; set --ckpt to save them");
 }
 
-/* *no_gpu: why --device auto passed a GPU over; empty text: it did not. */
+/* *no_gpu: why --device auto did not use a GPU; empty text: it did. */
 static int open_comm(struct train_setup *setup, struct error *no_gpu, struct error *err)
 {
 	const struct train_options *options = setup->options;
@@ -140,7 +143,7 @@ static int open_comm(struct train_setup *setup, struct error *no_gpu, struct err
 		struct comm *staged = comm_stage(setup->comm);
 
 		if (!staged)
-			return error_memory(err, "the communication");
+			return error_memory(err, "communication");
 		setup->comm = staged;
 	}
 	if (!rc)
@@ -149,7 +152,7 @@ static int open_comm(struct train_setup *setup, struct error *no_gpu, struct err
 	return rc;
 }
 
-/* Where a GPU trains and metrics are wanted. */
+/* Open the GPU meter, if a GPU trains and metrics are written. */
 static void open_meter(struct train_setup *setup)
 {
 	const struct device_ops *ops = setup->device->ops;
@@ -160,11 +163,11 @@ static void open_meter(struct train_setup *setup)
 	ops->uuid(setup->device, uuid);
 	setup->meter = *uuid ? gpu_meter_open(uuid, NULL) : NULL;
 	if (!setup->meter)
-		rank_group_note(&setup->group, "note: NVML does not know this GPU: metrics have no "
-					       "use, memory and power of it");
+		rank_group_note(&setup->group, "note: NVML does not find this GPU: the metrics "
+					       "will lack its utilization, memory and power");
 }
 
-/* On any rank: each sees other samples. */
+/* Called on any rank, because each rank reads other samples. */
 static void note_fault(void *context, const char *text)
 {
 	const struct rank_group *group = context;
@@ -175,7 +178,7 @@ static void note_fault(void *context, const char *text)
 		rank_group_note_here(group, "%s", text);
 }
 
-/* Files are worth a thread a core; what lies in memory is not. */
+/* Decoding files is worth one thread per core; samples in memory need no threads. */
 static int open_feeds(struct train_setup *setup, struct error *err)
 {
 	const struct train_options *options = setup->options;
@@ -199,8 +202,8 @@ static int open_feeds(struct train_setup *setup, struct error *err)
 
 	if (setup->data->skipped_files)
 		rank_group_note(&setup->group,
-				"note: %" PRId64
-				" files of train are not .jpg or .jpeg and are left out",
+				"note: training files left out: %" PRId64
+				" (neither .jpg nor .jpeg)",
 				setup->data->skipped_files);
 	request.loader.dataset = setup->val;
 	request.loader.bare = setup->val_resident;
@@ -208,7 +211,7 @@ static int open_feeds(struct train_setup *setup, struct error *err)
 	return rc || !setup->val ? rc : feed_new(&request, &setup->val_feed, err);
 }
 
-/* By what is left once the steps have their memory. */
+/* Call this after the executors have their memory: the data set may use a share of the rest. */
 static int make_resident(struct train_setup *setup, struct error *err)
 {
 	int rc = resident_new(setup->queue, setup->data, &setup->resident, err);
@@ -216,7 +219,7 @@ static int make_resident(struct train_setup *setup, struct error *err)
 	if (!rc && setup->val)
 		rc = resident_new(setup->queue, setup->val, &setup->val_resident, err);
 	if (!rc && setup->resident && !setup->comm->rank)
-		rank_group_note(&setup->group, "the data set, %zu MiB, lives in the GPU's memory",
+		rank_group_note(&setup->group, "the data set (%zu MiB) is kept in GPU memory",
 				(resident_bytes(setup->data) >> 20) + 1);
 	return rc;
 }
@@ -231,7 +234,7 @@ static int build_graph(struct train_setup *setup, struct error *err)
 				 err);
 }
 
-/* Collective at its beginning. */
+/* Collective: its first call is. */
 static int build(struct train_setup *setup, struct error *err)
 {
 	const struct train_options *options = setup->options;
@@ -269,7 +272,7 @@ static int build(struct train_setup *setup, struct error *err)
 
 	rc = device_executor_new(setup->queue, &request, &setup->executor, err);
 	request.train = request.evaluates = false;
-	request.smoothing = 0; /* what is measured does not depend on how it was trained */
+	request.smoothing = 0; /* the validation loss must not depend on training options */
 	request.gradients = request.momentum = NULL;
 	request.vote = false;
 	request.crop_pad = 0;
@@ -284,7 +287,7 @@ static int build(struct train_setup *setup, struct error *err)
 
 int train_setup_open(struct train_setup *setup, struct error *err)
 {
-	/* Before MPI: every rank reports at once what is wrong on all of them. */
+	/* Open the data before MPI: an error that all ranks have is then reported at once. */
 	int data = open_data(setup, err), rc;
 	struct error late = {0}, no_gpu = {0};
 
@@ -321,7 +324,7 @@ void train_setup_close(struct train_setup *setup, bool written)
 		setup->device->ops->memory_free(setup->device, setup->val_resident);
 	}
 	optim_free(&setup->optim);
-	/* A writer that hangs in a file system may still read these. */
+	/* A writer that hangs in a file system may still read these, so they stay. */
 	if (written) {
 		buckets_free(&setup->buckets);
 		graph_free(setup->graph);
@@ -335,7 +338,7 @@ void train_setup_close(struct train_setup *setup, bool written)
 	bool data_free = feed_free(setup->feed), val_free = feed_free(setup->val_feed);
 
 	sampler_free(&setup->sampler);
-	/* So may a loader thread. */
+	/* A loader thread that hangs may read this likewise. */
 	if (data_free)
 		dataset_close(setup->data);
 	if (val_free)

@@ -15,8 +15,8 @@
 #include "train/run/loop.h"
 #include "train/run/optim.h"
 
-/* The val_* are NULL without evaluation. Must not move while it is open: its parts borrow others.
- */
+/* The val_* members are NULL without evaluation. The struct must not move while it is open, because
+ * its parts borrow others. */
 struct train_setup {
 	/* borrowed */
 	const struct train_options *options;
@@ -26,7 +26,7 @@ struct train_setup {
 	struct device *device;
 	struct device_queue *queue;
 	struct comm *comm;
-	struct rank_group group; /* of comm */
+	struct rank_group group; /* the ranks of comm */
 	struct graph *graph;
 	struct buckets buckets;
 	struct optim optim;
@@ -34,14 +34,14 @@ struct train_setup {
 	struct gpu_meter *meter; /* or NULL */
 	struct sampler sampler;
 	struct dataset *data, *val;
-	void *resident, *val_resident; /* device memory: the data sets, or NULL */
+	void *resident, *val_resident; /* the data sets in device memory, or NULL */
 	struct device_executor *executor, *val_executor;
 	struct feed *feed, *val_feed;
 };
 
-/* Open data, device and comm; build the network; reserve memory; compare the options of all ranks.
- * setup: all but the borrowed part is zero. After a failure, too, train_setup_close closes what is
- * open. Collective. */
+/* Open data, device and comm; build the network; allocate memory; compare the options of all ranks.
+ * Except for its borrowed members, setup must be zero. Call train_setup_close also after a failure.
+ * Collective. */
 int train_setup_open(struct train_setup *setup, struct error *err);
 /* written: what saver_close returned. If it is false, what the writer borrows stays. */
 void train_setup_close(struct train_setup *setup, bool written);

@@ -12,8 +12,8 @@
 
 #include "base/clock.h"
 
-#define POLL_S 0.5 /* between looks for the file */
-#define MARGIN_S 3 /* to end MPI, to write the report, to ask for another job */
+#define POLL_S 0.5 /* seconds between two checks for the file */
+#define MARGIN_S 3 /* seconds to finalize MPI, write the report and requeue the job */
 #define FAILED "failed"
 
 static volatile sig_atomic_t caught;
@@ -21,7 +21,7 @@ static const char *failed_file;
 
 /* ---- signals ---- */
 
-/* Only calls that a handler may make. */
+/* Uses only async-signal-safe calls. */
 static bool another_rank_failed(void)
 {
 	char text[sizeof FAILED - 1];
@@ -58,8 +58,8 @@ static void *signal_thread(void *unused)
 	return NULL;
 }
 
-/* In a thread that does nothing else. oneDNN's generated code has other things in the register of
- * the stack: a handler that runs on top of it writes into the heap. */
+/* A thread that does nothing else takes the signals. oneDNN's generated code uses the stack pointer
+ * for other values, so a handler that interrupts it would write into the heap. */
 void stop_catch_signals(const char *file)
 {
 	struct sigaction action = {.sa_handler = handle_signal, .sa_flags = SA_RESTART};
@@ -74,7 +74,7 @@ void stop_catch_signals(const char *file)
 	sigaction(SIGTERM, &action, NULL);
 	sigaction(SIGINT, &action, NULL);
 	sigaction(SIGUSR1, &action, NULL);
-	/* Where there is no thread to be had they come here, as ever. */
+	/* Without a thread, the calling thread takes the signals. */
 	if (pthread_create(&thread, NULL, signal_thread, NULL))
 		return;
 	pthread_detach(thread);
@@ -99,7 +99,8 @@ void stop_init(struct stop *stop, const char *file, bool polls_file, int64_t end
 
 double stop_reserve(const struct stop *stop)
 {
-	/* The step that is about to begin, and a slow one; a save may be slower than any before. */
+	/* Time for the step that is about to start and for a slow one. A save may be slower than
+	 * any before. */
 	return 2 * stop->step_s + 1.5 * stop->save_s + MARGIN_S;
 }
 
@@ -141,24 +142,24 @@ void stop_text(const struct stop *stop, enum stop_cause cause, char *text, size_
 	case STOP_TERM:
 	case STOP_INT:
 	case STOP_USR1:
-		snprintf(text, size, "%s came",
+		snprintf(text, size, "received %s",
 			 cause == STOP_TERM  ? "SIGTERM"
 			 : cause == STOP_INT ? "SIGINT"
 					     : "SIGUSR1");
 		break;
 	case STOP_FILE:
 		snprintf(text, size,
-			 stop->stale_file ? "the stop file %s was there when the training began"
+			 stop->stale_file ? "the stop file %s already existed when training started"
 					  : "the stop file appeared",
 			 stop->file ? stop->file : "");
 		break;
 	case STOP_TIME:
 		snprintf(text, size,
-			 "the job's time is over in %.0f s (needed: a step %.2f s, a checkpoint "
-			 "%.2f s)",
+			 "the job's time limit is reached in %.0f s (a step takes %.2f s, a "
+			 "checkpoint %.2f s)",
 			 fmax(0, stop->end_s - clock_now_s()), stop->step_s, stop->save_s);
 		break;
 	default:
-		snprintf(text, size, "no reason");
+		snprintf(text, size, "no stop requested");
 	}
 }

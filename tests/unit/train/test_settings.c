@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What options become where nothing is said, and that each on which ranks must agree is compared.
- */
+/* The defaults of the options, and that each option on which ranks must agree is compared. */
 #include "../rows.h"
 
 #include <stddef.h>
@@ -41,7 +40,7 @@ static void defaults(void **state)
 	assert_int_equal(options.schedule.step_size, 30);
 	assert_true(options.schedule.gamma == 0.1 && options.schedule.warmup_start == 0.01);
 
-	/* What is said stays, zeros too. */
+	/* Values that were set stay, even zeros. */
 	options = said("convnet");
 	options.lr = options.momentum = options.weight_decay = 0;
 	options.batch = 3;
@@ -56,7 +55,7 @@ static void defaults(void **state)
 
 /* ---- the same on all ranks ---- */
 
-/* What ranks would compare, kept instead of being sent. */
+/* What ranks would compare; stored instead of sent. */
 static struct {
 	double values[128];
 	size_t count;
@@ -100,7 +99,8 @@ static struct train_options agreed(void)
 
 #define FIELD(NAME) offsetof(struct train_options, NAME)
 
-/* Each changed alone, its first byte: of numbers, truths and floats alike another value. */
+/* Change each option alone, in its first byte, which changes integers, booleans and floats alike.
+ */
 static void all_compared(void **state)
 {
 	static const struct {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* When a training stops for the job's time: by clocks that the test sets. */
+/* When a run stops because of the job's time limit; the test sets the clocks. */
 #include "../rows.h"
 
 #include <time.h>
@@ -15,21 +15,22 @@ int __wrap_clock_gettime(clockid_t clock, struct timespec *out)
 	return 0;
 }
 
-/* At 0 s 600 are left. A step takes 1 s at most and a save 10: 20 s before the end it is time. */
+/* At 0 s, 600 s are left. A step takes at most 1 s and a save 10 s, so the run must stop 20 s
+ * before the end. */
 static void ends(void **state)
 {
 	static const struct {
-		int64_t after_s, set_s; /* the clock was set by so much then */
+		int64_t after_s, set_s; /* how much the wall clock was set by */
 		bool stops;
 		const char *why;
 	} rows[] = {
 		{0, 0, false, "600 s are left"},
 		{579, 0, false, "21 s are left, 20 are needed"},
 		{580, 0, true, "20 s are left"},
-		{700, 0, true, "the end is past"},
-		{1, 100000, false, "the clock was set ahead: 599 s are left all the same"},
+		{700, 0, true, "the end has passed"},
+		{1, 100000, false, "the clock was set ahead: 599 s are still left"},
 		{579, 100000, false, "21 s are left"},
-		{580, -100000, true, "the clock was set back: the end comes all the same"},
+		{580, -100000, true, "the clock was set back: the end still comes"},
 		{1, -2000000000, false, "a clock before 1970"},
 	};
 
@@ -47,15 +48,15 @@ static void ends(void **state)
 		wall_s += rows[i].after_s + rows[i].set_s;
 		if (stop_wanted(&stop, 0) != rows[i].stops)
 			fail_msg("%s", rows[i].why);
-		/* What is begun now must be over in time. */
+		/* Work that starts now must end in time. */
 		assert_int_equal(stop_wanted(&stop, 700), true);
 		stop_text(&stop, STOP_TIME, text, sizeof text);
 		if (rows[i].after_s == 580)
-			assert_non_null(strstr(text, "over in 20 s"));
+			assert_non_null(strstr(text, "reached in 20 s"));
 	}
 }
 
-/* Nobody says when: never. */
+/* With an unknown end time the run never stops for it. */
 static void without(void **state)
 {
 	struct stop stop;
