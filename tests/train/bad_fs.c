@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Preloaded into the trainer: a file system that fails, under the folder BERTH_BAD_FS_FOLDER (any
- * path that holds the text), as BERTH_BAD_FS says; where BERTH_BAD_FS_FLAG names a file, only once
- * that is there.
- *   full       the disk is full after 20000 bytes of a file (and does not say so before)
- *   space      the disk says that 1000 bytes are free
+/* Preloaded into the trainer: simulates a failing file system for each path that contains
+ * BERTH_BAD_FS_FOLDER. If BERTH_BAD_FS_FLAG names a file, it fails only once that file exists.
+ * BERTH_BAD_FS is one of:
+ *   full       the disk is full after 20000 bytes of a file, without warning
+ *   space      the disk reports 1000 free bytes
  *   read-only  nothing can be created, renamed or removed
- *   eio        no write comes through
- *   eio-sync   what was written cannot be synced
- *   eio-close  closing says that it was not written
- *   rename     nothing can be renamed
- *   slow       a fiftieth of a second each write
- *   slow-sync  two seconds each sync
- *   short      a write takes 100 bytes at most
- * and kills the process at the N-th such call where it is "kill-N". */
+ *   eio        every write fails
+ *   eio-sync   every sync fails
+ *   eio-close  every close reports a failed write
+ *   rename     every rename fails
+ *   slow       each write takes 20 ms
+ *   slow-sync  each sync takes two seconds
+ *   short      a write takes at most 100 bytes
+ *   kill-N     the process is killed at the N-th call that changes the directory */
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -52,7 +52,7 @@ static bool is_there(const char *path)
 	return directory && path && strstr(path, directory);
 }
 
-/* Calls that change the folder, counted over all threads. */
+/* Calls that change the directory, counted over all threads. */
 static void count(void)
 {
 	static int calls;

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Reads TensorBoard event files by their format (TFRecord, protocol buffers) alone, and compares them
-with metrics.jsonl: events.py DIR. What a session start purges is left out, as TensorBoard does.
-With --tensorboard the reader is the package tensorboard; 77 where it is not installed."""
+"""Parse TensorBoard event files (TFRecord, protocol buffers) without TensorBoard, and compare them with
+metrics.jsonl: events.py DIR. Events that a session start purges are left out, as in TensorBoard.
+With --tensorboard, read them with the package tensorboard; exit with code 77 if it is not installed."""
 import glob
 import json
 import os
@@ -30,9 +30,9 @@ def records(path):
     data = open(path, 'rb').read()
     while data:
         size, check = struct.unpack('<QI', data[:12])
-        assert check == masked(data[:8]), f'{path}: the checksum of a length'
+        assert check == masked(data[:8]), f'{path}: wrong checksum of a length'
         body, (check,) = data[12:12 + size], struct.unpack('<I', data[12 + size:16 + size])
-        assert check == masked(body), f'{path}: the checksum of a record'
+        assert check == masked(body), f'{path}: wrong checksum of a record'
         yield body
         data = data[16 + size:]
 
@@ -72,7 +72,7 @@ def scalars(summary):
 
 
 def own(folder):
-    """{(tag, step): value} after purging, and how many sessions there were."""
+    """-> {(tag, step): value} after purging, and the number of sessions."""
     seen, sessions = {}, 0
     for path in sorted(glob.glob(f'{folder}/events.out.tfevents.*')):
         for place, record in enumerate(records(path)):

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What the network gets of a sample, for images.py and as a bench:
+/* Print the network's input for samples, for images.py and as a benchmark:
  *   image-tensor DIR train|val SIDE SEED EPOCH INDEX...  floats [3][SIDE][SIDE] each on stdout, and
  *                                                        "label" on stderr
- *   image-tensor DIR bench SIDE SECONDS                  samples a second of CPU time, on stdout
+ *   image-tensor DIR bench SIDE SECONDS                  samples per second of CPU time, on stdout
  */
 #include <stdint.h>
 #include <stdio.h>
@@ -33,7 +33,7 @@ static int bench(const struct dataset *data, double seconds, float *x, struct er
 	double begin, end;
 	int rc = 0;
 
-	/* The first round fills the caches of files and of memory. */
+	/* The first round fills the caches of the file system and of memory. */
 	for (uint32_t i = 0; !rc && i < data->count; i++) {
 		int32_t label;
 

@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Samples of imagefolder against torchvision's: images.py IMAGE_TENSOR [bench].
+"""Samples of imagefolder compared with torchvision's: images.py IMAGE_TENSOR [bench].
 
-Files, classes and their order are ImageFolder's. What the network gets is compared with torchvision's
-transforms on PIL images, the crop and the flip being those of the Philox rule, computed here again.
-Where the decoder itself reduces the image (a crop at least twice as large as its result) the pixels
-differ a little from a full decode; how much is printed and bounded.
+Files, classes and their order must be ImageFolder's. The network's input is compared with torchvision's
+transforms on PIL images, with the crop and flip of the Philox rule, which is computed here again. If the
+decoder itself scales the image down (a crop at least twice as large as its result), the pixels differ
+slightly from a full decode; the test prints and bounds the difference.
 
-bench: images a second of one core (seconds of CPU, so that other work does not count), beside torchvision's on the same files.
+bench: images per second on one core (by CPU time, so that other work does not count), compared with
+torchvision's on the same files.
 """
 import math
 import os
@@ -41,7 +42,7 @@ def philox(seed, counter):
 
 
 def crop(width, height, seed, epoch, index):
-    """torchvision's RandomResizedCrop.get_params with the draws that augment.h names."""
+    """torchvision's RandomResizedCrop.get_params with the random words that augment.h specifies."""
     low, high = math.log(3 / 4), math.log(4 / 3)
     for draw in range(1, 11):
         words = philox(seed, (epoch, index, draw, 0))
@@ -59,7 +60,7 @@ def crop(width, height, seed, epoch, index):
 
 
 def picture(width, height, seed):
-    """Smooth shapes and some noise: compresses as a photograph does."""
+    """Smooth shapes and some noise, which compress like a photograph."""
     random = numpy.random.default_rng(seed)
     coarse = random.integers(0, 256, (height // 40 + 2, width // 40 + 2, 3), dtype=numpy.uint8)
     smooth = PIL.Image.fromarray(coarse).resize((width, height), PIL.Image.BICUBIC)
@@ -106,7 +107,7 @@ def ours(tool, root, split, side, seed, epoch, count):
 
 
 def difference(mine, theirs):
-    """In grey levels: the largest, and the root of the mean square."""
+    """-> the largest difference in grey levels, and the root mean square."""
     scale = numpy.array(STD, dtype=numpy.float64).reshape(3, 1, 1) * 255
     off = numpy.abs(mine.astype(numpy.float64) - theirs.numpy().astype(numpy.float64)) * scale
     return off.max(), math.sqrt((off ** 2).mean())
@@ -120,7 +121,7 @@ def compare(tool, root):
     for split, side, seed, epoch in [('val', 224, 0, 0), ('val', 64, 0, 0), ('train', 224, 5, 0),
                                      ('train', 224, 2**40 + 3, 7), ('train', 32, 9, 1)]:
         data = folders[split]
-        # A text file is no image to ImageFolder either.
+        # ImageFolder does not count a text file as an image either.
         x, labels = ours(tool, root, split, side, seed, epoch, len(data))
         if labels != [label for _, label in data.samples]:
             faults.append(f'{split}: the labels in order are {labels}, ImageFolder has '
@@ -146,7 +147,7 @@ def compare(tool, root):
             kind[0] = max(kind[0], most)
             kind[1] = max(kind[1], mean)
             kind[2] += 1
-            # Float rounding of the normalisation alone; a decoder that reduces has its own filter.
+            # Only float rounding of the normalisation; a decoder that scales down has its own filter.
             if most > (60 if reduced else 0.01) or mean > (6 if reduced else 0.001):
                 faults.append(f'{split} {side} sample {index} {image.size} {area}: differs by '
                               f'{most:.3g} grey levels at most, {mean:.3g} in the mean')

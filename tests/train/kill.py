@@ -2,13 +2,16 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """SIGKILL to trainings: kill.py BERTH BAD_FS [--kills N] [--jobs J] [--seed S]
 
-A job trains to its end through kills. Each of its runs is killed once: a rank, the agent or `berth
-run` itself at a random moment from its start on, or a rank in the N-th call that changes the folder
-of checkpoints (creating, writing, syncing, renaming, removing). Then the same command goes on. Asserted
-is: no checkpoint with its final name is ever damaged; a run goes on from the newest whole one, whatever
-`latest` says; no more than one interval is lost, and where steps after it are lost, too, the checkpoint
-that was due by then was just being written; nothing stays running; and the end has the same bytes and losses as a training that
-nobody disturbed. Jobs alone are one process, jobs of two ranks are started by `berth train`.
+A job trains to its end through kills. Each of its runs is killed once: either a rank, the agent or
+`berth run` itself at a random moment after its start, or a rank in the N-th call that changes the
+checkpoint directory (create, write, sync, rename, remove). Then the same command runs again. The test
+asserts that
+- no checkpoint with its final name is ever damaged;
+- a run resumes from the newest whole checkpoint, whatever `latest` names;
+- at most one interval is lost, plus the steps done while the checkpoint that was due was being written;
+- no process stays running;
+- the final bytes and losses are those of a training without kills.
+Some jobs are a single process; jobs of two ranks are started by `berth train`.
 """
 import argparse
 import collections
@@ -27,7 +30,7 @@ import time
 
 EVERY = 7
 STEPS = 60
-CALLS = 60  # of a whole run that change the folder, at least
+CALLS = 60  # calls of a whole run that change the directory, at least
 GONE = 20.0
 
 
@@ -56,7 +59,7 @@ def living(folder):
 
 
 class Job:
-    """One training in a folder of its own."""
+    """One training in its own directory."""
 
     def __init__(self, options, ranks, reference):
         self.options = options
@@ -107,7 +110,7 @@ class Job:
             raise AssertionError(f'it did not end in 60 s: {self.said()}') from None
         deadline = time.monotonic() + GONE
         while left := living(self.ckpt):
-            assert time.monotonic() < deadline, f'{left} live on'
+            assert time.monotonic() < deadline, f'{left} are still running'
             time.sleep(0.02)
         return code
 
@@ -120,14 +123,14 @@ class Job:
         return [row for row in map(json.loads, lines) if row['split'] == 'train']
 
     def check(self):
-        """After each run: where it had begun, and how far it came."""
+        """After each run: check where it started, and record how far it came."""
         said = self.said()
         assert 'skipped' not in said, said
         met = re.search(r'resuming from .*: step (\d+),', said)
-        # Killed before it said so.
+        # Killed before it printed that.
         if 'epoch 1/3' in said or met or 'step' in said:
             begun = int(met[1]) if met else 0
-            assert begun >= self.saved, f'begun at {begun}, {self.saved} had been saved: {said}'
+            assert begun >= self.saved, f'started at step {begun}, but step {self.saved} was saved: {said}'
             self.reached = begun
         self.reached = max([self.reached] + [row['step'] for row in self.rows()])
         steps = [int(name[5:13]) for name in (os.listdir(self.ckpt) if os.path.isdir(self.ckpt) else [])
@@ -141,17 +144,17 @@ class Job:
         self.lose()
 
     def lose(self):
-        """What was reached is lost back to what was saved: one interval, and then what was done while the
-        checkpoint that was due was being written. The next one waits for it."""
+        """The steps after the last checkpoint are lost: one interval, plus the steps done while the due
+        checkpoint was being written. The next save waits for that one."""
         due = (self.saved // EVERY + 1) * EVERY
         beside = max(0, self.reached - due)
-        assert beside <= EVERY, f'{self.reached} was reached, {self.saved} is saved, {due} was due'
+        assert beside <= EVERY, f'step {self.reached} was reached, {self.saved} was saved, {due} was due'
         writing = any(re.match(rf'step-{due:08}\.safetensors\.|\.owner\.', name)
                       for name in (os.listdir(self.ckpt) if os.path.isdir(self.ckpt) else []))
         with self.options.lock:
             self.options.lost = max(self.options.lost, min(self.reached, due) - self.saved)
             self.options.beside = max(self.options.beside, beside)
-            # The thread that writes may not have come to its first call.
+            # The writer thread may not have made its first call yet.
             self.options.unseen += beside > 3 and not writing
 
     def finish(self):
@@ -165,7 +168,7 @@ class Job:
         if self.reference:
             assert bytes_ == self.reference[0], 'the last checkpoint or the model has other bytes'
             assert rows == self.reference[1], 'other losses'
-            # --keep is 3; a kill before old ones are removed leaves them until the next save.
+            # --keep is 3. A kill before old checkpoints are removed leaves them until the next save.
             assert set(names) >= {'latest', 'model.safetensors', f'step-{STEPS:08}.safetensors'}, names
             assert len(names) <= 2 + 3 + 3 and '.owner' not in names, names
         return bytes_, rows
@@ -189,7 +192,7 @@ class Driver:
         return job.finish() + (took,)
 
     def one(self, job, draw):
-        """Start a run and kill it. -> True when it came to its end."""
+        """Start a run and kill it. -> True if it ran to its end."""
         took = self.references[job.ranks][2]
         calls = draw.randint(1, CALLS) if draw.random() < (0.5 if job.ranks == 1 else 0.25) else 0
         target = draw.choice(('rank', 'agent', 'run')) if job.ranks > 1 and not calls else 'rank'
@@ -215,7 +218,7 @@ class Driver:
             else:
                 self.missed += 1
         job.check()
-        # A kill at the very end, or of the agent when all is done: only berth's own word counts.
+        # After a kill at the very end, or of an agent that had finished, only berth's own report counts.
         return code == 0
 
     def work(self, number):

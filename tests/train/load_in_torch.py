@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# load_in_torch.py BERTH: the weights of a checkpoint (all that is not berth.*) load into the same
-# PyTorch modules with strict=True.
+# load_in_torch.py BERTH: the weights of a checkpoint (all tensors except berth.*) load into the same PyTorch
+# modules with strict=True.
 import json
 import os
 import struct

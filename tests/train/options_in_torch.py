@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# options_in_torch.py BERTH: PyTorch trains beside berth with the same options, from the same weights, on the
-# same files: DistributedSampler's order, micro-batches of each rank, their own batch statistics, label
-# smoothing, weight decay on weights alone, Nesterov, a warm-up and a schedule. Each loss is compared, and what
-# comes out of it: weights, running statistics, num_batches_tracked.
+# options_in_torch.py BERTH: train with PyTorch and with berth, with the same options, from the same weights,
+# on the same files. Covers DistributedSampler's order, micro-batches of each rank with their own batch
+# statistics, label smoothing, weight decay on weights only, Nesterov, a warm-up and a schedule. Compares each
+# loss and the final weights, running statistics and num_batches_tracked.
 import json
 import os
 import struct
@@ -25,7 +25,7 @@ SIDE, SAMPLES, CLASSES = 16, 44, 10
 MEAN, DEVIATION = 0.1307, 0.3081
 BATCH, RANKS, ACCUMULATE = 4, 2, 3
 GAMMA, SMOOTHING, DECAY, WARMUP = 0.5, 0.1, 0.05, 1
-# model: epochs, rate (small: two correct ResNets drift apart soon), tolerance of a loss, more options
+# model: epochs, learning rate (small, as two correct ResNets soon drift apart), loss tolerance, more options
 CASES = {'convnet': (3, 0.02, 1e-6, ()), 'resnet18': (2, 0.001, 1e-4, ('--stem', 'cifar'))}
 
 
@@ -79,7 +79,7 @@ def berth(model, folder, out, *more):
     command = [sys.argv[1], 'train', model, '-n', str(RANKS), '--data', f'mnist:{folder}', '--batch', str(BATCH),
                '--accumulate', str(ACCUMULATE), '--augment', 'none', '--no-eval', '--log-every', '1', '--seed', '9',
                '--ckpt', out, '--metrics', out, '--device', 'cpu-reference', *more]
-    # Open MPI keeps memory in plug-ins that it has unloaded: under ASan no name is left to suppress.
+    # Open MPI leaks memory of plug-ins that it has unloaded, so ASan has no symbol left to suppress by.
     environment = {**os.environ, 'ASAN_OPTIONS': os.environ.get('ASAN_OPTIONS', '') + ':detect_leaks=0'}
     subprocess.run(command, check=True, timeout=500, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
                    env=environment)
@@ -88,7 +88,7 @@ def berth(model, folder, out, *more):
 
 
 def train(model, x, labels, epochs, lr):
-    """As DistributedDataParallel with no_sync, but in one process: buffers are swapped for each rank's."""
+    """Like DistributedDataParallel with no_sync, but in one process, with separate buffers for each rank."""
     vectors = [p for p in model.parameters() if p.ndim == 1]
     weights = [p for p in model.parameters() if p.ndim > 1]
     optimizer = torch.optim.SGD([{'params': weights, 'weight_decay': DECAY}, {'params': vectors, 'weight_decay': 0}],
@@ -126,7 +126,7 @@ def train(model, x, labels, epochs, lr):
 
 def compare(name, model, folder, x, labels):
     epochs, lr, tolerance, more = CASES[name]
-    # One step at rate 0 gives berth's own first weights (PyTorch's to 1e-6); statistics begin anew.
+    # One step with learning rate 0 gives berth's initial weights (PyTorch's to 1e-6); reset the statistics.
     first, _, _ = berth(name, folder, f'{folder}/{name}.0', '--steps', '1', '--lr', '0', *more)
     model.load_state_dict({key: value for key, value in first.items() if 'running' not in key and 'tracked' not in key},
                           strict=False)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# Prints losses.txt: 50 steps of convnet by PyTorch itself, on data that a formula gives.
+# Prints losses.txt: the losses of 50 steps of convnet in PyTorch, on data from a formula.
 # Made with Debian's python3-torch 1.13.1, one thread:
 #   /usr/bin/python3 losses.py > losses.txt
 import numpy

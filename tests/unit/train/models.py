@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# Prints models.txt: torchvision's ResNets, their names and shapes, and what they begin with.
+# Prints models.txt: torchvision's ResNets: names, shapes and initial weights.
 # Made with Debian's python3-torch 1.13.1 and python3-torchvision 0.14.1:
 #   /usr/bin/python3 models.py > models.txt
-# Names and shapes stand as the CRC-32 of lines "NAME SIZE SIZE..."; a tensor as its first entries
-# and, where PyTorch's own arithmetic gives each bit, its CRC-32, else its sum with signs that
-# the place gives.
+# Names and shapes are stored as the CRC-32 of lines "NAME SIZE SIZE...". A tensor is stored as its first
+# entries and its CRC-32 if berth reproduces PyTorch's bits, else its sum with signs that depend on the
+# position.
 import zlib
 
 import numpy

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# Prints residual.txt: some updates of resnet18 by PyTorch itself, on data that a formula gives: each
-# of two micro-batches of different sizes, with label smoothing, Nesterov's momentum, and decay
-# for matrices alone; after each the loss in evaluation and sums of the running statistics. And the
-# first update's gradients: each one's norm, and its sum with signs that the place gives.
+# Prints residual.txt: some updates of resnet18 in PyTorch, on data from a formula. Each update has two
+# micro-batches of different sizes, label smoothing, Nesterov's momentum, and weight decay for matrices
+# only; after each, the evaluation loss and sums of the running statistics. Also the gradients of the
+# first update: the norm of each, and its sum with signs that depend on the position.
 # Made with Debian's python3-torch 1.13.1 and python3-torchvision 0.14.1, one thread:
 #   /usr/bin/python3 residual.py > residual.txt
 import numpy

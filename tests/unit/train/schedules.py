@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# Prints schedules.txt: learning rates as PyTorch's own schedulers step them, each in the composition that
+# Prints schedules.txt: learning rates of PyTorch's schedulers, each in the composition that
 # lib/train/model/schedule.h names. Made with Debian's python3-torch 1.13.1:
 #   /usr/bin/python3 schedules.py > schedules.txt
 import warnings

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# Prints vectors.txt: what PyTorch itself does with seeds, on a CPU with AVX2 (its uniform_ uses FMA there).
+# Prints vectors.txt: PyTorch's random numbers for given seeds, on a CPU with AVX2 (its uniform_ uses FMA there).
 # Made with Debian's python3-torch 1.13.1:
 #   /usr/bin/python3 vectors.py > vectors.txt
-# A LIST is its length, its first entries (0 where there are none) and zlib's crc32 of it as little-endian words.
+# A LIST is its length, its first entries (padded with 0) and zlib's crc32 of all entries as little-endian words.
 import math
 import zlib
 
