@@ -147,11 +147,11 @@ int bytes_next_strings(const unsigned char **at, size_t *left, const char ***out
 	uint32_t n;
 
 	if (*left < 4)
-		return error_set(err, ERR_DATA, "a list of strings is cut short");
+		return error_set(err, ERR_DATA, "a list of strings is truncated");
 	n = bytes_get_u32(p);
 	p += 4;
 	if (n > *left - 4) /* each string has at least one byte */
-		return error_set(err, ERR_DATA, "a list of %u strings in %zu bytes", n, *left);
+		return error_set(err, ERR_DATA, "a list claims %u strings in %zu bytes", n, *left);
 	list = calloc((size_t)n + 1, sizeof *list);
 	if (!list)
 		return error_memory(err, "a list of strings");
@@ -160,7 +160,7 @@ int bytes_next_strings(const unsigned char **at, size_t *left, const char ***out
 
 		if (!nul) {
 			free(list);
-			return error_set(err, ERR_DATA, "a list of strings is cut short");
+			return error_set(err, ERR_DATA, "a list of strings is truncated");
 		}
 		list[i] = (const char *)p;
 		p = nul + 1;

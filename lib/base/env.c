@@ -151,8 +151,8 @@ int env_set(struct env *env, const char *name, const char *value, enum env_from 
 
 	if (!*name || strchr(name, '='))
 		return error_set(err, ERR_DATA,
-				 "\"%s\" cannot name an environment variable: expected a name that "
-				 "is not empty and has no '='",
+				 "\"%s\" cannot name an environment variable: expected a nonempty "
+				 "name without '='",
 				 name);
 	if (var_copy(&copy, name, value, why))
 		return error_memory(err, "the environment");

@@ -27,14 +27,15 @@ static int read_all(int fd, const char *path, size_t limit, struct bytes *out, s
 		if (n < 0 && errno == EINTR)
 			continue;
 		if (n < 0)
-			return error_set(err, ERR_INPUT, "%s cannot be read: %m", path);
+			return error_set(err, ERR_INPUT, "cannot read %s: %m", path);
 		if (n == 0)
 			return 0;
 		out->size += (size_t)n;
 		if (out->size > limit)
-			return error_set(err, ERR_DATA,
-					 "%s is larger than %zu bytes: is it the right file?", path,
-					 limit);
+			return error_set(
+				err, ERR_DATA,
+				"%s is larger than %zu bytes; check that it is the right file",
+				path, limit);
 	}
 }
 
@@ -43,7 +44,7 @@ int file_read(const char *path, size_t limit, char **out, size_t *size, struct e
 	int fd = open(path, O_RDONLY | O_CLOEXEC);
 
 	if (fd < 0)
-		return error_set(err, ERR_INPUT, "%s cannot be opened: %m", path);
+		return error_set(err, ERR_INPUT, "cannot open %s: %m", path);
 	struct bytes bytes = {0};
 	int rc = read_all(fd, path, limit, &bytes, err);
 
@@ -94,11 +95,11 @@ static int write_in_place(const char *path, const void *data, size_t size, struc
 	int rc = 0, fd = open(path, O_WRONLY | O_APPEND | O_CLOEXEC | O_NOCTTY);
 
 	if (fd < 0)
-		return error_set(err, ERR_OUTPUT, "%s cannot be opened: %m", path);
+		return error_set(err, ERR_OUTPUT, "cannot open %s: %m", path);
 	if (file_write_all(fd, data, size))
-		rc = error_set(err, ERR_IO, "%s cannot be written: %m", path);
+		rc = error_set(err, ERR_IO, "cannot write %s: %m", path);
 	if (close(fd) && !rc)
-		rc = error_set(err, ERR_IO, "%s cannot be written: %m", path);
+		rc = error_set(err, ERR_IO, "cannot write %s: %m", path);
 	return rc;
 }
 
@@ -146,18 +147,18 @@ static int replace(const char *path, const void *data, size_t size, mode_t mode,
 	int rc = 0, fd = file_create_temp(path, mode, &temp_path);
 
 	if (fd < 0)
-		return error_set(err, ERR_OUTPUT, "%s cannot be created: %m", path);
+		return error_set(err, ERR_OUTPUT, "cannot create %s: %m", path);
 	if (file_write_all(fd, data, size) || fsync(fd))
-		rc = error_set(err, ERR_IO, "%s cannot be written: %m", path);
+		rc = error_set(err, ERR_IO, "cannot write %s: %m", path);
 	/* close reports errors that network file systems delay */
 	if (close(fd) && !rc)
-		rc = error_set(err, ERR_IO, "%s cannot be written: %m", path);
+		rc = error_set(err, ERR_IO, "cannot write %s: %m", path);
 	if (!rc && rename(temp_path, path))
-		rc = error_set(err, ERR_OUTPUT, "%s cannot be replaced: %m", path);
+		rc = error_set(err, ERR_OUTPUT, "cannot replace %s: %m", path);
 	if (rc)
 		unlink(temp_path);
 	else if (file_sync_dir(path))
-		rc = error_set(err, ERR_IO, "the folder of %s cannot be synced: %m", path);
+		rc = error_set(err, ERR_IO, "cannot sync the directory of %s: %m", path);
 	free(temp_path);
 	return rc;
 }
@@ -199,12 +200,12 @@ int file_make_dirs(const char *path, struct error *err)
 			struct stat st;
 
 			if (stat(part, &st))
-				rc = error_set(err, ERR_OUTPUT, "folder %s cannot be made: %s",
+				rc = error_set(err, ERR_OUTPUT, "cannot create directory %s: %s",
 					       part, strerror(why));
 			else if (!S_ISDIR(st.st_mode))
 				rc = error_set(err, ERR_OUTPUT,
-					       "folder %s cannot be made: %s is no folder", path,
-					       part);
+					       "cannot create directory %s: %s is not a directory",
+					       path, part);
 		}
 		*p = end;
 	}

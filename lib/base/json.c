@@ -20,12 +20,12 @@ int json_read(const char *what, const char *text, size_t size, size_t limit, jso
 	json_error_t where;
 
 	if (size > limit)
-		return error_set(err, ERR_DATA, "%s: %zu bytes of JSON, more than %zu", what, size,
-				 limit);
+		return error_set(err, ERR_DATA, "%s: %zu bytes of JSON exceed the limit of %zu",
+				 what, size, limit);
 	json_t *json = json_loadb(text, size, JSON_REJECT_DUPLICATES, &where);
 
 	if (!json)
-		return error_set(err, ERR_DATA, "%s is no JSON: line %d, column %d: %s", what,
+		return error_set(err, ERR_DATA, "%s is not JSON: line %d, column %d: %s", what,
 				 where.line, where.column, where.text);
 	if (!json_is_object(json)) {
 		json_decref(json);
@@ -186,6 +186,6 @@ int json_print(const json_t *json, FILE *stream, struct error *err)
 {
 	if (json_dumpf(json, stream, JSON_INDENT(2) | JSON_ENCODE_ANY) || fputc('\n', stream) < 0 ||
 	    fflush(stream))
-		return error_set(err, ERR_IO, "JSON cannot be written: %m");
+		return error_set(err, ERR_IO, "cannot write JSON: %m");
 	return 0;
 }

@@ -173,7 +173,7 @@ static int constant_read(const struct json_field *field, const json_t *json, voi
 
 	if (json_is_string(json) && !strcmp(json_string_value(json), field->constant))
 		return 0;
-	snprintf(expected, sizeof expected, "\"%s\"; is another version of berth there?",
+	snprintf(expected, sizeof expected, "\"%s\"; it may come from another version of berth",
 		 field->constant);
 	return json_unexpected(what, field->name, json, expected, err);
 }

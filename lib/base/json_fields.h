@@ -49,7 +49,7 @@ struct json_field {
 	size_t offset, size; /* JSON_MEMBER; a list's size is that of one entry */
 	enum json_unknown unknown;
 	int64_t min; /* numbers; an unknown one is read as min - 1 */
-	int64_t max; /* numbers, names: the last value; texts: bytes; lists: entries (0: any) */
+	int64_t max; /* numbers, names: the largest value; texts: bytes; lists: entries (0: any) */
 	size_t second_offset; /* of another member: lists: the size_t that counts the entries */
 	const struct json_type *entry;	  /* lists: the type of each entry */
 	int64_t entry_max;		  /* lists of texts: bytes of each (0: any) */

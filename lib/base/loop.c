@@ -26,7 +26,8 @@ int loop_new(struct loop **out, struct error *err)
 	loop->epoll = epoll_create1(EPOLL_CLOEXEC);
 	if (loop->epoll < 0) {
 		free(loop);
-		return error_set(err, ERR_UNAVAILABLE, "epoll_create: %m");
+		return error_set(err, ERR_UNAVAILABLE,
+				 "cannot create an event loop (epoll_create): %m");
 	}
 	*out = loop;
 	return 0;
@@ -46,8 +47,7 @@ int loop_add(struct loop *loop, struct loop_source *source, int fd, uint32_t eve
 	struct epoll_event event = {.events = events, .data.ptr = source};
 
 	if (epoll_ctl(loop->epoll, EPOLL_CTL_ADD, fd, &event))
-		return error_set(err, ERR_UNAVAILABLE, "descriptor %d cannot be waited for: %m",
-				 fd);
+		return error_set(err, ERR_UNAVAILABLE, "cannot watch descriptor %d: %m", fd);
 	source->fd = fd;
 	source->events = events;
 	return 0;
@@ -105,7 +105,7 @@ int loop_add_signals(struct loop *loop, struct loop_source *source, const int *s
 	sigprocmask(SIG_BLOCK, &set, NULL);
 	fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
 	if (fd < 0)
-		return error_set(err, ERR_UNAVAILABLE, "signalfd: %m");
+		return error_set(err, ERR_UNAVAILABLE, "cannot receive signals (signalfd): %m");
 
 	int rc = loop_add(loop, source, fd, EPOLLIN, err);
 
@@ -120,7 +120,9 @@ int loop_once(struct loop *loop, int timeout_ms, struct error *err)
 	loop->count = epoll_wait(loop->epoll, loop->round, ROUND, timeout_ms);
 	if (loop->count < 0) {
 		loop->count = 0;
-		return errno == EINTR ? 0 : error_set(err, ERR_INTERNAL, "epoll_wait: %m");
+		return errno == EINTR ? 0
+				      : error_set(err, ERR_INTERNAL,
+						  "cannot wait for events (epoll_wait): %m");
 	}
 	while (loop->at < loop->count) {
 		struct epoll_event *event = &loop->round[loop->at++];

@@ -97,17 +97,17 @@ int module_load(const char *name, const char *symbol, const char *search_path, i
 	}
 	if (search.broken[0])
 		return error_set(err, ERR_UNAVAILABLE,
-				 "module %s.so is there but cannot be loaded: %s; install the "
-				 "library it needs, or put its folder in LD_LIBRARY_PATH",
+				 "module %s.so exists but cannot be loaded: %s; install the "
+				 "library it needs, or add its directory to LD_LIBRARY_PATH",
 				 name, search.broken);
 	if (search.foreign[0])
 		return error_set(err, ERR_UNAVAILABLE,
-				 "%s has no %s: it is of another version of berth; install the "
-				 "modules that belong to this one",
+				 "%s has no %s: it belongs to another version of berth; install "
+				 "the modules of this version",
 				 search.foreign, symbol);
 	return error_set(err, ERR_UNAVAILABLE,
 			 "module %s.so is not installed (looked in %s); build berth with it, or "
-			 "name its folder in BERTH_MODULE_PATH",
+			 "add its directory to BERTH_MODULE_PATH",
 			 name, search.looked);
 }
 

@@ -51,7 +51,8 @@ int nvml_open(const char *library, struct nvml *out, struct error *err)
 	if (!find_functions(&nvml))
 		rc = error_set(err, ERR_UNAVAILABLE, "%s: too old", name);
 	else if ((result = nvml.init()) != NVML_SUCCESS)
-		rc = error_set(err, ERR_IO, "NVML does not start: %s; is the driver loaded?",
+		rc = error_set(err, ERR_IO,
+			       "cannot initialize NVML: %s; check that the NVIDIA driver is loaded",
 			       nvml.error_string(result));
 	if (rc)
 		dlclose(nvml.library);

@@ -79,8 +79,7 @@ int random_permutation(uint64_t seed, size_t n, uint32_t *out, struct error *err
 	struct mt19937 generator;
 
 	if (n > RANDOM_PERMUTATION_MAX)
-		return error_set(err, ERR_DATA,
-				 "%zu samples are more than the %d that can be shuffled", n,
+		return error_set(err, ERR_DATA, "cannot shuffle %zu samples: the limit is %d", n,
 				 RANDOM_PERMUTATION_MAX);
 	mt19937_seed(&generator, seed);
 	for (size_t i = 0; i < n; i++)

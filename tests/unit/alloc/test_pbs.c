@@ -104,7 +104,8 @@ static void bad(void **state)
 		int code;
 		const char *seen; /* in the message */
 	} rows[] = {
-		{"two.env", NULL, NULL, ERR_INPUT, "PBS_NODEFILE: /tmp/berth-test-pbs-"},
+		{"two.env", NULL, NULL, ERR_INPUT,
+		 "PBS_NODEFILE: cannot open /tmp/berth-test-pbs-"},
 		{"two.env", "", NULL, ERR_DATA, "names no node"},
 		{"two.env", "#nobody", NULL, ERR_DATA, "names no node"},
 		{"two.env", "n1 n2,n3", NULL, ERR_DATA, "line 2"},

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* A module for test_module.c; with BROKEN one that needs what is nowhere. */
+/* A module for test_module.c. With BROKEN it needs a symbol that no library defines. */
 extern const int test_value __attribute__((visibility("default")));
 
 #ifdef BROKEN

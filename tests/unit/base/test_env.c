@@ -51,7 +51,7 @@ static void sets_and_drops(void **state)
 	assert_int_equal(env_set(env, "A", "1", ENV_FROM_USER, NULL, NULL), 0);
 	assert_int_equal(env_setf(env, "B", ENV_FROM_BERTH, "counted", NULL, "%d-%s", 7, "x"), 0);
 	assert_string_equal(env_get(env, "B"), "7-x");
-	/* Set again: the place stays, all else is new. */
+	/* A variable that is set again keeps its position; everything else is replaced. */
 	assert_int_equal(env_set(env, "A", "2", ENV_FROM_OPTION, "asked for", NULL), 0);
 	assert_int_equal(env_count(env), 2);
 	assert_string_equal(env_at(env, 0)->name, "A");
@@ -59,7 +59,7 @@ static void sets_and_drops(void **state)
 	assert_string_equal(env_at(env, 0)->why, "asked for");
 	assert_int_equal(env_at(env, 0)->from, ENV_FROM_OPTION);
 	assert_null(env_at(env, 2));
-	/* A value may be its own source. */
+	/* A variable may be set to its own value (the same pointer). */
 	assert_int_equal(
 		env_set(env, "A", env_get(env, "A"), ENV_FROM_SITE, env_at(env, 0)->why, NULL), 0);
 	assert_string_equal(env_get(env, "A"), "2");
@@ -100,7 +100,7 @@ static void drops_by_pattern(void **state)
 	env_free(env);
 }
 
-/* More than the first table holds, and every entry found again while others go. */
+/* More entries than the first table holds; every entry is found while others are deleted. */
 static void many(void **state)
 {
 	struct env *env = env_new();
@@ -187,7 +187,7 @@ static void captures(void **state)
 
 	environ = saved;
 	assert_int_equal(env_count(env), 3);
-	assert_string_equal(env_get(env, "A"), "1"); /* the first, as getenv has it */
+	assert_string_equal(env_get(env, "A"), "1"); /* the first one, as with getenv */
 	assert_string_equal(env_get(env, "B"), "");
 	assert_string_equal(env_get(env, "C"), "a=b");
 	assert_int_equal(env_find(env, "C")->from, ENV_FROM_USER);

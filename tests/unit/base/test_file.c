@@ -30,7 +30,7 @@ static int remove_dir(void **state)
 {
 	unlink(path);
 	unlink(target);
-	return rmdir(dir); /* fails when a file aside was left */
+	return rmdir(dir); /* fails if a temporary file was left */
 }
 
 static void expect(const char *file, const char *expected)
@@ -81,7 +81,8 @@ static void test_link_stays(void **state)
 	expect(target, "new");
 }
 
-/* A FIFO stands for all that must not be replaced: a failing test may not take /dev/null away. */
+/* A FIFO represents everything that must not be replaced: a failing test must not remove
+ * /dev/null. */
 static void test_special_stays(void **state)
 {
 	struct stat status;
@@ -107,7 +108,7 @@ static void test_cannot(void **state)
 		int code;
 		const char *reason;
 	} rows[] = {
-		{"/no/such/folder/file", ERR_OUTPUT, "the folder is missing"},
+		{"/no/such/dir/file", ERR_OUTPUT, "the directory is missing"},
 		{"/dev/null/file", ERR_OUTPUT, "below a file"},
 	};
 

@@ -14,17 +14,17 @@ static void reads(void **state)
 	} rows[] = {
 		{"{}", NULL, "an empty object"},
 		{" {\"a\": [1, 2.5, null, true, \"\xc3\xb6\"]}\n", NULL, "all kinds"},
-		{"", "no JSON", "nothing"},
+		{"", "not JSON", "nothing"},
 		{"{", "line 1", "cut short"},
 		{"{\"a\":\n1,\n\"a\":2}", "line 3", "a key twice"},
 		{"[1]", "object", "an array"},
-		{"1", "no JSON", "a number"},
-		{"{} x", "no JSON", "more behind it"},
-		{"{\"a\":01}", "no JSON", "a leading zero"},
-		{"{\"a\":NaN}", "no JSON", "not a number"},
-		{"{\"a\":99999999999999999999}", "no JSON", "an integer over 64 bits"},
-		{"{\"a\":\"\xff\"}", "no JSON", "no UTF-8"},
-		{"{'a':1}", "no JSON", "the wrong quotes"},
+		{"1", "not JSON", "a number"},
+		{"{} x", "not JSON", "more behind it"},
+		{"{\"a\":01}", "not JSON", "a leading zero"},
+		{"{\"a\":NaN}", "not JSON", "not a number"},
+		{"{\"a\":99999999999999999999}", "not JSON", "an integer over 64 bits"},
+		{"{\"a\":\"\xff\"}", "not JSON", "no UTF-8"},
+		{"{'a':1}", "not JSON", "the wrong quotes"},
 	};
 
 	for (size_t i = 0; i < ROWS(rows); i++) {
@@ -50,13 +50,13 @@ static void limits(void **state)
 	assert_int_equal(json_read("x", "{\"a\":1}", 7, 6, &json, &err), -ERR_DATA);
 	assert_int_equal(json_read("x", "{\"a\":1}", 7, 7, &json, &err), 0);
 	json_decref(json);
-	/* Depth costs stack: jansson's own limit stands before ours. */
+	/* Deep nesting costs stack; jansson's own limit applies first. */
 	json = NULL;
 	memset(deep, '[', sizeof deep);
 	memcpy(deep, "{\"a\":", 5);
 	assert_int_equal(json_read("x", deep, sizeof deep, sizeof deep, &json, &err), -ERR_DATA);
 	assert_null(json);
-	/* A NUL inside of the text is no end. */
+	/* A NUL inside the text does not end it. */
 	assert_int_equal(json_read("x", "{}\0{}", 5, 10, &json, &err), -ERR_DATA);
 }
 
@@ -83,8 +83,8 @@ static void members(void **state)
 	assert_int_equal(json_get_array("x", json, "a", &part, &err), 0);
 	assert_int_equal(json_get_object("x", json, "o", &part, &err), 0);
 
-	/* What does not fit leaves the output alone and says key, what stands there, what should.
-	 */
+	/* A value of the wrong type leaves the output untouched. The error names the key, the
+	 * value found and the type expected. */
 	static const struct {
 		const char *key, *said;
 	} rows[] = {{"i", "-3"},    {"r", "real"},   {"t", "true"},	 {"n", "null"},
@@ -109,7 +109,7 @@ static void members(void **state)
 	assert_int_equal(json_get_bool("x", json, "i", &truth, &err), -ERR_DATA);
 	assert_int_equal(json_get_array("x", json, "o", &part, &err), -ERR_DATA);
 	assert_int_equal(json_get_object("x", json, "a", &part, &err), -ERR_DATA);
-	/* A member of what is no object is missing. */
+	/* A member of something that is not an object counts as missing. */
 	assert_int_equal(json_get_object("x", part, "a", &part, &err), -ERR_DATA);
 	assert_int_equal(json_get_string("x", NULL, "a", &string, &err), -ERR_DATA);
 }

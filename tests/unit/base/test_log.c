@@ -27,12 +27,12 @@ static int give_stderr(void **state)
 	return 0;
 }
 
-/* What was written since the last call; "" when nothing was. */
+/* The output since the last call; "" if there is none. */
 static const char *written(void)
 {
 	static char text[8192];
 
-	(void)!write(ends[1], "", 1); /* a read never waits */
+	(void)!write(ends[1], "", 1); /* reads never block */
 	ssize_t n = read(ends[0], text, sizeof text - 1);
 
 	text[n > 0 ? n : 0] = '\0';
@@ -100,7 +100,7 @@ static void errors(void **state)
 	/* The old text may be an argument of the new one. */
 	assert_int_equal(error_set(&err, ERR_IO, "again: %s", err.text), -ERR_IO);
 	assert_string_equal(err.text, "again: file x: line 3");
-	/* Too long: cut, never over the end. */
+	/* A text that is too long is cut and never overruns the array. */
 	memset(text, 'x', sizeof text - 1);
 	text[sizeof text - 1] = '\0';
 	error_set(&err, ERR_DATA, "%s", text);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Modules, with ones made for the test: MODULES is their folder. */
+/* Modules, tested with modules made for this test: MODULES is their directory. */
 #include "../rows.h"
 
 #include <unistd.h>
@@ -32,12 +32,12 @@ static void loads(void **state)
 	assert_int_equal(
 		module_load("test-module", "test_value", MODULES, 0, (void **)&value, &err), 0);
 	assert_int_equal(*value, 4711);
-	/* Empty entries, folders that are not there, the same module again. */
+	/* Empty entries, missing directories, and the same module again. */
 	snprintf(path, sizeof path, "::/nonexistent:%s:", MODULES);
 	assert_int_equal(module_load("test-module", "test_value", path, 1, (void **)&again, &err),
 			 0);
 	assert_ptr_equal(value, again);
-	/* One that cannot be loaded does not hide one that can. */
+	/* A module that cannot be loaded does not hide one that can. */
 	snprintf(path, sizeof path, "%s:%s", dir, MODULES);
 	assert_int_equal(module_load("test-module", "test_value", path, 0, (void **)&again, &err),
 			 0);
@@ -70,7 +70,7 @@ static void refuses(void **state)
 		 "test_value",
 		 MODULES,
 		 {"cannot be loaded", "test_symbol_of_a_library_that_is_not_there", "install"},
-		 "a library that it needs is not there"},
+		 "a library that it needs is missing"},
 	};
 
 	for (size_t i = 0; i < ROWS(rows); i++) {
@@ -87,7 +87,7 @@ static void refuses(void **state)
 	}
 }
 
-/* A list of folders longer than the message has room for. */
+/* A list of directories that is longer than the message has room for. */
 static void long_paths(void **state)
 {
 	char path[8192];

@@ -103,7 +103,7 @@ static void check_reals(void)
 static void reals(void **state)
 {
 	check_reals();
-	/* A locale with a decimal comma changes nothing (where there is one). */
+	/* A locale with a decimal comma changes nothing (tested if such a locale is installed). */
 	if (setlocale(LC_ALL, "de_DE.UTF-8") || setlocale(LC_ALL, "fr_FR.UTF-8"))
 		check_reals();
 	setlocale(LC_ALL, "C");

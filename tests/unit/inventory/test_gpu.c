@@ -90,8 +90,8 @@ static void test_broken(void **state)
 	load("driver", FAKE_NVML, &inventory);
 	assert_int_equal(inventory.gpu_count, 3);
 	assert_true(inventory.gpus[2].allowed);
-	assert_string_equal(inventory.notes[0], "NVML does not start: Driver Not Loaded; is the "
-						"driver loaded?");
+	assert_string_equal(inventory.notes[0], "cannot initialize NVML: Driver Not Loaded; check "
+						"that the NVIDIA driver is loaded");
 	inventory_free(&inventory);
 
 	load(NULL, "libno-such-nvml.so", &inventory);
