@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Launchers that run a tool per node, or one for all. */
+/* Helpers for launchers that run one tool per node, or one tool for all nodes. */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,7 +14,7 @@ void launcher_command_free(struct launcher_command *command)
 	for (char **at = command->argv; at && *at; at++)
 		free(*at);
 	free(command->argv);
-	/* It may hold the secret. */
+	/* The text may hold the secret. */
 	if (command->input)
 		explicit_bzero(command->input, strlen(command->input));
 	free(command->input);
@@ -102,7 +102,7 @@ char *launcher_tools_line(const struct launcher_job *job)
 	launcher_command_free(&command);
 	if (!first || nodes == 1 || launcher->one_tool)
 		return first;
-	if (asprintf(&all, "%s   (and so for %zu more node%s)", first, nodes - 1,
+	if (asprintf(&all, "%s   (likewise for %zu more node%s)", first, nodes - 1,
 		     nodes == 2 ? "" : "s") < 0)
 		all = NULL;
 	free(first);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* One machine: the agent is a child of the controller, and a socket pair their connection. */
+/* One machine: the agent is a child process of the controller, connected to it by a socket pair. */
 #include <limits.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -11,9 +11,10 @@
 #include "alloc/slurm.h"
 #include "launch/launcher.h"
 
-/* Slurm's signals (preemption, --signal, scancel --signal) go to the tasks of steps, not to a batch
- * script and what it starts: on its one node, too, the agent is to be such a task. But a step
- * passes on no standard input. */
+/* Slurm sends its signals (preemption, --signal, scancel --signal) to the tasks of steps, not to
+ * a batch script and its children. Even on one node the agent must therefore be such a task, so
+ * fork leaves batch jobs to srun. But a step does not pass on standard input, so fork keeps the
+ * jobs whose standard input is not /dev/null. */
 static bool gets_no_signals(const struct env *env)
 {
 	const char *kind = env_get(env, "ENVIRONMENT");
@@ -25,21 +26,21 @@ static bool gets_no_signals(const struct env *env)
 	       (fstat(STDIN_FILENO, &input) || input.st_rdev == null.st_rdev);
 }
 
-/* One node, and it must be this one. */
+/* Accept one node only, and only if it is this machine. */
 static bool fits(const struct launcher *launcher, const struct alloc *alloc, const struct env *env)
 {
 	const char *name = alloc->nodes[0].name;
 
 	if (alloc->node_count != 1)
 		return false;
-	/* The one node of a job of Slurm's may be another machine: salloc leaves its shell on the
+	/* The single node of a Slurm job may be another machine: salloc leaves its shell on the
 	 * login node. */
 	if (!strcmp(alloc->source, "slurm"))
 		return alloc->this_node >= 0 && !gets_no_signals(env);
 	if (!strcmp(alloc->source, "pbs") && alloc->this_node >= 0)
 		return true;
 	if (strcmp(alloc->source, "pbs") && strcmp(alloc->source, "hosts"))
-		return true; /* nothing else has a node that is not this one */
+		return true; /* no other source names a node that is not this machine */
 	return launcher_is_this_host(name);
 }
 
@@ -51,21 +52,23 @@ static int start(const struct launcher_job *job, struct launcher_process **out, 
 
 	if (job->launch->alloc->node_count != 1)
 		return error_set(err, ERR_USAGE,
-				 "the launcher fork serves one node; this allocation has %zu",
+				 "launcher fork serves one node, but this allocation has %zu; "
+				 "choose another --launcher",
 				 job->launch->alloc->node_count);
 	process = malloc(sizeof *process);
 	if (!process)
 		return error_memory(err, "the agent");
 	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair)) {
 		free(process);
-		return error_set(err, ERR_UNAVAILABLE, "socketpair: %m");
+		return error_set(err, ERR_UNAVAILABLE,
+				 "cannot create a socket pair for the agent: %m");
 	}
 	pid_t pid = fork();
 
 	if (pid == 0) {
-		/* Nothing of the controller's but the socket; the terminal's signals are the
-		 * controller's.
-		 */
+		/* The agent keeps none of the controller's descriptors except the socket. It
+		 * gets a session of its own, because the controller forwards the terminal's
+		 * signals. */
 		setsid();
 		if (pair[1] > 3)
 			close_range(3, (unsigned)pair[1] - 1, 0);
@@ -74,7 +77,7 @@ static int start(const struct launcher_job *job, struct launcher_process **out, 
 	}
 	close(pair[1]);
 	if (pid < 0) {
-		int rc = error_set(err, ERR_UNAVAILABLE, "no process for the agent: %m");
+		int rc = error_set(err, ERR_UNAVAILABLE, "cannot fork the agent: %m");
 
 		close(pair[0]);
 		free(process);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* berth run was started on every machine, by a person or as each container's command: the first one
- * is the controller, with an agent of its own; the others are agents and connect to it. */
+/* The user, or the command of each container, started berth run on every machine. The first
+ * machine runs the controller and an agent of its own; the other machines run agents, which
+ * connect to it. */
 #include <stdio.h>
 
 #include "launch/launcher.h"
@@ -23,12 +24,11 @@ static int start(const struct launcher_job *job, struct launcher_process **out, 
 		 struct error *err)
 {
 	if (!job->launch->alloc->rendezvous)
-		return error_set(
-			err, ERR_USAGE,
-			"the launcher hand is for berth run on each machine with --nnodes, "
-			"--node-rank and --rdzv-endpoint, and for OpenPAI; this is neither (%s)",
-			job->launch->alloc->why ? job->launch->alloc->why
-						: job->launch->alloc->source);
+		return error_set(err, ERR_USAGE,
+				 "launcher hand needs OpenPAI, or berth run on each machine with "
+				 "--nnodes, --node-rank and --rdzv-endpoint; this is neither (%s)",
+				 job->launch->alloc->why ? job->launch->alloc->why
+							 : job->launch->alloc->source);
 	return launcher_start_tools(job, out, count, err);
 }
 
@@ -36,8 +36,7 @@ static char *command_line(const struct launcher_job *job)
 {
 	char *text;
 
-	if (asprintf(&text, "(the other %zu come by themselves to %s)",
-		     job->launch->alloc->node_count - 1,
+	if (asprintf(&text, "(%zu more will connect to %s)", job->launch->alloc->node_count - 1,
 		     job->launch->alloc->rendezvous ? job->launch->alloc->rendezvous : "") < 0)
 		return NULL;
 	return text;

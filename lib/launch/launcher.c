@@ -14,7 +14,7 @@
 #include "base/file.h"
 #include "hostlist/hostlist.h"
 
-/* The first that fits is taken: the most particular first. */
+/* The first launcher that fits is used, so the most specific ones come first. */
 static const struct launcher *const launchers[] = {
 	&launcher_fork, &launcher_hand, &launcher_srun, &launcher_prterun,  &launcher_mpirun,
 	&launcher_pals, &launcher_tm,	&launcher_ssh,	&launcher_loopback,
@@ -37,16 +37,17 @@ int launcher_find(const char *name, const struct alloc *alloc, const struct env 
 			 launchers[i]->name);
 	}
 	if (name)
-		return error_set(err, ERR_USAGE, "no launcher is called '%s'; there are: %s", name,
+		return error_set(err, ERR_USAGE, "unknown launcher '%s'; choose one of: %s", name,
 				 known);
 	return error_set(err, ERR_UNAVAILABLE,
-			 "no launcher starts agents on the %zu node%s of this allocation (%s, the "
-			 "first: %s); there are: %s",
+			 "no launcher fits the %zu node%s of this allocation (%s, first node %s); "
+			 "choose a --launcher: %s",
 			 alloc->node_count, alloc->node_count == 1 ? "" : "s",
 			 alloc->why ? alloc->why : alloc->source, alloc->nodes[0].name, known);
 }
 
-/* What all agents of a job are told; where[] is a name and a value each, more than one job's. */
+/* The environment for a job's agents. where[] holds two name and value pairs, which say how an
+ * agent finds its node. */
 static struct env *make_agent_env(const struct launcher_job *job, const char *const where[4])
 {
 	struct env *env = env_copy(job->launch->env);
@@ -182,8 +183,8 @@ int launcher_spawn(char *const argv[], const struct env *env, const char *input,
 	if (!rc)
 		rc = launcher_spawn_file(argv[0], argv, env, (int[]){in, output, output}, &pid);
 	if (rc > 0)
-		rc = error_set(err, ERR_UNAVAILABLE, "%s cannot be started: %s%s", argv[0],
-			       strerror(rc), rc == ENOENT ? "; is it in PATH?" : "");
+		rc = error_set(err, ERR_UNAVAILABLE, "cannot start %s: %s%s", argv[0], strerror(rc),
+			       rc == ENOENT ? "; is it in PATH?" : "");
 	if (in >= 0)
 		close(in);
 	if (!rc)

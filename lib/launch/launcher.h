@@ -16,56 +16,59 @@
 #include "base/env.h"
 #include "base/error.h"
 
-/* How an agent that was exec'ed learns its place: environment variables of `berth agent`, which
- * takes them out of its environment before anything else runs. */
+/* An agent that was exec'ed learns its place from these environment variables of `berth agent`.
+ * It removes them from its environment before it does anything else. */
 #define LAUNCHER_ENV_CONTROLLER                                                                    \
 	"BERTH_AGENT_HEAD"		     /* "10.0.0.1:4711,[fd00::1]:4711": tried in turn */
 #define LAUNCHER_ENV_JOB "BERTH_AGENT_JOB"   /* the job's name */
 #define LAUNCHER_ENV_NODE "BERTH_AGENT_NODE" /* the node's index */
 #define LAUNCHER_ENV_NAME "BERTH_AGENT_NAME" /* the node's name in the allocation */
-/* Where one environment serves all agents, instead of NODE and NAME: the nodes as a host list in
+/* If all agents share one environment, these replace NODE and NAME: the nodes as a host list in
  * their order, and the variable in which an agent finds its own name among them. */
 #define LAUNCHER_ENV_NODES "BERTH_AGENT_NODES"
 #define LAUNCHER_ENV_SELF "BERTH_AGENT_SELF"
-/* ... or this one, if the launcher cannot name a variable: the agent looks which node its machine
- * is. */
+/* ... or this one, if the launcher cannot name such a variable: the agent then finds out which
+ * node its machine is. */
 #define LAUNCHER_SELF_FROM_HOST "@here"
 #define LAUNCHER_ENV_SECRET "BERTH_AGENT_SECRET" /* 64 hexadecimal digits */
-/* Instead of it if the launcher cannot carry a secret: "cookie:NONCE", from PBS's job cookie;
- * "file:PATH" where there is none, a file in a home that the nodes share. */
+/* Used instead of the secret if the launcher cannot carry one: "cookie:NONCE" derives it from
+ * PBS's job cookie; "file:PATH", without a cookie, names a file in a home directory that the
+ * nodes share. */
 #define LAUNCHER_ENV_SECRET_SOURCE "BERTH_AGENT_SECRET_FROM"
 #define LAUNCHER_COOKIE "PBS_JOBCOOKIE"
 #define LAUNCHER_ENV_NODE_TIMEOUT "BERTH_AGENT_NODE_TIMEOUT_MS"
 
-/* How a line "berth: no agent on NAME: why" begins. An agent that cannot do its part prints it if
- * the controller would not notice otherwise: the launcher's tool may run on for other nodes. */
+/* The beginning of a line "berth: no agent on NAME: why". An agent that cannot start prints it
+ * if the controller would not notice otherwise, because the launcher's tool may keep running for
+ * other nodes. */
 #define LAUNCHER_NO_AGENT "berth: no agent on "
 
 struct launcher;
 
-/* Where and how a job's agents are started, and how long the controller waits for them. Filled in
- * once, by the command line and its environment; everybody else reads it through a pointer. */
+/* Where and how a job's agents are started, and how long the controller waits for them. The
+ * command line and its environment fill it in once; all others read it through a pointer. */
 struct launch_options {
 	const struct alloc *alloc;
 	const struct launcher *launcher;
-	const struct env *env;	/* that berth was started in; the agents' and the ranks' base */
-	const char *berth_path; /* this berth's own path, on every node */
-	int node_timeout_ms;	/* silence after which a node is lost */
-	int start_timeout_ms;	/* within which all agents must have connected */
+	const struct env *env;	/* the environment berth was started in, the base of the agents' and
+				   the ranks' environments */
+	const char *berth_path; /* path of this berth executable, the same on every node */
+	int node_timeout_ms;	/* a node that is silent for this long is lost */
+	int start_timeout_ms;	/* all agents must have connected within this time */
 	int fan_out;		/* agents below one agent in the tree; 0: TREE_FANOUT */
 };
 
 /* What a launcher needs to know. Borrowed during the calls. */
 struct launcher_job {
 	const struct launch_options *launch;
-	const char *secret;	   /* as LAUNCHER_ENV_SECRET; NULL with launchers that have
+	const char *secret;	   /* value of LAUNCHER_ENV_SECRET; NULL for launchers with
 				      secret_from_cookie */
-	const char *secret_source; /* as LAUNCHER_ENV_SECRET_SOURCE with those, else NULL: it is no
-				      secret */
-	const char *controller_addresses; /* as LAUNCHER_ENV_CONTROLLER; NULL where the launcher
-					     gives a socket pair */
-	/* Launchers that do not exec: called in the child process with one end of a socket pair;
-	 * its result is the child's exit code. */
+	const char *secret_source; /* value of LAUNCHER_ENV_SECRET_SOURCE for those, else NULL; not
+				      a secret */
+	const char *controller_addresses; /* value of LAUNCHER_ENV_CONTROLLER; NULL if the launcher
+					     provides a socket pair */
+	/* For launchers that do not exec: called in the child process with one end of a socket
+	 * pair. Its result is the child's exit code. */
 	int (*agent)(void *context, size_t node_index, int fd);
 	void *context;
 };
@@ -73,43 +76,46 @@ struct launcher_job {
 /* A child of this process that a launcher started. */
 struct launcher_process {
 	pid_t pid;
-	long node_index;     /* the node whose agent it is, -1 when it stands for several or all */
+	long node_index;     /* the node whose agent it is; -1 if it serves several nodes or all */
 	int fd;		     /* our end of its socket pair (the caller closes it), or -1 */
-	bool *nodes_covered; /* [nodes of the allocation], malloced, the caller frees it: the nodes
-			it stands for when node_index is -1; NULL: all */
-	int output_fd; /* a file with what it has printed so far (the caller closes it), or -1 */
+	bool *nodes_covered; /* [nodes of the allocation], malloced, freed by the caller: the nodes
+				it serves if node_index is -1; NULL: all */
+	int output_fd;	     /* a file that holds its output so far (the caller closes it), or -1 */
 };
 
-/* What a tool that starts agents runs. */
+/* The command line, input and environment of a tool that starts agents. */
 struct launcher_command {
-	char **argv;	 /* malloced, as each of its texts; NULL at the end */
+	char **argv;	 /* malloced, as is each string; ends with NULL */
 	char *input;	 /* its standard input, malloced; NULL: /dev/null */
-	struct env *env; /* its environment; NULL: the one berth was started in */
+	struct env *env; /* its environment; NULL: the environment berth was started in */
 };
 
 struct launcher {
 	const char *name;
-	bool uses_socket_pair; /* agents get a socket pair; the controller need not listen */
-	bool single_host;      /* all nodes are this machine: any address reaches the controller */
-	bool secret_from_file; /* the secret is the user's file, the port alloc's: the user starts
-				  the other agents */
-	const char *const
-		*request_variables; /* the variables that say which nodes and GPUs its tool is asked
-			      for, to be named where it refuses; NULL at the end; or NULL */
-	bool secret_from_cookie;    /* the launcher cannot carry the secret: see
-				       LAUNCHER_ENV_SECRET_SOURCE */
-	const char *tool, *beside;  /* Open MPI's kin: the tool in PATH, and what lies beside it */
-	/* Does it fit this allocation, and is its tool present? Starts nothing. */
+	bool uses_socket_pair; /* agents get a socket pair, so the controller need not listen */
+	bool single_host; /* all nodes are this machine, so any address reaches the controller */
+	bool secret_from_file; /* the user starts the other agents: the secret comes from the user's
+				  file, the port from alloc */
+	const char *const *request_variables; /* Variables from which the tool takes the nodes and
+						 GPUs to request. berth names them if the tool
+						 refuses. Ends with NULL; may be NULL. */
+	bool secret_from_cookie;	      /* the launcher cannot carry the secret: see
+						 LAUNCHER_ENV_SECRET_SOURCE */
+	const char *tool, *beside; /* for Open MPI and similar: the tool to find in PATH, and a
+				      program that must lie next to it */
+	/* Does the launcher fit this allocation, and is its tool installed? Starts nothing. */
 	bool (*fits)(const struct launcher *launcher, const struct alloc *alloc,
 		     const struct env *env);
-	/* Start the agents; *out malloced, *count of them. Returns when they are on their way.
-	 * -ERR_UNAVAILABLE names the tool that is missing, and nothing is left running. */
+	/* Start the agents without waiting for them to connect. *out is a malloced array of
+	 * *count processes. Return 0, or -ERR_UNAVAILABLE naming the missing tool; then nothing
+	 * is left running. */
 	int (*start)(const struct launcher_job *job, struct launcher_process **out, size_t *count,
 		     struct error *err);
-	/* The line it would run, for --dry-run; malloced, NULL: memory out. */
+	/* The command line it would run, for --dry-run. Malloced; NULL if memory is out. */
 	char *(*command_line)(const struct launcher_job *job);
-	/* For launcher_start_tools and launcher_tools_line: the command for a node, or for all
-	 * nodes (node 0) with one_tool. Negative: memory is out; *out is freed in either case. */
+	/* For launcher_start_tools and launcher_tools_line: make the command for a node, or with
+	 * one_tool for all nodes (node is 0). Negative if memory is out. The caller frees *out
+	 * in either case. */
 	int (*make)(const struct launcher_job *job, size_t node, struct launcher_command *out);
 	bool one_tool; /* one tool starts the agents of all nodes */
 };
@@ -117,64 +123,69 @@ struct launcher {
 extern const struct launcher launcher_fork, launcher_hand, launcher_srun, launcher_prterun,
 	launcher_mpirun, launcher_pals, launcher_tm, launcher_ssh, launcher_loopback;
 
-/* By name, or the first that fits when name is NULL. -ERR_USAGE lists the names;
- * -ERR_UNAVAILABLE: none fits the allocation. */
+/* Find a launcher by name, or the first that fits if name is NULL. -ERR_USAGE lists the names;
+ * -ERR_UNAVAILABLE means that none fits the allocation. */
 int launcher_find(const char *name, const struct alloc *alloc, const struct env *env,
 		  const struct launcher **out, struct error *err);
 
-/* For launchers with single_host: an allocation of that many simulated nodes "loop0", "loop1"...,
- * each with the slots of alloc's first. alloc_free it. -ERR_UNAVAILABLE: memory. */
+/* For launchers with single_host: make an allocation of that many simulated nodes "loop0",
+ * "loop1"..., each with the slots of alloc's first node. The caller frees it with alloc_free.
+ * -ERR_UNAVAILABLE if memory is out. */
 int launcher_simulate_nodes(const struct alloc *alloc, size_t nodes, struct alloc *out,
 			    struct error *err);
 
-/* The environment of an exec'ed agent: job->env and the variables above. NULL: memory out. */
+/* The environment of an exec'ed agent: job->env and the variables above. NULL if memory is out. */
 struct env *launcher_agent_env(const struct launcher_job *job, size_t node_index);
-/* The same for all agents: each finds its name in the variable self. NULL: memory out. */
+/* The same for all agents together: each finds its name in the variable self. NULL if memory is
+ * out. */
 struct env *launcher_all_agents_env(const struct launcher_job *job, const char *self);
 
-/* What an agent that gets nothing of this environment must be sent, beside its place:
- * LD_LIBRARY_PATH and BERTH_*, less what is of one rank or one node. */
+/* What an agent that does not inherit this environment needs besides its place: LD_LIBRARY_PATH
+ * and BERTH_*, except variables that belong to one rank or one node. */
 bool launcher_forwards_variable(const char *name);
-/* These variables of launcher_agent_env, but not the secret. NULL: memory out. */
+/* The same variables with their values from launcher_agent_env, without the secret. NULL if
+ * memory is out. */
 struct env *launcher_forwarded_env(const struct launcher_job *job, size_t node_index);
 
-/* Does the name of a node mean this machine: its host name (the first label decides), localhost, an
- * address of its own? Asks no resolver. */
+/* Does a node's name mean this machine? It does if it is this host's name (only the first label
+ * counts), localhost, or one of this host's addresses. Asks no resolver. */
 bool launcher_is_this_host(const char *name);
 
-/* The names of the nodes as a host list; malloced, NULL: memory out. */
+/* The nodes' names as a host list; malloced, NULL if memory is out. */
 char *launcher_node_list(const struct alloc *alloc);
 
 /* Start file (looked up in PATH unless it contains '/') in a session of its own, with these
  * descriptors as its stdio and all signals unblocked. Return 0 or an errno. */
 int launcher_spawn_file(const char *file, char *const argv[], const struct env *env,
 			const int stdio[3], pid_t *pid);
-/* A tool that starts agents: argv[0] looked up in PATH, its own session, stdin the text input
- * (NULL: /dev/null), what it prints into a file without a name. *process is filled in with
- * node_index -1 for all nodes. -ERR_UNAVAILABLE names the tool. */
+/* Start a tool that starts agents. argv[0] is looked up in PATH. The tool gets a session of its
+ * own, the text input as stdin (NULL: /dev/null), and an unnamed file for its output. *process
+ * is filled in with node_index -1, for all nodes. -ERR_UNAVAILABLE names the tool. */
 int launcher_spawn(char *const argv[], const struct env *env, const char *input,
 		   struct launcher_process *process, struct error *err);
-/* A signal to a tool of launcher_spawn's and to all that it has started in its session (where a
- * site's srun is a script, the true one); else to the agent alone. As kill(2). */
+/* Send a signal to a tool started by launcher_spawn and to its process group, because a site's
+ * srun may be a script around the real one. For other processes, signal only the agent. Returns
+ * as kill(2) does. */
 int launcher_kill(const struct launcher_process *process, int number);
 /* After a failed start: kill and reap the first count of processes, and free the array. */
 void launcher_kill_all(struct launcher_process *processes, size_t count);
 
 void launcher_command_free(struct launcher_command *command);
 
-/* Lines NAME=VALUE for `berth agent --stdin`, the secret on the first, an empty one at the end;
- * malloced, NULL: memory. */
+/* Lines NAME=VALUE for `berth agent --stdin`: the secret first, an empty line last. Malloced;
+ * NULL if memory is out. */
 char *launcher_stdin_text(const struct launcher_job *job, size_t node);
-/* As launcher.start: run what the launcher's make returns, once per node unless one_tool or
- * secret_from_file is set. All are started, or none is left. */
+/* Implements launcher.start: run what the launcher's make returns, once per node, or once if
+ * one_tool or secret_from_file is set. If one fails to start, none is left running. */
 int launcher_start_tools(const struct launcher_job *job, struct launcher_process **out,
 			 size_t *count, struct error *err);
-/* As launcher.command_line for these: the first tool's line, and how many more there are. */
+/* Implements launcher.command_line for these: the first tool's command line, and how many more
+ * there are. */
 char *launcher_tools_line(const struct launcher_job *job);
-/* begin, then NAME=VALUE of what the agent of a node must be sent if names is set, then end
- * (each list NULL-terminated): a malloced argv. NULL: memory out. */
+/* Build a malloced argv: begin, then NAME=VALUE for each variable in names (may be NULL), then
+ * end. begin and end are NULL-terminated. NULL if memory is out. */
 char **launcher_argv(const char *const *begin, const struct env *names, const char *const *end);
-/* argv as a line for a shell; malloced, NULL: memory out. */
+/* argv as a command line for a shell; malloced, NULL if memory is out. */
 char *launcher_command_line(char *const argv[]);
 
 #endif

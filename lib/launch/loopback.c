@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Several agents on this machine that stand for several nodes: the real connections, tree and
- * exchange, without a second machine. For trying things out, and for the tests; all "nodes" see
- * the same cores and GPUs. */
+/* Several agents on this machine, which simulate several nodes with real connections, tree and
+ * exchange. Meant for trials and for the tests. All simulated nodes see the same cores and GPUs. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -13,7 +12,7 @@
 
 static bool fits(const struct launcher *launcher, const struct alloc *alloc, const struct env *env)
 {
-	return false; /* only when named: nobody has pretended nodes by accident */
+	return false; /* only with --launcher loopback: nobody simulates nodes by accident */
 }
 
 static int spawn(const struct launcher_job *job, size_t node_index, int null_fd, pid_t *pid,
@@ -28,7 +27,7 @@ static int spawn(const struct launcher_job *job, size_t node_index, int null_fd,
 
 	env_free(env);
 	if (rc)
-		return error_set(err, ERR_UNAVAILABLE, "agent %zu cannot be started from %s: %s",
+		return error_set(err, ERR_UNAVAILABLE, "cannot start agent %zu from %s: %s",
 				 node_index, job->launch->berth_path, strerror(rc));
 	return 0;
 }
@@ -62,7 +61,7 @@ static char *command_line(const struct launcher_job *job)
 {
 	char *text;
 
-	if (asprintf(&text, "%zu times %s agent, on this machine", job->launch->alloc->node_count,
+	if (asprintf(&text, "%zu x %s agent, on this machine", job->launch->alloc->node_count,
 		     job->launch->berth_path) < 0)
 		return NULL;
 	return text;
@@ -76,7 +75,7 @@ int launcher_simulate_nodes(const struct alloc *alloc, size_t nodes, struct allo
 	simulated.source = strdup(alloc->source);
 	simulated.job_id = strdup(alloc->job_id);
 	simulated.nodes = calloc(nodes, sizeof *simulated.nodes);
-	if (asprintf(&simulated.why, "%zu pretended nodes on this machine (--launcher loopback)",
+	if (asprintf(&simulated.why, "%zu simulated nodes on this machine (--launcher loopback)",
 		     nodes) < 0)
 		simulated.why = NULL;
 	if (!simulated.source || !simulated.job_id || !simulated.nodes || !simulated.why)
@@ -95,7 +94,7 @@ int launcher_simulate_nodes(const struct alloc *alloc, size_t nodes, struct allo
 	return 0;
 memory:
 	alloc_free(&simulated);
-	return error_memory(err, "the pretended nodes");
+	return error_memory(err, "the simulated nodes");
 }
 
 const struct launcher launcher_loopback = {

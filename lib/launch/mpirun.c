@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* PRRTE's prterun, Open MPI's mpirun (4, and 5, which is prterun in other clothes), and HPE's PALS:
- * one line for all nodes, one process a node, and the process is the agent.
+/* PRRTE's prterun, Open MPI's mpirun (4, and 5, which wraps prterun), and HPE's PALS. One
+ * command serves all nodes; it starts one process per node, the agent.
  *
- * Names of the allocation reach Open MPI as they are: it would strip their domains, and pbs_tmrsh
- * wants them. Where PBS has a pbs_tmrsh and nobody chose another remote shell, Open MPI's is that
- * one, through `berth agent --tmrsh` (pbs_tmrsh starts no shell of its own).
- * The agent is no MPI process: what the tool sets for one is taken from its environment. */
+ * Open MPI gets the allocation's node names unchanged: it would strip their domains, but
+ * pbs_tmrsh needs them. If PBS provides pbs_tmrsh and the user chose no other remote shell, Open
+ * MPI uses it through `berth agent --tmrsh`, because pbs_tmrsh starts no shell of its own. The
+ * agent is not an MPI process, so the variables that the tool sets for one are removed from its
+ * environment. */
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,13 +16,15 @@
 #include "alloc/pbs.h"
 #include "launch/launcher.h"
 
-/* $0 is berth. PMIX_* and their kin would make the agent a client of the tool's server. */
+/* $0 is berth. With PMIX_* and similar variables the agent would become a client of the tool's
+ * server. */
 static const char cleanup_script[] =
 	"for name in $(env | sed -n "
 	"'s/^\\(\\(PMIX\\|PMI\\|OMPI\\|PRTE\\|PALS\\)_[A-Za-z0-9_]*\\)=.*/\\1/p'); do unset "
 	"\"$name\"; done; exec \"$0\" agent";
 
-/* In PATH, with another one beside it: mpirun and mpiexec are names of many. */
+/* Find the tool in PATH, with a certain program next to it: several MPIs have an mpirun and an
+ * mpiexec. */
 static bool find_tool(const struct launcher *launcher, const struct env *env, char *path,
 		      size_t size)
 {
@@ -37,7 +40,7 @@ static bool find_tool(const struct launcher *launcher, const struct env *env, ch
 			    (int)sizeof other)
 			continue;
 		if (!access(path, X_OK))
-			return !access(other, X_OK); /* what comes first is what is meant */
+			return !access(other, X_OK); /* the first in PATH counts */
 	}
 	return false;
 }
@@ -49,7 +52,8 @@ static bool fits(const struct launcher *launcher, const struct alloc *alloc, con
 	return !strcmp(alloc->source, "pbs") && find_tool(launcher, env, path, sizeof path);
 }
 
-/* Set for the tool unless the user has. settings: names and values, NULL at the end. */
+/* Set defaults for the tool where the user has set nothing. settings holds names and values and
+ * ends with NULL. */
 static int set_defaults(struct env *env, const char *const (*settings)[2])
 {
 	int rc = 0;
@@ -67,7 +71,7 @@ static int set_default_tmrsh(struct env *env, const struct launcher_job *job)
 	const char *const settings[][2] = {
 		{"OMPI_MCA_plm_rsh_agent", agent},
 		{"PRTE_MCA_plm_ssh_agent", agent},
-		/* On other nodes there is no PATH to it, and on the first no PBS_NODEFILE. */
+		/* Other nodes have no PATH to pbs_tmrsh; only the first has PBS_NODEFILE. */
 		{"OMPI_MCA_plm_rsh_no_tree_spawn", "1"},
 		{"PRTE_MCA_plm_ssh_no_tree_spawn", "1"},
 		{NULL}};
@@ -79,8 +83,9 @@ static int set_default_tmrsh(struct env *env, const struct launcher_job *job)
 	return set_defaults(env, settings);
 }
 
-/* One that was moved since it was built, as PyPI's package of Open MPI, looks for its daemon where
- * it was meant to be: it is beside prterun. (Its mpirun sees to that itself.) */
+/* A prterun that was moved since it was built, such as the one in PyPI's Open MPI package, looks
+ * for its daemon in the original prefix. The daemon is next to prterun, so set the prefix. (Open
+ * MPI's own mpirun does so itself.) */
 static int set_default_prefix(struct env *env, const char *prterun)
 {
 	char dir[PATH_MAX], daemon[PATH_MAX];
@@ -136,7 +141,8 @@ static char *host_list(const struct alloc *alloc, const char *slots)
 	return NULL;
 }
 
-/* begin, -x NAME for each variable that agents are told (its value is not in ps), end. */
+/* Build begin, then -x NAME for each variable that agents need (so that ps does not show the
+ * value), then end. */
 static char **make_line(const char *const *begin, const struct env *env, const char *const *end)
 {
 	size_t room = 0, n = 0;
@@ -193,7 +199,7 @@ static int make_pals(const struct launcher_job *job, size_t node, struct launche
 
 	find_tool(job->launch->launcher, job->launch->env, path, sizeof path);
 	snprintf(count, sizeof count, "%zu", job->launch->alloc->node_count);
-	out->env = environment(job); /* --envall takes it along */
+	out->env = environment(job); /* --envall passes it on */
 	if (hosts && out->env)
 		out->argv = launcher_argv(
 			(const char *const[]){path, "-n", count, "--ppn", "1", "--hosts", hosts,
@@ -214,10 +220,10 @@ static int start_open_mpi(const struct launcher_job *job, struct launcher_proces
 		return launcher_start_tools(job, out, count, err);
 	return error_set(err, ERR_UNAVAILABLE,
 			 launcher == &launcher_prterun
-				 ? "there is no prterun in PATH; load the module of PRRTE or Open "
-				   "MPI 5, or take another --launcher"
-				 : "there is no mpirun of Open MPI in PATH (another MPI's does not "
-				   "serve); load its module, or take another --launcher");
+				 ? "prterun is not in PATH; load the module of PRRTE or Open MPI "
+				   "5, or choose another --launcher"
+				 : "Open MPI's mpirun is not in PATH (another MPI's does not "
+				   "work); load its module, or choose another --launcher");
 }
 
 const struct launcher launcher_prterun = {
@@ -242,7 +248,7 @@ const struct launcher launcher_mpirun = {
 	.one_tool = true,
 };
 
-/* From HPE's documentation: never tried on a machine that has it. */
+/* Written from HPE's documentation, and never tested on a machine with PALS. */
 const struct launcher launcher_pals = {
 	.name = "pals",
 	.tool = "mpiexec",

@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Slurm: one step of one task a node, and the task is the agent.
+/* Slurm: one step with one task per node; each task is an agent.
  *
- * A step by default takes all CPUs that the job has on a node; --overlap, so that it neither waits
- * for a step that the user runs beside it nor keeps one from starting; --mem=0, all of the job's
- * memory, where the job's own --mem-per-cpu times one task would be a small part. GPUs are asked
- * for by number: left alone, the step of a job with --gpus-per-task got one task's, that of an
- * --exclusive job none, and that of a job with --gpus was refused (Slurm 22.05). A step asks for
- * the same number on each node, so nodes that have unlike numbers get a step each. Every option
- * that a variable of the job could set otherwise is explicit, and those variables are taken from
- * srun's environment: a batch script with --cpus-per-task, --exclusive or SLURM_MPI_TYPE shall
- * start the same agents as one without. The ranks get them back, since their environment is the
- * controller's.
+ * By default a step takes all CPUs that the job has on a node. With --overlap it neither waits
+ * for other steps of the user nor blocks them. --mem=0 grants all of the job's memory; otherwise
+ * --mem-per-cpu times one task would be only a small part. GPUs are requested by number, because
+ * the default went wrong with Slurm 22.05: in a job with --gpus-per-task the step got one task's
+ * GPUs, in an --exclusive job none, and in a job with --gpus it was refused. A step requests the
+ * same number on each node, so nodes with different numbers of GPUs get one step each.
+ *
+ * Every option that a variable of the job could set is given explicitly, and those variables are
+ * removed from srun's environment. A batch script with --cpus-per-task, --exclusive or
+ * SLURM_MPI_TYPE thus starts the same agents as one without. The ranks get the variables back,
+ * because their environment is the controller's.
  *
  * srun's exit code proves nothing (it was 0 after a node had failed): see launcher.h. */
 #include <stdio.h>
@@ -22,23 +23,23 @@
 
 #include "launch/launcher.h"
 
-/* Starts the agent where it can run: $0 is berth, $1 the machine it is built for. */
+/* Start the agent if it can run on this node: $0 is berth, $1 the architecture it was built for. */
 static const char probe[] =
 	"no() { echo \"" LAUNCHER_NO_AGENT
-	"$SLURMD_NODENAME: $*\" >&2; exit 69; }; [ \"$(uname -m)\" = \"$1\" ] || no \"it is "
-	"$(uname -m), and $0 was built for $1; build berth on such a node, and start that one\"; [ "
-	"-x \"$0\" ] || no \"$0 is not there; put berth into a folder that all nodes see\"; exec "
-	"\"$0\" agent";
+	"$SLURMD_NODENAME: $*\" >&2; exit 69; }; [ \"$(uname -m)\" = \"$1\" ] || no \"the node is "
+	"$(uname -m), but $0 was built for $1; build berth on such a node, and run that build\"; [ "
+	"-x \"$0\" ] || no \"$0 is missing or not executable; install berth in a directory that "
+	"all nodes share\"; exec \"$0\" agent";
 
 static bool fits(const struct launcher *launcher, const struct alloc *alloc, const struct env *env)
 {
 	return !strcmp(alloc->source, "slurm");
 }
 
-/* What srun takes an option from, or what describes somebody else's place. */
+/* Variables from which srun takes options, or which describe another process's place. */
 static const char *const dropped_variables[] = {
 	"SLURM_*", "SRUN_*", "SBATCH_*", "SALLOC_*", "PMI_*", "PMIX_*", "OMPI_COMM_WORLD_*",
-	/* A node's devices are that node's: Slurm sets them anew for each task. */
+	/* Device lists differ by node: Slurm sets them anew for each task. */
 	"CUDA_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES",
 	"ZE_AFFINITY_MASK", NULL};
 static const char *const kept_variables[] = {"SLURM_CONF",  "SLURM_JOB_ID",
@@ -47,7 +48,7 @@ static const char *const kept_variables[] = {"SLURM_CONF",  "SLURM_JOB_ID",
 					     "PMIX_MCA_*", /* settings, no place */
 					     NULL};
 
-/* Nodes that one step can serve, from first on: all, or one where their GPUs are unlike. */
+/* How many nodes one step can serve: all, or one if their GPU counts differ. */
 static size_t part_size(const struct alloc *alloc)
 {
 	for (size_t i = 1; i < alloc->node_count; i++)
@@ -63,7 +64,7 @@ static struct alloc part_of(const struct alloc *alloc, size_t first)
 			      .node_count = part_size(alloc)};
 }
 
-/* The line for the nodes of part, which all have the same GPUs. */
+/* The srun command for the nodes of part, which all have the same number of GPUs. */
 static struct launcher_command make_line(const struct launcher_job *job, const struct alloc *part)
 {
 	char nodes[40], tasks[40], gpus[40], *list = NULL, *names = launcher_node_list(part);
@@ -75,9 +76,9 @@ static struct launcher_command make_line(const struct launcher_job *job, const s
 		strcpy(self.machine, "unknown");
 	snprintf(nodes, sizeof nodes, "--nodes=%zu", part->node_count);
 	snprintf(tasks, sizeof tasks, "--ntasks=%zu", part->node_count);
-	/* Nothing to ask for where there are none, or nobody has said. Where nodes are unlike,
-	 * Slurm refuses --gpus-per-node with more than the least of them has, also for a step on
-	 * one. */
+	/* Request nothing if there are no GPUs or their number is unknown. If nodes differ,
+	 * Slurm refuses a --gpus-per-node that exceeds the smallest node's number, even for a
+	 * step on one node; so use --gpus there. */
 	snprintf(gpus, sizeof gpus,
 		 gpu_count <= 0		 ? "--gpu-bind=none"
 		 : part->node_count == 1 ? "--gpus=%d"
@@ -135,8 +136,8 @@ static int start_part(const struct launcher_job *job, const struct env *env, siz
 		return rc;
 	process->nodes_covered =
 		calloc(job->launch->alloc->node_count, sizeof *process->nodes_covered);
-	if (process->nodes_covered) /* without memory it stands for all: the words of its end are
-				       less exact */
+	if (process->nodes_covered) /* if memory is out it stands for all nodes, and messages about
+				       its end are less exact */
 		process->nodes_covered[first] = true;
 	return 0;
 }
@@ -150,10 +151,10 @@ static int start(const struct launcher_job *job, struct launcher_process **out, 
 	int rc = 0;
 
 	if (strcmp(job->launch->alloc->source, "slurm") !=
-	    0) /* srun would ask for a job of its own */
+	    0) /* outside a job, srun would request one of its own */
 		return error_set(err, ERR_USAGE,
-				 "the launcher srun starts agents in a job of Slurm's, and this is "
-				 "none (%s); use it in sbatch or salloc",
+				 "launcher srun works only inside a Slurm job, and there is none "
+				 "(%s); use it in sbatch or salloc",
 				 job->launch->alloc->why ? job->launch->alloc->why
 							 : job->launch->alloc->source);
 	processes = calloc(nodes, sizeof *processes);
@@ -184,7 +185,7 @@ static char *command_line(const struct launcher_job *job)
 
 	launcher_command_free(&command);
 	if (one && part.node_count < job->launch->alloc->node_count &&
-	    asprintf(&all, "%s (and so for each node: their GPUs are unlike)", one) >= 0) {
+	    asprintf(&all, "%s (one such command per node: their GPU counts differ)", one) >= 0) {
 		free(one);
 		return all;
 	}

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* ssh, once a node, without a password. What the agent must know, the secret first, goes through
- * its standard input: nothing of it stands in ps. A process started so escapes the scheduler's
- * cgroup and environment: where there is another way, that is taken. On this machine no ssh is
- * needed. */
+/* ssh without a password, once per node. What the agent must know, including the secret, goes
+ * through its standard input, so that ps shows none of it. Processes started over ssh escape the
+ * scheduler's cgroup and environment, so any other launcher that fits is preferred. This machine
+ * itself needs no ssh. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -29,7 +29,8 @@ static int make(const struct launcher_job *job, size_t node, struct launcher_com
 		env_free(agent_vars);
 		return out->argv && out->input ? 0 : -1;
 	}
-	/* What is needed before it can read: the shell at the other end sees it quoted. */
+	/* What the agent needs before it can read its input. The remote shell receives it
+	 * quoted. */
 	if (!rc && libraries && *libraries)
 		rc = env_set(agent_vars, "LD_LIBRARY_PATH", libraries, ENV_FROM_USER, NULL, NULL);
 	if (!rc && (remote.argv = launcher_argv(begin, agent_vars, end)))

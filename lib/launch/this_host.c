@@ -9,7 +9,7 @@
 
 #include "launch/launcher.h"
 
-/* "gpu01" and "gpu01.cluster.org" are one host. */
+/* "gpu01" and "gpu01.cluster.org" are the same host. */
 static bool is_host_name(const char *name)
 {
 	char host[256] = "";

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* PBS's own task manager: pbs_tmrsh, or pbsdsh, once a node.
+/* PBS's own task manager: pbs_tmrsh, or pbsdsh, once per node.
  *
- * Tasks get nothing of our environment (PBS_JOBCOOKIE and the job's own variables they have): what
- * an agent must know stands on its command line, where everybody can read it, and its secret is
- * made of the cookie, or stands in a file, which nobody else can read. A host is named as in the
- * node file, to the letter. What a task prints goes to the job's output, pbsdsh returns 0 whatever
- * became of it, and killing the tool does not end the task: an agent ends when its controller is
- * gone. */
+ * Tasks inherit nothing of our environment, but PBS gives them PBS_JOBCOOKIE and the job's own
+ * variables. What an agent must know is on its command line, which everybody can read. Its
+ * secret is therefore derived from the cookie or read from a file, which nobody else can read.
+ * Hosts are named exactly as in the node file. A task's output goes to the job's output, pbsdsh
+ * returns 0 whatever happened to the task, and killing the tool does not end the task. So an
+ * agent ends by itself when its controller has ended. */
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
@@ -57,14 +57,14 @@ static int start(const struct launcher_job *job, struct launcher_process **out, 
 
 	if (strcmp(job->launch->alloc->source, "pbs") != 0)
 		return error_set(err, ERR_USAGE,
-				 "the launcher tm starts agents in a job of PBS's, and this is "
-				 "none (%s); use it in a job script or in qsub -I",
+				 "launcher tm works only inside a PBS job, and there is none (%s); "
+				 "use it in a job script or in qsub -I",
 				 job->launch->alloc->why ? job->launch->alloc->why
 							 : job->launch->alloc->source);
 	if (!find(job->launch->env, path, sizeof path, &dsh))
 		return error_set(err, ERR_UNAVAILABLE,
-				 "there is neither pbs_tmrsh nor pbsdsh, in PATH or in PBS_EXEC of "
-				 "/etc/pbs.conf");
+				 "found neither pbs_tmrsh nor pbsdsh in PATH or in PBS_EXEC of "
+				 "/etc/pbs.conf; choose another --launcher");
 	return launcher_start_tools(job, out, count, err);
 }
 

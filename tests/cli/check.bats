@@ -165,7 +165,7 @@ print(s.getsockname()[1], flush=True); time.sleep(60)' >port &
 	done <<'ROWS'
 unrecognized option '--head'|--head 127.0.0.1
 unrecognized option '--engine'|--engine fork
-there are: fork, hand, srun|--launcher nosuch
+choose one of: fork, hand, srun|--launcher nosuch
 --master-addr n1:4711: conflicts with --nnodes. Use --rdzv-endpoint|--nnodes 2 --node-rank 0 --master-addr n1:4711
 --rdzv-endpoint n1:4711: needs --nnodes and --node-rank|--rdzv-endpoint n1:4711
 --node-rank needs --nnodes and --rdzv-endpoint HOST:PORT|--node-rank 1

@@ -184,7 +184,7 @@ os.execv(sys.argv[1], sys.argv[1:])'
 64|expected auto, on or off|--pmix maybe -- touch started
 64|NAME=VALUE|--env =x -- touch started
 64|--port|--port 65536 -- touch started
-64|there are: fork, hand, srun, prterun, mpirun, pals, tm, ssh, loopback|--launcher nosuch -- touch started
+64|choose one of: fork, hand, srun, prterun, mpirun, pals, tm, ssh, loopback|--launcher nosuch -- touch started
 64|unrecognized option '--engine'|--engine fork -- touch started
 64|unrecognized option '--head'|--head 127.0.0.1 -- touch started
 64|option '--launcher' requires an argument|--launcher

@@ -286,7 +286,7 @@ conf() {
 @test "a program that is nowhere, a berth that the nodes do not have, another machine" {
 	cp "$BERTH" /tmp/berth-of-login
 	expect 76 timeout 60 salloc -Q -N2 /tmp/berth-of-login run --ranks-per-node 1 -- hostname
-	has 'no agent on n[12]: /tmp/berth-of-login is not there; put berth into a folder that all nodes see'
+	has 'no agent on n[12]: /tmp/berth-of-login is missing or not executable; install berth in a directory that all nodes share'
 	printf '#!/bin/sh\necho riscv64\n' >"$SHARE/uname"
 	chmod +x "$SHARE/uname"
 	on n2 mount --bind "$SHARE/uname" /usr/bin/uname
@@ -295,7 +295,7 @@ conf() {
 	S
 	on n2 umount /usr/bin/uname
 	[ "$status" = 76 ]
-	has 'no agent on n2: it is riscv64, and .* was built for x86_64; build berth on such a node'
+	has 'no agent on n2: the node is riscv64, but .* was built for x86_64; build berth on such a node'
 }
 
 @test "srun is missing, srun is refused, and no job at all" {
@@ -303,7 +303,7 @@ conf() {
 	PATH=/nonexistent "$BERTH" run --ranks-per-node 1 -- /bin/hostname
 	S
 	[ "$status" = 69 ]
-	has '^berth: srun cannot be started: No such file or directory; is it in PATH\?$'
+	has '^berth: cannot start srun: No such file or directory; is it in PATH\?$'
 	batch refused -N2 <<-'S'
 	SLURM_JOB_ID=4242 SLURM_JOBID=4242 "$BERTH" run --ranks-per-node 1 -- hostname
 	S
@@ -320,7 +320,7 @@ conf() {
 	has "srun: error: Only allocated 2 nodes asked for 3; it was asked by .*SLURM_JOB_NODELIST 'n\[1-3\]'"
 	has "gpu:9 is more than .*; it was asked by .*SLURM_GPUS_PER_NODE '9', SLURM_GPUS_ON_NODE '9'\$"
 	expect 64 "$BERTH" run --launcher srun -- hostname
-	has 'the launcher srun starts agents in a job'
+	has 'launcher srun works only inside a Slurm job'
 }
 
 @test "a job that ends while berth starts" {
