@@ -65,15 +65,16 @@ static int init(int timeout_ms, pmix_proc_t *self, struct error *err)
 	if (status == PMIX_ERR_TIMEOUT) {
 		pthread_detach(thread);
 		return error_set(err, ERR_NETWORK,
-				 "the PMIx server of this node did not answer within %d ms; is the "
-				 "agent (or mpirun, srun) that started this process still there?",
+				 "no answer from this node's PMIx server within %d ms; check that "
+				 "the agent, mpirun or srun that started this process still runs",
 				 timeout_ms);
 	}
 	pthread_join(thread, NULL);
 	*self = init->self;
 	free(init);
 	if (status != PMIX_SUCCESS)
-		return error_set(err, ERR_UNAVAILABLE, "PMIx_Init: %s", PMIx_Error_string(status));
+		return error_set(err, ERR_UNAVAILABLE, "PMIx_Init failed: %s",
+				 PMIx_Error_string(status));
 	return 0;
 }
 
@@ -106,8 +107,8 @@ static int read_place(const struct client *client, const struct env *env, struct
 	if (get_number(client, client->self.rank, PMIX_LOCAL_RANK, &found.local_rank) ||
 	    get_number(client, PMIX_RANK_WILDCARD, PMIX_LOCAL_SIZE, &found.local_size))
 		return error_set(err, ERR_DATA,
-				 "PMIx knows neither the local rank nor the number of local ranks "
-				 "of rank %d in %s",
+				 "PMIx reports neither the local rank nor the number of local "
+				 "ranks for rank %d in namespace %s",
 				 found.rank, client->self.nspace);
 	const char *node = env_get(env, "NODE_RANK"), *address = env_get(env, "MASTER_ADDR");
 	const char *port = env_get(env, "MASTER_PORT");
@@ -144,7 +145,8 @@ static int join(const struct env *env, int timeout_ms, void **state, struct rank
 		return rc;
 	}
 	if (get_number(client, PMIX_RANK_WILDCARD, PMIX_JOB_SIZE, &client->size))
-		rc = error_set(err, ERR_DATA, "PMIx does not know how many ranks %s has",
+		rc = error_set(err, ERR_DATA,
+			       "PMIx does not report the number of ranks in namespace %s",
 			       client->self.nspace);
 	else
 		rc = read_place(client, env, place, err);
@@ -182,9 +184,10 @@ static int put(void *state, const char *key, const void *data, size_t size, stru
 	own_key(full, key);
 	int status = publish(full, size ? data : "", size);
 
-	return status == PMIX_SUCCESS ? 0
-				      : error_set(err, ERR_NETWORK, "put of '%s' by PMIx: %s", key,
-						  PMIx_Error_string(status));
+	return status == PMIX_SUCCESS
+		       ? 0
+		       : error_set(err, ERR_NETWORK, "cannot put '%s' through PMIx: %s", key,
+				   PMIx_Error_string(status));
 }
 
 /* One try. Return PMIx's status; after PMIX_SUCCESS the caller frees value->bytes. */
@@ -214,8 +217,8 @@ static int get(void *state, int rank, const char *key, int timeout_ms, void **da
 	pmix_byte_object_t value;
 
 	if (rank == RANKS_ANY)
-		return error_set(err, ERR_UNAVAILABLE, "PMIx is not asked for '%s' of any rank",
-				 key);
+		return error_set(err, ERR_UNAVAILABLE,
+				 "cannot get '%s' from any rank: PMIx needs a rank number", key);
 	own_key(full, key);
 	/* PMIx answers "not found" if rank has published something else: ask again. */
 	for (;;) {
@@ -236,8 +239,8 @@ static int get(void *state, int rank, const char *key, int timeout_ms, void **da
 	if (status == PMIX_ERR_TIMEOUT || status == PMIX_ERR_NOT_FOUND)
 		return error_set(err, ERR_NETWORK, "rank %d has not put '%s' within %d ms", rank,
 				 key, timeout_ms);
-	return error_set(err, ERR_NETWORK, "get of '%s' from rank %d by PMIx: %s", key, rank,
-			 PMIx_Error_string(status));
+	return error_set(err, ERR_NETWORK, "cannot get '%s' from rank %d through PMIx: %s", key,
+			 rank, PMIx_Error_string(status));
 }
 
 /* ---- barrier ---- */
@@ -297,17 +300,19 @@ static int barrier(void *state, int timeout_ms, struct error *err)
 	if (status == PMIX_SUCCESS)
 		return 0;
 	if (status != PMIX_ERR_TIMEOUT)
-		return error_set(err, ERR_NETWORK, "barrier of %d ranks by PMIx: %s", client->size,
-				 PMIx_Error_string(status));
+		return error_set(err, ERR_NETWORK, "barrier of %d ranks through PMIx failed: %s",
+				 client->size, PMIx_Error_string(status));
 	char *who = missing(client);
 
 	if (who && *who)
-		error_set(err, ERR_NETWORK, "barrier of %d ranks: after %d ms rank%s %s not there",
+		error_set(err, ERR_NETWORK,
+			  "barrier of %d ranks: after %d ms still waiting for rank%s %s",
 			  client->size, timeout_ms, strpbrk(who, ",-") ? "s" : "", who);
 	else
-		error_set(err, ERR_NETWORK,
-			  "barrier of %d ranks: not all came within %d ms; which is not known",
-			  client->size, timeout_ms);
+		error_set(
+			err, ERR_NETWORK,
+			"barrier of %d ranks timed out after %d ms; the missing ranks are unknown",
+			client->size, timeout_ms);
 	free(who);
 	return -ERR_NETWORK;
 }

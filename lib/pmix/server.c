@@ -19,26 +19,28 @@ static int check_job(const struct ranks_job *job, struct error *err)
 	if (job->node_count < 1 || job->node_index < 0 || job->node_index >= job->node_count ||
 	    job->world_size < 1)
 		return error_set(err, ERR_INTERNAL,
-				 "PMIx server: node %d of %d, %d ranks: no such job",
+				 "PMIx server: invalid job: node %d of %d, %d ranks",
 				 job->node_index, job->node_count, job->world_size);
 	if (!job->name[0] || strlen(job->name) > PMIX_MAX_NSLEN - 16)
 		return error_set(err, ERR_INTERNAL,
-				 "PMIx server: the job's name has %zu bytes, expected 1 to %d",
+				 "PMIx server: the job name has %zu bytes, expected 1 to %d",
 				 strlen(job->name), PMIX_MAX_NSLEN - 16);
 	int next = 0;
 
 	for (int n = 0; n < job->node_count; n++) {
 		if (job->first_rank[n] != next || job->rank_count[n] < 0)
 			return error_set(err, ERR_INTERNAL,
-					 "PMIx server: node %d has first rank %d, expected %d", n,
+					 "PMIx server: node %d starts at rank %d, expected %d", n,
 					 job->first_rank[n], next);
 		next += job->rank_count[n];
 	}
 	if (next != job->world_size)
-		return error_set(err, ERR_INTERNAL, "PMIx server: nodes have %d ranks, the job %d",
-				 next, job->world_size);
+		return error_set(
+			err, ERR_INTERNAL,
+			"PMIx server: the nodes have %d ranks in total, but the job has %d", next,
+			job->world_size);
 	if (server_active_name())
-		return error_set(err, ERR_INTERNAL, "PMIx server: one runs already for job %s",
+		return error_set(err, ERR_INTERNAL, "PMIx server: already running for job %s",
 				 server_active_name());
 	return 0;
 }
@@ -137,7 +139,7 @@ static int environment(struct ranks_server *server, int local_rank, struct env *
 	pmix_status_t status = PMIx_server_setup_fork(&proc, &list);
 
 	if (status != PMIX_SUCCESS)
-		rc = error_set(err, ERR_UNAVAILABLE, "PMIx has no environment for rank %u: %s",
+		rc = error_set(err, ERR_UNAVAILABLE, "PMIx provides no environment for rank %u: %s",
 			       proc.rank, PMIx_Error_string(status));
 	for (char **entry = list; entry && *entry; entry++) {
 		char *equals = strchr(*entry, '=');

@@ -150,7 +150,7 @@ static int start(struct server_child *server_child, const void *data, size_t siz
 				  .abort = host_abort};
 	struct ranks_job job = {0};
 	JSON_AUTO json = NULL;
-	int rc = json_read("the job", data, size, FRAME_MAX, &json, err);
+	int rc = json_read("the job description", data, size, FRAME_MAX, &json, err);
 
 	if (rc)
 		return rc;
@@ -165,14 +165,14 @@ static int start(struct server_child *server_child, const void *data, size_t siz
 			   &job.name, "folder", &job.dir, "world", &job.world_size, "index",
 			   &job.node_index, "nodes", &nodes, "first", &first, "counts", &counts,
 			   "cpus", &cpus))
-		return error_set(err, ERR_INTERNAL, "the job: %s", where.text);
+		return error_set(err, ERR_INTERNAL, "invalid job description: %s", where.text);
 	job.node_count = (int)json_array_size(nodes);
 	job.nodes = string_list(nodes);
 	job.first_rank = number_list(first);
 	job.rank_count = number_list(counts);
 	job.cpus = json_is_array(cpus) ? string_list(cpus) : NULL;
 	if (!job.nodes || !job.first_rank || !job.rank_count || (json_is_array(cpus) && !job.cpus))
-		rc = error_memory(err, "the job");
+		rc = error_memory(err, "the job description");
 	else
 		rc = server_child->ops->start(&job, &host, &server_child->server, err);
 	if (!rc && !(*text = environments(server_child, job.rank_count[job.node_index])))
@@ -233,7 +233,8 @@ static void handle(struct server_child *server_child, const struct frame *header
 	if (header->kind == FRAME_START) {
 		char *text = NULL;
 		int rc = server_child->server
-				 ? error_set(&err, ERR_INTERNAL, "it runs already")
+				 ? error_set(&err, ERR_INTERNAL,
+					     "the PMIx server already serves a job")
 				 : start(server_child, data, header->size, &text, &err);
 
 		reply(server_child, rc, rc ? err.text : text);
@@ -242,7 +243,7 @@ static void handle(struct server_child *server_child, const struct frame *header
 	}
 	if (!server_child->server) {
 		if (header->kind == FRAME_MISSING || header->kind == FRAME_STOP)
-			reply(server_child, -ERR_INTERNAL, "no PMIx server runs");
+			reply(server_child, -ERR_INTERNAL, "no PMIx server is running");
 		return;
 	}
 	void *token = (void *)(uintptr_t)header->token;
@@ -366,10 +367,11 @@ int server_process_fork(const char *module_path, struct server_process **out, st
 	int fds[2];
 
 	if (!process)
-		return error_memory(err, "the PMIx server's process");
+		return error_memory(err, "the PMIx server process");
 	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, fds)) {
 		free(process);
-		return error_set(err, ERR_UNAVAILABLE, "no socket pair for the PMIx server: %m");
+		return error_set(err, ERR_UNAVAILABLE,
+				 "cannot create a socket pair for the PMIx server: %m");
 	}
 	process->pid = fork();
 	if (process->pid == 0)
@@ -377,7 +379,7 @@ int server_process_fork(const char *module_path, struct server_process **out, st
 	close(fds[1]);
 	process->channel.fd = fds[0];
 	if (process->pid < 0) {
-		error_set(err, ERR_UNAVAILABLE, "no process for the PMIx server: %m");
+		error_set(err, ERR_UNAVAILABLE, "cannot fork the PMIx server: %m");
 		channel_close(&process->channel);
 		free(process);
 		return -err->code;
@@ -422,10 +424,10 @@ void server_process_exit_text(struct server_process *process, char *text, size_t
 		if (got < 0)
 			snprintf(text, size, "ended");
 		else if (WIFSIGNALED(status))
-			snprintf(text, size, "ended by signal %d (%s)", WTERMSIG(status),
+			snprintf(text, size, "was killed by signal %d (%s)", WTERMSIG(status),
 				 strsignal(WTERMSIG(status)));
 		else
-			snprintf(text, size, "ended with code %d", WEXITSTATUS(status));
+			snprintf(text, size, "exited with code %d", WEXITSTATUS(status));
 		process->pid = 0;
 		return;
 	}

@@ -256,7 +256,7 @@ static int make_dirs(const struct ranks_server *server, struct error *err)
 					      server->first_rank + i);
 		if ((size_t)length >= sizeof dir || (mkdir(dir, 0700) && errno != EEXIST))
 			return error_set(
-				err, ERR_OUTPUT, "cannot make the folder %s: %s", dir,
+				err, ERR_OUTPUT, "cannot create directory %s: %s", dir,
 				strerror((size_t)length >= sizeof dir ? ENAMETOOLONG : errno));
 	}
 	return 0;
@@ -276,8 +276,7 @@ static int register_clients(struct ranks_server *server, struct error *err)
 
 		status = client_wait_end(wait, status, REGISTER_TIMEOUT_MS, NULL, NULL);
 		if (status != PMIX_SUCCESS)
-			return error_set(err, ERR_UNAVAILABLE,
-					 "PMIx does not accept local rank %d: %s", i,
+			return error_set(err, ERR_UNAVAILABLE, "PMIx rejected local rank %d: %s", i,
 					 PMIx_Error_string(status));
 	}
 	return 0;
@@ -315,9 +314,8 @@ int server_register(struct ranks_server *server, const struct ranks_job *job, st
 	if (list.items)
 		PMIx_Info_list_release(list.items);
 	if (status != PMIX_SUCCESS)
-		return error_set(err, ERR_UNAVAILABLE,
-				 "PMIx does not accept the job %s of %d ranks: %s", server->name,
-				 job->world_size, PMIx_Error_string(status));
+		return error_set(err, ERR_UNAVAILABLE, "PMIx rejected job %s with %d ranks: %s",
+				 server->name, job->world_size, PMIx_Error_string(status));
 	return register_clients(server, err);
 }
 

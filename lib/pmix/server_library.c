@@ -85,7 +85,7 @@ static int init(const char *dir, const char *node, int node_index, struct error 
 		PMIX_INFO_DESTRUCT(&info[i]);
 	if (status != PMIX_SUCCESS)
 		return error_set(err, ERR_UNAVAILABLE,
-				 "the PMIx server does not start (folder %s): %s", dir,
+				 "cannot start the PMIx server in directory %s: %s", dir,
 				 PMIx_Error_string(status));
 	server_socket_set_timeout();
 	return 0;
@@ -102,7 +102,7 @@ int server_library_start(const char *dir, const char *node, int node_index, stru
 		return 0;
 	if (started)
 		return error_set(err, ERR_INTERNAL,
-				 "PMIx was started for the node %s and cannot serve %s", started,
+				 "PMIx was started for node %s and cannot serve node %s", started,
 				 node);
 	struct env *env = env_capture();
 	char *name = strdup(node);

@@ -113,7 +113,7 @@ static int request(struct ranks_server *server, struct frame header, const void 
 			break;
 	}
 	server->lost = true;
-	return error_set(err, ERR_UNAVAILABLE, "the PMIx server's process is gone");
+	return error_set(err, ERR_UNAVAILABLE, "the PMIx server process has ended");
 }
 
 static json_t *job_json(const struct ranks_job *job)
@@ -194,10 +194,11 @@ int server_process_start_async(struct server_process *process, const struct rank
 	server->last = &server->first;
 	server->starting = true;
 	if (watch_descriptors(server))
-		rc = error_set(err, ERR_UNAVAILABLE, "no descriptors for the PMIx server: %m");
+		rc = error_set(err, ERR_UNAVAILABLE,
+			       "cannot create file descriptors for the PMIx server: %m");
 	else if (send_frame(server, (struct frame){.kind = FRAME_START, .size = strlen(text)},
 			    text))
-		rc = error_set(err, ERR_UNAVAILABLE, "the PMIx server's process is gone");
+		rc = error_set(err, ERR_UNAVAILABLE, "the PMIx server process has ended");
 	free(text);
 	if (rc)
 		server_free(server);
@@ -214,7 +215,7 @@ int server_process_start_result(struct ranks_server *server, struct error *err)
 	if (server->start_error.code)
 		return error_set(err, server->start_error.code, "%s", server->start_error.text);
 	if (server->lost || server->starting)
-		return error_set(err, ERR_UNAVAILABLE, "the PMIx server's process is gone");
+		return error_set(err, ERR_UNAVAILABLE, "the PMIx server process has ended");
 	return 0;
 }
 
@@ -226,8 +227,8 @@ static int environment(struct ranks_server *server, int local_rank, struct env *
 	size_t i;
 
 	if (!list)
-		return error_set(err, ERR_INTERNAL, "PMIx has no environment for local rank %d",
-				 local_rank);
+		return error_set(err, ERR_INTERNAL,
+				 "PMIx provides no environment for local rank %d", local_rank);
 	if (json_is_object(list))
 		return error_set(err, (int)json_integer_value(json_object_get(list, "code")), "%s",
 				 json_string_value(json_object_get(list, "text")));
@@ -301,7 +302,7 @@ static void on_start_reply(struct ranks_server *server, const struct frame *head
 			  (const char *)data);
 	else if (!(server->environments = json_loadb(data, header->size, 0, NULL)))
 		error_set(&server->start_error, ERR_INTERNAL,
-			  "the PMIx server's environment is no JSON");
+			  "the environment from the PMIx server is not JSON");
 	notify_ready(server);
 }
 

@@ -15,7 +15,7 @@ done'
 		sleep 0.3
 		echo "rank $RANK ends"' sh KILL
 	[ "$(printf '%s\n' "${lines[@]}" | sort | tr '\n' ' ')" = "rank 0 ends rank 1 ends " ]
-	printf '%s' "$stderr" | grep -q 'PMIx server of .* ended by signal 9'
+	printf '%s' "$stderr" | grep -q 'PMIx server of .* was killed by signal 9'
 }
 
 @test "no server is left when the ranks have ended, nor one that was not asked for" {

@@ -17,7 +17,7 @@
 
 #define TIME_LIMIT_MS 20000
 
-/* Between the two nodes. */
+/* The messages between the two nodes. */
 struct message {
 	enum { MESSAGE_GATHER, MESSAGE_FETCH, MESSAGE_FETCHED } kind;
 	int rank, status;
@@ -32,7 +32,7 @@ struct run {
 	bool ready;
 	struct node *node;
 	pid_t pids[NODE_RANKS];
-	/* The gather under way: what came first waits for the other. */
+	/* The gather in progress: the data that came first wait for the other node's. */
 	bool have_own, have_other;
 	void *token, *own, *other;
 	size_t own_size, other_size;
@@ -349,7 +349,7 @@ int node_run(const struct ranks_server_ops *ops, struct node *node, struct error
 	free(run.own);
 	free(run.other);
 	node->dir_clean = dir_is_empty(dir);
-	/* What a server that broke down has left is the agent's to remove. */
+	/* The agent must remove what a crashed server has left. */
 	nftw(dir, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
 	return rc;
 }

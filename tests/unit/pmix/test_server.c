@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The embedded PMIx server with real clients: this program runs itself as the ranks. */
+/* The embedded PMIx server with real clients: this program starts itself as the ranks. */
 #include <dlfcn.h>
 #include <pmix.h>
 #include <setjmp.h>
@@ -37,7 +37,7 @@ static int number(const pmix_proc_t *proc, const char *key)
 	return status == PMIX_SUCCESS ? result : -1;
 }
 
-/* What every PMIx program looks at, then data from everybody, collected or fetched. */
+/* Values that every PMIx program reads, then data from all ranks, collected or fetched. */
 static int rank_modex(bool collect)
 {
 	pmix_proc_t self, job;
@@ -75,7 +75,7 @@ static int rank_modex(bool collect)
 	return PMIx_Finalize(NULL, 0) == PMIX_SUCCESS ? 0 : 17;
 }
 
-/* Node names come back as they went in, and peers and locality are known. */
+/* Node names come back unchanged, and peers and locality are known. */
 static int rank_names(void)
 {
 	pmix_proc_t self, *procs = NULL;
@@ -123,7 +123,7 @@ static int rank_abort(void)
 	return 0;
 }
 
-/* Rank 1 never comes to the fence. */
+/* Rank 1 never enters the fence. */
 static int rank_stuck(void)
 {
 	pmix_proc_t self;
@@ -135,7 +135,7 @@ static int rank_stuck(void)
 	return PMIx_Fence(NULL, 0, NULL, 0) == PMIX_SUCCESS ? 11 : 12;
 }
 
-/* Rank 1 never comes to PMIx at all. */
+/* Rank 1 never calls PMIx_Init. */
 static int rank_absent(const char *rank)
 {
 	pmix_proc_t self;
@@ -250,7 +250,7 @@ failed:
 	return 20;
 }
 
-/* Rank 2 stays out of the second barrier: the others name it. */
+/* Rank 2 does not enter the second barrier: the others name it. */
 static int rank_late(void)
 {
 	struct env *env = env_capture();
@@ -263,7 +263,7 @@ static int rank_late(void)
 	    client_ops->barrier(state, 10000, &err) || client_ops->put(state, "card", "x", 1, &err))
 		return 20;
 	env_free(env);
-	/* What is known of a rank from an earlier get must not make it look late. */
+	/* A value that an earlier get has cached must not make the rank look late. */
 	for (int rank = 0; rank < place.size; rank++) {
 		if (client_ops->get(state, rank, "card", 10000, &data, &size, &err))
 			return 25;
@@ -283,7 +283,7 @@ static int rank_late(void)
 		return 22;
 	if (client_ops->barrier(state, 500, &err) != -ERR_NETWORK)
 		return 23;
-	if (!strstr(err.text, "rank 2 not there")) {
+	if (!strstr(err.text, "waiting for rank 2")) {
 		fprintf(stderr, "%s\n", err.text);
 		return 24;
 	}
@@ -343,7 +343,8 @@ static void assert_all_well(const struct node *node)
 	assert_true(node->dir_clean);
 }
 
-/* PMIx's library is once a process: each agent is a child of its own, node in shared memory. */
+/* PMIx's library starts once per process, so each agent is a child process of its own; node is
+ * in shared memory. */
 static pid_t node_fork(struct node *node)
 {
 	pid_t pid = fork();
@@ -441,8 +442,9 @@ static void test_abort(void **state)
 {
 	struct node node = one_node("abort", 3);
 
-	node.process = RANKS_MODULE_FOLDER; /* the ranks vanish at once: see pmix/server_process.h;
-					     * what it leaves when it breaks down is the agent's */
+	node.process = RANKS_MODULE_FOLDER; /* the ranks vanish at the same time (see
+					       pmix/server_process.h); the agent removes what a
+					       crashed server leaves */
 	run_one(&node);
 	assert_int_equal(node.aborts, 1);
 	assert_int_equal(node.abort_rank, 1);
@@ -468,7 +470,8 @@ static void test_missing(void **state)
 {
 	struct node node = one_node("absent", 3);
 
-	/* Which is told at other moments (the first to connect, the first to leave) is chance. */
+	/* At other moments (the first to connect, the first to leave) it is chance which rank is
+	 * reported. */
 	node.expect_missing = "1";
 	run_one(&node);
 	assert_all_well(&node);
@@ -511,7 +514,7 @@ static void test_again(void **state)
 	assert_all_well(&node);
 }
 
-/* Begun early, as the agent does; then a start for another node, which PMIx cannot become. */
+/* Prepared early, as the agent does; then a start for another node, which PMIx cannot serve. */
 static void test_prepare(void **state)
 {
 	pid_t pid = fork();
@@ -548,9 +551,10 @@ static void test_bad_job(void **state)
 		struct ranks_job job;
 		const char *text;
 	} rows[] = {
-		{{"j", 5, 0, 2, two_names, first, count, NULL, "/tmp"}, "nodes have 4 ranks"},
+		{{"j", 5, 0, 2, two_names, first, count, NULL, "/tmp"},
+		 "nodes have 4 ranks in total"},
 		{{"j", 4, 2, 2, two_names, first, count, NULL, "/tmp"}, "node 2 of 2"},
-		{{"j", 4, 0, 2, two_names, wrong, count, NULL, "/tmp"}, "first rank 3"},
+		{{"j", 4, 0, 2, two_names, wrong, count, NULL, "/tmp"}, "starts at rank 3"},
 		{{"", 4, 0, 2, two_names, first, count, NULL, "/tmp"}, "name has 0 bytes"},
 	};
 
