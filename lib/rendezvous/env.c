@@ -46,8 +46,8 @@ static int read_node_rank(const struct env *env, const struct ranks_place *place
 
 	if (node >= 0 && group >= 0 && node != group && !torchrun)
 		return error_set(err, ERR_DATA,
-				 "NODE_RANK is %d and GROUP_RANK is %d: the node has one number; "
-				 "unset the one that is left over",
+				 "NODE_RANK is %d but GROUP_RANK is %d: they must be equal; unset "
+				 "the stale one",
 				 node, group);
 	if (group >= 0)
 		*node_rank = group;
@@ -68,25 +68,24 @@ static int read_local(const struct env *env, struct ranks_place *place, struct e
 		return rc;
 	if (!env_get(env, "LOCAL_RANK") && place->size > 1)
 		return error_set(err, ERR_DATA,
-				 "RANK is %d of WORLD_SIZE %d, but LOCAL_RANK is not set: expected "
-				 "this process's number on its node",
+				 "RANK is %d of WORLD_SIZE %d, but LOCAL_RANK is not set; set it "
+				 "to this process's number on its node",
 				 place->rank, place->size);
 	if (!place->local_size && place->size == 1)
 		place->local_size = 1;
 	if (place->local_rank > place->rank)
 		return error_set(err, ERR_DATA,
-				 "LOCAL_RANK is %d and RANK is %d: expected a local rank that is "
-				 "not larger than the rank",
+				 "LOCAL_RANK is %d but RANK is %d: LOCAL_RANK must not exceed RANK",
 				 place->local_rank, place->rank);
 	if (place->local_size && place->local_rank >= place->local_size)
 		return error_set(err, ERR_DATA,
-				 "LOCAL_RANK is %d and LOCAL_WORLD_SIZE is %d: expected a local "
+				 "LOCAL_RANK is %d but LOCAL_WORLD_SIZE is %d: expected a local "
 				 "rank from 0 to %d",
 				 place->local_rank, place->local_size, place->local_size - 1);
 	if (place->local_size > place->size)
 		return error_set(err, ERR_DATA,
-				 "LOCAL_WORLD_SIZE is %d and WORLD_SIZE is %d: a node has no more "
-				 "ranks than the job",
+				 "LOCAL_WORLD_SIZE is %d but WORLD_SIZE is %d: a node cannot have "
+				 "more ranks than the job",
 				 place->local_size, place->size);
 	return 0;
 }
@@ -104,14 +103,12 @@ int place_from_env(const struct env *env, struct ranks_place *out, struct error 
 	if (rc)
 		return rc;
 	if (have_rank != have_size)
-		return error_set(err, ERR_DATA,
-				 "%s is set and %s is not: expected both or neither; set the other "
-				 "or unset this one",
+		return error_set(err, ERR_DATA, "%s is set but %s is not: set both or neither",
 				 have_rank ? "RANK" : "WORLD_SIZE",
 				 have_rank ? "WORLD_SIZE" : "RANK");
 	if (place.rank >= place.size)
 		return error_set(err, ERR_DATA,
-				 "RANK is %d and WORLD_SIZE is %d: expected a rank from 0 to %d",
+				 "RANK is %d but WORLD_SIZE is %d: expected a rank from 0 to %d",
 				 place.rank, place.size, place.size - 1);
 	const char *address = env_get(env, "MASTER_ADDR");
 
@@ -138,7 +135,7 @@ static int join(const struct env *env, int timeout_ms, void **state, struct rank
 	struct client *client = calloc(1, sizeof *client);
 
 	if (!client)
-		return error_memory(err, "the exchange with the other ranks");
+		return error_memory(err, "the key-value exchange");
 	int rc = place_from_env(env, &client->place, err);
 
 	if (rc) {
@@ -173,14 +170,14 @@ static int serve_or_connect(struct client *client, int timeout_ms, struct error 
 	if (client->agent_store)
 		return error_set(
 			err, ERR_UNAVAILABLE,
-			"torchrun itself keeps MASTER_PORT %d (TORCHELASTIC_USE_AGENT_STORE is "
-			"True), so ranks know their places but cannot exchange data: use berth "
-			"run, or torchrun with TORCHELASTIC_USE_AGENT_STORE=False",
+			"torchrun itself uses MASTER_PORT %d (TORCHELASTIC_USE_AGENT_STORE is "
+			"True), so the ranks cannot exchange data: use berth run, or torchrun with "
+			"TORCHELASTIC_USE_AGENT_STORE=False",
 			place->port);
 	if (!place->address[0] || !place->port)
 		return error_set(err, ERR_DATA,
-				 "%s is not set: the %d ranks have no place to meet; expected rank "
-				 "0's address in MASTER_ADDR and a free port in MASTER_PORT",
+				 "%s is not set, so the %d ranks have no rendezvous address; set "
+				 "MASTER_ADDR to rank 0's address and MASTER_PORT to a free port",
 				 place->address[0] ? "MASTER_PORT" : "MASTER_ADDR", place->size);
 	if (place->rank)
 		return store_connect(place->address, place->port, place->rank, place->size,

@@ -35,9 +35,9 @@ static int check_place(const struct env *env, const struct ranks_place *pmix, st
 		return rc;
 	if (seen.rank != pmix->rank || seen.size != pmix->size)
 		return error_set(err, ERR_DATA,
-				 "PMIx (PMIX_NAMESPACE) says rank %d of %d, RANK and WORLD_SIZE "
-				 "say rank %d of %d: unset RANK and WORLD_SIZE, or PMIX_NAMESPACE, "
-				 "whichever comes from another launcher",
+				 "PMIx (PMIX_NAMESPACE) reports rank %d of %d, but RANK and "
+				 "WORLD_SIZE give rank %d of %d: unset RANK and WORLD_SIZE, or "
+				 "PMIX_NAMESPACE, whichever comes from another launcher",
 				 pmix->rank, pmix->size, seen.rank, seen.size);
 	return 0;
 }
@@ -173,8 +173,7 @@ static int get_single(struct ranks *ranks, const char *key, void **data, size_t 
 	void *copy = value ? bytes_copy(value->data, value->size) : NULL;
 
 	if (!value)
-		return error_set(err, ERR_NETWORK, "rank 0 has not put '%s'; it is the only rank",
-				 key);
+		return error_set(err, ERR_NETWORK, "rank 0, the only rank, has not put '%s'", key);
 	if (!copy)
 		return error_memory(err, "a value");
 	*data = copy;
@@ -190,8 +189,9 @@ int ranks_get(struct ranks *ranks, int rank, const char *key, int timeout_ms, vo
 	if (rc)
 		return rc;
 	if (rank < 0 || rank >= ranks->place.size)
-		return error_set(err, ERR_DATA, "get of '%s' from rank %d: there are ranks 0 to %d",
-				 key, rank, ranks->place.size - 1);
+		return error_set(err, ERR_DATA,
+				 "cannot get '%s' from rank %d: expected a rank from 0 to %d", key,
+				 rank, ranks->place.size - 1);
 	return ranks->ops ? ranks->ops->get(ranks->state, rank, key, timeout_ms, data, size, err)
 			  : get_single(ranks, key, data, size, err);
 }

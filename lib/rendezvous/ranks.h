@@ -41,8 +41,9 @@ struct ranks_host {
 	int (*fetch)(void *context, int rank, void *token);
 	/* A rank called PMIx_Abort. */
 	void (*abort)(void *context, int local_rank, int status, const char *text);
-	/* The server's process ended by itself; text describes how ("ended by signal 11 (...)").
-	 * Only for a server in a process of its own (pmix/server_process.h); may be NULL. */
+	/* The server's process ended by itself; text describes how ("was killed by signal 11
+	 * (...)"). Only for a server in a process of its own (pmix/server_process.h); may be
+	 * NULL. */
 	void (*lost)(void *context, const char *text);
 	/* The start begun by server_process_start_async is over; server_process_start_result has
 	 * its outcome. Must not free the server. Only for a server in a process of its own. */

@@ -157,7 +157,7 @@ static void put(struct store_server *server, struct peer *peer, const struct sto
 				      : NULL;
 
 	if (!entry) {
-		reply_failed(peer, "the values of all ranks together are too large");
+		reply_failed(peer, "the values of all ranks exceed the size limit");
 		return;
 	}
 	*entry = (struct entry){.next = server->entries, .rank = rank, .size = message->size};
@@ -179,15 +179,16 @@ static void hello(struct store_server *server, struct peer *peer,
 
 	if (message->size != strlen(server->label) || memcmp(data, server->label, message->size))
 		/* An unauthenticated peer does not learn which: the label is all that it lacks. */
-		snprintf(text, sizeof text, "this is another job");
+		snprintf(text, sizeof text, "it belongs to another job");
 	else if (message->number != (uint32_t)server->size)
 		snprintf(text, sizeof text, "rank 0 has WORLD_SIZE %d, rank %u has %u",
 			 server->size, message->rank, message->number);
 	else if (message->rank >= (uint32_t)server->size)
 		snprintf(text, sizeof text, "there is no rank %u", message->rank);
 	else if (server->presence[message->rank] != PEER_ABSENT)
-		snprintf(text, sizeof text, "rank %u is here already: two processes have RANK %u",
-			 message->rank, message->rank);
+		snprintf(text, sizeof text,
+			 "rank %u is already connected: two processes have RANK %u", message->rank,
+			 message->rank);
 	if (*text) {
 		reply(peer, STORE_REFUSED, text, strlen(text));
 		peer->closing = true;
@@ -458,7 +459,7 @@ int store_serve(const char *address, int port, int size, const char *label,
 	int pair[2] = {-1, -1};
 
 	if (!server)
-		return error_memory(err, "the exchange of rank 0");
+		return error_memory(err, "rank 0's key-value store");
 	server->size = size;
 	snprintf(server->label, sizeof server->label, "%s", label);
 	server->presence = calloc((size_t)size, 1);
@@ -485,7 +486,7 @@ failed:
 	if (pair[1] >= 0)
 		close(pair[1]);
 	server_free(server);
-	return error_memory(err, "the exchange of rank 0");
+	return error_memory(err, "rank 0's key-value store");
 }
 
 void store_stop(struct store_server *server, int linger_ms)

@@ -156,11 +156,11 @@ static int lost(struct store_client *client, int seen, struct error *err)
 	client->fd = -1;
 	if (seen == EPROTO)
 		return error_set(err, ERR_NETWORK,
-				 "what answers at %s is not rank 0 of this job: another program "
-				 "has the port; choose another MASTER_PORT",
+				 "the peer at %s is not rank 0 of this job: another program uses "
+				 "the port; choose another MASTER_PORT",
 				 client->where);
-	return error_set(err, ERR_NETWORK, "the connection to rank 0 at %s is lost: %s",
-			 client->where, strerror(seen));
+	return error_set(err, ERR_NETWORK, "lost the connection to rank 0 at %s: %s", client->where,
+			 strerror(seen));
 }
 
 /* Send a request and wait for the answer with its number. After ETIMEDOUT the request is still in
@@ -248,7 +248,7 @@ static int send_hello(struct store_client *client, const char *label, int64_t un
 	if (rc)
 		return lost(client, rc == ECONNRESET || rc == ETIMEDOUT ? EPROTO : rc, err);
 	if (answer.type == STORE_REFUSED) {
-		rc = error_set(err, ERR_DATA, "rank 0 at %s refuses rank %d: %s", client->where,
+		rc = error_set(err, ERR_DATA, "rank 0 at %s rejected rank %d: %s", client->where,
 			       client->rank, text);
 		close(client->fd);
 		client->fd = -1;
@@ -271,9 +271,9 @@ int store_connect(const char *address, int port, int rank, int size, const char 
 		if (clock_now_ms() + pause_ms >= until)
 			return error_set(
 				err, ERR_NETWORK,
-				"rank 0 is not there: nothing answers at %s within %d ms (%s)",
+				"cannot reach rank 0: nothing answered at %s within %d ms (%s)",
 				client.where, timeout_ms,
-				client.fd == -ENXIO ? "the name has no address"
+				client.fd == -ENXIO ? "the host name does not resolve"
 						    : strerror(-client.fd));
 		poll(NULL, 0, pause_ms);
 		pause_ms = pause_ms < 160 ? pause_ms * 2 : pause_ms;
@@ -322,9 +322,9 @@ int store_barrier(struct store_client *client, int timeout_ms, struct error *err
 	snprintf(what, sizeof what, "barrier of %d ranks", client->size);
 	if (rc == ETIMEDOUT) {
 		cancel_request(client, who, sizeof who);
-		return error_set(err, ERR_NETWORK, "%s: after %d ms rank%s %s not there", what,
-				 timeout_ms, strpbrk(who, ",-") ? "s" : "",
-				 *who ? who : "(not known)");
+		return error_set(err, ERR_NETWORK, "%s: after %d ms still waiting for rank%s %s",
+				 what, timeout_ms, strpbrk(who, ",-") ? "s" : "",
+				 *who ? who : "(unknown)");
 	}
 	rc = check_answer(client, rc, &answer, STORE_DONE, what, text, err);
 	if (!rc)
@@ -346,7 +346,8 @@ int store_put(struct store_client *client, const char *key, const void *data, si
 	int rc;
 
 	if (size > STORE_VALUE_MAX)
-		return error_set(err, ERR_DATA, "put of '%s': %zu bytes, expected at most %u", key,
+		return error_set(err, ERR_DATA,
+				 "put of '%s': the value has %zu bytes, expected at most %u", key,
 				 size, STORE_VALUE_MAX);
 	set_key(&message, key);
 	snprintf(what, sizeof what, "put of '%s'", key);

@@ -54,10 +54,10 @@ int store_listen(const char *address, int port, struct error *err)
 	if (fd < 0 && saved == EADDRNOTAVAIL)
 		fd = listen_any(NULL, port, AI_PASSIVE, &saved);
 	if (fd < 0)
-		error_set(err, ERR_NETWORK, "rank 0 cannot listen at %s port %d: %s%s", address,
+		error_set(err, ERR_NETWORK, "rank 0 cannot listen on %s port %d: %s%s", address,
 			  port, strerror(saved),
-			  saved == EADDRINUSE ? "; another program (torchrun?) or a job that was "
-						"not ended has the port: choose another MASTER_PORT"
+			  saved == EADDRINUSE ? "; another program (torchrun?) or a leftover job "
+						"uses the port: choose another MASTER_PORT"
 					      : "");
 	return fd;
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Places from the environment, and the exchange between processes that have nothing else. */
+/* Places from the environment, and the exchange between processes that have only environment
+ * variables. */
 #include <arpa/inet.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -18,7 +19,7 @@
 #include "rendezvous/ranks.h"
 #include "rendezvous/store.h"
 
-/* "A=1 B=2" as an environment. */
+/* Make an environment from "A=1 B=2". */
 static struct env *env_of(const char *text)
 {
 	struct env *env = env_new();
@@ -55,9 +56,9 @@ static const struct {
 	 NULL},
 	{"RANK=1", {0}, "WORLD_SIZE"},
 	{"WORLD_SIZE=2", {0}, "RANK is not"},
-	{"RANK=2 WORLD_SIZE=2 LOCAL_RANK=0", {0}, "RANK is 2 and WORLD_SIZE is 2"},
+	{"RANK=2 WORLD_SIZE=2 LOCAL_RANK=0", {0}, "RANK is 2 but WORLD_SIZE is 2"},
 	{"RANK=1 WORLD_SIZE=2", {0}, "LOCAL_RANK is not set"},
-	{"RANK=1 WORLD_SIZE=4 LOCAL_RANK=2", {0}, "LOCAL_RANK is 2 and RANK is 1"},
+	{"RANK=1 WORLD_SIZE=4 LOCAL_RANK=2", {0}, "LOCAL_RANK is 2 but RANK is 1"},
 	{"RANK=3 WORLD_SIZE=4 LOCAL_RANK=2 LOCAL_WORLD_SIZE=2", {0}, "LOCAL_WORLD_SIZE is 2"},
 	{"RANK=0 WORLD_SIZE=2 LOCAL_RANK=0 LOCAL_WORLD_SIZE=3", {0}, "LOCAL_WORLD_SIZE is 3"},
 	{"RANK=0 WORLD_SIZE=2 LOCAL_RANK=0 NODE_RANK=0 GROUP_RANK=1", {0}, "GROUP_RANK is 1"},
@@ -202,7 +203,7 @@ static int run_exchange(int rank, int size, int port)
 		return 10;
 	for (int round = 0; round < 3; round++) {
 		memset(value, 'a' + rank + round, big);
-		/* rank 0 last: the others have to wait for it */
+		/* rank 0 comes last, so the others have to wait for it */
 		if (rank == 0)
 			usleep(100000);
 		if (ranks_put(ranks, "value", value, big, &err))
@@ -223,7 +224,7 @@ static int run_exchange(int rank, int size, int port)
 		if (ranks_barrier(ranks, 10000, &err))
 			return 15;
 	}
-	/* Put late, got before: the get waits. An empty value is a value. */
+	/* A get waits for a value that is put later. An empty value is a value. */
 	if (rank == 1)
 		usleep(200000);
 	if (rank == 1 && ranks_put(ranks, "late", NULL, 0, &err))
@@ -249,7 +250,7 @@ static void test_exchange(void **state)
 	}
 }
 
-/* Ranks 1 and 3 stay out of the barrier; then 1 leaves without a word. */
+/* Ranks 1 and 3 do not enter the barrier; then rank 1 ends without a goodbye. */
 static int run_missing(int rank, int size, int port)
 {
 	struct ranks *ranks = join_rank(rank, size, port, "");
@@ -269,7 +270,7 @@ static int run_missing(int rank, int size, int port)
 	    !strstr(err.text, "rank 3 has not put 'x'"))
 		return 11;
 	if (ranks_barrier(ranks, 500, &err) != -ERR_NETWORK ||
-	    !strstr(err.text, "ranks 1,3 not there")) {
+	    !strstr(err.text, "waiting for ranks 1,3")) {
 		fprintf(stderr, "%s\n", err.text);
 		return 12;
 	}
@@ -290,7 +291,7 @@ static void test_missing(void **state)
 	expect_all(codes, 4);
 }
 
-/* Of any rank: nobody's yet, the first that was put, and nobody to ask. */
+/* A get from any rank: no value yet; the first value put; and no one left to ask. */
 static int run_any(int rank, int size, int port)
 {
 	struct ranks *ranks = join_rank(rank, size, port, "");
@@ -317,8 +318,8 @@ static int run_any(int rank, int size, int port)
 	free(data);
 	if (ranks_barrier(ranks, 10000, &err))
 		return 17;
-	/* Rank 0 keeps the values, and goes without a word, when the others are past the barrier.
-	 */
+	/* Rank 0 keeps the values and ends without a goodbye once the others have passed the
+	 * barrier. */
 	if (rank == 0) {
 		sleep(1);
 		return 0;
@@ -351,7 +352,7 @@ static void test_no_rank_0(void **state)
 
 	assert_non_null(ranks);
 	assert_int_equal(ranks_barrier(ranks, 300, &err), -ERR_NETWORK);
-	assert_non_null(strstr(err.text, "rank 0 is not there"));
+	assert_non_null(strstr(err.text, "cannot reach rank 0"));
 	ranks_leave(ranks);
 }
 
@@ -368,7 +369,8 @@ static void test_no_address(void **state)
 	env_free(env);
 }
 
-/* torchrun listens on MASTER_PORT itself: places only, and the port is left alone. */
+/* torchrun itself listens on MASTER_PORT: ranks learn only their places, and the port stays
+ * untouched. */
 static void test_torchrun(void **state)
 {
 	struct ranks *ranks = join_rank(0, 2, free_port(), "TORCHELASTIC_USE_AGENT_STORE=True");
@@ -390,9 +392,9 @@ static void test_port_taken(void **state)
 
 	assert_true(fd >= 0);
 	assert_int_equal(ranks_barrier(ranks, 100, &err), -ERR_NETWORK);
-	assert_non_null(strstr(err.text, "has the port"));
+	assert_non_null(strstr(err.text, "uses the port"));
 	ranks_leave(ranks);
-	/* Something that accepts and says nothing of ours. */
+	/* A program that accepts connections but does not speak our protocol. */
 	other = join_rank(1, 2, port, "");
 	assert_int_equal(ranks_barrier(other, 300, &err), -ERR_NETWORK);
 	assert_non_null(strstr(err.text, "not rank 0 of this job"));
@@ -413,7 +415,8 @@ static int plain_connect(int port)
 	return fd;
 }
 
-/* Rubbish, silence, a foreign job, a wrong size, a rank twice: none disturbs the ranks. */
+/* Garbage, silence, a peer of another job, a wrong size, a duplicate rank: none disturbs the
+ * ranks. */
 static void test_strangers(void **state)
 {
 	int port = free_port(), own, silent[8], rubbish;
@@ -430,7 +433,7 @@ static void test_strangers(void **state)
 	assert_int_equal(recv(rubbish, &byte, 1, 0), 0); /* closed at once */
 	close(rubbish);
 
-	/* Too much promised, then a message that only ranks may send. */
+	/* A header that announces too many bytes, then a message that only ranks may send. */
 	struct store_message message = {.type = STORE_HELLO, .size = STORE_VALUE_MAX};
 	unsigned char header[STORE_HEADER_BYTES];
 
