@@ -62,7 +62,8 @@ int child_spec_make(const char *const *argv, char *const *envp, const char *cwd,
 	size_t count = 0;
 
 	if (!argv || !argv[0] || !argv[0][0])
-		return error_set(err, ERR_USAGE, "no program to start was given");
+		return error_set(err, ERR_USAGE,
+				 "no program to start; name one on the command line");
 	while (argv[count])
 		count++;
 	if (strchr(argv[0], '/')) {
@@ -191,25 +192,24 @@ static const char *exec_hint(const char *program, const char *cwd, int error, ch
 
 	snprintf(path, sizeof path, "%s%s%s", below ? cwd : "", below ? "/" : "", program);
 	if (error == ENOENT && !strchr(program, '/'))
-		return "not in PATH, or without its interpreter or loader; give the path to it";
+		return "not in PATH, or its interpreter or loader is missing; give the full path";
 	if (error == ENOENT &&
 	    executable_lacks_interpreter(path, interpreter, sizeof interpreter)) {
 		snprintf(text, size,
-			 "the file is there, but not %s, the interpreter that its first line "
-			 "names%s",
+			 "the file exists, but %s, the interpreter in its first line, does not%s",
 			 interpreter, executable_interpreter_hint(interpreter));
 		return text;
 	}
 	if (error == ENOENT && !stat(path, &status))
-		return "the file is there, but not its loader";
+		return "the file exists, but its dynamic loader does not";
 	if (error == EACCES && !stat(path, &status) && S_ISDIR(status.st_mode))
-		return "it is a folder";
+		return "it is a directory";
 	if (error == EACCES)
-		return "not executable: chmod +x, or name the interpreter";
+		return "not executable: run chmod +x, or start it with its interpreter";
 	if (error == ENOEXEC)
-		return "neither a program of this architecture nor a script";
+		return "neither a program for this architecture nor a script with a #! line";
 	if (error == E2BIG)
-		return "arguments and environment are too large together";
+		return "arguments and environment together are too large";
 	return NULL;
 }
 
@@ -221,7 +221,7 @@ int child_report_text(const struct child_report *report, const char *program, co
 
 	switch (report->stage) {
 	case CHILD_STAGE_CHDIR:
-		snprintf(text, size, "cannot start %s: cannot enter the folder %s: %s", program,
+		snprintf(text, size, "cannot start %s: cannot enter directory %s: %s", program,
 			 cwd ? cwd : ".", strerror(report->error));
 		break;
 	case CHILD_STAGE_EXEC:
@@ -231,8 +231,9 @@ int child_report_text(const struct child_report *report, const char *program, co
 		break;
 	default:
 		snprintf(text, size, "cannot start %s: %s failed: %s", program,
-			 report->stage == CHILD_STAGE_SESSION ? "making its session"
-							      : "setting up its stdio",
+			 report->stage == CHILD_STAGE_SESSION
+				 ? "creating its session"
+				 : "setting up its stdin, stdout and stderr",
 			 strerror(report->error));
 		break;
 	}

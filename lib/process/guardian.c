@@ -95,8 +95,8 @@ int guardian_fork(const char *dir, pid_t *guardian, struct error *err)
 		run_guardian(pid, dir, &set);
 	if (pid < 0)
 		error_set(err, ERR_UNAVAILABLE,
-			  "no process for the agent's guardian: %m (the limit of processes: ulimit "
-			  "-u, the cgroup's pids.max)");
+			  "cannot fork the agent's guardian process: %m (check the process limits: "
+			  "ulimit -u, the cgroup's pids.max)");
 	sigprocmask(SIG_SETMASK, &before, NULL);
 	if (pid < 0)
 		return -err->code;

@@ -136,7 +136,7 @@ static void write_out(struct logs *logs, struct rank_log *log, const char *data,
 
 	file_name(path, sizeof path, logs->dir, log->rank);
 	snprintf(logs->problem, sizeof logs->problem,
-		 "cannot write %.300s: %s; the job goes on, the log will lack lines", path,
+		 "cannot write %.300s: %s; the job continues, but the log will lack lines", path,
 		 strerror(log->lost_errno));
 }
 
@@ -263,13 +263,13 @@ static int open_file(const char *dir, int rank, struct rank_log *log, struct err
 	log->fd =
 		open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOCTTY | O_NONBLOCK, 0666);
 	if (log->fd < 0 && (errno == EMFILE || errno == ENFILE))
-		return error_set(
-			err, ERR_UNAVAILABLE,
-			"cannot open %s: %m; raise the limit (ulimit -n) or run without --log-dir",
-			path);
+		return error_set(err, ERR_UNAVAILABLE,
+				 "cannot open %s: %m; raise the open file limit (ulimit -n) or run "
+				 "without --log-dir",
+				 path);
 	if (log->fd < 0)
 		return error_set(err, ERR_OUTPUT,
-				 "cannot open the log %s: %m; choose another --log-dir", path);
+				 "cannot open log file %s: %m; choose another --log-dir", path);
 	fcntl(log->fd, F_SETFL, O_APPEND);
 	log->buffer = malloc(BUFFER_BYTES);
 	return log->buffer ? 0 : error_memory(err, "a log");
@@ -348,15 +348,15 @@ int logs_check_dir(const char *dir, struct error *err)
 	char path[PATH_MAX];
 
 	if (!dir[0])
-		return error_set(err, ERR_OUTPUT, "--log-dir: a folder's name is empty");
+		return error_set(err, ERR_OUTPUT, "--log-dir: the directory name is empty");
 
 	int rc = file_make_dirs(dir, err);
 
 	if (rc)
 		return error_prefix(err, "--log-dir");
 	if (strlen(dir) > PATH_MAX - 32)
-		return error_set(err, ERR_OUTPUT, "the log folder's name is too long: '%.100s...'",
-				 dir);
+		return error_set(err, ERR_OUTPUT,
+				 "--log-dir: the directory name is too long: '%.100s...'", dir);
 	snprintf(path, sizeof path, "%s/.berth-XXXXXX", dir);
 
 	int fd = mkostemp(path, O_CLOEXEC);
@@ -364,7 +364,7 @@ int logs_check_dir(const char *dir, struct error *err)
 	if (fd < 0)
 		return error_set(
 			err, ERR_OUTPUT,
-			"cannot make a file in the log folder %s: %m; choose another --log-dir",
+			"cannot create a file in log directory %s: %m; choose another --log-dir",
 			dir);
 	unlink(path);
 	close(fd);

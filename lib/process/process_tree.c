@@ -296,8 +296,8 @@ size_t supervise_kill_descendants(const pid_t *except, size_t except_count, int 
 int supervise_become_subreaper(struct error *err)
 {
 	if (prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0))
-		return error_set(err, ERR_UNAVAILABLE,
-				 "cannot become the parent of what ranks leave behind "
-				 "(PR_SET_CHILD_SUBREAPER): %m");
+		return error_set(
+			err, ERR_UNAVAILABLE,
+			"cannot adopt the ranks' orphaned processes (PR_SET_CHILD_SUBREAPER): %m");
 	return 0;
 }

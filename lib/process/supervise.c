@@ -335,8 +335,8 @@ static void check_exec_timeouts(struct supervise *supervise, int64_t now)
 		    now < process->forked_ms + SUPERVISE_EXEC_MS)
 			continue;
 		snprintf(process->start_error, sizeof process->start_error,
-			 "cannot start %.200s: it was not loaded within %d s; is its file system "
-			 "reachable?",
+			 "cannot start %.200s: it did not load within %d s; check that its file "
+			 "system responds",
 			 process->program, SUPERVISE_EXEC_MS / 1000);
 		process->start_code = 126;
 		kill(process->pid, SIGKILL);

@@ -53,7 +53,9 @@ static void binder_open(struct supervise *supervise, struct binder *binder)
 	    !hwloc_get_cpubind(binder->topology, binder->before, HWLOC_CPUBIND_THREAD))
 		binder->usable = true;
 	else
-		supervise_note(supervise, "ranks are not bound: hwloc cannot bind on this node");
+		supervise_note(
+			supervise,
+			"ranks are not bound to CPUs: hwloc cannot bind threads on this node");
 	env_show(&hidden);
 }
 
@@ -106,10 +108,10 @@ static void bind_thread(struct supervise *supervise, struct binder *binder,
 	if (!hwloc_get_cpubind(binder->topology, real, HWLOC_CPUBIND_THREAD) &&
 	    !hwloc_bitmap_isequal(real, binder->wanted)) {
 		hwloc_bitmap_list_asprintf(&got, real);
-		supervise_note(
-			supervise,
-			"rank %d runs on CPUs %s, planned were %s: the rest is not allowed here",
-			rank->rank, got ? got : "?", wanted ? wanted : "?");
+		supervise_note(supervise,
+			       "rank %d runs on CPUs %s instead of the planned %s: this node does "
+			       "not allow the others",
+			       rank->rank, got ? got : "?", wanted ? wanted : "?");
 	}
 out:
 	hwloc_bitmap_free(real);
@@ -203,9 +205,9 @@ static int report_start_failed(const struct supervise_rank *rank, const char *wh
 	const char *hint = "";
 
 	if (errno == EAGAIN)
-		hint = " (the limit of processes: ulimit -u, the cgroup's pids.max)";
+		hint = " (check the process limits: ulimit -u, the cgroup's pids.max)";
 	else if (errno == EMFILE || errno == ENFILE)
-		hint = " (the limit of open files: ulimit -n)";
+		hint = " (check the open file limit: ulimit -n)";
 	return error_set(err, ERR_UNAVAILABLE, "cannot start rank %d: %s: %s%s", rank->rank, what,
 			 strerror(errno), hint);
 }
@@ -255,7 +257,7 @@ static int fork_rank(struct supervise *supervise, const struct supervise_rank *r
 	process->report_fd = pipes[2][0];
 	pipes[0][0] = pipes[1][0] = pipes[2][0] = -1;
 	if (!watch_process(supervise, process))
-		rc = report_start_failed(rank, "watching it", err);
+		rc = report_start_failed(rank, "cannot watch its descriptors", err);
 out:
 	for (int i = 0; i < 3; i++)
 		close_ends(pipes[i]);
@@ -306,7 +308,8 @@ int supervise_start(struct supervise *supervise, const struct supervise_rank *ra
 	struct binder binder;
 
 	if (supervise->count || !count)
-		return error_set(err, ERR_INTERNAL, "ranks are started once, and at least one");
+		return error_set(err, ERR_INTERNAL,
+				 "the ranks were already started, or there are none");
 
 	int null_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
 
@@ -319,8 +322,9 @@ int supervise_start(struct supervise *supervise, const struct supervise_rank *ra
 	raise_file_limit(supervise);
 	binder_open(supervise, &binder);
 	if (!rc && !supervise->this_system && binder.usable)
-		supervise_note(supervise, "the plan is for another machine: its CPUs are not "
-					  "bound, ranks are spread over the CPUs allowed here");
+		supervise_note(supervise,
+			       "the topology comes from another machine, so ranks are not bound as "
+			       "planned but spread over the CPUs allowed here");
 	for (size_t i = 0; i < count && !rc; i++) {
 		bind_thread(supervise, &binder, &ranks[i], i, count);
 		rc = fork_rank(supervise, &ranks[i], null_fd, &supervise->processes[i], err);

@@ -127,7 +127,7 @@ void supervise_continue_stop(struct supervise *supervise)
 	if (supervise_all_gone(supervise))
 		supervise_finish(supervise, NULL);
 	else if (now >= supervise->deadline_ms)
-		supervise_finish(supervise, left[0] ? left : "a process that /proc does not show");
+		supervise_finish(supervise, left[0] ? left : "a process hidden from /proc");
 }
 
 void supervise_stop(struct supervise *supervise, int grace_ms)

@@ -23,8 +23,8 @@ int tmpdir_create(const char *parent, char *out, size_t size, struct error *err)
 		snprintf(path, sizeof path, "/tmp/" PREFIX "XXXXXX");
 		if (!mkdtemp(path))
 			return error_set(err, ERR_OUTPUT,
-					 "no folder for sockets can be made in %s or /tmp: %m; set "
-					 "TMPDIR to a folder that is writable",
+					 "cannot create a directory for sockets in %s or /tmp: %m; "
+					 "set TMPDIR to a writable directory",
 					 parent);
 	}
 	snprintf(out, size, "%s", path);

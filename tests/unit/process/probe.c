@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* A rank for the tests of supervise: argv[1] says how it behaves. */
+/* A rank for the tests of supervise: argv[1] selects its behaviour. */
 #include <dirent.h>
 #include <errno.h>
 #include <pthread.h>
@@ -21,7 +21,7 @@ static void say(const char *text)
 
 static void wait_for_ever(void)
 {
-	alarm(60); /* a test that fails leaves nothing for long */
+	alarm(60); /* a failing test leaves no process running for long */
 	for (;;)
 		pause();
 }
@@ -33,7 +33,7 @@ static void ignore_all(void)
 	signal(SIGHUP, SIG_IGN);
 }
 
-/* count lines on both streams in turn: "o 17 xxxx" and "e 17 xxxx". */
+/* Write count lines to both streams alternately: "o 17 xxxx" and "e 17 xxxx". */
 static int lines(int count, int size)
 {
 	char *text = malloc((size_t)size + 64);
@@ -50,7 +50,7 @@ static int lines(int count, int size)
 	return 0;
 }
 
-/* A grandchild in a session of its own, which keeps our stdout and ignores what it can. */
+/* A grandchild in a session of its own, which keeps our stdout and ignores every signal it can. */
 static void leave_daemon(void)
 {
 	int ready[2];
@@ -64,7 +64,7 @@ static void leave_daemon(void)
 	if (pid > 0) {
 		close(ready[1]);
 		waitpid(pid, NULL, 0);
-		if (read(ready[0], &byte, 1) != 1) /* it ignores signals and has spoken */
+		if (read(ready[0], &byte, 1) != 1) /* it ignores signals and has written its line */
 			_exit(1);
 		close(ready[0]);
 		return;
@@ -83,7 +83,7 @@ static void leave_daemon(void)
 	wait_for_ever();
 }
 
-/* A process that forks and dies all the time: never the same number twice. */
+/* A process that forks and exits all the time, so its pid keeps changing. */
 static void hop(void)
 {
 	struct timespec pause = {.tv_nsec = 500000};
@@ -148,7 +148,7 @@ int main(int argc, char **argv)
 	if (!strcmp(mode, "exit"))
 		return number;
 	if (!strcmp(mode, "raise")) {
-		signal(number, SIG_DFL); /* the sanitizers catch some */
+		signal(number, SIG_DFL); /* the sanitizers catch some of these */
 		raise(number);
 		wait_for_ever();
 	}

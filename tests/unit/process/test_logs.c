@@ -17,7 +17,7 @@
 
 /* ---- lines ---- */
 
-/* What a splitter handed on, as text: each piece followed by '|' (newline) or '~' (none). */
+/* What a splitter passed on, as text: each piece followed by '|' (newline) or '~' (none). */
 struct heard {
 	char text[1 << 20];
 	size_t size, pieces, largest;
@@ -80,7 +80,7 @@ static void test_split_nul(void **state)
 	assert_memory_equal(heard.text, "a\0b\0|", 5);
 }
 
-/* 300 KB without a newline, in odd pieces: cut, bounded, complete. */
+/* 300 KB without a newline, in pieces of odd sizes: the output is cut, bounded and complete. */
 static void test_split_long(void **state)
 {
 	struct bytes splitter = {0};
@@ -111,7 +111,7 @@ static void test_split_long(void **state)
 	assert_int_equal(memchr(heard.text, '|', heard.size) == heard.text + heard.size - 1, 1);
 }
 
-/* One chunk that holds a line longer than the limit, and lines after it. */
+/* One chunk that holds a line longer than the limit, and more lines after it. */
 static void test_split_long_chunk(void **state)
 {
 	struct bytes splitter = {0};
@@ -206,7 +206,7 @@ static void test_files(void **state)
 	say(logs, 0, 1, "b", true);
 	logs_flush(logs);
 
-	/* There before logs_free: what was flushed survives a killed agent. */
+	/* The file has it before logs_free: flushed output survives a killed agent. */
 	char *text = read_log("rank-0002.log"), *body = strchr(text, '\n');
 
 	assert_non_null(body);
@@ -277,29 +277,29 @@ static void test_disk_full(void **state)
 
 static const struct {
 	const char *dir, *reason;
-} bad_folders[] = {
+} bad_dirs[] = {
 	{"/dev/null/logs", "below a file"},
-	{"/proc/berth-test", "a file system in which nothing can be made"},
-	{"/sys/kernel", "a folder in which nothing can be made"},
+	{"/proc/berth-test", "a file system that allows no new directories"},
+	{"/sys/kernel", "a directory that allows no new files"},
 	{"", "no name"},
 };
 
 static void test_bad_dir(void **state)
 {
-	for (size_t i = 0; i < sizeof bad_folders / sizeof *bad_folders; i++) {
+	for (size_t i = 0; i < sizeof bad_dirs / sizeof *bad_dirs; i++) {
 		struct logs_options options = {
-			.dir = bad_folders[i].dir, .rank_count = 2, .ranks = ranks};
+			.dir = bad_dirs[i].dir, .rank_count = 2, .ranks = ranks};
 		struct logs *logs = NULL;
 		struct error err = {0};
 
-		if (logs_check_dir(bad_folders[i].dir, &err) != -ERR_OUTPUT)
-			fail_msg("%s: '%s' accepted", bad_folders[i].reason, bad_folders[i].dir);
+		if (logs_check_dir(bad_dirs[i].dir, &err) != -ERR_OUTPUT)
+			fail_msg("%s: '%s' accepted", bad_dirs[i].reason, bad_dirs[i].dir);
 		assert_true(strlen(err.text) > 10);
 		assert_int_equal(logs_open(&options, &logs, &err), -ERR_OUTPUT);
 		assert_null(logs);
 	}
 
-	/* A folder stands where a rank's file should. */
+	/* A directory has the name of a rank's file. */
 	struct logs_options options = {.dir = dir, .rank_count = 2, .ranks = ranks};
 	struct logs *logs;
 	struct error err = {0};
@@ -327,7 +327,7 @@ static void test_folder_is_made(void **state)
 		snprintf(path, sizeof path, "%s/rank-%04d.log", deep, ranks[i]);
 		assert_int_equal(unlink(path), 0);
 	}
-	/* Nothing else was left in it. */
+	/* No other file was left in it. */
 	assert_int_equal(rmdir(deep), 0);
 	snprintf(deep, sizeof deep, "%s/a", dir);
 	assert_int_equal(rmdir(deep), 0);

@@ -24,7 +24,7 @@
 
 #define MAX 4
 
-/* Everything that was told about the ranks of one test. */
+/* Everything that was reported about the ranks of one test. */
 struct world {
 	struct supervise *supervise;
 	size_t count;
@@ -39,7 +39,7 @@ struct world {
 };
 
 static const char *probe;
-static pid_t started_pid; /* of the rank started last */
+static pid_t started_pid; /* pid of the rank that was started last */
 static char *environment[] = {(char *)"COLOUR=blue", (char *)"PATH=/usr/bin:/bin", NULL};
 
 static double seconds(void)
@@ -153,7 +153,7 @@ static void one(struct world *world, const char *const *argv)
 	launch(world, &rank, 1);
 }
 
-/* Dispatch until *counter is at least value; a test fails after 20 s. */
+/* Dispatch until *counter is at least value; the test fails after 20 s. */
 static void until(struct world *world, const int *counter, int value)
 {
 	double deadline = seconds() + 20;
@@ -185,7 +185,7 @@ static void until_text(struct world *world, int local_rank, const char *text)
 	}
 }
 
-/* Stop, and assert the promises: nothing left, no zombie, no child. */
+/* Stop, and assert what supervise guarantees: no process, no zombie and no child is left. */
 static void end(struct world *world, int grace_ms)
 {
 	supervise_stop(world->supervise, grace_ms);
@@ -240,8 +240,8 @@ static void test_cannot_start(void **state)
 		{"/no/such/program", NULL, {"/no/such/program", "No such file"}, 127},
 		{"no-such-program-anywhere", NULL, {"no-such-program-anywhere", "PATH"}, 127},
 		{"/etc/passwd", NULL, {"/etc/passwd", "Permission denied"}, 126},
-		{"/tmp", NULL, {"/tmp", "folder"}, 126},
-		{"true", "/no/such/folder", {"/no/such/folder", "No such file"}, 126},
+		{"/tmp", NULL, {"/tmp", "directory"}, 126},
+		{"true", "/no/such/directory", {"/no/such/directory", "No such file"}, 126},
 	};
 
 	for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
@@ -282,8 +282,8 @@ static void test_scripts_and_path(void **state)
 	snprintf(script, sizeof script, "%s/run-me", dir);
 	snprintf(path, sizeof path, "PATH=/no/such:%s:/usr/bin:/bin", dir);
 
-	/* Without a first line, as execvp: by the shell; found by the rank's own PATH, in the
-	 * rank's folder. */
+	/* A script without a "#!" line runs in the shell, as with execvp. The rank's own PATH
+	 * finds it, in the rank's directory. */
 	write_script(script, "echo \"$0\" \"$1\" \"$PWD\"\n");
 
 	char *envp[] = {path, NULL};
@@ -299,7 +299,8 @@ static void test_scripts_and_path(void **state)
 	assert_non_null(strstr(world.out[0][0], "run-me a b /usr\n"));
 	end(&world, 1000);
 
-	/* The interpreter is missing: the file is there, and the message must not deny it. */
+	/* The interpreter is missing: the message must not claim that the script itself is
+	 * missing. */
 	write_script(script, "#!/no/such/interpreter\n");
 	argv[0] = script;
 	rank.cwd = NULL;
@@ -309,11 +310,12 @@ static void test_scripts_and_path(void **state)
 	assert_non_null(strstr(world.start_error[0], "/no/such/interpreter, the interpreter"));
 	end(&world, 1000);
 
-	/* From the rank's folder too, and told apart from a folder. */
+	/* The same with a path relative to the rank's directory; and a directory is reported as
+	 * such. */
 	static const struct {
 		const char *program, *said;
 	} rows[] = {{"./run-me", "/no/such/interpreter, the interpreter"},
-		    {"..", "it is a folder"}};
+		    {"..", "it is a directory"}};
 
 	for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
 		argv[0] = rows[i].program;
@@ -328,7 +330,7 @@ static void test_scripts_and_path(void **state)
 	rmdir(dir);
 }
 
-/* Some can be started and one cannot: each end is told of its own rank. */
+/* Some ranks start and one cannot: each end is reported for its own rank. */
 static void test_one_cannot_start(void **state)
 {
 	struct world world;
@@ -358,7 +360,8 @@ static void test_inherits_nothing(void **state)
 	int leaks[3] = {open("/dev/null", O_RDONLY), dup2(0, 50), dup2(0, 900)};
 	sigset_t set, before;
 
-	/* Descriptors without O_CLOEXEC, a blocked and an ignored signal of ours. */
+	/* The ranks inherit none of our descriptors without O_CLOEXEC, and neither a blocked nor
+	 * an ignored signal. */
 	sigemptyset(&set);
 	sigaddset(&set, SIGUSR1);
 	sigprocmask(SIG_BLOCK, &set, &before);
@@ -490,7 +493,7 @@ static void test_binding(void **state)
 		snprintf(expected, sizeof expected, "%d", cpus[1 - i]);
 		assert_string_equal(allowed_of(&world, i), expected);
 	}
-	/* Without a set: as we are. */
+	/* Without a CPU set a rank keeps our binding. */
 	assert_string_not_equal(allowed_of(&world, 2), allowed_of(&world, 0));
 	assert_string_equal(world.notes, "");
 	end(&world, 1000);
@@ -515,7 +518,7 @@ static void test_binding_not_possible(void **state)
 	idset_free(set);
 }
 
-/* The plan of another machine, and HWLOC_XMLFILE in our environment. */
+/* A plan for another machine, and HWLOC_XMLFILE in our environment. */
 static void test_spread(void **state)
 {
 	struct world world;
@@ -541,7 +544,7 @@ static void test_spread(void **state)
 
 /* ---- output ---- */
 
-/* Each stream complete and in order, each line whole. */
+/* Each stream arrives complete and in order, and each line whole. */
 static void expect_lines(const char *text, char letter, int count, int size)
 {
 	for (int i = 0; i < count; i++) {
@@ -578,7 +581,7 @@ static void pause_now(struct world *world)
 	supervise_read(world->supervise, false);
 }
 
-/* A reader that stops: the rank blocks in its pipe, nothing is read; then all arrives. */
+/* A reader that stops: the rank blocks in its pipe and nothing is read; then everything arrives. */
 static void test_slow_reader(void **state)
 {
 	struct world world;
@@ -606,7 +609,7 @@ static void test_slow_reader(void **state)
 	end(&world, 1000);
 }
 
-/* A rank that ended while reading was off: its last words are there when its end is told. */
+/* A rank that ended while reading was off: its last output arrives before its end is reported. */
 static void test_end_while_paused(void **state)
 {
 	struct world world;
@@ -651,7 +654,7 @@ static void test_stubborn(void **state)
 	assert_true(world.end[0].stopped_by_us);
 }
 
-/* The promise is 5 s from a rank's failure, with the default grace. */
+/* berth promises 5 s from a rank's failure, with the default grace period. */
 static void test_stop_deadline(void **state)
 {
 	struct world world;
@@ -699,7 +702,7 @@ static void test_daemon(void **state)
 		one(&world, ARGV("daemon", modes[i]));
 		pid = daemon_pid(&world);
 		if (i == 0) {
-			/* Its end is told although the daemon keeps its stdout open. */
+			/* Its end is reported although the daemon keeps its stdout open. */
 			until(&world, &world.ends[0], 1);
 			assert_int_equal(world.end[0].code, 0);
 		}
@@ -741,7 +744,7 @@ static bool has_zombie(pid_t but)
 	return found;
 }
 
-/* What a living rank orphans is adopted and reaped while the job runs. */
+/* Orphans of a running rank are adopted and reaped while the job runs. */
 static void test_orphans_are_reaped(void **state)
 {
 	struct world world;
@@ -791,8 +794,8 @@ static void test_200_cycles(void **state)
 	assert_false(has_zombie(0));
 }
 
-/* A child of the caller's own is left alone: lives through SIGTERM and SIGKILL to the rest, and
- * its end is the caller's to reap; without it nothing is left. */
+/* A child of the caller itself is left alone: it survives the SIGTERM and SIGKILL sent to the
+ * rest, and the caller reaps it. Without it nothing is left. */
 static void test_keep(void **state)
 {
 	struct supervise_options options = {.this_system = true};
@@ -821,7 +824,7 @@ static void test_keep(void **state)
 	end(&world, 0);
 }
 
-/* Freed in the middle. */
+/* supervise is freed while ranks run. */
 static void test_free_kills(void **state)
 {
 	struct world world;
@@ -842,7 +845,7 @@ static void *spin(void *stop)
 	return NULL;
 }
 
-/* Other threads hold locks of malloc all the time: a child that allocated would hang. */
+/* Other threads hold malloc's locks all the time: a child that allocates memory would hang. */
 static void test_fork_beside_threads(void **state)
 {
 	pthread_t thread;
@@ -863,7 +866,8 @@ static void test_fork_beside_threads(void **state)
 
 /* ---- without us ---- */
 
-/* The agent is killed: its rank dies at once (PDEATHSIG), and who adopted ends the rest. */
+/* The agent is killed: its rank dies at once (PDEATHSIG), and the process that adopts the rest
+ * ends it. */
 static void test_agent_killed(void **state)
 {
 	int ends[2], rank_pid, daemon, status;
@@ -908,7 +912,7 @@ static void test_agent_killed(void **state)
 	close(ends[1]);
 }
 
-/* Who is excepted lives on, with its children. */
+/* Processes in except, and their children, survive. */
 static void test_kill_but_not_all(void **state)
 {
 	pid_t pids[2];
@@ -960,7 +964,7 @@ int main(void)
 		cmocka_unit_test(test_kill_but_not_all),
 	};
 
-	/* A rank may start in another folder. */
+	/* A rank may start in another directory. */
 	probe = getenv("PROBE") ? realpath(getenv("PROBE"), NULL) : NULL;
 	if (!probe) {
 		fprintf(stderr, "PROBE must name the probe program (meson test sets it)\n");
