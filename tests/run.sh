@@ -1,12 +1,12 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-3-Clause
-# Build berth and run its tests: installs what they need (Debian or Ubuntu, as root), builds in a
-# folder of its own, and ends with "N passed, N failed".
+# Build berth and run its tests. Installs what they need (Debian or Ubuntu, as root), builds in a
+# separate directory, and prints "N passed, N failed" at the end.
 #   tests/run.sh [--full] [--build DIR] [--slow N] [-- MESON OPTIONS]
-#     --full       the long tests as well
-#     --build DIR  the build folder (default: build-test)
+#     --full       run the long tests as well
+#     --build DIR  build directory (default: build-test)
 #     --slow N     multiply every test's time limit by N (sanitizers)
-# Exit: 0 all passed; 1 a test failed, none ran, or the build failed; 64 usage; 69 something missing.
+# Exit codes: 0 all passed; 1 a test failed, none ran, or the build failed; 64 usage; 69 something missing.
 set -u
 cd "$(dirname "$0")/.." || exit 66
 # shellcheck source=jobscripts/local/packages.sh
@@ -34,7 +34,7 @@ packages_need build test
 packages_want extra data speed
 [ "$suites" = quick ] || packages_want full
 
-# configure [--reconfigure] MESON OPTIONS: quiet unless it fails
+# configure [--reconfigure] MESON OPTIONS: print nothing unless it fails
 configure() {
 	said=$(meson setup "$build" -Dtests=enabled "$@" </dev/null 2>&1) &&
 		printf '%s\n' "$options" >"$build/run.options" && return 0
@@ -42,7 +42,7 @@ configure() {
 	return 1
 }
 
-# A folder left half configured is started again; one that is not meson's is left alone.
+# Configure a half-configured directory again; leave a directory that is not meson's alone.
 echo "berth: building in $build" >&2
 options=$*
 if [ ! -f "$build/build.ninja" ]; then

@@ -1,19 +1,19 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # shellcheck shell=sh
-# What berth needs from the system: the one list, and functions to see and install what is missing.
+# The list of system packages that berth needs, and functions that find and install missing ones.
 # Sourced by quickstart.sh and tests/run.sh.
 
 # use | what is looked for | Debian, Ubuntu | Fedora, RHEL | elsewhere
 #   use    build: berth and its trainer; test: tests/run.sh; data: the quickstart's data set;
-#          speed: what the trainer is slower without; extra: a test that wants it is skipped without it;
+#          speed: the trainer is slower without it; extra: tests that need it are skipped without it;
 #          full: the same for a long test
 #   looked for
-#          cc           a C compiler that makes a program
+#          cc           a C compiler that can link a program
 #          cmd:NAME [V] a command, at least version V
 #          pc:NAME [V]  a pkg-config module
 #          file:PATH    a file
 #          header:NAME  a header that the C compiler finds
-#          deb:NAME     a Debian package (only where dpkg is): nothing else shows that it is there
+#          deb:NAME     a Debian package (ignored without dpkg), if nothing else shows that it is installed
 packages_table() {
 	cat <<'TABLE'
 build|cc|gcc libc6-dev|gcc glibc-devel|module load gcc
@@ -57,7 +57,7 @@ full|cmd:pip3|python3-pip|python3-pip|
 TABLE
 }
 
-# packages_present KIND:WHAT [VERSION]: is it there?
+# packages_present KIND:WHAT [VERSION]: is it installed?
 packages_present() {
 	case $1 in
 	cc)
@@ -86,7 +86,7 @@ int main(void) { return puts("") < 0; }' | ${CC:-cc} -x c -o "$packages_tmp" - 2
 	esac
 }
 
-# packages_missing USE...: the rows of these uses that are not there, one a line.
+# packages_missing USE...: print the rows of these uses that are not installed, one per line.
 packages_missing() {
 	packages_table | while IFS='|' read -r use want debian fedora elsewhere; do
 		case " $* " in *" $use "*) ;; *) continue ;; esac
@@ -104,8 +104,8 @@ packages_can_install() {
 	[ "$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1
 }
 
-# packages_apt NAME...: install, with fresh package lists only when the ones here do not do.
-# apt-get's words are shown when it fails for good.
+# packages_apt NAME...: install; update the package lists only if the present ones do not suffice.
+# Prints apt-get's output if the second attempt fails too.
 packages_apt() {
 	packages_apt_once "$@" >/dev/null && return 0
 	[ -n "${packages_updated-}" ] || apt-get -qq -o Acquire::http::Timeout=20 update </dev/null >&2
@@ -116,12 +116,12 @@ packages_apt() {
 }
 
 packages_apt_once() {
-	# Some packages bring a service (munge, slurmd): the tests start their own, so none is to be
-	# started here. Debian asks this file; one that is there already is the machine's own word.
+	# Some packages bring a service (munge, slurmd). The tests start their own, so keep Debian from
+	# starting these through this file. If it exists already, it is the administrator's: leave it.
 	packages_policy=
 	if [ ! -e /usr/sbin/policy-rc.d ]; then
 		packages_policy=/usr/sbin/policy-rc.d
-		# shellcheck disable=SC2016 # apt-get's parent is asked: a file left behind binds nobody
+		# shellcheck disable=SC2016 # checks that this shell runs: a leftover file has no effect
 		printf '#!/bin/sh\n# of berth: while its packages are installed\nkill -0 %d 2>/dev/null && exit 101\nexit 0\n' $$ \
 			>"$packages_policy" && chmod 755 "$packages_policy" || packages_policy=
 	fi
@@ -136,11 +136,11 @@ packages_apt_get() {
 		-o Dpkg::Use-Pty=0 install --no-install-recommends "$@" </dev/null 2>&1
 }
 
-# Say what to provide, for the rows on stdin.
+# packages_say: print how to install the rows on stdin.
 packages_say() {
 	packages_rows=$(cat)
 	{
-		echo "berth: missing here:"
+		echo "berth: these packages are missing:"
 		printf '%s\n' "$packages_rows" | while IFS='|' read -r _ want debian _ _; do
 			case $want in
 			cc) echo "  a C compiler with the C library's headers" ;;
@@ -152,7 +152,7 @@ packages_say() {
 			*) echo "  $debian" ;;
 			esac
 		done
-		echo "To provide it:"
+		echo "To install them:"
 		echo "  Debian, Ubuntu (as root): apt-get install --no-install-recommends $(printf '%s\n' "$packages_rows" | packages_names 3)"
 		packages_rpm=$(printf '%s\n' "$packages_rows" | packages_names 4)
 		[ -z "$packages_rpm" ] || echo "  Fedora, RHEL with EPEL:   dnf install $packages_rpm"
@@ -161,8 +161,8 @@ packages_say() {
 	} >&2
 }
 
-# packages_need USE...: return when all of it is there; install it where that is possible;
-# otherwise say what to provide and exit 69.
+# packages_need USE...: return if all are installed or could be installed; otherwise print how to
+# install them and exit with code 69.
 packages_need() {
 	packages_left=$(packages_missing "$@")
 	[ -n "$packages_left" ] || return 0
@@ -173,18 +173,18 @@ packages_need() {
 		packages_apt $packages_list || true
 		packages_left=$(packages_missing "$@")
 		[ -n "$packages_left" ] || return 0
-		echo "berth: apt-get did not provide everything" >&2
+		echo "berth: apt-get could not install everything" >&2
 	fi
 	printf '%s\n' "$packages_left" | packages_say
 	exit 69
 }
 
-# packages_want USE...: install what can be had, one by one; never fails.
+# packages_want USE...: install what is available, one by one; never fails.
 packages_want() {
 	packages_can_install || return 0
 	for packages_name in $(packages_missing "$@" | packages_names 3); do
 		echo "berth: installing $packages_name" >&2
 		packages_apt "$packages_name" 2>/dev/null ||
-			echo "berth: $packages_name cannot be had here; going on without it" >&2
+			echo "berth: cannot install $packages_name; continuing without it" >&2
 	done
 }

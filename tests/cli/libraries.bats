@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# Do the libraries that are installed read the variables that berth sets? Each library's own tool, or
-# the library itself, is asked in a rank of two pretended nodes. That the bytes then go there is shown
-# in tests/cluster (layouts, torch); NCCL's choice is in tests/cluster/nccl.bats.
+# Do the installed libraries read the variables that berth sets? Each library, or its own tool, runs
+# as a rank on two simulated nodes. tests/cluster (layouts, torch) shows that the bytes then take that
+# network; tests/cluster/nccl.bats tests NCCL's choice.
 
 load ../support/berth
 
-# ranked COMMAND...: its output in the two ranks.
+# ranked COMMAND...: run it as two ranks and keep their output.
 ranked() {
 	expect 0 timeout 60 "$BERTH" run --launcher loopback -N 2 --ranks-per-node 1 -q -- "$@"
 }
 
-# both PATTERN: each of the two ranks says it.
+# both PATTERN: both ranks print it.
 both() { [ "$(grep -cE -- "$1" <<<"$output")" = 2 ] || { echo "not said twice: $1"; return 1; }; }
 
 @test "Open MPI: its TCP transport and its out-of-band channel" {
@@ -26,7 +26,7 @@ both() { [ "$(grep -cE -- "$1" <<<"$output")" = 2 ] || { echo "not said twice: $
 
 @test "PMIx: its connections" {
 	need pmix_info libpmix-bin
-	# It breaks its lines at the terminal's width.
+	# It wraps its lines at the terminal's width.
 	ranked sh -c 'pmix_info --param all all --level 9 | tr -s " \n" " "; echo'
 	both 'ptl_base_if_include" \(current value: "127.0.0.0/8", data source: environment'
 }
@@ -35,7 +35,7 @@ both() { [ "$(grep -cE -- "$1" <<<"$output")" = 2 ] || { echo "not said twice: $
 	need ucx_info ucx-utils
 	ranked ucx_info -c
 	both '^UCX_NET_DEVICES=lo$'
-	# The device of that name is one of its own list.
+	# UCX's own list must hold a device of that name.
 	run ucx_info -d
 	grep -qE 'Device: lo$' <<<"$output"
 }
@@ -46,7 +46,7 @@ both() { [ "$(grep -cE -- "$1" <<<"$output")" = 2 ] || { echo "not said twice: $
 	both '^# FI_TCP_IFACE: String'
 }
 
-@test "Gloo and TensorPipe, in the torch that is here" {
+@test "Gloo and TensorPipe, in the installed torch" {
 	library=$(/usr/bin/python3 -c 'import os, torch; print(os.path.dirname(torch.__file__))' 2>/dev/null) ||
 		skip 'no PyTorch (Debian: python3-torch)'
 	library=$(find -L "$library/lib" /usr/lib -name 'libtorch_cpu.so*' 2>/dev/null | head -1)

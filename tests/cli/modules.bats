@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # The installed module files, loaded by Environment Modules and by Lmod. As Debian packages the two
-# conflict: Lmod is looked for installed, or unpacked beside (LMOD_DIR, a folder with libexec/lmod;
-# else `apt-get download lmod` is unpacked here where that works).
+# conflict, so the tests look for an installed Lmod, then for an unpacked one (LMOD_DIR, a directory
+# with libexec/lmod), and else try to unpack `apt-get download lmod`.
 
 load ../support/berth
 
@@ -16,7 +16,7 @@ setup_file() {
 	export PREFIX MODULES_HERE=$PREFIX/share/modulefiles
 	cp "$MODULES_HERE/berth/$BERTH_VERSION" "$MODULES_HERE/berth/0.0.1"
 	cp "$MODULES_HERE/berth/$BERTH_VERSION.lua" "$MODULES_HERE/berth/0.0.1.lua"
-	# The form for several machines, as meson makes it for a prefix that ends with the machine's name.
+	# The form for several architectures, as meson makes it for a prefix that ends with uname -m.
 	mkdir -p "$ROOT/arch/berth" "$ROOT/opt/$(uname -m)/bin"
 	local form
 	for form in '' .lua; do
@@ -34,7 +34,7 @@ setup_file() {
 		LMOD=$(find "$ROOT/lmod" -path '*/libexec/lmod' 2>/dev/null | head -1)
 	fi
 	export LMOD
-	TCLSH=$(command -v tclsh8.6 || command -v tclsh) # Debian's tcl8.6 has no plain name
+	TCLSH=$(command -v tclsh8.6 || command -v tclsh) # Debian's tcl8.6 installs no plain tclsh
 	MODULECMD=$(find /usr/lib /usr/share/modules /usr/share/Modules -name modulecmd.tcl 2>/dev/null | head -1)
 	export MODULECMD TCLSH
 }
@@ -49,21 +49,21 @@ have_lua() {
 	"$LMOD" bash --version >/dev/null 2>&1 || skip "Lmod does not start here: $("$LMOD" bash --version 2>&1 | head -2)"
 }
 
-# loads FORM: the environment is what a user needs, below the prefix.
+# loads FORM: check that the module sets the environment that a user needs, below the prefix.
 loads() {
 	expect 0 env -i PATH=/usr/bin:/bin bash -c "$("$1" load berth/"$BERTH_VERSION" 2>/dev/null)
 		for name in PATH MANPATH LIBRARY_PATH LD_LIBRARY_PATH CPATH PKG_CONFIG_PATH; do echo \"\$name=\${!name}\"; done"
 	for name in PATH MANPATH LIBRARY_PATH LD_LIBRARY_PATH CPATH PKG_CONFIG_PATH; do
 		value=$(sed -n "s/^$name=//p" <<<"$output")
-		[ -d "$ROOT/plain${value%%:*}" ] # the folder is there, where it was installed
+		[ -d "$ROOT/plain${value%%:*}" ] # the directory exists where it was installed
 	done
 	grep -q '^PATH=.*/bin:/usr/bin:/bin$' <<<"$output"
-	grep -qE '^MANPATH=.*/man:+$' <<<"$output" # man's own folders stay
+	grep -qE '^MANPATH=.*/man:+$' <<<"$output" # man's own directories stay
 	[ -x "$ROOT/plain$(sed -n 's/^PATH=\([^:]*\).*/\1/p' <<<"$output")/berth" ]
 	[ -e "$ROOT/plain$(sed -n 's/^PKG_CONFIG_PATH=\([^:]*\).*/\1/p' <<<"$output")/berth.pc" ]
 }
 
-# speaks FORM: help, whatis, and two versions at once are refused.
+# speaks FORM: check help and whatis, and that two versions at once are refused.
 speaks() {
 	run "$1" help berth/"$BERTH_VERSION"
 	echo "$output"
@@ -89,7 +89,7 @@ speaks() {
 	speaks lua
 }
 
-@test "a module file for several machines takes the build that uname -m names" {
+@test "a module file for several architectures chooses the build for uname -m" {
 	have_tcl
 	PLACE=$ROOT/arch
 	run tcl load berth/1
@@ -113,5 +113,5 @@ speaks() {
 	run lua load berth/1
 	mv "$ROOT/opt/another" "$ROOT/opt/$(uname -m)"
 	echo "$output"
-	[[ "$(tr -s "[:space:]" " " <<<"$output")" == *"no build for this machine"* ]] # Lmod breaks lines
+	[[ "$(tr -s "[:space:]" " " <<<"$output")" == *"no build for this machine"* ]] # Lmod wraps lines
 }

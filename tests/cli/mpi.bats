@@ -9,7 +9,7 @@ setup() {
 	allow_leaks
 }
 
-# No rank may be a world of one: that is what Open MPI does when it does not find its launcher.
+# No rank may be a world of its own: Open MPI makes one if it does not find its launcher.
 expect_ranks() { # KIND N
 	for ((rank = 0; rank < $2; rank++)); do
 		[[ $output == *"$1 rank $rank of $2"* ]] || {
@@ -28,7 +28,7 @@ expect_ranks() { # KIND N
 	done
 }
 
-@test "an Open MPI program with --pmix off: worlds of one, and that is said" {
+@test "an Open MPI program with --pmix off: each rank is its own world, and berth warns" {
 	[ -n "$MPI_SUM" ] || skip "built without MPI"
 	run "$BERTH" run -n 2 --pmix off -- "$MPI_SUM"
 	echo "$output"
@@ -60,7 +60,7 @@ expect_ranks() { # KIND N
 
 @test "MPI_Abort ends the job and names the rank" {
 	[ -n "$MPI_SUM" ] || skip "built without MPI"
-	# Its files of shared memory, which would fill /dev/shm, go with it.
+	# Its shared-memory files, which would fill /dev/shm, are removed.
 	mkdir shm
 	export OMPI_MCA_btl_vader_backing_directory=$DIR/shm
 	run "$BERTH" run -n 3 -- "$MPI_SUM" 1

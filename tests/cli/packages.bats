@@ -23,7 +23,7 @@ load ../support/berth
 	fake apt-get 'echo "E: no network"; exit 100'
 	expect 69 env PATH="$DIR/bin:$PATH" sh "$SOURCE/tests/run.sh"
 	[[ $output == *"E: no network"* ]]
-	[[ $output == *"did not provide everything"* ]]
+	[[ $output == *"could not install everything"* ]]
 }
 
 @test "an old meson is missing, a new one is there" {

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# NCCL's own choice of a NIC, asked of the installed NCCL on every node of every layout under the
-# environment that berth gives to a rank. Without that environment it is wrong on most of them, which
-# the first test shows: else this would prove nothing.
+# Which NIC the installed NCCL chooses, on every node of every layout, in the environment that berth
+# gives a rank. Without that environment NCCL chooses wrongly on most layouts. The first test shows
+# that; otherwise these tests would prove nothing.
 
 load support.bash
 
@@ -14,7 +14,7 @@ teardown() {
 	undo
 }
 
-# agree NAME: on n1 and n2 NCCL and the plan agree.
+# agree NAME: NCCL and the plan agree on n1 and on n2.
 agree() {
 	batch "$1" -N2 -w n1,n2 <<-S
 	"\$BERTH" run --ranks-per-node 1 -- "$NCCL_ID"
@@ -22,7 +22,7 @@ agree() {
 	[ "$status" = 0 ] && [ "$(grep -c ': agrees$' <<<"$output")" = 2 ]
 }
 
-@test "management first, fast second; without berth NCCL takes management" {
+@test "management NIC first, fast NIC second; without berth NCCL takes the management NIC" {
 	agree plain
 	has '^rank 0: NCCL [0-9]+ meets at 10.9.0.11 on hsn0;'
 	has '^rank 1: NCCL [0-9]+ meets at 10.9.0.12 on hsn0;'
@@ -39,7 +39,7 @@ agree() {
 	has '^rank 1: NCCL [0-9]+ meets at 10.9.0.12 on fast7;'
 }
 
-@test "docker0 and virbr0 beside" {
+@test "docker0 and virbr0 next to the fast NIC" {
 	layout bridges
 	agree bridges
 }
@@ -58,7 +58,7 @@ agree() {
 	for node in n1 n2; do on $node ip address del fd01::1${node#n}/64 dev eth0; done
 }
 
-@test "bond0 beside bond0.2093, of which it is the beginning" {
+@test "bond0 next to bond0.2093, whose name begins with it" {
 	for node in n1 n2; do
 		rename_fast $node bond0
 		# First in NCCL's order and with an address of its own.
@@ -73,7 +73,7 @@ agree() {
 	has "^rank 0: NCCL [0-9]+ meets at 10.9.0.11 on bond0; .* NCCL_SOCKET_IFNAME '=bond0': agrees"
 }
 
-@test "another network beginning with ib, which NCCL prefers by itself" {
+@test "another interface whose name begins with ib, which NCCL prefers by default" {
 	for node in n1 n2; do
 		on $node sh -ec "ip link add ibs9 type veth peer name ib-q; ip link set ib-q up
 			ip address add 10.77.0.1${node#n}/24 dev ibs9; ip link set ibs9 up"
@@ -84,13 +84,13 @@ agree() {
 	has '^rank 0: NCCL [0-9]+ meets at 10.9.0.11 on hsn0;'
 }
 
-@test "one network alone: nothing is set, and NCCL finds it" {
+@test "a single network: berth sets nothing, and NCCL finds it" {
 	for node in n1 n2; do on $node sh -c 'ip address flush dev hsn0; ip link set hsn0 down'; done
 	agree alone
 	has "^rank 1: NCCL [0-9]+ meets at 10.1.0.12 on eth0; .* NCCL_SOCKET_IFNAME '': agrees"
 }
 
-@test "every other network of the layouts" {
+@test "all other layouts" {
 	local name address
 	while read -r name address; do
 		echo "# $name"

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# Open MPI 5 (OPENMPI5, openmpi5.sh says whence) in jobs of the stand-in for PBS: prterun and mpirun
-# start the agents; its programs are ranks of berth's; berth exec is a rank of its.
+# Open MPI 5 (OPENMPI5; see openmpi5.sh) in jobs of the stand-in for PBS: prterun and mpirun start the
+# agents; Open MPI programs run as ranks of berth; berth exec runs as a rank of Open MPI.
 
 load support.bash
 
 setup_file() {
 	python3 "$HERE/pbs.py" begin n1 n2 3>&-
-	# Moved for good: nothing says to its tools where they are.
+	# Moved after its installation: nothing tells its tools their new location.
 	cp -r "$OPENMPI5" "$CLUSTER/share/openmpi5"
 }
 
@@ -16,7 +16,7 @@ setup() {
 	FIVE=$SHARE/openmpi5
 }
 
-# The trainer's own MPI is the one it was built with, whichever is in PATH.
+# The trainer uses the MPI it was built with, whichever is in PATH.
 TRAIN='train convnet --ranks-per-node 1 --data synthetic:1x28x28,n=512 --steps 12 --seed 7'
 
 trains() { # ENGINE OPTIONS
@@ -31,7 +31,7 @@ trains() { # ENGINE OPTIONS
 	nothing_left n1 n2
 }
 
-@test "prterun is taken where it is there, and trains on two nodes" {
+@test "prterun is the default if present, and trains on two nodes" {
 	[ -n "${MPI_SUM-}" ] || skip "no MPI: the trainer has one rank"
 	trains prterun ''
 }
@@ -53,7 +53,7 @@ trains() { # ENGINE OPTIONS
 	nothing_left n1 n2
 }
 
-@test "prterun: a rank that fails is named, its code is the run's, the others end" {
+@test "prterun: berth names a failed rank, exits with its code and ends the other ranks" {
 	pbs_job fails 2:ncpus=2 <<-S
 	PATH=$FIVE/bin:\$PATH
 	"\$BERTH" run --ranks-per-node 1 -- sh -c '[ \$RANK = 1 ] && exit 7; exec sleep 77'
@@ -63,7 +63,7 @@ trains() { # ENGINE OPTIONS
 	nothing_left n1 n2
 }
 
-@test "prterun: the secret is on no command line, in no file that others can read" {
+@test "prterun: the secret is on no command line and in no file that others can read" {
 	rm -f go env.*
 	pbs_start shown 2:ncpus=2 <<-S
 	PATH=$FIVE/bin:\$PATH
@@ -80,7 +80,7 @@ trains() { # ENGINE OPTIONS
 	hasnt "$secret"
 }
 
-@test "the head is killed: nothing stays on the nodes" {
+@test "berth run is killed: no process remains on the nodes" {
 	pbs_start killed 2:ncpus=2 <<-S
 	PATH=$FIVE/bin:\$PATH
 	"\$BERTH" run --ranks-per-node 1 -- sh -c 'echo rank \$RANK up; exec sleep 77' &
@@ -94,13 +94,13 @@ trains() { # ENGINE OPTIONS
 	nothing_left n1 n2
 }
 
-mpi5() { # a program of Open MPI 5
+mpi5() { # build a program with Open MPI 5
 	[ -x mpi5 ] && return
 	need gcc
 	OPAL_PREFIX=$FIVE "$FIVE/bin/mpicc" "$SOURCE/tests/cli/mpi_sum.c" -o mpi5 || skip "its mpicc does not work here"
 }
 
-@test "a program of Open MPI 5 in ranks of berth" {
+@test "an Open MPI 5 program as ranks of berth" {
 	mpi5
 	pbs_job program 2:ncpus=4:mpiprocs=2 <<-S
 	export LD_LIBRARY_PATH=$FIVE/lib
@@ -112,7 +112,7 @@ mpi5() { # a program of Open MPI 5
 
 @test "berth exec under prterun and mpirun of Open MPI 5" {
 	mpi5
-	# prterun alone tells a rank nothing but by PMIx.
+	# prterun gives a rank its place over PMIx only.
 	export PRTE_ALLOW_RUN_AS_ROOT=1 PRTE_ALLOW_RUN_AS_ROOT_CONFIRM=1 PRTE_PREFIX=$FIVE PMIX_PREFIX=$FIVE
 	export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 LD_LIBRARY_PATH=$FIVE/lib:$LD_LIBRARY_PATH
 	unset BERTH_TOPOLOGY

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# The secret of a run shows in no command line, no log, no file that others can read, whichever launcher
-# starts the agents. (pbs.bats: the file where there is no cookie; openmpi5.bats: prterun.)
+# A run's secret appears on no command line, in no log and in no file that others can read, whichever
+# launcher starts the agents. (pbs.bats: the file that replaces a missing cookie; openmpi5.bats: prterun.)
 
 load support.bash
 
@@ -17,7 +17,7 @@ teardown() {
 	cancel_jobs
 }
 
-# up: both ranks are; to_end: and end well.
+# up: wait until both ranks run; to_end: check that the secret stays hidden, and let the ranks end.
 up() { until_seen "$SHARE/logs/rank-0000.log" 'up 0' && until_seen "$SHARE/logs/rank-0001.log" 'up 1'; }
 to_end() {
 	nothing_shown "$@"
@@ -26,7 +26,7 @@ to_end() {
 	! grep -rE "$DIGITS${1:+|$1}" "$SHARE/logs" "$SHARE/out" || false
 }
 
-runs() { # COUNT PATTERN: so many processes, soon
+runs() { # COUNT PATTERN: wait for that many matching processes
 	count() { [ "$(pgrep -cf -- "$2")" = "$1" ]; }
 	within 10 count "$@" || { pgrep -af -- "$2"; return 1; }
 }
@@ -72,7 +72,7 @@ in_pbs() { # ENGINE
 	up
 }
 
-@test "pbs_tmrsh: the cookie neither" {
+@test "pbs_tmrsh: neither the secret nor the cookie" {
 	in_pbs tm
 	[ -z "$(secrets n1 n2)" ]
 	to_end
@@ -86,11 +86,11 @@ in_pbs() { # ENGINE
 	to_end "$secret"
 }
 
-@test "ssh: the agent of this machine too" {
+@test "ssh: also the agent on this machine" {
 	mkdir -p fake
 	printf '#!/bin/bash\nhost=${@: -2:1}\nexec python3 %s/cluster.py on "$host" sh -c "${@: -1}"\n' "$HERE" >fake/ssh
 	chmod +x fake/ssh
-	# The login node is where berth run is: its agent needs no ssh.
+	# berth run is on the login node, so its agent there needs no ssh.
 	printf 'exec %s %s\n' "$BERTH" "${RUN/run/run --hosts login,n1}" >ssh.sh
 	env -u SLURM_CONF PATH="$SHARE/fake:$PATH" bash ssh.sh >out 2>&1 3>&- &
 	up
@@ -98,7 +98,7 @@ in_pbs() { # ENGINE
 	to_end
 }
 
-@test "by hand: the file is the owner's" {
+@test "by hand: only the owner can read the secret file" {
 	export BERTH_SECRET_FILE=$SHARE/secret
 	(umask 077; openssl rand -hex 32 >secret)
 	for n in 1 2; do

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # shellcheck shell=bash disable=SC2034 # the variables are for the tests
-# For the tests that run on the login node of cluster.py's cluster.
+# Helpers for tests that run on the login node of cluster.py's cluster.
 
 load ../support/berth
 
@@ -13,18 +13,18 @@ SHARE=$CLUSTER/share
 TOOLS=$SHARE/pbs/bin # of the stand-in for PBS, after pbs.py begin
 HERE=$SOURCE/tests/cluster
 
-# on NODE COMMAND...: as root on that node; as cluster.py does it, without Python's start (0.4 s where
-# python3 is pyenv's, some twenty times a layout).
+# on NODE COMMAND...: run it as root on that node, as cluster.py does, but without starting Python (which
+# takes 0.4 s if python3 is pyenv's, about twenty times per layout).
 on() { nsenter -t "$(<"$CLUSTER/pid/$1")" -a --wd=/ "${@:2}"; }
 
-# batch NAME [SBATCH OPTIONS] <<SCRIPT: submit, and wait for the end; $status and $output as run
-# has them. The job's own files are SHARE/NAME.*
+# batch NAME [SBATCH OPTIONS] <<SCRIPT: submit the script and wait for its end; sets $status and $output
+# as run does. The job's own files are SHARE/NAME.*
 batch() {
 	submit "$@"
 	finish "$1"
 }
 
-# submit NAME [OPTIONS] <<SCRIPT: $job is its number.
+# submit NAME [OPTIONS] <<SCRIPT: submit the script and set $job to its number.
 submit() {
 	local name=$1
 	shift
@@ -44,14 +44,14 @@ pbs_job() {
 	finish "$1"
 }
 
-# pbs_start NAME SELECT [QSUB OPTIONS] <<SCRIPT: $job is its number.
+# pbs_start NAME SELECT [QSUB OPTIONS] <<SCRIPT: start the job and set $job to its number.
 pbs_start() {
 	local name=$1 select=$2
 	shift 2
 	rm -f "$SHARE/$name".*
 	{
 		echo "cd $SHARE; export BERTH=$BERTH PROBE=$PROBE MPI_SUM=${MPI_SUM-}"
-		# The cluster's machine is pretended; and everything runs as root here.
+		# The cluster's hardware is simulated, and everything runs as root here.
 		echo "export BERTH_TOPOLOGY=$BERTH_TOPOLOGY OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 PRTE_ALLOW_RUN_AS_ROOT=1 PRTE_ALLOW_RUN_AS_ROOT_CONFIRM=1"
 		echo "trap 'echo \$? >$SHARE/$name.code.tmp; mv $SHARE/$name.code.tmp $SHARE/$name.code' EXIT"
 		cat
@@ -74,13 +74,13 @@ finish() {
 	echo "$output"
 }
 
-# cancel_jobs: of all tests; a job that ended is not an error.
+# cancel_jobs: cancel the jobs of all tests; a job that has ended is not an error.
 cancel_jobs() { scancel --state=RUNNING --state=PENDING --user=root --quiet || true; }
 
 has() { grep -qE -- "$1" <<<"$output" || { echo "not in the output: $1"; return 1; }; }
 hasnt() { ! grep -qE -- "$1" <<<"$output" || { echo "in the output: $1"; return 1; }; }
 
-# left NODE...: processes of berth or of the ranks on these nodes, for at most 10 s; none is good.
+# left NODE...: list processes of berth or of its ranks on these nodes; wait at most 10 s for none.
 nothing_left() {
 	local node i seen=
 	for node in "$@"; do
@@ -96,19 +96,19 @@ nothing_left() {
 
 # ---- nodes that are lost ----
 
-# lose NODE: first its links, then all its processes, so that nobody is told.
+# lose NODE: cut its links, then kill all its processes, so that no peer is notified.
 lose() {
 	date +%s%N >"$SHARE/cut"
 	on "$1" sh -c 'ip link set eth0 down; ip link set hsn0 down; kill -KILL -1'
 }
 
-# revive NODE: as it was, and Slurm knows.
+# revive NODE: restore it, and resume it in Slurm.
 revive() {
 	local i
 	on "$1" sh -c 'ip link set eth0 up; ip link set hsn0 up'
 	[ -n "$(on "$1" pgrep -x slurmd)" ] || on "$1" slurmd -N "$1"
 	for ((i = 0; i < 400; i++)); do
-		# Slurm 22.05 takes a node whose step never ended for "mixed", also without a job on it.
+		# Slurm 22.05 reports a node whose step never ended as "mixed", even without a job on it.
 		case "$(sinfo -h -n "$1" -o %T)" in
 			idle | mixed) return 0 ;;
 		esac
@@ -121,11 +121,11 @@ revive() {
 
 # ---- the secret ----
 
-# Of each rank, until SHARE/go is there.
+# Each rank runs this until SHARE/go exists.
 WAITS='env >env.$RANK; echo "up $RANK"; until [ -e go ]; do sleep 0.1; done; echo "rank $RANK of $WORLD_SIZE ends"'
 DIGITS='(^|[^0-9a-f])[0-9a-f]{64}([^0-9a-f]|$)' # what a secret looks like
 
-# secrets NODE...: those in the environments of the processes there, where only their owner looks.
+# secrets NODE...: list those in the environments of processes there, which only their owner can read.
 secrets() {
 	local node
 	for node in "$@"; do
@@ -133,10 +133,10 @@ secrets() {
 	done | sort -u
 }
 
-# nothing_shown [SECRET]: on no command line, in no rank's environment, in no file that others can read.
+# nothing_shown [SECRET]: check that no command line, rank environment or file that others can read has it.
 nothing_shown() {
 	local node seen
-	# The login node sees everybody's processes, and a node its own alone.
+	# The login node sees the processes of all nodes; a node sees only its own.
 	seen=$(cat /proc/[0-9]*/cmdline 2>/dev/null | tr '\0' '\n')
 	[ "$(grep -c "^$BERTH$" <<<"$seen")" -ge 2 ] || { echo "no berth runs"; return 1; }
 	! grep -E "$DIGITS|BERTH_AGENT_SECRET=${1:+|$1}" <<<"$seen" || { echo "on a command line"; return 1; }
@@ -147,12 +147,12 @@ nothing_shown() {
 	! grep -E 'BERTH_AGENT_|[0-9a-f]{64}' "$SHARE"/env.* || { echo "in a rank's environment"; return 1; }
 }
 
-# bytes NODE IFACE: sent so far.
+# bytes NODE IFACE: print how many bytes it has sent so far.
 bytes() { on "$1" cat "/sys/class/net/$2/statistics/tx_bytes"; }
 
 # ---- layouts ----
 
-# sent NODE: over all its NICs but loopback and the far ends of what bridge and vlan made.
+# sent NODE: bytes sent over all its NICs, except loopback and the far ends of bridge's and vlan's pairs.
 sent() {
 	on "$1" bash -c 'sum=0; cd /sys/class/net
 		for nic in *; do
@@ -160,14 +160,14 @@ sent() {
 		done; echo $sum'
 }
 
-# Pretended Slingshot: what NCCL would need there is a library of that name.
+# Simulates Slingshot, where NCCL needs a library of this name.
 pretend_ofi() {
 	mkdir -p "$SHARE/ofi"
 	cp "$FAULTS" "$SHARE/ofi/libnccl-net-ofi.so"
 }
 
-# check NAME NODES [OPTIONS], after pretend_ofi: a job on these nodes that runs berth check; $table has its rows, each
-# on one line.
+# check NAME NODES [OPTIONS], after pretend_ofi: run berth check in a job on these nodes; $table gets its rows,
+# one per line.
 check() {
 	local name=$1 nodes=$2
 	shift 2
@@ -183,33 +183,33 @@ saysnt() { ! grep -qE -- "$1" <<<"$table" || { echo "said: $1"; return 1; }; }
 # The switches: the ports mgmt-NODE and fast-NODE on the bridges mgmt and fast.
 switch() { nsenter -t 1 -n "$@"; }
 
-# rename_fast NODE NAME: the fast NIC has another name there, and the node's machine says so.
+# rename_fast NODE NAME: rename the fast NIC there, also in the node's hardware description.
 rename_fast() {
 	on "$1" sh -c "ip link set hsn0 down; ip link set hsn0 name $2; ip link set $2 up"
 	machine "$1" "$2"
 }
 
-# machine NODE NAME [KIND]: what the node's machine says of its fast NIC.
+# machine NODE NAME [KIND]: set the fast NIC in the node's hardware description.
 machine() {
 	(cd "$SHARE" && python3 "$HERE/topology.py" . "$1.topology" "${@:2}")
 	cat "$SHARE/$1.topology.xml" >"$CLUSTER/$1/topology.xml"
 }
 
-# bridge NODE NAME ADDRESS: a bridge with a port, as containers and VMs have it.
+# bridge NODE NAME ADDRESS: add a bridge with a port, as containers and VMs do.
 bridge() {
 	on "$1" sh -ec "ip link add $2 type bridge; ip link add $2-p type veth peer name $2-q
 		ip link set $2-p master $2 up; ip link set $2-q up; ip link set $2 up; ip address add $3 dev $2"
 }
 
-# vlan NODE NAME ADDRESS: an interface of that name, whose begin may be another's.
+# vlan NODE NAME ADDRESS: add an interface of that name, which may begin with another interface's name.
 vlan() {
 	on "$1" sh -ec "ip link add $2 type veth peer name vlan-q; ip link set vlan-q up
 		ip address add $3 dev $2; ip link set $2 up"
 }
 
-# close_management NODE...: eth0 lets in what belongs to Slurm's ports (cluster.py) and drops all
-# other TCP without a word. Where the kernel has no packet filter its routes do: what comes in is
-# looked up in the table of the own addresses only if one of the rules before allows it.
+# close_management NODE...: eth0 accepts packets to Slurm's ports (cluster.py) and silently drops all
+# other TCP. If the kernel has no packet filter, routing rules do the same: an incoming packet reaches
+# the table of local addresses only if an earlier rule allows it.
 close_management() {
 	local node
 	for node in "$@"; do
@@ -224,10 +224,10 @@ close_management() {
 	done
 }
 
-# slow NODE: its fast NIC still looks fast, and sends 100 Mb/s.
+# slow NODE: limit its fast NIC to 100 Mb/s, though it still reports its full speed.
 slow() { on "$1" tc qdisc add dev hsn0 root tbf rate 100mbit burst 64k latency 200ms; }
 
-# take_port NODE PORT: somebody listens there, on every address, until free_port.
+# take_port NODE PORT: occupy the port on every address until free_port.
 take_port() {
 	free_port
 	echo "$1" >"$SHARE/taken.node"
@@ -243,17 +243,17 @@ free_port() {
 	rm -f "$SHARE/taken.pid"
 }
 
-# hide NODE FILE OVER: the node reads FILE where it would read OVER.
+# hide NODE FILE OVER: mount FILE over OVER on the node.
 hide() {
 	on "$1" mount --bind "$2" "$3"
 	echo "$1 $3" >>"$SHARE/hidden"
 }
 
-# layout NAME: one of the networks of layouts.bats and of tests/bench/layouts.bash. undo ends it.
+# layout NAME: set up one of the networks of layouts.bats and tests/bench/layouts.bash. undo removes it.
 layout() {
 	local node
 	case $1 in
-	plain | two) ;; # two jobs at once: theirs is to come
+	plain | two) ;; # two: two jobs at once, which the test starts later
 	closed) close_management n1 n2 n3 ;;
 	renamed) rename_fast n2 fast7 ;;
 	bridges)
@@ -284,7 +284,7 @@ layout() {
 	esac
 }
 
-# undo: every node as cluster.py made it.
+# undo: restore every node as cluster.py made it.
 undo() {
 	local node where name
 	if [ -e "$SHARE/hidden" ]; then

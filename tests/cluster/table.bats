@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# One line, unchanged, trains in every surrounding: under Slurm, in a job of the stand-in for PBS by
-# pbs_tmrsh and by mpirun, in OpenPAI's containers, by ssh; by hand with the options that say which
-# machine this is. Two ranks on two nodes come to the same end everywhere: berth's trainer, and a
-# PyTorch program.
+# The same command line trains in every environment: under Slurm, in a job of the stand-in for PBS
+# through pbs_tmrsh and through mpirun, in OpenPAI's containers, over ssh; and by hand, with the options
+# that identify the machine. Two ranks on two nodes get the same result everywhere, with berth's trainer
+# and with a PyTorch program.
 
 load support.bash
 
@@ -25,7 +25,7 @@ setup() {
 	esac
 }
 
-# trained NAME: the job has, on two ranks; and as all others did.
+# trained NAME: the job has trained on two ranks, with the same result as all other jobs.
 trained() {
 	output=$(cat "$1.out")
 	echo "# $1: $output"
@@ -35,7 +35,7 @@ trained() {
 		grep -oE 'trained to -?[0-9.]+' "$1.out" | sort -u >"$1.end"
 	else
 		has 'trained convnet .* 12 steps, 2 ranks'
-		# "loss 2.3026  Acc@1 ...": what was learned, without the speed
+		# "loss 2.3026  Acc@1 ...": the results, without the speed
 		grep -oE '^loss [0-9.]+' "$1.out" >"$1.end"
 	fi
 	[ -s "$1.end" ]
@@ -64,14 +64,14 @@ in_pbs() { # NAME VARIABLE
 	trained "$1"
 }
 
-by_tm() { in_pbs tm "PATH=$TOOLS:/nothing-else"; } # no mpirun
+by_tm() { in_pbs tm "PATH=$TOOLS:/nothing-else"; } # no mpirun in PATH
 
 by_mpirun() {
 	need ompi_info
 	in_pbs mpirun "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1"
 }
 
-# both NAME VARIABLES: the line on n1 and n2; $1 there is the machine's number
+# both NAME VARIABLES: run the command line on n1 and n2; $1 is the machine's number there
 both() {
 	(umask 077; openssl rand -hex 32 >secret)
 	rm -f "$1".n?.code
@@ -96,9 +96,9 @@ in_openpai() { # PORT
 }
 
 by_ssh() {
-	[ "$(wc -l <"ends-$AS")" = 5 ] || skip "not all of the others could run"
+	[ "$(wc -l <"ends-$AS")" = 5 ] || skip "some of the other jobs could not run"
 	mkdir -p fake
-	# cluster.py's way to a node in the place of ssh, whose own test is ssh.bats
+	# cluster.py's access to the nodes replaces ssh, which ssh.bats tests
 	printf '#!/bin/bash\nhost=${@: -2:1}\nexec python3 %s/cluster.py on "$host" sh -c "${@: -1}"\n' "$HERE" >fake/ssh
 	chmod +x fake/ssh
 	# shellcheck disable=SC2086 # words
@@ -107,15 +107,15 @@ by_ssh() {
 }
 
 @test "Slurm" { in_slurm; }
-@test "PBS, by pbs_tmrsh" { by_tm; }
-@test "PBS, by mpirun" { by_mpirun; }
+@test "PBS, through pbs_tmrsh" { by_tm; }
+@test "PBS, through mpirun" { by_mpirun; }
 @test "by hand" { by_hand 4720; }
 @test "OpenPAI" { in_openpai 4721; }
 @test "ssh" { by_ssh; }
 
 @test "PyTorch: Slurm" { in_slurm; }
-@test "PyTorch: PBS, by pbs_tmrsh" { by_tm; }
-@test "PyTorch: PBS, by mpirun" { by_mpirun; }
+@test "PyTorch: PBS, through pbs_tmrsh" { by_tm; }
+@test "PyTorch: PBS, through mpirun" { by_mpirun; }
 @test "PyTorch: by hand" { by_hand 4722; }
 @test "PyTorch: OpenPAI" { in_openpai 4723; }
 @test "PyTorch: ssh" { by_ssh; }

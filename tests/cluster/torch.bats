@@ -16,13 +16,13 @@ teardown() {
 	undo
 }
 
-# trained RANKS: each has printed its line; half of them on each node.
+# trained RANKS: every rank has printed its line, half of them on each node.
 trained() {
 	[ "$(grep -cE "rank [0-9]+ of $1 on n1 local [0-9]+ .*trained" <<<"$output")" = $(($1 / 2)) ]
 	[ "$(grep -cE "rank [0-9]+ of $1 on n2 local [0-9]+ .*trained" <<<"$output")" = $(($1 / 2)) ]
 }
 
-# quiet: at most 2 % of what was sent since begin went over the management NICs.
+# quiet: at most 2 % of the bytes sent since begin went over the management NICs.
 begin() {
 	slow=$(($(bytes n1 eth0) + $(bytes n2 eth0))) fast=$(($(bytes n1 hsn0) + $(bytes n2 hsn0)))
 }
@@ -44,7 +44,7 @@ over_the_fast_one() {
 	over_the_fast_one
 }
 
-@test "torchrun without an argument of its own" {
+@test "torchrun without any options" {
 	begin
 	batch torchrun -N2 -w n1,n2 <<-'S'
 	"$BERTH" run --per-node --ranks-per-node 2 -- "$TORCHRUN" "$HERE/ddp.py"
@@ -55,16 +55,16 @@ over_the_fast_one() {
 	over_the_fast_one
 }
 
-@test "the script of the story, unchanged but for berth run --per-node before torchrun" {
-	# As Debian writes it: torchrun, which compares host names, would not see that it is the host.
+@test "a torchrun batch script, changed only by berth run --per-node before torchrun" {
+	# As Debian writes /etc/hosts: torchrun compares host names, and would not see that it is the host.
 	for node in n1 n2; do
 		{ echo "127.0.1.1 $node"; cat "$CLUSTER/hosts"; } >"$SHARE/hosts.$node"
 		hide $node "$SHARE/hosts.$node" /etc/hosts
 	done
 	begin
 	batch story -N2 -w n1,n2 <<-'S'
-	# The first address of the first node is the management network's; torchrun was started there
-	# alone, and waited ten minutes for the other node.
+	# The original script took the first node's first address, which is the management network's, and
+	# started torchrun on that node only; it waited ten minutes for the other node.
 	head_node_ip=$(hostname -I | awk '{print $1}')
 	"$BERTH" run --per-node -- "$TORCHRUN" --nnodes=2 --nproc_per_node=2 --rdzv_id=$SLURM_JOB_ID \
 		--rdzv_backend=c10d --rdzv_endpoint="$head_node_ip:29500" "$HERE/ddp.py"
