@@ -216,13 +216,13 @@ int agent_probes_start(struct loop *loop, struct agent_uplink *uplink,
 	if (rc)
 		return rc;
 	if (*out || json_array_size(list) > CANDIDATES_MAX)
-		return error_set(err, ERR_DATA, "REACH names %zu addresses; the limit is %d",
+		return error_set(err, ERR_DATA, "REACH lists %zu addresses; the limit is %d",
 				 json_array_size(list), CANDIDATES_MAX);
 	size_t count = json_array_size(list);
 	struct agent_probes *round = calloc(1, sizeof *round + count * sizeof *round->probes);
 
 	if (!round)
-		return error_memory(err, "trying the head's addresses");
+		return error_memory(err, "probing the controller's addresses");
 	round->loop = loop;
 	round->uplink = uplink;
 	round->params = params;

@@ -56,7 +56,7 @@ static void send_inventory(void *context)
 	inventory = agent_discovery_result(agent->discovery, &err);
 	text = err.code ? NULL : inventory_to_json(inventory);
 	if (!text && !err.code)
-		error_memory(&err, "the card of this node");
+		error_memory(&err, "this node's inventory");
 	if (text)
 		agent_uplink_report(&agent->uplink, MESSAGE_INVENTORY,
 				    json_pack("{s:i, s:o}", "port", agent->port, "card", text));
@@ -105,7 +105,7 @@ static int handle_welcome(struct agent *agent, const json_t *text, struct error 
 	    json_get_bool("WELCOME", text, "move", &move, err))
 		return -err->code;
 	if (agent->welcomed)
-		return error_set(err, ERR_DATA, "a second WELCOME");
+		return error_set(err, ERR_DATA, "WELCOME arrived twice");
 	agent->welcomed = true;
 	rc = agent_downlinks_set_tree(&agent->downlinks, (size_t)nodes, (size_t)fanout, err);
 	if (!rc && port >= 0)
@@ -188,8 +188,7 @@ static void handle_message(struct agent *agent, const struct wire_message *messa
 		agent_pmix_fetched(&agent->pmix, message, text);
 		break;
 	default:
-		rc = error_set(&err, ERR_DATA, "a message of type %u is unknown here",
-			       message->type);
+		rc = error_set(&err, ERR_DATA, "unknown message type %u", message->type);
 	}
 out:
 	json_decref(text);
@@ -215,7 +214,7 @@ static void on_lost(void *context, const struct error *why)
 
 	if (why) {
 		agent->failure = *why;
-		error_prefix(&agent->failure, "the connection to the head is lost");
+		error_prefix(&agent->failure, "lost the connection to the controller");
 	}
 	agent_downlinks_close(&agent->downlinks, !why);
 	agent_ranks_stop(&agent->ranks, 0);
@@ -246,7 +245,7 @@ static void check_guardian(struct agent *agent)
 	if (agent->guardian_lost || getppid() == agent->guardian)
 		return;
 	agent->guardian_lost = true;
-	error_set(&err, ERR_NETWORK, "what was started on this node (process %d) was killed",
+	error_set(&err, ERR_NETWORK, "the agent's guardian process (%d) was killed",
 		  (int)agent->guardian);
 	agent_uplink_fail(&agent->uplink, &err);
 }

@@ -74,7 +74,7 @@ static int start(struct agent_discovery *discovery, struct error *err)
 		return 0;
 	}
 	if (pthread_create(&discovery->thread, NULL, discover, discovery))
-		return error_set(err, ERR_UNAVAILABLE, "no thread can be started");
+		return error_set(err, ERR_UNAVAILABLE, "cannot start a thread");
 	discovery->running = true;
 	return 0;
 }

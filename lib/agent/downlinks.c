@@ -78,11 +78,10 @@ static void handle_hello(struct agent_downlinks *downlinks, struct connection *c
 	if (node >= downlinks->node_count ||
 	    tree_parent(node, downlinks->fanout) != (long)downlinks->params->node_index ||
 	    find_downlink(downlinks, node)) {
-		agent_uplink_note(
-			downlinks->uplink,
-			"%s says it is node %zu, which is no child of this node or is here "
-			"already; refused",
-			connection->peer, node);
+		agent_uplink_note(downlinks->uplink,
+				  "rejected %s: it claims to be node %zu, which is not a child of "
+				  "this node or is already connected",
+				  connection->peer, node);
 		remove_downlink(downlinks, connection);
 		connection_close(connection);
 		return;
@@ -115,7 +114,7 @@ static void on_downlink_ended(void *context, struct connection *connection, cons
 	remove_downlink(downlinks, connection);
 	if (connection->node_index >= 0 && !downlinks->uplink->lost)
 		report_lost(downlinks, (size_t)connection->node_index,
-			    why ? why->text : "its agent left");
+			    why ? why->text : "its agent closed the connection");
 	connection_close(connection);
 }
 
@@ -159,7 +158,7 @@ int agent_downlinks_set_tree(struct agent_downlinks *downlinks, size_t node_coun
 	downlinks->node_count = node_count;
 	downlinks->fanout = fanout;
 	downlinks->detached = calloc(node_count, sizeof *downlinks->detached);
-	return downlinks->detached ? 0 : error_memory(err, "the nodes of the job");
+	return downlinks->detached ? 0 : error_memory(err, "the job's nodes");
 }
 
 int agent_downlinks_listen(struct agent_downlinks *downlinks, struct error *err)
@@ -172,7 +171,7 @@ int agent_downlinks_listen(struct agent_downlinks *downlinks, struct error *err)
 
 	downlinks->connections = calloc(downlinks->fanout, sizeof *downlinks->connections);
 	if (!downlinks->connections)
-		return error_memory(err, "the agents below");
+		return error_memory(err, "the child agents");
 	rc = listener_open(downlinks->loop, 0, &params->secret, params->job, limit, &events,
 			   &downlinks->listener, err);
 	if (!rc)
@@ -219,7 +218,7 @@ void agent_downlinks_tick(struct agent_downlinks *downlinks, int64_t now_ms, boo
 		}
 		char why[96];
 
-		snprintf(why, sizeof why, "its agent was silent for %d s",
+		snprintf(why, sizeof why, "no heartbeat from its agent for %d s",
 			 downlinks->params->node_timeout_ms / 1000);
 		if (connection->node_index >= 0)
 			report_lost(downlinks, (size_t)connection->node_index, why);

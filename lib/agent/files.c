@@ -29,13 +29,13 @@ void agent_stop_file_write(const char *dir, const char *shared, const char *why,
 	fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | (failed ? O_TRUNC : O_EXCL), 0666);
 	if (fd < 0) {
 		if (errno != EEXIST)
-			agent_uplink_note(uplink, "the stop file %s cannot be written: %s", path,
+			agent_uplink_note(uplink, "cannot write the stop file %s: %s", path,
 					  strerror(errno));
 		return;
 	}
 	size = snprintf(line, sizeof line, "%s\n", why);
 	if (file_write_all(fd, line, (size_t)size))
-		agent_uplink_note(uplink, "the stop file %s cannot be written: %s", path,
+		agent_uplink_note(uplink, "cannot write the stop file %s: %s", path,
 				  strerror(errno));
 	close(fd);
 }
@@ -62,7 +62,7 @@ int agent_plan_write(const char *dir, const json_t *plan, struct error *err)
 	int rc;
 
 	if (!text)
-		return error_memory(err, "the plan's file");
+		return error_memory(err, "the plan file");
 	snprintf(path, sizeof path, "%s/plan.json", dir);
 	rc = file_write_atomic(path, text, strlen(text), 0600, err);
 	free(text);

@@ -195,7 +195,7 @@ static int start_stack_tool(struct agent_heartbeats *heartbeats, const struct en
 		argv[4 + i] = entries[i];
 	if (!envp || pipe2(ends, O_CLOEXEC | O_NONBLOCK)) {
 		free(envp);
-		return error_memory(err, "the stacks");
+		return error_memory(err, "stack traces");
 	}
 	sigemptyset(&none);
 	posix_spawn_file_actions_init(&files);

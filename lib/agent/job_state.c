@@ -17,8 +17,8 @@ static int read_ints(const struct agent_job *job, const char *key, const int **o
 		      : error_memory(err, "the job's nodes");
 
 	if (!rc && json_array_size(values) != count)
-		rc = error_set(err, ERR_DATA, "JOB: %s has %zu entries, the job %zu nodes", key,
-			       json_array_size(values), count);
+		rc = error_set(err, ERR_DATA, "JOB: %s has %zu entries, but the job has %zu nodes",
+			       key, json_array_size(values), count);
 	for (size_t i = 0; !rc && i < count; i++) {
 		json_int_t value = json_integer_value(json_array_get(values, i));
 
@@ -56,7 +56,7 @@ static int read_nodes(struct agent_job *job, struct error *err)
 	if (rc)
 		return rc;
 	if (json_array_size(names) != count)
-		return error_set(err, ERR_DATA, "JOB names %zu nodes of %zu",
+		return error_set(err, ERR_DATA, "JOB names %zu nodes; expected %zu",
 				 json_array_size(names), count);
 	job->layout.nodes = nodes = calloc(count, sizeof *nodes);
 	if (!nodes)
@@ -64,7 +64,7 @@ static int read_nodes(struct agent_job *job, struct error *err)
 	for (size_t i = 0; i < count; i++) {
 		nodes[i] = json_string_value(json_array_get(names, i));
 		if (!nodes[i])
-			return error_set(err, ERR_DATA, "JOB: a node's name is no text");
+			return error_set(err, ERR_DATA, "JOB: a node's name is not a string");
 	}
 	rc = read_ints(job, "first", &job->layout.first_rank, err);
 	return rc ? rc : read_ints(job, "counts", &job->layout.rank_count, err);

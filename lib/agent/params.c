@@ -30,21 +30,19 @@ static int find_this_host(const struct hosts *hosts, struct error *err)
 		if (!launcher_is_this_host(hosts->names[i]))
 			continue;
 		if (found >= 0)
-			return error_set(
-				err, ERR_DATA,
-				"this machine (%s) may be %s as well as %s of the job's nodes",
-				self, hosts->names[found], hosts->names[i]);
+			return error_set(err, ERR_DATA,
+					 "host %s matches two of the job's nodes, %s and %s", self,
+					 hosts->names[found], hosts->names[i]);
 		found = (int)i;
 	}
 	return found >= 0 ? found
-			  : error_set(err, ERR_DATA, "this machine (%s) is none of the job's nodes",
-				      self);
+			  : error_set(err, ERR_DATA, "host %s is not one of the job's nodes", self);
 }
 
 static int not_started_by_berth(const char *missing, struct error *err)
 {
 	return error_set(err, ERR_USAGE,
-			 "%s is not set: agents are started by berth run; see man berth-agent",
+			 "%s is not set: only berth run starts agents; see man berth-agent",
 			 missing);
 }
 
@@ -69,9 +67,10 @@ static int find_in_list(const struct env *env, const char *list, const char *sel
 			if (!strcmp(hosts.names[i], params->name))
 				*node = (int)i;
 		if (!rc && *node < 0)
-			rc = error_set(err, ERR_DATA,
-				       "%s is '%.80s', which is none of the job's nodes: '%.200s'",
-				       self, params->name ? params->name : "", list);
+			rc = error_set(
+				err, ERR_DATA,
+				"%s is '%.80s', which is not one of the job's nodes: '%.200s'",
+				self, params->name ? params->name : "", list);
 	}
 	hosts_free(&hosts);
 	return rc;
@@ -148,7 +147,8 @@ int agent_resolve(const char *rendezvous, int connect_timeout_ms, char *out, siz
 	char host[256], service[8];
 	struct addrinfo *list = NULL;
 	int port, failed,
-		rc = alloc_parse_rendezvous("the head", rendezvous, host, sizeof host, &port, err);
+		rc = alloc_parse_rendezvous("the controller", rendezvous, host, sizeof host, &port,
+					    err);
 
 	if (rc)
 		return rc;
@@ -157,8 +157,9 @@ int agent_resolve(const char *rendezvous, int connect_timeout_ms, char *out, siz
 		usleep(500000);
 	if (failed)
 		return error_set(err, ERR_NETWORK,
-				 "the head's name %s is not known here: %s; give its address", host,
-				 gai_strerror(failed));
+				 "cannot resolve the first node's name %s on this node: %s. Give "
+				 "its IP address instead.",
+				 host, gai_strerror(failed));
 	out[0] = '\0';
 	for (const struct addrinfo *at = list; at; at = at->ai_next) {
 		char address[INET6_ADDRSTRLEN];

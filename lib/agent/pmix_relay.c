@@ -196,7 +196,7 @@ static void host_lost(void *context, const char *text)
 
 	if (!pmix->stopping)
 		agent_uplink_note(pmix->uplink,
-				  "the PMIx server of %s %s; PMIx and MPI programs cannot go on",
+				  "the PMIx server of %s %s; PMIx and MPI programs cannot continue",
 				  pmix->job->host, text);
 }
 
@@ -221,9 +221,10 @@ static int continue_without(struct agent_pmix *pmix, const struct error *err)
 	agent_pmix_stop(pmix);
 	if (pmix->job->pmix_required)
 		return -err->code;
-	agent_uplink_note(pmix->uplink,
-			  "no PMIx for the ranks of %s: %s; MPI programs see a world of one each",
-			  pmix->job->host, err->text);
+	agent_uplink_note(
+		pmix->uplink,
+		"no PMIx for the ranks of %s: %s; in MPI programs each rank has a world of size 1",
+		pmix->job->host, err->text);
 	return 0;
 }
 
@@ -267,7 +268,7 @@ int agent_pmix_start(struct agent_pmix *pmix, const json_t *ranks, struct error 
 	}
 	cpus = calloc(count, sizeof *cpus);
 	if (!cpus)
-		return error_memory(err, "the ranks' places");
+		return error_memory(err, "the ranks' locations");
 	for (size_t i = 0; i < count; i++)
 		cpus[i] = json_string_value(json_object_get(json_array_get(ranks, i), "cpus"));
 	snprintf(name, sizeof name, "%.200s.%u", job->id, job->attempt);

@@ -32,7 +32,8 @@ static int apply_change(struct env *env, const char *change, struct error *err)
 	else if (*change == '-' && !value)
 		rc = (env_drop(env, copy), 0);
 	else
-		rc = error_set(err, ERR_DATA, "START: '%.60s' is no change of a variable", change);
+		rc = error_set(err, ERR_DATA, "START: '%.60s' is not an environment change",
+			       change);
 	free(copy);
 	return rc;
 }
@@ -361,7 +362,7 @@ int agent_ranks_start(struct agent_ranks *ranks, const struct wire_message *mess
 		return -err->code;
 	if (!ranks->job.text || ranks->supervise || ranks->pending.waits ||
 	    json_array_size(list) != agent_job_rank_count(&ranks->job))
-		return error_set(err, ERR_DATA, "START does not follow JOB");
+		return error_set(err, ERR_DATA, "START arrived before JOB");
 	if (!json_array_size(list)) { /* this node only passes messages on */
 		ranks->started_sent = ranks->done_sent = true;
 		agent_uplink_report(ranks->uplink, MESSAGE_STARTED, json_pack("{s:b}", "pmix", 0));
@@ -421,7 +422,7 @@ void agent_ranks_write_stop_file(struct agent_ranks *ranks, const char *why)
 int agent_ranks_set_job(struct agent_ranks *ranks, const struct agent_job *job, struct error *err)
 {
 	if (ranks->supervise)
-		return error_set(err, ERR_DATA, "a second JOB while the first one runs");
+		return error_set(err, ERR_DATA, "JOB arrived while another job is running");
 	agent_job_free(&ranks->job);
 	ranks->job = *job;
 	ranks->pmix->job = &ranks->job;

@@ -57,8 +57,8 @@ static int input_open(struct input *input, struct error *err)
 	int ends[2], rc;
 
 	if (pipe2(ends, O_CLOEXEC))
-		return error_set(err, ERR_UNAVAILABLE, "a pipe for a rank's input: %s",
-				 strerror(errno));
+		return error_set(err, ERR_UNAVAILABLE,
+				 "cannot create a pipe for a rank's stdin: %s", strerror(errno));
 	input->rank_fd = ends[0];
 	rc = fcntl(ends[1], F_SETFL, O_NONBLOCK);
 	if (!rc)
@@ -67,7 +67,8 @@ static int input_open(struct input *input, struct error *err)
 		return 0;
 	close(ends[1]);
 	return rc < -1 ? rc
-		       : error_set(err, ERR_UNAVAILABLE, "a rank's input: %s", strerror(errno));
+		       : error_set(err, ERR_UNAVAILABLE, "cannot watch a rank's stdin: %s",
+				   strerror(errno));
 }
 
 int agent_stdin_new(struct loop *loop, struct agent_uplink *uplink, size_t count,
@@ -77,7 +78,7 @@ int agent_stdin_new(struct loop *loop, struct agent_uplink *uplink, size_t count
 	int rc = 0;
 
 	if (!inputs)
-		return error_memory(err, "the ranks' input");
+		return error_memory(err, "the ranks' stdin");
 	inputs->uplink = uplink;
 	for (; !rc && inputs->count < count; inputs->count++) {
 		struct input *input = &inputs->list[inputs->count];
@@ -117,8 +118,7 @@ void agent_stdin_receive(struct agent_stdin *inputs, const void *data, size_t si
 		if (input->waiting.size + size > WIRE_MAX_QUEUE ||
 		    bytes_add(&input->waiting, data, size)) {
 			agent_uplink_note(inputs->uplink,
-					  "local rank %zu reads none of its input: it is closed",
-					  i);
+					  "local rank %zu does not read its stdin: closed it", i);
 			input_close(input);
 			continue;
 		}

@@ -156,7 +156,7 @@ static void on_ended(void *context, struct connection *connection, const struct 
 
 	if (connection == uplink->next) {
 		uplink->next = NULL;
-		report_move_failed(uplink, why ? why->text : "it closed the connection");
+		report_move_failed(uplink, why ? why->text : "the peer closed the connection");
 	} else if (connection == uplink->connection) {
 		lose(uplink, why);
 		uplink->connection = NULL;
@@ -182,7 +182,7 @@ static int race_open(struct race *race, const char *list, struct error *err)
 	for (const char *at = list; *at; at++)
 		race->most += *at == ',';
 	race->polls = calloc(race->most, sizeof *race->polls);
-	return race->polls ? 0 : error_memory(err, "the head's addresses");
+	return race->polls ? 0 : error_memory(err, "the controller's addresses");
 }
 
 static void race_address(const struct race *race, size_t index, char *out, size_t size)
@@ -322,10 +322,10 @@ static int connect_controller(const char *list, int connect_timeout_ms, int sign
 			hoped = clock_now_ms();
 		rc = backoff(signals, 200);
 		if (rc)
-			return error_set(err, rc, "stopped by %s while it waited for the head",
+			return error_set(err, rc, "stopped by %s while waiting for the controller",
 					 strsignal(rc - 128));
 	} while (clock_now_ms() < started + limit_ms && clock_now_ms() < hoped + refused_ms);
-	return error_prefix(err, "the head cannot be reached from this node within %d s",
+	return error_prefix(err, "cannot reach the controller from this node within %d s",
 			    (int)((clock_now_ms() - started) / 1000));
 }
 
@@ -366,7 +366,7 @@ void agent_uplink_tick(struct agent_uplink *uplink, int64_t now_ms, bool slept)
 	    now_ms - connection->received_ms > node_timeout_ms) {
 		struct error err;
 
-		error_set(&err, ERR_NETWORK, "%s was silent for %d s", connection->peer,
+		error_set(&err, ERR_NETWORK, "no heartbeat from %s for %d s", connection->peer,
 			  node_timeout_ms / 1000);
 		lose(uplink, &err);
 		uplink->connection = NULL;

@@ -54,13 +54,14 @@ static bool may_succeed(struct attempts *attempts, const struct job_result *resu
 	if (!result->code || result->interrupted || result->code == ERR_STOPPED)
 		return false;
 	if (!result->by_program && result->code != ERR_NETWORK) {
-		set_no_restart_reason(attempts, "it would end in the same way");
+		set_no_restart_reason(attempts, "the same error would occur again");
 		return false;
 	}
 	if (result->by_program && attempts->policy->own_program && result->code >= ERR_USAGE &&
 	    result->code <= ERR_INPUT) {
 		set_no_restart_reason(attempts,
-				      "code %d tells of wrong options or data, which stay wrong",
+				      "exit code %d means wrong options or data, so the same error "
+				      "would occur again",
 				      result->code);
 		return false;
 	}
@@ -78,7 +79,7 @@ static bool restarts_exhausted(struct attempts *attempts)
 
 	if (attempts->restarts < most)
 		return false;
-	set_no_restart_reason(attempts, "it was started again %d time%s, as --max-restarts allows",
+	set_no_restart_reason(attempts, "the limit of %d restart%s (--max-restarts) is reached",
 			      most, most == 1 ? "" : "s");
 	return true;
 }
@@ -90,13 +91,12 @@ static bool made_no_progress(struct attempts *attempts, const struct job_result 
 	if (!attempts->restarts || excluded_nodes || made_progress(attempts, result))
 		return false;
 	if (result->steps >= 0)
-		set_no_restart_reason(attempts, "no step was made since the last start");
+		set_no_restart_reason(attempts, "no step was completed since the last start");
 	else
-		set_no_restart_reason(
-			attempts,
-			"it ended %.0f s after the last start, and says nothing of its steps "
-			"(BERTH_HEARTBEAT_FILE): that counts as no progress",
-			(double)result->run_ms / 1e3);
+		set_no_restart_reason(attempts,
+				      "it exited %.0f s after the last start without reporting "
+				      "steps (BERTH_HEARTBEAT_FILE), which counts as no progress",
+				      (double)result->run_ms / 1e3);
 	return true;
 }
 
@@ -140,7 +140,7 @@ static bool decide(void *context, const struct job_result *result)
 	if (result->start_sent && restarts_exhausted(attempts))
 		return false;
 	job_note(attempts->sink, LOG_WARNING, "%s",
-		 result->first_cause ? result->first_cause : "it failed");
+		 result->first_cause ? result->first_cause : "the attempt failed");
 	excluded_nodes = node_pool_update(&attempts->node_pool, result, attempts->sink);
 	if (made_no_progress(attempts, result, excluded_nodes))
 		return false;
@@ -154,7 +154,7 @@ static bool decide(void *context, const struct job_result *result)
 			 attempts->node_pool.active_count == 1 ? "" : "s");
 	} else {
 		attempts->restarts++;
-		job_note(attempts->sink, LOG_WARNING, "starting again, %d of at most %d times",
+		job_note(attempts->sink, LOG_WARNING, "restarting, %d of at most %d times",
 			 attempts->restarts, attempts->policy->max_restarts);
 	}
 	return true;
@@ -185,8 +185,7 @@ static void adjust_end_time(struct attempts *attempts, struct alloc *alloc)
 		return;
 	alloc->end_time += set_s;
 	job_note(attempts->sink, LOG_WARNING,
-		 "this machine's clock was set %lld s %s since the start; the job's end moves with "
-		 "it",
+		 "this host's clock was set %lld s %s since the start; adjusted the job's end time",
 		 llabs((long long)set_s), set_s > 0 ? "ahead" : "back");
 }
 

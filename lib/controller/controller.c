@@ -145,9 +145,9 @@ static void handle_hello(struct controller *controller, struct connection *conne
 	    json_get_string("HELLO", text, "folder", &dir, NULL)) {
 		char why[160];
 
-		snprintf(why, sizeof why, "%s says it is node %zu, which is %s; refused",
+		snprintf(why, sizeof why, "rejected %s: it claims to be node %zu, which is %s",
 			 connection->peer, node,
-			 node < controller->count ? "here already" : "none of this job's");
+			 node < controller->count ? "already connected" : "not in this job");
 		controller->events.note(controller->events.context, why);
 		connection_close(connection);
 		return;
@@ -267,7 +267,8 @@ static void on_ended(void *context, struct connection *connection, const struct 
 		node->connection = NULL;
 		if (!node->moved) {
 			snprintf(node->ended_why, sizeof node->ended_why, "%s",
-				 why ? why->text : "its agent left before the end");
+				 why ? why->text
+				     : "its agent closed the connection before the job's end");
 			/* A child says more by its end than by a closed socket; it follows soon. */
 			if (process && process->pid > 0)
 				node->ended_ms = clock_now_ms();
@@ -305,7 +306,7 @@ void controller_check_silence(struct controller *controller, int64_t now_ms)
 				controller->silence_due_ms = due;
 			continue;
 		}
-		snprintf(why, sizeof why, "its agent was silent for %d s",
+		snprintf(why, sizeof why, "no heartbeat from its agent for %d s",
 			 controller->launch->node_timeout_ms / 1000);
 		controller->nodes[i].connection = NULL;
 		connection_close(connection);

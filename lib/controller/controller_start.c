@@ -81,9 +81,10 @@ static void describe_tool(const struct controller *controller, int status, const
 	if (WIFSIGNALED(status))
 		snprintf(text, size, "%s was killed by signal %d", name, WTERMSIG(status));
 	else
-		snprintf(text, size, "%s ended with code %d%s", name, WEXITSTATUS(status), when);
+		snprintf(text, size, "%s exited with code %d%s", name, WEXITSTATUS(status), when);
 	if (output_tail[0])
-		snprintf(text + strlen(text), size - strlen(text), ", saying: %s", output_tail);
+		snprintf(text + strlen(text), size - strlen(text), "; its last output: %s",
+			 output_tail);
 }
 
 static void describe_exit(const struct controller *controller,
@@ -102,7 +103,7 @@ static void describe_exit(const struct controller *controller,
 		snprintf(text, size, "its agent was killed by signal %d (%s)", WTERMSIG(status),
 			 strsignal(WTERMSIG(status)));
 	else
-		snprintf(text, size, "its agent ended with code %d", WEXITSTATUS(status));
+		snprintf(text, size, "its agent exited with code %d", WEXITSTATUS(status));
 }
 
 static void describe_launcher(const struct controller *controller, int status, char *text,
@@ -112,7 +113,7 @@ static void describe_launcher(const struct controller *controller, int status, c
 	bool named = false;
 
 	controller_launcher_output(controller, output_tail, sizeof output_tail);
-	describe_tool(controller, status, " before it was there", output_tail, text, size);
+	describe_tool(controller, status, " before all agents connected", output_tail, text, size);
 	/* It may be one of these that is of another job, or made up. */
 	for (const char *const *name = controller->launch->launcher->request_variables;
 	     name && *name; name++) {
@@ -120,7 +121,7 @@ static void describe_launcher(const struct controller *controller, int status, c
 
 		if (value && *value) {
 			snprintf(text + strlen(text), size - strlen(text), "%s %s '%.60s'",
-				 named ? "," : "; it was asked by", *name, value);
+				 named ? "," : "; its environment sets", *name, value);
 			named = true;
 		}
 	}
@@ -344,8 +345,8 @@ static int make_secret(struct controller *controller, struct error *err)
 		char text[4300];
 
 		snprintf(text, sizeof text,
-			 "made the secret %s: copy it to the other machines, unless they see this "
-			 "home",
+			 "created the secret %s; copy it to the other machines unless they share "
+			 "this home directory",
 			 path);
 		controller->events.note(controller->events.context, text);
 	}
@@ -362,7 +363,7 @@ int controller_start(struct loop *loop, const struct launch_options *launch, int
 	int rc;
 
 	if (!controller)
-		return error_memory(err, "the head");
+		return error_memory(err, "the controller");
 	*controller = (struct controller){
 		.loop = loop,
 		.launch = launch,
@@ -386,8 +387,8 @@ int controller_start(struct loop *loop, const struct launch_options *launch, int
 		int listen_port = 0;
 
 		if (launch->launcher->secret_from_file && launch->alloc->rendezvous)
-			rc = alloc_parse_rendezvous("the head", launch->alloc->rendezvous, NULL, 0,
-						    &listen_port, err);
+			rc = alloc_parse_rendezvous("the controller", launch->alloc->rendezvous,
+						    NULL, 0, &listen_port, err);
 		if (!rc)
 			rc = listener_open(
 				loop, listen_port, &controller->secret, launch->alloc->job_id,

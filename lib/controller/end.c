@@ -90,14 +90,14 @@ static void describe(const json_t *text, int code, int number, char *out, size_t
 	else if (number)
 		snprintf(out, size, "was killed by signal %d (%s)%s%s", number, strsignal(number),
 			 json_is_true(json_object_get(text, "core")) ? ", core dumped" : "",
-			 oom == SUPERVISE_OOM_YES ? "; the kernel's out-of-memory killer ended it"
+			 oom == SUPERVISE_OOM_YES ? " by the kernel's out-of-memory killer"
 			 : oom == SUPERVISE_OOM_LIKELY
-				 ? "; probably the kernel's out-of-memory killer"
+				 ? ", probably by the kernel's out-of-memory killer"
 				 : "");
 	else if (code == ERR_STOPPED)
-		snprintf(out, size, "stopped early with its work saved (code %d)", code);
+		snprintf(out, size, "saved its work and stopped early (code %d)", code);
 	else
-		snprintf(out, size, "ended with code %d", code);
+		snprintf(out, size, "exited with code %d", code);
 }
 
 /* What the program has written to BERTH_REPORT on its node: the last one's word counts. */
@@ -151,8 +151,7 @@ void job_handle_rank_ended(struct job *job, size_t node, const json_t *text)
 		job->result->by_program = true;
 	describe(text, (int)code, (int)number, how, sizeof how);
 	snprintf(cause, sizeof cause, "rank %lld on %s %s%s", (long long)rank, name, how,
-		 job->result->interrupted ? ", after berth run was told to stop and passed it on"
-					  : "");
+		 job->result->interrupted ? ", after berth run forwarded a stop signal to it" : "");
 	job->result->rank = (int)rank;
 	job->result->signal = (int)number;
 	job->result->first_cause = strdup(cause);
@@ -187,13 +186,13 @@ json_t *job_report(const struct job_result *result)
 	if (result->next && result->code)
 		next = result->next;
 	else if (result->code == ERR_STOPPED)
-		next = "submit again: it goes on from the checkpoint";
+		next = "submit the job again; it resumes from the checkpoint";
 	else if (result->code && !result->by_program && result->code == ERR_NETWORK)
-		next = "run again; if the same node fails, leave it out";
+		next = "run again; if the same node fails, exclude it (--exclude)";
 	else if (result->code && !result->by_program)
 		next = "see first_cause";
 	else if (result->code)
-		next = "see the last lines of the rank, and its log with --log-dir";
+		next = "see last_lines, and the rank's log if --log-dir was given";
 	return json_pack("{s:s, s:s, s:i, s:i, s:o, s:o, s:o, s:O?, s:o, s:o, s:i, s:O?, s:O?, "
 			 "s:O?, s:o, s:o}",
 			 "schema", "berth.run/1", "by",

@@ -188,17 +188,19 @@ static void describe(const struct job_hang *hang, int number, char *out, size_t 
 					rank->status_text[0] ? " (" : "", rank->status_text,
 					rank->status_text[0] ? ")" : "", most);
 	else if (steps_differ(hang, &least, &most))
-		used = (size_t)snprintf(out, size, ": it has told of no step, others are at %.15g",
+		used = (size_t)snprintf(out, size, ": it has reported no step, others are at %.15g",
 					most);
 	else if (rank->status_text[0])
 		used = (size_t)snprintf(out, size, " at: %s", rank->status_text);
 	if (used >= size)
 		return;
 	if (rank->state == 'T' || rank->state == 't')
-		snprintf(out + used, size - used, "; its process is stopped (SIGSTOP, a debugger)");
+		snprintf(out + used, size - used,
+			 "; its process is stopped (by SIGSTOP or a debugger)");
 	else if (rank->state == 'D')
 		snprintf(out + used, size - used,
-			 "; its process is held in the kernel (state D: a file system, a device)");
+			 "; its process is blocked in the kernel (state D: waiting for a file "
+			 "system or device)");
 }
 
 static void print_stacks(const struct job_hang *hang)
@@ -228,7 +230,7 @@ static void find(struct job_hang *hang, struct job_hang_finding *out)
 	hang->stacks = NULL;
 	if (rank < 0) {
 		snprintf(out->text, sizeof out->text,
-			 "it hangs: no step and no output for %d s, and no rank is behind the "
+			 "the job hangs: no step and no output for %d s, and no rank is behind the "
 			 "others",
 			 seconds);
 		return;
@@ -236,9 +238,9 @@ static void find(struct job_hang *hang, struct job_hang_finding *out)
 	out->node = hang->ranks[rank].node;
 	describe(hang, rank, how, sizeof how);
 	snprintf(out->text, sizeof out->text,
-		 "it hangs: no step and no output for %d s; rank %d on %s is behind%s%s", seconds,
-		 rank, hang->request->launch->alloc->nodes[out->node].name,
-		 unique ? "" : ", with others", how);
+		 "the job hangs: no step and no output for %d s; rank %d on %s is behind%s%s",
+		 seconds, rank, hang->request->launch->alloc->nodes[out->node].name,
+		 unique ? "" : ", and so are others", how);
 }
 
 bool job_hang_tick(struct job_hang *hang, int64_t now_ms, bool slept, struct job_hang_finding *out)
@@ -255,7 +257,7 @@ bool job_hang_tick(struct job_hang *hang, int64_t now_ms, bool slept, struct job
 		return false;
 	}
 	if (hang->active_ms > hang->stacks_requested_ms) {
-		job_note(hang->sink, LOG_NOTE, "it goes on");
+		job_note(hang->sink, LOG_NOTE, "the ranks made progress again");
 		hang->stacks_requested_ms = 0;
 		free(hang->stacks);
 		hang->stacks = NULL;

@@ -102,8 +102,8 @@ static void forward_signal(struct job *job, int number)
 	job->last_signal.at_ms = now;
 	if (number == SIGINT || number == SIGTERM)
 		job_note(job->sink, LOG_NOTE,
-			 "%s was passed on to the ranks; the same again ends them at once",
-			 number == SIGINT ? "the interrupt" : "SIGTERM");
+			 "forwarded %s to the ranks; send it again to kill them at once",
+			 number == SIGINT ? "SIGINT" : "SIGTERM");
 }
 
 /* A scheduler that signals every task signals the controller and all agents: that counts once. */
@@ -134,7 +134,7 @@ static void on_signal(struct loop_source *source, uint32_t events)
 		}
 		if ((number == SIGINT || number == SIGTERM) && ++job->interrupts > 1) {
 			job_note(job->sink, LOG_WARNING,
-				 "a second signal: ending everything at once");
+				 "second signal: killing all ranks at once");
 			if (!job->failed)
 				job_fail(job, 128 + number, -1, "stopped by a second %s",
 					 strsignal(number));
@@ -187,7 +187,7 @@ static void warn_of_end(struct job *job, int64_t now)
 	job->warn_ms = 0;
 	request_stop(job, number, "warning");
 	job_note(job->sink, LOG_NOTE,
-		 "the job's time is over in %ld s: the ranks are told by %s%s%s",
+		 "the job's time limit is reached in %ld s: warned the ranks with %s%s%s",
 		 left < 0 ? 0 : left, number ? "SIG" : "", number ? signal_name(number) : "",
 		 number ? " and their stop file" : "their stop file");
 	job->result->warned = true;
@@ -276,7 +276,8 @@ static void check_deadline(struct job *job, int64_t now)
 		job_fail_missing(job);
 	} else if (job->phase == JOB_PHASE_PROBE) {
 		job_note(job->sink, LOG_WARNING,
-			 "%zu of %zu nodes said in time which addresses of the head they reach",
+			 "only %zu of %zu nodes reported in time which addresses of the first node "
+			 "they reach",
 			 job->reach_nodes, job->node_count);
 		job_begin_ranks(job);
 	} else if (job->phase == JOB_PHASE_RUN) {

@@ -38,8 +38,8 @@ static void handle_inventory(struct job *job, size_t node, const json_t *text)
 	if (job->phase > JOB_PHASE_INVENTORIES || job->nodes[node].inventory_received)
 		return;
 	if (job_start_add_inventory(job, node, text, &err)) {
-		job_fail(job, err.code, (long)node, "the card of %s: %s", job_node_name(job, node),
-			 err.text);
+		job_fail(job, err.code, (long)node, "cannot read the inventory of %s: %s",
+			 job_node_name(job, node), err.text);
 		return;
 	}
 	job->nodes[node].inventory_received = true;
@@ -160,7 +160,7 @@ static void on_message(void *context, size_t node, const struct wire_message *me
 		break;
 	case MESSAGE_STARTED:
 		if (!job->nodes[node].started && ++job->started == job->node_count)
-			job_note(job->sink, LOG_DEBUG, "all ranks run");
+			job_note(job->sink, LOG_DEBUG, "all ranks are running");
 		job->nodes[node].started = true;
 		break;
 	case MESSAGE_ENDED:
@@ -171,7 +171,7 @@ static void on_message(void *context, size_t node, const struct wire_message *me
 		break;
 	case MESSAGE_DONE:
 		if (!json_get_string("DONE", text, "left", &string, NULL))
-			job_note(job->sink, LOG_WARNING, "%s: could not be ended: %s",
+			job_note(job->sink, LOG_WARNING, "%s: cannot kill %s",
 				 job_node_name(job, node), string);
 		job->nodes[node].done = true;
 		break;
@@ -198,8 +198,8 @@ static void on_message(void *context, size_t node, const struct wire_message *me
 		route_fetch(job, message, text);
 		break;
 	default:
-		job_note(job->sink, LOG_DEBUG, "%s sent %s, which means nothing here",
-			 job_node_name(job, node), message_name(message->type));
+		job_note(job->sink, LOG_DEBUG, "%s sent an unexpected %s", job_node_name(job, node),
+			 message_name(message->type));
 	}
 }
 
@@ -219,7 +219,7 @@ static void on_lost(void *context, size_t node, const char *why)
 
 	job->result->lost[node] = true;
 	if (node >= job->node_count - job->request->spares && job->phase >= JOB_PHASE_RUN) {
-		job_note(job->sink, LOG_WARNING, "node %s, a spare, was lost: %s",
+		job_note(job->sink, LOG_WARNING, "spare node %s was lost: %s",
 			 job_node_name(job, node), why);
 		return;
 	}
@@ -265,7 +265,7 @@ void job_fail_not_started(struct job *job)
 	}
 	if (first_late >= 0)
 		job_fail(job, ERR_NETWORK, first_late,
-			 "no word that the ranks of %s were started within %d s", names,
+			 "%s did not report within %d s that its ranks were started", names,
 			 job_ranks_timeout_ms(job) / 1000);
 }
 
@@ -286,8 +286,7 @@ void job_fail_missing(struct job *job)
 				job_node_name(job, i));
 		job->result->lost[i] |= !controller_tmpdir(job->controller, i)[0];
 	}
-	job_fail(job, ERR_NETWORK, -1,
-		 "no agent, or no word about its machine, from %s within %d s%s%s", missing,
+	job_fail(job, ERR_NETWORK, -1, "no agent or no inventory from %s within %d s%s%s", missing,
 		 job->request->launch->start_timeout_ms / 1000, output_tail[0] ? "; " : "",
 		 output_tail);
 }

@@ -56,31 +56,31 @@ int job_check_program(const char *name, const struct env *env, struct error *err
 	char path[4096], interpreter[300];
 
 	if (!*name)
-		return error_set(err, ERR_INPUT,
-				 "there is no program: PROGRAM is empty; is a variable unset?");
+		return error_set(
+			err, ERR_INPUT,
+			"no program to run: PROGRAM is empty. Check for an unset variable.");
 	switch (find(name, env, path, sizeof path)) {
 	case FOUND_PROGRAM:
 		if (!executable_lacks_interpreter(path, interpreter, sizeof interpreter))
 			return 0;
 		return error_set(err, ERR_INPUT,
-				 "the program %s cannot be started: %s, the interpreter that its "
-				 "first line names, is not there%s",
+				 "cannot start the program %s: its first line names the "
+				 "interpreter %s, which is missing%s",
 				 name, interpreter, executable_interpreter_hint(interpreter));
 	case FOUND_FILE:
-		return error_set(
-			err, ERR_UNAVAILABLE,
-			"the program %s is there but may not be executed; chmod +x it, or put "
-			"its interpreter before it",
-			name);
+		return error_set(err, ERR_UNAVAILABLE,
+				 "the program %s is not executable. Run chmod +x on it, or put its "
+				 "interpreter before it.",
+				 name);
 	case FOUND_DIR:
-		return error_set(
-			err, ERR_UNAVAILABLE,
-			"%s is a folder, which may not be executed; name the program in it", name);
+		return error_set(err, ERR_UNAVAILABLE,
+				 "%s is a directory. Name the program inside it.", name);
 	default:
-		return error_set(err, ERR_INPUT, "there is no program %s%s", name,
-				 strchr(name, '/') ? ""
-						   : " in PATH; a file in this folder is named "
-						     "./FILE");
+		return error_set(
+			err, ERR_INPUT, "cannot find the program %s%s", name,
+			strchr(name, '/')
+				? ""
+				: " in PATH. Write ./FILE for a file in the current directory.");
 	}
 }
 
@@ -93,7 +93,7 @@ void job_check_world_size(const char *program, const struct env *env, int world_
 	    executable_uses_open_mpi(path))
 		job_note(sink, LOG_WARNING,
 			 "%s uses Open MPI: with --pmix off it runs as %d worlds of one rank each; "
-			 "without that option as one of %d",
+			 "without that option, as one world of %d ranks",
 			 program, world_size, world_size);
 }
 
@@ -105,6 +105,6 @@ void job_check_logs(const char *log_dir, int world_size, const struct job_sink *
 	if (count)
 		job_note(sink, LOG_WARNING,
 			 "%s holds logs of an earlier run with more ranks: %zu from rank-%04d.log "
-			 "on; this run has %d ranks and does not touch them",
+			 "on. This run has %d ranks and leaves them unchanged.",
 			 log_dir, count, lowest, world_size);
 }

@@ -53,7 +53,7 @@ int job_start_probe(struct job *job, struct error *err)
 	job->shared = calloc(first->address_count + 1, sizeof *job->shared);
 	if (!job->reached || !job->shared || !list) {
 		json_decref(list);
-		return error_memory(err, "the head's addresses");
+		return error_memory(err, "the controller's addresses");
 	}
 	for (size_t i = 0; i < first->address_count; i++) {
 		char text[80];
@@ -232,12 +232,12 @@ static int send_node(const struct job *job, size_t index, struct error *err)
 				      launch->env, &changes, err);
 		if (!rc)
 			rc = env_set(changes, HEARTBEAT_ENV, heartbeat, ENV_FROM_BERTH,
-				     "where the rank tells its steps", err);
+				     "where the rank reports its steps", err);
 		/* Open MPI names its shared memory by host and local rank: pretended nodes would
 		 * write into each other's. */
 		if (!rc && job->node_count > 1 && launch->launcher->single_host)
 			rc = env_set(changes, "OMPI_MCA_btl_vader_backing_directory", dir,
-				     ENV_FROM_BERTH, "pretended nodes share /dev/shm", err);
+				     ENV_FROM_BERTH, "simulated nodes share /dev/shm", err);
 		if (!rc && (!cpus || add_changes(changes, &data)))
 			rc = error_memory(err, "the ranks' environment");
 		json_array_append_new(ranks, json_pack("{s:i, s:s}", "rank", node->ranks[i].rank,

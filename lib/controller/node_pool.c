@@ -13,27 +13,24 @@ int attempts_check(const struct attempts_policy *policy, const struct alloc *all
 	       least = (size_t)policy->min_nodes;
 
 	if (!policy->max_restarts && (spares || least))
-		return error_set(err, ERR_USAGE,
-				 "%s is about what is started again: it needs --max-restarts R",
+		return error_set(err, ERR_USAGE, "%s requires --max-restarts R",
 				 spares ? "--spares" : "--min-nodes");
 	if (spares >= nodes)
 		return error_set(err, ERR_USAGE,
-				 "--spares %zu leaves no node for the ranks: there %s %zu; ask the "
-				 "scheduler for more, or for fewer spares",
+				 "--spares %zu leaves no node for the ranks: there %s %zu in the "
+				 "job. Request more nodes or fewer spares.",
 				 spares, nodes == 1 ? "is" : "are", nodes);
 	if (least > nodes - spares)
 		return error_set(
 			err, ERR_USAGE,
-			"--min-nodes %zu: the ranks have %zu node%s from the start%s; expected "
-			"at most that",
+			"--min-nodes %zu: the ranks start on %zu node%s%s; use at most that number",
 			least, nodes - spares, nodes - spares == 1 ? "" : "s",
-			spares ? ", without the spares" : "");
+			spares ? ", not counting spares" : "");
 	if (alloc->rendezvous && (spares || (least && least < nodes)))
-		return error_set(
-			err, ERR_USAGE,
-			"%s: here each machine was started by itself, and the job needs all "
-			"of them; a machine that was lost may come back to it",
-			spares ? "--spares" : "--min-nodes");
+		return error_set(err, ERR_USAGE,
+				 "%s cannot be used when every machine is started by hand: the job "
+				 "needs all of them. A lost machine may join again.",
+				 spares ? "--spares" : "--min-nodes");
 	return 0;
 }
 
@@ -113,18 +110,18 @@ static size_t replace(struct node_pool *node_pool, size_t at, bool lost, int att
 	if (node_pool->spare_count) {
 		node_pool->nodes[at] = node_pool->nodes[node_pool->active_count];
 		drop(node_pool, node_pool->active_count, &node_pool->spare_count);
-		job_note(sink, LOG_WARNING, "%s is left out (%s): %s, a spare, takes its place",
-			 name, why, node_pool->alloc->nodes[node_pool->nodes[at]].name);
+		job_note(sink, LOG_WARNING, "%s is excluded (%s): spare node %s replaces it", name,
+			 why, node_pool->alloc->nodes[node_pool->nodes[at]].name);
 	} else if (node_pool->active_count > node_pool->min_nodes) {
 		drop(node_pool, at, &node_pool->active_count);
-		job_note(sink, LOG_WARNING, "%s is left out (%s): the job goes on with %zu node%s",
+		job_note(sink, LOG_WARNING, "%s is excluded (%s): the job continues on %zu node%s",
 			 name, why, node_pool->active_count,
 			 node_pool->active_count == 1 ? "" : "s");
 	} else {
 		if (lost)
 			job_note(sink, LOG_WARNING,
-				 "%s is lost and tried again: no spare is there, and %zu node%s "
-				 "needed (--min-nodes)",
+				 "%s was lost, but the job will try it again: there is no spare, "
+				 "and %zu node%s required (--min-nodes)",
 				 name, node_pool->min_nodes,
 				 node_pool->min_nodes == 1 ? " is" : "s are");
 		return 0;
@@ -142,9 +139,9 @@ size_t node_pool_update(struct node_pool *node_pool, const struct job_result *re
 	for (size_t i = active + node_pool->spare_count; i-- > active;) {
 		if (!result->lost || !result->lost[i])
 			continue;
-		job_note(sink, LOG_WARNING, "%s, a spare, is lost and left out",
+		job_note(sink, LOG_WARNING, "spare node %s was lost and is excluded",
 			 node_pool->alloc->nodes[node_pool->nodes[i]].name);
-		exclude_node(node_pool, node_pool->nodes[i], "lost, a spare", result->attempt);
+		exclude_node(node_pool, node_pool->nodes[i], "lost spare", result->attempt);
 		drop(node_pool, i, &node_pool->spare_count);
 		out++;
 	}

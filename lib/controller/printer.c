@@ -219,15 +219,16 @@ void printer_free(struct printer *printer, int timeout_ms, char *problem, size_t
 	if (printer->threaded && !drain(printer, timeout_ms)) {
 		if (problem)
 			snprintf(problem, size,
-				 "stdout or stderr takes no more output; what waits is lost");
+				 "stdout or stderr accepts no more output; the remaining output is "
+				 "lost");
 		return; /* the thread is stuck in write and keeps the struct */
 	}
 	if (printer->threaded)
 		pthread_join(printer->thread, NULL);
 	for (int i = 0; i < 2 && problem; i++)
 		if (printer->error[i])
-			snprintf(problem, size, "output of the ranks was lost: %s: %s", names[i],
-				 strerror(printer->error[i]));
+			snprintf(problem, size, "lost output of the ranks: cannot write %s: %s",
+				 names[i], strerror(printer->error[i]));
 	bytes_free(&printer->queue);
 	close(printer->drained);
 	pthread_cond_destroy(&printer->more);

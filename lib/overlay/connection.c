@@ -243,7 +243,7 @@ int connection_send(struct connection *connection, const struct wire_message *me
 		    struct error *err)
 {
 	if (connection->over)
-		return error_set(err, ERR_NETWORK, "the connection to %s is over",
+		return error_set(err, ERR_NETWORK, "the connection to %s is closed",
 				 connection->peer);
 	int rc = wire_send(connection->wire, message, err);
 

@@ -75,11 +75,10 @@ static int reject(struct wire *wire, enum answer_status status)
 
 static int version_differs(unsigned version, struct error *err)
 {
-	return error_set(
-		err, ERR_DATA,
-		"the other side speaks version %u of the protocol, this side %d: the same berth "
-		"must be installed on all nodes",
-		version, WIRE_VERSION);
+	return error_set(err, ERR_DATA,
+			 "the peer uses protocol version %u, this berth uses %d. Install the same "
+			 "berth on all nodes.",
+			 version, WIRE_VERSION);
 }
 
 /* The keys depend only on the nonces, not on the stream headers: each side makes its own header
@@ -111,8 +110,8 @@ static int handle_hello(struct wire *wire, struct error *err)
 
 	if (memcmp(hello, MAGIC, wire->in.size < 8 ? wire->in.size : 8))
 		return error_set(err, ERR_DATA,
-				 "a stranger connected: its first bytes "
-				 "are no greeting of berth's");
+				 "an unauthenticated peer was rejected: its first bytes are not a "
+				 "berth handshake");
 	if (wire->in.size < AT_BODY)
 		return 0;
 	unsigned version = bytes_get_u16(hello + AT_VERSION), kind = bytes_get_u16(hello + AT_KIND);
@@ -132,8 +131,8 @@ static int handle_hello(struct wire *wire, struct error *err)
 		sodium_bin2hex(text, sizeof text, wire->hello + HELLO_FINGERPRINT, 8);
 		sodium_bin2hex(own_text, sizeof own_text, fingerprint, 8);
 		error_set(err, ERR_DATA,
-			  "the other side's secret has the fingerprint %s, this side's %s: give "
-			  "both the same secret",
+			  "the peer's secret has fingerprint %s, this one has %s. Use the same "
+			  "secret on both sides.",
 			  text, own_text);
 		return reject(wire, ANSWER_SECRET);
 	}
@@ -148,14 +147,14 @@ static int handle_hello(struct wire *wire, struct error *err)
 		return 0;
 	}
 	if (kind != HELLO_JOIN)
-		return error_set(err, ERR_DATA, "a greeting of kind %u is unknown", kind);
+		return error_set(err, ERR_DATA, "unknown handshake kind %u", kind);
 	put_header(wire->answer, ANSWER_WELCOME);
 	randombytes_buf(wire->answer + ANSWER_NONCE, NONCE_BYTES);
 	start_push(wire, wire->answer + ANSWER_HEADER);
 	keyed_hash(wire, "berth accepts 1", ANSWER_PROOF, NULL, 0, wire->answer + ANSWER_PROOF);
 	wire->answered = true;
 	if (bytes_add(&wire->out, wire->answer, WIRE_ANSWER_BYTES))
-		return error_memory(err, "a greeting");
+		return error_memory(err, "a handshake");
 	return 0;
 }
 
@@ -166,7 +165,7 @@ static int handle_answer(struct wire *wire, struct error *err)
 	char text[17];
 
 	if (memcmp(answer, MAGIC, wire->in.size < 8 ? wire->in.size : 8))
-		return error_set(err, ERR_DATA, "what answers there is no berth");
+		return error_set(err, ERR_DATA, "the peer that answered is not berth");
 	if (wire->in.size < AT_BODY)
 		return 0;
 	unsigned version = bytes_get_u16(answer + AT_VERSION),
@@ -177,11 +176,11 @@ static int handle_answer(struct wire *wire, struct error *err)
 		return version_differs(version, err);
 	if (status == ANSWER_SECRET)
 		return error_set(err, ERR_DATA,
-				 "the other side has a secret other than this side's, whose "
-				 "fingerprint is %s: give both the same secret",
+				 "the peer has another secret than this one, whose fingerprint is "
+				 "%s. Use the same secret on both sides.",
 				 text);
 	if (status != ANSWER_WELCOME)
-		return error_set(err, ERR_DATA, "an answer of kind %u is unknown", status);
+		return error_set(err, ERR_DATA, "unknown handshake answer %u", status);
 	if (wire->in.size < WIRE_ANSWER_BYTES)
 		return 0;
 	memcpy(wire->answer, answer, WIRE_ANSWER_BYTES);
@@ -189,15 +188,15 @@ static int handle_answer(struct wire *wire, struct error *err)
 	keyed_hash(wire, "berth accepts 1", ANSWER_PROOF, NULL, 0, proof);
 	if (sodium_memcmp(proof, wire->answer + ANSWER_PROOF, PROOF_BYTES))
 		return error_set(err, ERR_DATA,
-				 "the other side does not prove the secret %s of this job: "
-				 "it belongs to another job, or is an impostor",
+				 "the peer did not prove that it has this job's secret "
+				 "(fingerprint %s): it belongs to another job or is an impostor",
 				 text);
 	start_push(wire, fingerprint);
 	keyed_hash(wire, "berth connects 1", WIRE_ANSWER_BYTES, fingerprint, STREAM_HEADER,
 		   fingerprint + STREAM_HEADER);
 	start_pull(wire, wire->answer + ANSWER_HEADER);
 	if (bytes_add(&wire->out, fingerprint, sizeof fingerprint))
-		return error_memory(err, "a greeting");
+		return error_memory(err, "a handshake");
 	wire->state = WIRE_OPEN;
 	return wire_send_queued(wire, err);
 }
@@ -212,8 +211,8 @@ static int handle_proof(struct wire *wire, struct error *err)
 		   proof);
 	if (sodium_memcmp(proof, wire->in.data + STREAM_HEADER, PROOF_BYTES))
 		return error_set(err, ERR_DATA,
-				 "a stranger connected that cannot prove the secret of this "
-				 "job (a replay, or another job's agent)");
+				 "an unauthenticated peer was rejected: it cannot prove that it "
+				 "has this job's secret (a replay, or another job's agent)");
 	start_pull(wire, wire->in.data);
 	bytes_drop(&wire->in, WIRE_PROOF_BYTES);
 	wire->state = WIRE_OPEN;

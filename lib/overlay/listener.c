@@ -56,7 +56,7 @@ static void report_rejection(struct listener *listener, const char *text)
 	}
 	listener->reported_ms = now;
 	if (listener->unreported)
-		snprintf(more, sizeof more, "%s (and %zu more refused before)", text,
+		snprintf(more, sizeof more, "%s (and %zu more rejected before)", text,
 			 listener->unreported);
 	else
 		snprintf(more, sizeof more, "%s", text);
@@ -108,7 +108,7 @@ static void accept_peers(struct loop_source *source, uint32_t events)
 				listener->paused = true;
 				loop_modify(listener->loop, source, 0);
 				report_rejection(listener,
-						 "no descriptors are left for new connections");
+						 "no file descriptors left for new connections");
 			}
 			return;
 		}
@@ -119,8 +119,7 @@ static void accept_peers(struct loop_source *source, uint32_t events)
 			remove_unauthenticated(listener, oldest);
 			report_rejection(
 				listener,
-				"too many connections at once that do not greet; the oldest "
-				"was dropped");
+				"too many unauthenticated connections at once; dropped the oldest");
 			connection_close(oldest);
 		}
 		if (connection_open(listener->loop, fd, false, WIRE_ACCEPTS, &listener->secret,
@@ -180,7 +179,7 @@ void listener_tick(struct listener *listener, int64_t now_ms)
 		char text[160];
 
 		remove_unauthenticated(listener, connection);
-		snprintf(text, sizeof text, "%s connected and did not greet within %d s",
+		snprintf(text, sizeof text, "%s connected but sent no handshake within %d s",
 			 connection->peer, CONNECTION_HANDSHAKE_MS / 1000);
 		report_rejection(listener, text);
 		connection_close(connection);

@@ -123,7 +123,7 @@ int message_next_output(const unsigned char **at, size_t *left, struct message_o
 	if (!*left)
 		return 0;
 	if (*left < RECORD_HEADER || *left - RECORD_HEADER < bytes_get_u32(p + 6))
-		return error_set(err, ERR_DATA, "a record of output is cut short");
+		return error_set(err, ERR_DATA, "an output record is truncated");
 	*out = (struct message_output){
 		.rank = bytes_get_u32(p),
 		.stream = p[4],

@@ -20,7 +20,7 @@ static int sodium_start(struct error *err)
 {
 	if (sodium_init() < 0)
 		return error_set(err, ERR_UNAVAILABLE,
-				 "libsodium cannot start: no random numbers from the kernel");
+				 "cannot initialize libsodium: no random numbers from the kernel");
 	return 0;
 }
 
@@ -47,8 +47,7 @@ int secret_parse(const char *text, struct secret *out, struct error *err)
 	    *end || size != sizeof secret.bytes)
 		return error_set(
 			err, ERR_DATA,
-			"the secret must be %d hexadecimal digits and nothing else; it has "
-			"%zu characters",
+			"the secret must be exactly %d hexadecimal digits; it has %zu characters",
 			DIGITS, strlen(text));
 	*out = secret;
 	secret_wipe(&secret);
@@ -66,11 +65,11 @@ int secret_derive(const char *cookie, const char *job, const char *nonce, struct
 		return rc;
 	if (!cookie)
 		return error_set(err, ERR_UNAVAILABLE,
-				 "PBS_JOBCOOKIE is not set: the agents' secret is made of it; is "
-				 "this a task of PBS's?");
+				 "PBS_JOBCOOKIE is not set, but the agents' secret is derived from "
+				 "it. Start berth in a PBS job.");
 	if (strlen(cookie) < COOKIE_MIN || strlen(cookie) > COOKIE_MAX)
 		return error_set(err, ERR_DATA,
-				 "PBS_JOBCOOKIE has %zu characters; expected %d or more",
+				 "PBS_JOBCOOKIE has %zu characters; expected at least %d",
 				 strlen(cookie), COOKIE_MIN);
 	crypto_generichash_init(&state, NULL, 0, sizeof out->bytes);
 	/* Each with its terminating NUL, so that no two triples yield the same bytes. */
@@ -121,10 +120,9 @@ static int find_path(const struct env *env, char *path, int size, bool *own, str
 
 	*own = named && *named;
 	if (!*own && (!home || *home != '/'))
-		return error_set(
-			err, ERR_INPUT,
-			"neither BERTH_SECRET_FILE nor HOME is set: where is the secret that "
-			"all machines share?");
+		return error_set(err, ERR_INPUT,
+				 "cannot find the secret that all machines share: neither "
+				 "BERTH_SECRET_FILE nor HOME is set");
 	n = *own ? snprintf(path, (size_t)size, "%s", named)
 		 : snprintf(path, (size_t)size, "%s/.config/berth/secret", home);
 	if (n >= size)
@@ -194,11 +192,11 @@ static int read_file(const char *path, struct secret *out, struct error *err)
 	if (fd < 0)
 		return error_set(err, ERR_INPUT, "%s: %s", path, strerror(errno));
 	if (fstat(fd, &info) || !S_ISREG(info.st_mode))
-		rc = error_set(err, ERR_DATA, "%s is no file", path);
+		rc = error_set(err, ERR_DATA, "%s is not a regular file", path);
 	else if (info.st_mode & 077)
 		rc = error_set(err, ERR_DATA,
-			       "%s has the mode %04o: others can read or change the secret; make a "
-			       "new one (openssl rand -hex 32) with the mode 0600",
+			       "%s has mode %04o: others can read or change the secret. Create a "
+			       "new one (openssl rand -hex 32) with mode 0600.",
 			       path, (unsigned)(info.st_mode & 07777));
 	else
 		n = read(fd, text, sizeof text - 1);
@@ -224,12 +222,11 @@ int secret_file_read(const struct env *env, bool make, struct secret *out, bool 
 	rc = find_path(env, path, size, &own, err);
 	if (!rc && access(path, F_OK)) {
 		if (own || !make)
-			return error_set(
-				err, ERR_INPUT,
-				"%s is not there: the secret that all machines share; copy the "
-				"first one's to each, or make one: (umask 077; openssl rand -hex "
-				"32 >%s)",
-				path, path);
+			return error_set(err, ERR_INPUT,
+					 "the secret %s is missing; all machines must share it. "
+					 "Copy it from the first machine, or create one: (umask "
+					 "077; openssl rand -hex 32 >%s)",
+					 path, path);
 		rc = make_file(path, made, err);
 	}
 	return rc ? rc : read_file(path, out, err);
@@ -247,9 +244,8 @@ int secret_file_create(const struct env *env, const struct secret *secret, char 
 	    strlen(beside) + 40 > size)
 		return error_set(
 			err, ERR_INPUT,
-			"PBS_JOBCOOKIE is not set, and HOME is no absolute path: the agents get "
-			"their secret by a file in the home folder; set HOME, or take another "
-			"--launcher");
+			"cannot pass the secret to the agents: PBS_JOBCOOKIE is not set, and HOME "
+			"is not an absolute path. Set HOME, or use another --launcher.");
 	return write_temp(beside, secret, path, size, err);
 }
 
@@ -260,8 +256,8 @@ int secret_file_load(const char *path, struct secret *out, struct error *err)
 	if (rc == -ERR_INPUT && access(path, F_OK))
 		return error_set(
 			err, ERR_INPUT,
-			"%s, which berth run has made for this run, is not here: do the nodes "
-			"share the home folder? If not, take another --launcher (ssh)",
+			"%s, which berth run created for this run, is missing on this node. If the "
+			"nodes do not share the home directory, use another --launcher (ssh).",
 			path);
 	return rc;
 }

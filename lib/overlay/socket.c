@@ -64,10 +64,10 @@ static int explain_bind_failure(int port, int rc, struct error *err)
 {
 	if (rc == -EADDRINUSE)
 		return error_set(err, ERR_NETWORK,
-				 "port %d is taken on this node by another program; choose another "
-				 "one, or leave --port out for a free one",
+				 "port %d is already in use on this node. Choose another port, or "
+				 "omit --port to get a free one.",
 				 port);
-	return error_set(err, ERR_NETWORK, "port %d cannot be used: %s", port, strerror(-rc));
+	return error_set(err, ERR_NETWORK, "cannot use port %d: %s", port, strerror(-rc));
 }
 
 int socket_listen(int port, int *fd, int *actual, struct error *err)
@@ -136,8 +136,8 @@ int socket_parse(const char *text, struct sockaddr_storage *out, socklen_t *size
 
 	if (!colon || colon == text || (size_t)(colon - text) >= sizeof host)
 		return error_set(err, ERR_DATA,
-				 "'%.80s' is no address with a port, such as "
-				 "10.0.0.1:4711 or [fd00::1]:4711",
+				 "'%.80s' is not an address with a port, such as 10.0.0.1:4711 or "
+				 "[fd00::1]:4711",
 				 text);
 	memcpy(host, text, (size_t)(colon - text));
 	host[colon - text] = 0;
@@ -220,7 +220,7 @@ void socket_peer_text(int fd, char *out, size_t size)
 	socklen_t length = sizeof address;
 
 	if (getpeername(fd, (struct sockaddr *)&address, &length))
-		snprintf(out, size, "an address not yet reached");
+		snprintf(out, size, "an unconnected peer");
 	else
 		socket_text(&address, out, size);
 }
@@ -251,7 +251,8 @@ int socket_own_addresses(int port, char *out, size_t size, struct error *err)
 	size_t used = 0;
 
 	if (getifaddrs(&list))
-		return error_set(err, ERR_NETWORK, "this machine's addresses: %s", strerror(errno));
+		return error_set(err, ERR_NETWORK, "cannot list this host's addresses: %s",
+				 strerror(errno));
 	out[0] = 0;
 	for (struct ifaddrs *it = list; it; it = it->ifa_next) {
 		struct sockaddr_storage address = {0};
@@ -269,7 +270,7 @@ int socket_own_addresses(int port, char *out, size_t size, struct error *err)
 	freeifaddrs(list);
 	return used ? 0
 		    : error_set(err, ERR_NETWORK,
-				"this machine has no address that other nodes can "
-				"reach: every interface is down or loopback; several nodes on this "
-				"machine alone: --launcher loopback, with --nodes");
+				"this host has no address that other nodes can reach: every "
+				"interface is down or loopback. To simulate several nodes on this "
+				"host, use --launcher loopback with --nodes.");
 }

@@ -124,10 +124,10 @@ int gather_merge(struct gather *gather, const void *entries, size_t size, size_t
 	while ((rc = take_entry(&at, &left, node_count, &node, &bytes)) > 0)
 		nodes++;
 	if (rc < 0)
-		return error_set(err, ERR_DATA,
-				 "the entries of collective %llu are cut short or of "
-				 "an unknown node",
-				 (unsigned long long)gather->sequence);
+		return error_set(
+			err, ERR_DATA,
+			"the entries of collective %llu are truncated or name an unknown node",
+			(unsigned long long)gather->sequence);
 	if (bytes_add(&gather->entries, entries, size))
 		return error_memory(err, "a collective");
 	gather->nodes += nodes;

@@ -93,8 +93,8 @@ int wire_feed_eof(struct wire *wire, struct error *err)
 	if (wire->state == WIRE_CLOSING || wire->finished_in)
 		return 0;
 	error_set(err, ERR_NETWORK,
-		  wire->state == WIRE_HANDSHAKE ? "the connection was closed during the greeting"
-						: "the connection ended without a goodbye");
+		  wire->state == WIRE_HANDSHAKE ? "the connection was closed during the handshake"
+						: "the connection ended without a final frame");
 	return fail(wire, -ERR_NETWORK);
 }
 
@@ -132,11 +132,11 @@ int wire_decode(const unsigned char *bytes, size_t size, uint64_t job, uint64_t 
 	uint32_t text_size = bytes_get_u32(bytes + 36), data_size = bytes_get_u32(bytes + 40);
 
 	if (bytes_get_u16(bytes + 2))
-		return error_set(err, ERR_DATA, "a message has flags that are unknown here");
+		return error_set(err, ERR_DATA, "a message has unknown flags");
 	if (bytes_get_u64(bytes + 20) != job)
-		return error_set(err, ERR_DATA, "a message of another job");
+		return error_set(err, ERR_DATA, "received a message of another job");
 	if (bytes_get_u64(bytes + 28) != count)
-		return error_set(err, ERR_DATA, "message %llu came where %llu was due",
+		return error_set(err, ERR_DATA, "received message %llu; expected %llu",
 				 (unsigned long long)bytes_get_u64(bytes + 28),
 				 (unsigned long long)count);
 	if ((uint64_t)text_size + data_size != size - PLAIN_HEADER)
@@ -166,11 +166,11 @@ static int take_message(struct wire *wire, struct wire_message *out, struct erro
 	unsigned long long plain_size;
 
 	if (wire->finished_in)
-		return error_set(err, ERR_DATA, "bytes came after the end");
+		return error_set(err, ERR_DATA, "received bytes after the final frame");
 	if (size < crypto_secretstream_xchacha20poly1305_ABYTES ||
 	    size > WIRE_MAX_MESSAGE + PLAIN_HEADER + FRAME_OVERHEAD)
-		return error_set(err, ERR_DATA, "a frame of %u bytes; the limit is %u", size,
-				 WIRE_MAX_MESSAGE);
+		return error_set(err, ERR_DATA, "received a frame of %u bytes; the limit is %u",
+				 size, WIRE_MAX_MESSAGE);
 	if (wire->in.size - 4 < size)
 		return 0;
 	if (bytes_reserve(&wire->plain, size))
@@ -179,7 +179,7 @@ static int take_message(struct wire *wire, struct wire_message *out, struct erro
 						       &tag, wire->in.data + 4, size, wire->in.data,
 						       4))
 		return error_set(err, ERR_DATA,
-				 "a message was altered, repeated or left out on its way");
+				 "a message was altered, repeated or lost in transit");
 	bytes_drop(&wire->in, 4 + (size_t)size);
 	if (tag == crypto_secretstream_xchacha20poly1305_TAG_FINAL) {
 		wire->finished_in = true;
@@ -204,7 +204,7 @@ static int push_frame(struct wire *wire, const unsigned char *plain, size_t size
 	unsigned char *out = bytes_extend(&wire->out, 4 + (size_t)cipher);
 
 	if (!out)
-		return error_memory(err, "a message to be sent");
+		return error_memory(err, "an outgoing message");
 	bytes_put_u32(out, cipher);
 	crypto_secretstream_xchacha20poly1305_push(&wire->push, out + 4, NULL, plain, size, out, 4,
 						   tag);
@@ -216,20 +216,21 @@ int wire_send(struct wire *wire, const struct wire_message *message, struct erro
 	size_t size = wire_plain_size(message);
 
 	if (wire->state == WIRE_BROKEN || wire->state == WIRE_CLOSING || wire->finished_out)
-		return error_set(err, ERR_NETWORK, "the connection has ended");
+		return error_set(err, ERR_NETWORK, "the connection is closed");
 	if (message->text_size > WIRE_MAX_MESSAGE || message->data_size > WIRE_MAX_MESSAGE ||
 	    size - PLAIN_HEADER > WIRE_MAX_MESSAGE)
-		return error_set(err, ERR_DATA, "a message of %zu bytes; the limit is %u", size,
+		return error_set(err, ERR_DATA,
+				 "cannot send a message of %zu bytes; the limit is %u", size,
 				 WIRE_MAX_MESSAGE);
 	if (wire->out.size + wire->waiting.size + size > WIRE_MAX_QUEUE)
 		return error_set(err, ERR_NETWORK,
-				 "more than %u MiB wait to be sent: the other side does not read",
+				 "more than %u MiB are waiting to be sent: the peer does not read",
 				 WIRE_MAX_QUEUE >> 20);
 	if (wire->state == WIRE_HANDSHAKE) {
 		unsigned char *at = bytes_extend(&wire->waiting, 4 + size);
 
 		if (!at)
-			return error_memory(err, "a message to be sent");
+			return error_memory(err, "an outgoing message");
 		bytes_put_u32(at, (uint32_t)size);
 		wire_encode(message, wire->job, 0, at + 4);
 		return 0;
@@ -237,7 +238,7 @@ int wire_send(struct wire *wire, const struct wire_message *message, struct erro
 	unsigned char small[4096], *plain = size <= sizeof small ? small : malloc(size);
 
 	if (!plain)
-		return error_memory(err, "a message to be sent");
+		return error_memory(err, "an outgoing message");
 	wire_encode(message, wire->job, wire->sent++, plain);
 	int rc = push_frame(wire, plain, size, 0, err);
 

@@ -68,7 +68,7 @@ def killed_rank(berth):
     run.seen(' step 8/')
     begun = time.monotonic()
     on('n2', 'pkill', '-KILL', '-o', '-x', 'berth-train')
-    again = run.seen('starting again', begun)
+    again = run.seen('restarting, ', begun)
     step = run.seen(r' step \d+/', again)
     if run.ended():
         sys.exit('restart.py: the training did not end well:\n' + ''.join(line for _, line in run.lines))

@@ -153,7 +153,7 @@ print(s.getsockname()[1], flush=True); time.sleep(60)' >port &
 	check --port "$(cat port)"
 	kill $taker
 	[ "$status" = 76 ]
-	has "FAULT agent .*port $(cat port) is taken"
+	has "FAULT agent .*port $(cat port) is already in use"
 	expect 64 --separate-stderr "$BERTH" check now
 	[[ $stderr == "berth: unexpected argument 'now'"* ]]
 	expect 64 --separate-stderr "$BERTH" check --ckpt ''

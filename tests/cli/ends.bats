@@ -26,7 +26,7 @@ setup() { pbs_begin; }
 		while :; do sleep 0.05; done'
 	[ "$(date +%s)" -lt $((end + 9)) ]
 	[[ $output == *"rank 0 warning 1 $end"* && $output == *"rank 1 warning 1 $end"* && $output != *soon* ]]
-	[[ $output == *"the ranks are told by SIGUSR1 and their stop file"* ]]
+	[[ $output == *"warned the ranks with SIGUSR1 and their stop file"* ]]
 	[[ $output == *"berth: why: the job's time is nearly over, and the ranks were told to save"* ]]
 	report 'report["kind"] == "stopped" and report["code"] == 75'
 	expect 0 "$BERTH" run -n 1 --warn-before 6s -- true
@@ -88,7 +88,7 @@ setup() { pbs_begin; }
 	line='nid1:1:1 [0] init.cc:795 NCCL WARN Duplicate GPU detected : rank 1 and rank 0 both on CUDA device 3b000'
 	expect 3 "$BERTH" run -n 1 --report report.json -- sh -c "echo fine; echo '$line' >&2; exit 3"
 	[[ $output == *"berth: this is known: two ranks took the same GPU"* ]]
-	[[ "${lines[-1]}" == "berth: rank 0 on "*" ended with code 3" ]]
+	[[ "${lines[-1]}" == "berth: rank 0 on "*" exited with code 3" ]]
 	report '"same GPU" in report["known"]["cause"] and report["known"]["fix"] and report["known"]["source"].startswith("https://")'
 	{ echo fine; head -c 100000 /dev/zero; echo; echo "$line"; echo "$line"; } >log
 	expect 0 "$BERTH" explain log

@@ -105,7 +105,7 @@ sleep 60 &
 wait
 SH
 	expect 3 --separate-stderr "$BERTH" run -n 3 --report "$DIR/report.json" -- sh "$DIR/rank.sh"
-	[[ $stderr == *"rank 1 on $HOST ended with code 3"* ]]
+	[[ $stderr == *"rank 1 on $HOST exited with code 3"* ]]
 	[[ $stderr == *"the reason of it all"*"rank 1 on"* || $stderr == *"rank 1 on"*"the reason of it all"* ]]
 	[[ $stderr != *"rank 0 on"* && $stderr != *"rank 2 on"* ]]
 	[[ $(tail -n 1 <<<"$stderr") == "berth: "* ]]

@@ -93,7 +93,7 @@ setup() { pbs_begin; }
 	fake palstat true
 	fake mpiexec 'printf "%s\\n" "$*" >"$DIR/line"; env >"$DIR/env"; exit 3'
 	PATH="$DIR/bin:$PATH" expect 76 "$BERTH" run --launcher pals --start-timeout 5s -- true
-	[[ "$output" == *"pals ended with code 3 before it was there"* ]]
+	[[ "$output" == *"pals exited with code 3 before all agents connected"* ]]
 	grep -q '^-n 2 --ppn 1 --hosts n1.x,n2.x --cpu-bind none --envall sh -c .* '"$BERTH" "$DIR/line"
 	secret=$(sed -n 's/^BERTH_AGENT_SECRET=//p' "$DIR/env")
 	[ ${#secret} = 64 ]

@@ -29,7 +29,7 @@ attempts() {
 		[ "$(grep -c '^at ' "logs/attempt-$attempt/rank-0001.log")" = 1 ]
 	done
 	[ -e logs/attempt-2/rank-0000.log ]
-	[[ "$output" == *"rank 1 on $HOST was killed by signal 9"*"starting again, 1 of at most 5 times"* ]]
+	[[ "$output" == *"rank 1 on $HOST was killed by signal 9"*"restarting, 1 of at most 5 times"* ]]
 	report 'report["code"] == 0 and report["attempt"] == 2 and report["left_out"] == []'
 	report '[a["code"] for a in report["attempts"]] == [137, 137, 0]'
 	report 'report["attempts"][1]["rank"] == 1 and "signal 9" in report["attempts"][1]["first_cause"]'
@@ -42,7 +42,7 @@ attempts() {
 	SH
 	expect 22 "$BERTH" run -n 1 --max-restarts 2 --report report.json -- sh rank.sh
 	[ "$(attempts)" = 3 ]
-	[[ "$output" == *"not started again: it was started again 2 times, as --max-restarts allows"* ]]
+	[[ "$output" == *"not started again: the limit of 2 restarts (--max-restarts) is reached"* ]]
 	report 'report["by"] == "program" and len(report["attempts"]) == 3 and "2 times" in report["not_restarted"]'
 }
 
@@ -53,12 +53,12 @@ attempts() {
 	SH
 	expect 3 "$BERTH" run -n 2 --max-restarts 9 -- sh beats.sh
 	[ "$(attempts)" = 2 ]
-	[[ "$output" == *"not started again: no step was made since the last start"* ]]
+	[[ "$output" == *"not started again: no step was completed since the last start"* ]]
 	rm -f ./*.[01]
 	rank silent.sh <<<'exit 3'
 	expect 3 "$BERTH" run -n 2 --max-restarts 9 -- sh silent.sh
 	[ "$(attempts)" = 2 ]
-	[[ "$output" == *"says nothing of its steps (BERTH_HEARTBEAT_FILE)"* ]]
+	[[ "$output" == *"without reporting steps (BERTH_HEARTBEAT_FILE)"* ]]
 }
 
 @test "not started again: code 75, a signal from outside, a program that is not there, wrong options" {
@@ -68,7 +68,7 @@ attempts() {
 	expect 66 "$BERTH" run -n 1 --max-restarts 3 -- ./nothing
 	# berth-train's own code for what is wrong with its options.
 	expect 66 "$BERTH" train -n 1 --max-restarts 3 linear --data imagefolder:/nowhere
-	[[ "$output" != *"starting again"* && "$output" == *"not started again: code 66 tells of wrong"* ]]
+	[[ "$output" != *"restarting, "* && "$output" == *"not started again: exit code 66 means wrong"* ]]
 	rm -f ./*.0
 	rank long.sh <<<'exec sleep 60'
 	"$BERTH" run -n 1 --max-restarts 3 -- sh long.sh 2>err &
@@ -77,7 +77,7 @@ attempts() {
 	kill -TERM "$pid"
 	ends 143 "$pid" err
 	[ "$(attempts)" = 1 ]
-	! grep -q "starting again" err
+	! grep -q "restarting, " err
 }
 
 @test "a node is lost: a spare takes its place" {
@@ -89,7 +89,7 @@ attempts() {
 	SH
 	expect 0 "$BERTH" run --launcher loopback -N 4 --spares 2 --ranks-per-node 1 --max-restarts 1 \
 		--report report.json -- sh rank.sh
-	[[ "$output" == *"loop1 is left out (lost): loop2, a spare, takes its place"* ]]
+	[[ "$output" == *"loop1 is excluded (lost): spare node loop2 replaces it"* ]]
 	report 'report["attempts"][0]["nodes"] == ["loop0", "loop1"]'
 	report 'report["attempts"][1]["nodes"] == ["loop0", "loop2"]'
 	report '[(o["node"], o["why"]) for o in report["left_out"]] == [("loop1", "lost")]'
@@ -104,11 +104,11 @@ attempts() {
 	SH
 	expect 0 "$BERTH" run --launcher loopback -N 3 -n 6 --min-nodes 2 --max-restarts 1 \
 		--report report.json -- sh rank.sh
-	[[ "$output" == *"loop0 is left out (lost): the job goes on with 2 nodes"* ]]
+	[[ "$output" == *"loop0 is excluded (lost): the job continues on 2 nodes"* ]]
 	report 'report["attempts"][1]["nodes"] == ["loop1", "loop2"]'
 	[ "$(cut -d' ' -f2 1.0)" = 4 ]
 	expect 0 "$BERTH" run --launcher loopback -N 2 -n 2 --max-restarts 1 --report report.json -- sh rank.sh
-	[[ "$output" == *"loop0 is lost and tried again: no spare is there, and 2 nodes are needed"* ]]
+	[[ "$output" == *"loop0 was lost, but the job will try it again: there is no spare, and 2 nodes are required"* ]]
 	report 'report["attempts"][1]["nodes"] == ["loop0", "loop1"] and report["left_out"] == []'
 }
 
@@ -122,7 +122,7 @@ attempts() {
 	SH
 	expect 0 "$BERTH" run --launcher loopback -N 3 --spares 1 --ranks-per-node 1 --max-restarts 3 \
 		--report report.json -- sh rank.sh
-	[[ "$output" == *"loop1 is left out (it failed twice): loop2, a spare, takes its place"* ]]
+	[[ "$output" == *"loop1 is excluded (it failed twice): spare node loop2 replaces it"* ]]
 	report '[a["nodes"][1] for a in report["attempts"]] == ["loop1", "loop1", "loop2"]'
 	rm -f [0-9].[0-9]
 	# The spare's agent is the one without ranks.
@@ -140,8 +140,8 @@ attempts() {
 	touch go
 	wait "$pid"
 	cat err
-	grep -q "node loop1, a spare, was lost" err
-	! grep -q "starting again" err
+	grep -q "spare node loop1 was lost" err
+	! grep -q "restarting, " err
 }
 
 @test "a hang: the rank whose steps are behind is named, and the next attempt goes on" {
@@ -237,7 +237,7 @@ attempts() {
 		exec sleep 62
 	SH
 	expect 76 "$BERTH" run -n 2 --hang-timeout 2 --report report.json -- sh rank.sh
-	[[ "$output" == *"rank 1 on $HOST is behind: it has told of no step, others are at 3"* ]]
+	[[ "$output" == *"rank 1 on $HOST is behind: it has reported no step, others are at 3"* ]]
 	report 'report["rank"] == 1'
 }
 
@@ -252,11 +252,11 @@ attempts() {
 	expect 64 "$BERTH" run --launcher loopback -N 2 --spares 2 --max-restarts 1 -- true
 	[[ "$output" == *"--spares 2 leaves no node for the ranks: there are 2"* ]]
 	expect 64 "$BERTH" run --launcher loopback -N 3 --spares 1 --min-nodes 3 --max-restarts 1 -- true
-	[[ "$output" == *"--min-nodes 3: the ranks have 2 nodes from the start, without the spares; expected at most that"* ]]
+	[[ "$output" == *"--min-nodes 3: the ranks start on 2 nodes, not counting spares; use at most that number"* ]]
 	expect 64 "$BERTH" run --launcher loopback -N 3 --min-nodes 4 --max-restarts 1 -- true
-	[[ "$output" == *"--min-nodes 4: the ranks have 3 nodes"* ]]
+	[[ "$output" == *"--min-nodes 4: the ranks start on 3 nodes"* ]]
 	expect 64 "$BERTH" run --launcher loopback -N 3 --spares 1 -- true
-	[[ "$output" == *"--spares is about what is started again: it needs --max-restarts R"* ]]
+	[[ "$output" == *"--spares requires --max-restarts R"* ]]
 	expect 64 "$BERTH" run --max-restarts -1 -- true
 	expect 64 "$BERTH" run --max-restarts 1 --min-nodes 0 -- true
 }

@@ -64,7 +64,7 @@ assert [r["local_rank"] for r in p["ranks"]] == [0, 1], p'
 @test "the job ends with the code of the first failed rank; the others are ended" {
 	run "$BERTH" run -n 3 --report report.json -- sh -c '[ $RANK = 1 ] && { echo dying; exit 7; }; sleep 60'
 	[ "$status" -eq 7 ]
-	[[ "$output" == *"berth: rank 1 on $HOST ended with code 7"* ]]
+	[[ "$output" == *"berth: rank 1 on $HOST exited with code 7"* ]]
 	[[ "$output" == *"| dying"* ]]
 	report 'report["schema"] == "berth.run/1" and report["by"] == "program"'
 	report 'report["code"] == 7 and report["signal"] == 0 and report["rank"] == 1'
@@ -144,7 +144,7 @@ os.execv(sys.argv[1], sys.argv[1:])'
 		run $as_nobody prlimit --nproc="$limit" "$BERTH" run -n 2 -- true
 		echo "$limit: $output"
 		[ "$status" -ge 64 ] && [ "$status" -lt 128 ]
-		[[ $output == *"temporarily unavailable"* || $output == *"no thread"* ]]
+		[[ $output == *"temporarily unavailable"* || $output == *"cannot start a thread"* ]]
 	done
 }
 
@@ -212,16 +212,16 @@ os.execv(sys.argv[1], sys.argv[1:])'
 76|elsewhere.invalid|--hosts localhost,elsewhere.invalid -- touch started
 64|has 1 node|-N 2 -- touch started
 64|GPUs|--gpus-per-rank 1000 -n 1 -- touch started
-66|there is no program|-- ./absent
+66|cannot find the program ./absent|-- ./absent
 66|in PATH|-- absent-from-path
 66|PROGRAM is empty|-- ""
-69|may not be executed|-- ./plain
-69|is a folder|-- /
-69|is a folder|-- ./nested
-66|/nowhere/interpreter, the interpreter|-n 2 -- ./script
-66|/nowhere/interpreter, the interpreter|--env PATH="$PWD:$PATH" -n 2 -- script
+69|is not executable|-- ./plain
+69|is a directory|-- /
+69|is a directory|-- ./nested
+66|the interpreter /nowhere/interpreter, which is missing|-n 2 -- ./script
+66|the interpreter /nowhere/interpreter, which is missing|--env PATH="$PWD:$PATH" -n 2 -- script
 66|carriage return|-- ./dos
-66|/nowhere/interpreter, the interpreter|-- ./nested/script
+66|the interpreter /nowhere/interpreter, which is missing|-- ./nested/script
 73|--log-dir|--log-dir /proc/nowhere -- touch started
 73|--log-dir|--log-dir plain -- touch started
 73|--report|--report /nowhere/report -- touch started
@@ -267,12 +267,12 @@ PY
 	run "$BERTH" run -n 1 --port "$(cat port)" -- touch started
 	touch stop; wait "$holder"
 	[ "$status" -eq 76 ]
-	[[ "$output" == *"port $(cat port) is taken"* ]]
+	[[ "$output" == *"port $(cat port) is already in use"* ]]
 	[ ! -e started ]
 	python3 -c 'import socket, subprocess, sys
 s = socket.create_server(("127.0.0.1", 0)); p = str(s.getsockname()[1])
 r = subprocess.run([sys.argv[1], "run", "-n", "1", "--port", p, "--", "true"], capture_output=True, text=True)
-assert r.returncode == 76 and f"port {p} is taken" in r.stderr, r' "$BERTH"
+assert r.returncode == 76 and f"port {p} is already in use" in r.stderr, r' "$BERTH"
 	# a port on which a server has just ended (TIME_WAIT) is free
 	python3 -c 'import socket, subprocess, sys
 s = socket.create_server(("127.0.0.1", 0)); p = s.getsockname()[1]
@@ -438,7 +438,7 @@ assert [(n["node"], n["plan"], n["environments"], n["ranks"]) for n in dry["node
 	kill -STOP "$(cat agent.3)" # a leaf, below node 0
 	code=0; wait "$pid" || code=$?
 	[ "$code" -eq 76 ]
-	grep -q '^berth: node loop3 was lost: its agent was silent for 2 s' err
+	grep -q '^berth: node loop3 was lost: no heartbeat from its agent for 2 s' err
 	report 'report["by"] == "berth" and report["node"] == "loop3" and report["rank"] is None'
 	for rank in $(cat up); do ! kill -0 "$rank" 2>/dev/null; done
 }
@@ -454,5 +454,5 @@ assert [(n["node"], n["plan"], n["environments"], n["ranks"]) for n in dry["node
 	BERTH_AGENT_HEAD=127.0.0.1:1 BERTH_AGENT_JOB=x BERTH_AGENT_NODE=0 \
 		BERTH_AGENT_SECRET=$(printf 'ab%.0s' $(seq 32)) run "$BERTH" agent
 	[ "$status" -eq 76 ]
-	[[ "$output" == *"the head cannot be reached"* ]]
+	[[ "$output" == *"cannot reach the controller"* ]]
 }

@@ -253,7 +253,7 @@ def main():
                 run.communicate(timeout=30)
         check(run.returncode == 0, f'the job ended well: {run.returncode}: {err}')
         check(out.count('well') == 5, f'all ranks spoke: {out!r}')
-        check('no greeting of berth' in err, f'the strangers were told of: {err!r}')
+        check('not a berth handshake' in err, f'the strangers were told of: {err!r}')
 
         # Strangers from the first moment on, while true agents come.
         run = start('sleep 4; echo well', report, '-N', '16', '-n', '16')

@@ -67,7 +67,7 @@ SAY='echo "rank $RANK of $WORLD_SIZE on $(hostname) node $NODE_RANK local $LOCAL
 		ended "$node"
 		[ "$status" = 143 ]
 	done
-	has '^berth: node1 .*: stopped by Terminated while it waited for the head$'
+	has '^berth: node1 .*: stopped by Terminated while waiting for the controller$'
 	[ $((SECONDS - begun)) -lt 15 ]
 	nothing_left n1 n2
 }
@@ -79,7 +79,7 @@ SAY='echo "rank $RANK of $WORLD_SIZE on $(hostname) node $NODE_RANK local $LOCAL
 	on n2 pkill -KILL -x berth-guard
 	ended n1
 	[ "$status" = 76 ]
-	has '^berth: node1: what was started on this node .* was killed$'
+	has '^berth: node1: the agent.s guardian process .* was killed$'
 	ended n2
 	[ "$status" = 137 ]
 	nothing_left n1 n2
@@ -142,7 +142,7 @@ SAY='echo "rank $RANK of $WORLD_SIZE on $(hostname) node $NODE_RANK local $LOCAL
 	has 'node1.*--node-rank 1'
 	ended n1
 	[ "$status" = 0 ]
-	has 'says it is node 1, which is here already'
+	has 'it claims to be node 1, which is already connected'
 }
 
 @test "a machine that does not come is named; one whose head is not there says so" {
@@ -154,7 +154,7 @@ SAY='echo "rank $RANK of $WORLD_SIZE on $(hostname) node $NODE_RANK local $LOCAL
 	has 'node1 within 2 s'
 	ended n2
 	[ "$status" = 76 ]
-	has 'the head cannot be reached'
+	has 'cannot reach the controller'
 	ended n3
 	[ "$status" = 76 ]
 	has 'nobody.invalid'
@@ -184,7 +184,7 @@ SAY='echo "rank $RANK of $WORLD_SIZE on $(hostname) node $NODE_RANK local $LOCAL
 @test "the first machine makes the secret, for itself alone; others are told" {
 	unset BERTH_SECRET_FILE
 	by_hand n1 --nnodes 2 --node-rank 0 --rdzv-endpoint n1:4716 -- sh -c "$SAY"
-	until_seen hand/n1.out 'made the secret'
+	until_seen hand/n1.out 'created the secret'
 	[ "$(stat -c %a hand/.config/berth/secret)" = 600 ]
 	by_hand n2 --nnodes 2 --node-rank 1 --rdzv-endpoint n1:4716 -- true
 	ended n1
@@ -198,7 +198,7 @@ SAY='echo "rank $RANK of $WORLD_SIZE on $(hostname) node $NODE_RANK local $LOCAL
 	by_hand n2 --nnodes 2 --node-rank 1 --rdzv-endpoint n1:4716 -- true
 	ended n2
 	[ "$status" = 66 ]
-	has 'copy the first'
+	has 'Copy it from the first'
 }
 
 @test "OpenPAI: every container runs the same line" {
@@ -226,7 +226,7 @@ AGAIN='echo 1 >"$BERTH_HEARTBEAT_FILE"; echo "up $BERTH_ATTEMPT.$RANK on $(hostn
 	ended n1
 	[ "$status" = 0 ]
 	has '^up 0.1 on n2$' && has '^up 1.0 on n1$' && has '^up 1.1 on n2$'
-	has 'starting again, 1 of at most 1 times'
+	has 'restarting, 1 of at most 1 times'
 	ended n2
 	[ "$status" = 0 ]
 	nothing_left n1 n2
@@ -237,11 +237,11 @@ AGAIN='echo 1 >"$BERTH_HEARTBEAT_FILE"; echo "up $BERTH_ATTEMPT.$RANK on $(hostn
 	by_hand n2 --nnodes 2 --node-rank 1 --rdzv-endpoint n1:4719 -- true
 	until_seen hand/n1.out '^up 0.1'
 	on n2 pkill -KILL -f -- '--node-rank 1 --rdzv-endpoint n1:4719'
-	until_seen hand/n1.out 'starting again'
+	until_seen hand/n1.out 'restarting, '
 	by_hand n2 --nnodes 2 --node-rank 1 --rdzv-endpoint n1:4719 -- true
 	ended n1
 	[ "$status" = 0 ]
-	has 'node1 is lost and tried again' && has '^up 1.1 on n2$'
+	has 'node1 was lost, but the job will try it again' && has '^up 1.1 on n2$'
 	ended n2
 	[ "$status" = 0 ]
 	by_hand n1 --nnodes 2 --node-rank 0 --rdzv-endpoint n1:4720 --ranks-per-node 1 --max-restarts 1 --start-timeout 3s -- sh -c "${AGAIN/sleep 0.3; exit 3/sleep 60}"
@@ -261,7 +261,7 @@ AGAIN='echo 1 >"$BERTH_HEARTBEAT_FILE"; echo "up $BERTH_ATTEMPT.$RANK on $(hostn
 	on n1 pkill -KILL -f -- '--node-rank 0 --rdzv-endpoint n1:4721'
 	ended n2
 	[ "$status" = 76 ]
-	has 'the head cannot be reached'
+	has 'cannot reach the controller'
 	nothing_left n1 n2
 }
 

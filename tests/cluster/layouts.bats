@@ -201,7 +201,7 @@ well() {
 	well port
 	check port-asked-check n1,n2 --port 29500
 	[ "$status" = 76 ]
-	says 'FAULT agent n1 port 29500 is taken on this node' # (the node once)
+	says 'FAULT agent n1 port 29500 is already in use on this node' # (the node once)
 	trains MPI
 }
 

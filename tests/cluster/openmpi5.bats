@@ -59,7 +59,7 @@ trains() { # ENGINE OPTIONS
 	"\$BERTH" run --ranks-per-node 1 -- sh -c '[ \$RANK = 1 ] && exit 7; exec sleep 77'
 	S
 	[ "$status" = 7 ]
-	has 'rank 1 on n2.bed.test ended with code 7'
+	has 'rank 1 on n2.bed.test exited with code 7'
 	nothing_left n1 n2
 }
 

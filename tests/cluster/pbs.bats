@@ -206,8 +206,8 @@ meet() {
 	exit $code
 	S
 	[ "$status" = 76 ]
-	has 'n2.bed.test.*tm ended with code 66'
-	has '/tmp/home/.config/berth/.secret-.*, which berth run has made for this run, is not here: do the nodes share'
+	has 'n2.bed.test.*tm exited with code 66'
+	has '/tmp/home/.config/berth/.secret-.*, which berth run created for this run, is missing on this node. If the nodes do not share'
 	hasnt '^/tmp/home/'
 	nothing_left n1 n2
 }
@@ -244,7 +244,7 @@ meet() {
 	BERTH_MODULE_PATH=$(dirname "$BERTH") /tmp/berth-here run --launcher tm --ranks-per-node 1 -- hostname
 	S
 	[ "$status" = 76 ]
-	has 'n2.bed.test.*tm ended with code 127'
+	has 'n2.bed.test.*tm exited with code 127'
 	nothing_left n1 n2
 }
 

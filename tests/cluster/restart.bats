@@ -30,14 +30,14 @@ STAMP='while IFS= read -r line; do echo "$(date +%s%N) $line"; done'
 	finish lost
 	[ "$status" = 0 ]
 	has 'unless it was submitted with --no-kill, which its script does not say: add #SBATCH --no-kill$'
-	has 'node n2 was lost: its agent was silent for 8 s'
-	has 'n2 is left out \(lost\): n3, a spare, takes its place'
+	has 'node n2 was lost: no heartbeat from its agent for 8 s'
+	has 'n2 is excluded \(lost\): spare node n3 replaces it'
 	has 'up 1.0 of 2 on n1 at 10.9.0.11$'
 	has 'up 1.1 of 2 on n3 at 10.9.0.11$'
 	has 'done 1$'
 	grep -q '"node": "n2"' "$SHARE/lost.json"
 	# From the loss to the decision, which is when the others have ended; and to the next start.
-	down=$(since_cut 'starting again' lost.out) up=$(since_cut 'up 1.1' lost.out)
+	down=$(since_cut 'restarting, ' lost.out) up=$(since_cut 'up 1.1' lost.out)
 	echo "# down after $down ms, up again after $up ms" >&3
 	[ "$down" -le 30000 ]
 }
@@ -57,7 +57,7 @@ STAMP='while IFS= read -r line; do echo "$(date +%s%N) $line"; done'
 	lose n2
 	finish smaller
 	[ "$status" = 0 ]
-	has 'n2 is left out \(lost\): the job goes on with 1 node$'
+	has 'n2 is excluded \(lost\): the job continues on 1 node$'
 	has 'the job.s script says --no-kill'
 	has 'up 1.1 of 2 on n1 at 127.0.0.1$'
 	hasnt 'up 1.2'
@@ -75,7 +75,7 @@ STAMP='while IFS= read -r line; do echo "$(date +%s%N) $line"; done'
 	output=$(cat "$SHARE/first.out")
 	echo "$output"
 	[ "$status" = 0 ]
-	has 'n1 is left out \(lost\): the job goes on with 2 nodes'
+	has 'n1 is excluded \(lost\): the job continues on 2 nodes'
 	has 'up 1.0 of 2 on n2 at 10.9.0.12$'
 	has 'up 1.1 of 2 on n3 at 10.9.0.12$'
 }
@@ -95,7 +95,7 @@ STAMP='while IFS= read -r line; do echo "$(date +%s%N) $line"; done'
 	[ "$status" = 0 ]
 	has 'done 0 0$'
 	has 'done 1 0$'
-	hasnt 'starting again'
+	hasnt 'restarting, '
 }
 
 @test "a link that stays down: the node's ranks end by themselves, and a spare takes its place" {
@@ -121,7 +121,7 @@ STAMP='while IFS= read -r line; do echo "$(date +%s%N) $line"; done'
 	on n2 pkill -KILL -f 'berth agent'
 	finish agent
 	[ "$status" = 0 ]
-	has 'n2 is lost and tried again'
+	has 'n2 was lost, but the job will try it again'
 	has 'up 1.1 of 2 on n2'
 }
 
@@ -136,7 +136,7 @@ STAMP='while IFS= read -r line; do echo "$(date +%s%N) $line"; done'
 	finish stopped
 	rm -rf "$SHARE/stopped.ckpt"
 	[ "$status" = 0 ]
-	has 'it hangs: .*; rank 1 on n2 is behind.*its process is stopped'
+	has 'the job hangs: .*; rank 1 on n2 is behind.*its process is stopped'
 	has 'resuming from stopped.ckpt/step-'
 	has 'Slurm requeues it, once it takes the node for down \(after 20 s\)'
 }

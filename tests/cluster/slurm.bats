@@ -190,7 +190,7 @@ conf() {
 	"$BERTH" run --ranks-per-node 1 --report fail.json -- sh -c '[ $RANK = 1 ] && { echo out of disk >&2; exit 3; }; sleep 75'
 	S
 	[ "$status" = 3 ]
-	has '^berth: rank 1 on n2 ended with code 3$'
+	has '^berth: rank 1 on n2 exited with code 3$'
 	grep -q '"by": "program"' "$SHARE/fail.json"
 	nothing_left n1 n2
 }
@@ -277,7 +277,7 @@ conf() {
 	nothing_left n2 n3
 	on n3 ip link set eth0 up
 	[ "$status" = 76 ]
-	has '^berth: node n3 was lost: its agent was silent for 2 s$'
+	has '^berth: node n3 was lost: no heartbeat from its agent for 2 s$'
 	ms=$(sed -n 's/^after \([0-9]*\) ms$/\1/p' <<<"$output")
 	[ "$ms" -lt 12000 ]
 	grep -q '"node": "n3"' "$SHARE/silent.json"
@@ -308,8 +308,8 @@ conf() {
 	SLURM_JOB_ID=4242 SLURM_JOBID=4242 "$BERTH" run --ranks-per-node 1 -- hostname
 	S
 	[ "$status" = 76 ]
-	has '^berth: no agent on n1: srun ended with code 1 before it was there, saying: .*srun: error: .*Invalid job id'
-	has "Invalid job id.*; it was asked by SLURM_JOB_ID '4242', SLURM_JOB_NODELIST 'n\[1-2\]'\$"
+	has '^berth: no agent on n1: srun exited with code 1 before all agents connected; its last output: .*srun: error: .*Invalid job id'
+	has "Invalid job id.*; its environment sets SLURM_JOB_ID '4242', SLURM_JOB_NODELIST 'n\[1-2\]'\$"
 	batch refused -N2 -w n1,n2 --gpus-per-node=2 <<-'S'
 	SLURM_JOB_NODELIST='n[1-3]' SLURM_JOB_NUM_NODES=3 SLURM_TASKS_PER_NODE='1(x3)' "$BERTH" run --ranks-per-node 1 -- hostname
 	echo "code $?"
@@ -317,8 +317,8 @@ conf() {
 	S
 	[ "$status" = 76 ]
 	has '^code 76$'
-	has "srun: error: Only allocated 2 nodes asked for 3; it was asked by .*SLURM_JOB_NODELIST 'n\[1-3\]'"
-	has "gpu:9 is more than .*; it was asked by .*SLURM_GPUS_PER_NODE '9', SLURM_GPUS_ON_NODE '9'\$"
+	has "srun: error: Only allocated 2 nodes asked for 3; its environment sets .*SLURM_JOB_NODELIST 'n\[1-3\]'"
+	has "gpu:9 is more than .*; its environment sets .*SLURM_GPUS_PER_NODE '9', SLURM_GPUS_ON_NODE '9'\$"
 	expect 64 "$BERTH" run --launcher srun -- hostname
 	has 'launcher srun works only inside a Slurm job'
 }

@@ -44,7 +44,7 @@ setup() {
 @test "a host file; the host that is not there is named, and nothing is left" {
 	printf 'n1 slots=2\nn9.invalid\n' >nodes
 	expect 76 timeout 60 "$BERTH" run --hostfile nodes -- sleep 77
-	has 'n9.invalid.*ssh ended with code 255.*n9.invalid'
+	has 'n9.invalid.*ssh exited with code 255.*n9.invalid'
 	nothing_left n1
 }
 
@@ -62,7 +62,7 @@ setup() {
 	rm -f /tmp/berth-here
 	echo "$output"
 	[ "$status" = 76 ]
-	has 'ssh ended with code 127.*/tmp/berth-here'
+	has 'ssh exited with code 127.*/tmp/berth-here'
 }
 
 @test "the head is killed: nothing stays on the hosts" {

@@ -29,7 +29,7 @@ again() {
 	wait $pid
 	cat err
 	grep -q 'resuming from .*again/step-00000[0-9]*.safetensors' err
-	grep -q 'starting again, 1 of at most 2 times' err
+	grep -q 'restarting, 1 of at most 2 times' err
 	cmp whole/step-00000200.safetensors again/step-00000200.safetensors
 	python3 - <<-'PY'
 		import json
@@ -45,7 +45,7 @@ again() {
 	again --hang-timeout 2
 	within 12 test -e again/step-00000010.safetensors
 	kill -STOP "$(ranks $pid | head -1)"
-	until_seen err 'it hangs: no step and no output for 2 s; rank [01] on .* its process is stopped'
+	until_seen err 'the job hangs: no step and no output for 2 s; rank [01] on .* its process is stopped'
 	wait $pid
 	[ -e again/step-00000200.safetensors ]
 }

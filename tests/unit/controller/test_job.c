@@ -371,17 +371,17 @@ static void test_first_cause(void **state)
 		{{0, DIE, MESSAGE_DONE}, 76, false, -1, "n0", "killed by signal 9"},
 		{{1, CLOSE, MESSAGE_INVENTORY}, 76, false, -1, "n1", "node n1 was lost"},
 		{{1, CLOSE, MESSAGE_ENDED}, 76, false, -1, "n1", "node n1 was lost"},
-		{{1, SILENT, MESSAGE_HELLO}, 76, false, -1, NULL, "no agent, or no word"},
+		{{1, SILENT, MESSAGE_HELLO}, 76, false, -1, NULL, "no agent or no inventory"},
 		{{1, SILENT, MESSAGE_INVENTORY}, 76, false, -1, "n1", "silent for 1 s"},
 		{{2, SILENT, MESSAGE_ENDED}, 76, false, -1, "n2", "silent for 1 s"},
 		/* rubbish from one who has the secret */
 		{{1, RUBBISH, MESSAGE_INVENTORY}, 76, false, -1, "n1", "node n1 was lost"},
-		{{1, NO_CARD, MESSAGE_INVENTORY}, 65, false, -1, "n1", "the card of n1"},
+		{{1, NO_CARD, MESSAGE_INVENTORY}, 65, false, -1, "n1", "cannot read the inventory of n1"},
 		{{1, BAD_TEXT, MESSAGE_INVENTORY}, 65, false, -1, "n1", "CARD of node 1"},
 		{{2, WRONG_NODE, MESSAGE_HELLO}, 76, false, -1, "n2", "n2"},
 		{{2, FAILED, MESSAGE_INVENTORY}, 73, false, -1, "n2", "n2: no room"},
 		/* ends of ranks */
-		{{1, ENDS, MESSAGE_ENDED, 3}, 3, true, 1, "n1", "rank 1 on n1 ended with code 3"},
+		{{1, ENDS, MESSAGE_ENDED, 3}, 3, true, 1, "n1", "rank 1 on n1 exited with code 3"},
 		{{2, KILLED, MESSAGE_ENDED, 11}, 139, true, 2, "n2", "killed by signal 11"},
 		{{0, ABORTS, MESSAGE_ENDED, 5}, 5, true, 0, "n0", "abort with code 5: enough"},
 		{{0, ABORTS, MESSAGE_ENDED, 256}, 1, true, 0, "n0", "abort with code 256"},
@@ -476,8 +476,8 @@ static void test_started_has_a_deadline(void **state)
 	assert_int_equal(result.code, 76);
 	assert_false(result.by_program);
 	/* (A busy machine may have kept n0 from saying it as well.) */
-	if (!strstr(result.first_cause, "no word that the ranks of ") ||
-	    !strstr(result.first_cause, "n1, n2 were started within 2 s"))
+	if (!strstr(result.first_cause, " did not report within 2 s that its ranks were started") ||
+	    !strstr(result.first_cause, "n1, n2 did not report"))
 		fail_msg("%s", result.first_cause);
 	assert_int_equal(json_array_size(result.ranks), NODES); /* all were stopped */
 	job_result_free(&result);
