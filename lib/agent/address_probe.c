@@ -12,13 +12,13 @@
 #include "overlay/socket.h"
 
 #define CANDIDATES_MAX 256
-#define STARTS_PER_MS 4 /* nodes that begin within a millisecond */
-#define LEVEL_MS 1000	/* more time for each level of the tree below */
+#define STARTS_PER_MS 4 /* how many nodes start to probe within a millisecond */
+#define LEVEL_MS 1000	/* extra time for each level of the tree below this node */
 
 struct probe {
 	struct loop_source source;
 	struct agent_probes *round;
-	struct sockaddr_storage address; /* family 0: not to be tried */
+	struct sockaddr_storage address; /* family 0: skip this address */
 	socklen_t size;
 	unsigned char question[WIRE_HELLO_BYTES], answer[WIRE_PROBE_ANSWER_BYTES];
 	size_t sent, received;
@@ -28,13 +28,14 @@ struct agent_probes {
 	struct loop *loop;
 	struct agent_uplink *uplink;
 	const struct agent_params *params;
-	size_t node_count; /* of the job */
-	size_t count;	   /* of the controller's addresses */
-	/* By how many nodes of the subtree each address is reached; the node that owns it too. */
+	size_t node_count; /* nodes of the job */
+	size_t count;	   /* number of the controller's addresses */
+	/* For each address: how many nodes of the subtree reach it, and a node that also owns
+	 * it. */
 	int reached[CANDIDATES_MAX], shared[CANDIDATES_MAX];
 	int64_t start_ms, deadline_ms, give_up_ms;
-	bool started, own_done, sent, extended; /* alone: none was reached by the first deadline */
-	size_t nodes, expected;			/* whose answers are in, of the subtree */
+	bool started, own_done, sent, extended; /* the last: the deadline was extended */
+	size_t nodes, expected;			/* of the subtree: answered so far, and in all */
 	struct probe probes[];			/* [count] */
 };
 
@@ -88,7 +89,8 @@ static void start_probes(struct agent_probes *round)
 	}
 }
 
-/* Does this node own the address itself? Then others cannot tell it from the controller's. */
+/* Does this node own the address itself? Then a node that reaches the address may have reached
+ * this node instead of the controller. */
 static bool owns_address(const struct inventory *inventory, const struct sockaddr_storage *address)
 {
 	const void *bytes = address->ss_family == AF_INET
@@ -132,8 +134,8 @@ static void finish_own_probes(struct agent_probes *round)
 	send_when_complete(round);
 }
 
-/* A node that has reached no address at all is more likely busy than cut off, and without it there
- * is no job: it gets more time, once. */
+/* A node that has reached no address at all is more likely busy than cut off, and the job cannot
+ * run without it. So extend its deadline once. */
 static bool extend_deadline(struct agent_probes *round)
 {
 	if (round->extended)
@@ -160,7 +162,7 @@ void agent_probes_tick(struct agent_probes *round, int64_t now_ms)
 	    (now_ms >= round->deadline_ms && !extend_deadline(round)))
 		finish_own_probes(round);
 	if (now_ms >= round->give_up_ms && !round->sent) {
-		round->expected = round->nodes; /* without those that did not answer */
+		round->expected = round->nodes; /* stop waiting for nodes that did not answer */
 		send_when_complete(round);
 	}
 }
@@ -183,7 +185,7 @@ void agent_probes_merge(struct agent_probes *round, const struct wire_message *m
 	send_when_complete(round);
 }
 
-/* The addresses of PROBE; "" is not to be tried. */
+/* Parse the addresses of PROBE; an empty string means: skip this one. */
 static int read_addresses(struct agent_probes *round, const json_t *list,
 			  const struct inventory *inventory, struct error *err)
 {

@@ -31,18 +31,19 @@ struct agent {
 	struct agent_probes *probes;
 	struct agent_pmix pmix;
 	struct agent_ranks ranks;
-	struct error failure; /* why the connection up ended, for the log */
+	struct error failure; /* why the connection to the controller ended */
 	bool welcomed, settled, inventory_sent;
-	int port;		   /* MASTER_PORT, held for the ranks; -1 */
+	int port;		   /* reserves MASTER_PORT for the ranks; -1: none */
 	int64_t heartbeat_sent_ms; /* when the last heartbeat was sent */
-	int64_t woke_ms;	   /* when the loop last came round */
+	int64_t woke_ms;	   /* when tick last ran */
 	pid_t guardian;
-	bool guardian_lost; /* the guardian was killed, and that was reported */
+	bool guardian_lost; /* the guardian's death was reported */
 };
 
-/* ---- what comes from above and below ---- */
+/* ---- messages from above and below ---- */
 
-/* The inventory goes up once it is known and this node has its place in the tree. */
+/* Send the inventory once discovery is done and this node is connected to its parent in the
+ * tree. */
 static void send_inventory(void *context)
 {
 	struct agent *agent = context;
@@ -119,7 +120,7 @@ static int handle_welcome(struct agent *agent, const json_t *text, struct error 
 	return 0;
 }
 
-/* What is for this node, or for everybody. */
+/* Handle a message to this node or to all nodes. */
 static void handle_message(struct agent *agent, const struct wire_message *message)
 {
 	json_t *text = NULL;
@@ -207,7 +208,7 @@ static void on_message(void *context, const struct wire_message *message)
 		handle_message(agent, message);
 }
 
-/* Without a controller: end what runs, then this process. */
+/* Without a controller, kill the ranks, then exit. */
 static void on_lost(void *context, const struct error *why)
 {
 	struct agent *agent = context;
@@ -220,7 +221,7 @@ static void on_lost(void *context, const struct error *why)
 	agent_ranks_stop(&agent->ranks, 0);
 }
 
-/* What a subtree answers as one: its parts meet here. */
+/* Merge answers that a subtree sends up as one message. Return false for any other message. */
 static bool merge(void *context, const struct wire_message *message)
 {
 	struct agent *agent = context;
@@ -236,8 +237,8 @@ static bool merge(void *context, const struct wire_message *message)
 
 /* ---- life ---- */
 
-/* Who kills the guardian means this node: it is what a launcher or a person started here, and
- * nobody would look after what is below it any more. */
+/* The guardian is the process that the launcher or the user started, so killing it means to stop
+ * this node. Without it nothing would clean up if this agent died, too. */
 static void check_guardian(struct agent *agent)
 {
 	struct error err;
@@ -253,7 +254,8 @@ static void check_guardian(struct agent *agent)
 static void tick(struct agent *agent)
 {
 	int64_t now = clock_now_ms();
-	/* Were we stopped ourselves (SIGSTOP, a frozen cgroup)? Then nobody else was silent. */
+	/* If this process was stopped itself (SIGSTOP, a frozen cgroup), do not count the others
+	 * as silent. */
 	bool slept = now - agent->woke_ms > 3 * HEARTBEAT_MS;
 	int number;
 
@@ -311,7 +313,7 @@ static void destroy(struct agent *agent)
 	loop_free(agent->loop);
 }
 
-/* All parts of the agent, and the connection up. */
+/* Initialise all modules of the agent and connect to the controller. */
 static int start(struct agent *agent, pid_t launcher_pid, struct error *err)
 {
 	const struct agent_params *params = agent->params;
@@ -320,7 +322,8 @@ static int start(struct agent *agent, pid_t launcher_pid, struct error *err)
 
 	agent_uplink_init(&agent->uplink, agent->loop, params, agent->dir, &events);
 	agent_downlinks_init(&agent->downlinks, agent->loop, &agent->uplink, params, merge, agent);
-	/* Before there are threads, and early: it loads PMIx while hwloc looks around. */
+	/* Fork before there are threads. Do it early, so that the child loads PMIx while hwloc
+	 * discovers. */
 	agent_pmix_fork(&agent->pmix, agent->loop, &agent->uplink, &agent->downlinks,
 			env_get(params->env, "BERTH_MODULE_PATH"), agent->dir);
 	agent_ranks_init(&agent->ranks, agent->loop, &agent->uplink, &agent->pmix, agent->dir);
@@ -353,10 +356,10 @@ int agent_run(const struct agent_params *params, struct error *err)
 	}
 	rc = start(&agent, launcher_pid, err);
 	agent.woke_ms = clock_now_ms();
-	/* Until the controller has gone, and nothing of the ranks runs any more. */
+	/* Run until the connection is lost or closed, and no process of the ranks is left. */
 	while (!rc && !(agent.uplink.lost && agent_ranks_are_over(&agent.ranks)))
 		rc = run_once(&agent, err);
-	/* Once it was welcomed, why the controller went away is the controller's to say. */
+	/* After WELCOME, only the controller reports why it exited. */
 	if (!rc && agent.failure.code && agent.welcomed) {
 		log_line(LOG_DEBUG, "agent", "%s", agent.failure.text);
 	} else if (!rc && agent.failure.code) {

@@ -5,15 +5,15 @@
  * agent.c owns one struct of each module below and decides what a message from the controller
  * means. A module's header says who may reach into its struct. A module knows only those above it:
  *
- *   uplink         the connection to the controller or the parent; everything is reported there
+ *   uplink         the connection to the controller or the parent, for all reports
  *   signals        signals to this process, each counted once
  *   discovery      this node's inventory, found in a thread
  *   downlinks      the agents below, and the shape of the tree
  *   address_probe  which of the controller's addresses this node reaches
- *   job_state      what JOB says about the ranks to come
- *   pmix_relay     the PMIx server of the ranks, and what it asks of other nodes
+ *   job_state      the contents of JOB: what the ranks need to start
+ *   pmix_relay     the PMIx server of the ranks, and its requests to other nodes
  *   heartbeats     the ranks' progress; stdin: their standard input; files: their files
- *   ranks          the ranks: environment, start, output, ends
+ *   ranks          the ranks: environment, start, output, exit
  *
  * params.c reads struct agent_params. Above the agent is its guardian (process/guardian.h). */
 #ifndef BERTH_AGENT_AGENT_H

@@ -11,18 +11,18 @@
 
 #include "base/clock.h"
 
-#define WAIT_S 2 /* for hwloc and NVML to return when the agent ends */
+#define WAIT_S 2 /* how long to wait for hwloc and NVML when the agent ends */
 
 /* The thread writes inventory and error, then the eventfd; the loop's thread reads them after. */
 struct agent_discovery {
-	struct loop_source ended; /* first: the callback's way back; an eventfd */
+	struct loop_source ended; /* first member, so that the callback can cast back; an eventfd */
 	struct loop *loop;
 	const struct env *env;
 	const char *name;
 	void (*done)(void *context);
 	void *context;
 	pthread_t thread;
-	bool running; /* the thread was started and not joined yet */
+	bool running; /* the thread was started but not joined yet */
 	bool is_done;
 	struct inventory_source source;
 	struct inventory inventory;
@@ -37,7 +37,7 @@ static void *discover(void *context)
 	inventory_discover_from_env(&discovery->source, discovery->env, &discovery->inventory,
 				    &discovery->error);
 	if (write(discovery->ended.fd, &one, sizeof one) < 0)
-		return NULL; /* an eventfd takes a 1 always */
+		return NULL; /* writing 1 to this eventfd cannot fail */
 	return NULL;
 }
 
@@ -54,7 +54,7 @@ static void on_thread_ended(struct loop_source *source, uint32_t events)
 	if (!discovery->error.code && discovery->name) {
 		char *name = strdup(discovery->name);
 
-		/* People know this node by its name in the allocation. */
+		/* Users know this node by its name in the allocation. */
 		if (name) {
 			free(discovery->inventory.node);
 			discovery->inventory.node = name;
@@ -66,9 +66,9 @@ static void on_thread_ended(struct loop_source *source, uint32_t events)
 /* Start the thread once discovery is in the loop. */
 static int start(struct agent_discovery *discovery, struct error *err)
 {
-	/* An XML is tried in a child first (inventory_discover), and a child of a process with
-	 * several threads may find a lock that nobody will open. No driver is asked then: it is
-	 * quick. */
+	/* inventory_discover parses an XML in a forked child first. A child of a multithreaded
+	 * process may inherit a lock that no thread will ever release, so use no thread here.
+	 * Without a driver to query, this is quick. */
 	if (inventory_topology_file(discovery->env)) {
 		discover(discovery);
 		return 0;

@@ -8,7 +8,7 @@
 #include "base/log.h"
 #include "overlay/tree.h"
 
-/* Unauthenticated connections at once besides the children that are expected. */
+/* How many unauthenticated connections may be open besides those of the expected children. */
 #define MAX_UNAUTHENTICATED 64
 
 static struct connection *find_downlink(const struct agent_downlinks *downlinks, size_t node)
@@ -25,7 +25,7 @@ static bool in_subtree(const struct agent_downlinks *downlinks, size_t node)
 	size_t self = downlinks->params->node_index;
 	long at = (long)node;
 
-	/* Upwards from node: a detached one reaches the controller without this agent. */
+	/* Walk up from node. A detached node reaches the controller without this agent. */
 	while (at >= 0 && at != (long)self) {
 		if (downlinks->detached && downlinks->detached[at])
 			return false;
@@ -34,7 +34,7 @@ static bool in_subtree(const struct agent_downlinks *downlinks, size_t node)
 	return at == (long)self;
 }
 
-/* To the children through which it reaches its node, or to all. */
+/* Forward a message to the child that leads to its destination, or to all children. */
 void agent_downlinks_forward(struct agent_downlinks *downlinks, const struct wire_message *message)
 {
 	struct error err = {0};
@@ -50,7 +50,7 @@ void agent_downlinks_forward(struct agent_downlinks *downlinks, const struct wir
 				  downlinks->fanout);
 	struct connection *connection = next < 0 ? NULL : find_downlink(downlinks, (size_t)next);
 
-	/* No child: it is lost, which was reported. */
+	/* Without a connection the child is lost, which was already reported. */
 	if (connection && connection_send(connection, message, &err))
 		log_line(LOG_WARNING, "agent", "%s", err.text);
 }

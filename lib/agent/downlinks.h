@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The agents below this one in the tree: accepts them, watches them, passes messages on. Knows the
- * shape of the tree. */
+/* The agents below this one in the tree: accepts their connections, notices when one is lost,
+ * forwards messages. It knows the shape of the tree. */
 #ifndef BERTH_AGENT_DOWNLINKS_H
 #define BERTH_AGENT_DOWNLINKS_H
 
@@ -13,9 +13,9 @@ struct agent_downlinks {
 	struct agent_uplink *uplink;
 	const struct agent_params *params;
 	bool (*merge)(void *context, const struct wire_message *message);
-	void *context;		   /* of merge */
+	void *context;		   /* passed to merge */
 	size_t node_count, fanout; /* of the tree; 0 before set_tree */
-	bool *detached;		   /* [node_count]: remains the controller's child */
+	bool *detached;		   /* [node_count]: stays connected to the controller */
 	struct listener *listener;
 	struct connection_owner owner;
 	struct connection **connections; /* room for fanout */
@@ -29,26 +29,27 @@ void agent_downlinks_init(struct agent_downlinks *downlinks, struct loop *loop,
 			  struct agent_uplink *uplink, const struct agent_params *params,
 			  bool (*merge)(void *context, const struct wire_message *message),
 			  void *context);
-/* WELCOME: the size of the tree. Once. */
+/* Set the size of the tree (WELCOME). Call it once. */
 int agent_downlinks_set_tree(struct agent_downlinks *downlinks, size_t node_count, size_t fanout,
 			     struct error *err);
-/* Listen for children, and report the port (LISTENING). Once, after set_tree. */
+/* Listen for children, and report the port (LISTENING). Call it once, after set_tree. */
 int agent_downlinks_listen(struct agent_downlinks *downlinks, struct error *err);
-/* TREE: all nodes are there, and those in text remain the controller's children. */
+/* Handle TREE: all nodes have connected, and those in text stay connected to the controller. */
 int agent_downlinks_set_detached(struct agent_downlinks *downlinks, const json_t *text,
 				 struct error *err);
-/* Pass a message from above on to its node, or to all. */
+/* Forward a message from above to its node, or to all. */
 void agent_downlinks_forward(struct agent_downlinks *downlinks, const struct wire_message *message);
-/* Once a second: send heartbeats, report silent children as lost. slept: see agent_uplink_tick. */
+/* Send heartbeats and report silent children as lost. Call it once a second. slept: see
+ * agent_uplink_tick. */
 void agent_downlinks_tick(struct agent_downlinks *downlinks, int64_t now_ms, bool slept);
 /* Stop or continue reading from the children. */
 void agent_downlinks_pause(struct agent_downlinks *downlinks, bool on);
-/* Close all connections, with a goodbye or without, and free everything. No message may come from
- * above after it. Calling it again is fine. */
+/* Close all connections, with or without a final frame, and free everything. Pass it no message
+ * from above afterwards. It may be called again. */
 void agent_downlinks_close(struct agent_downlinks *downlinks, bool goodbye);
 
-/* How many nodes reach the controller through this one, itself included. rank_count, by node, or
- * NULL: only those with ranks. */
+/* How many nodes reach the controller through this one, itself included. If rank_count (ranks of
+ * each node) is not NULL, count only nodes with ranks. */
 size_t agent_downlinks_subtree_size(const struct agent_downlinks *downlinks, const int *rank_count);
 /* How many levels of agents are below this one. */
 int agent_downlinks_subtree_height(const struct agent_downlinks *downlinks);

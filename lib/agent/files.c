@@ -22,7 +22,8 @@ void agent_stop_file_write(const char *dir, const char *shared, const char *why,
 	const char *path = shared ? shared : own;
 	int fd, size;
 
-	/* A file that nodes share must not call a job failed to those that start next. */
+	/* A stop file that nodes share must not report "failed" to the ranks of the next
+	 * attempt. */
 	if (shared && failed)
 		return;
 	snprintf(own, sizeof own, "%s/stop", dir);

@@ -8,12 +8,13 @@
 
 #include "agent/uplink.h"
 
-/* Make the stop file, with the word why in it. shared is the file that the user named, or NULL for
- * one in dir. A word that is there already remains, except that "failed" (nothing can be saved any
- * longer) replaces it. Reports an error as a note to uplink. */
+/* Create the stop file with the word why in it. shared is the file that the user named, or NULL
+ * for one in dir. An existing word stays, except that "failed" (nothing can be saved any longer)
+ * replaces it. Errors are sent to uplink as a note. */
 void agent_stop_file_write(const char *dir, const char *shared, const char *why,
 			   struct agent_uplink *uplink);
-/* The JSON object that the program has written to BERTH_REPORT, a new reference; NULL if none. */
+/* Return the JSON object that the program has written to BERTH_REPORT, as a new reference; NULL
+ * if there is none. */
 json_t *agent_report_read(const char *dir);
 /* Write the plan to dir/plan.json. */
 int agent_plan_write(const char *dir, const json_t *plan, struct error *err);

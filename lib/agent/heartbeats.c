@@ -16,9 +16,9 @@
 #include "process/process_tree.h"
 
 #define POLL_MS 1000
-#define STACKS_MAX (48u << 10) /* bytes of stacks from one node */
-#define STACKS_RANKS 2	       /* of one node */
-#define STACKS_NODES 4	       /* if no rank is known to be behind: the first ones */
+#define STACKS_MAX (48u << 10) /* largest size of one node's stack traces */
+#define STACKS_RANKS 2	       /* ranks of one node whose stacks are read */
+#define STACKS_NODES 4 /* if no rank is known to be behind, read stacks on the first nodes only */
 
 struct rank_heartbeat {
 	struct heartbeat heartbeat;
@@ -30,9 +30,9 @@ struct agent_heartbeats {
 	struct agent_uplink *uplink;
 	const char *dir;
 	const struct agent_job *job;
-	size_t count; /* of the ranks here */
+	size_t count; /* number of ranks on this node */
 	int64_t polled_ms;
-	/* what DUMP_STACKS began */
+	/* the tool that DUMP_STACKS started */
 	struct loop_source stacks;
 	pid_t stack_tool;
 	struct bytes text;
@@ -95,10 +95,10 @@ void agent_heartbeats_poll(struct agent_heartbeats *heartbeats, int64_t now_ms, 
 			    json_pack("{s:o, s:o}", "steps", steps, "words", status_texts));
 }
 
-/* ---- a look at ranks that do not go on ---- */
+/* ---- stacks of ranks without progress ---- */
 
-/* The one of a rank's processes that counts: one that is stopped, else the one that has worked most
- * (a rank may be a shell that waits for its program). */
+/* Choose the process that represents a rank: a stopped one, else the one that has used the most
+ * CPU time. A rank may be a shell that waits for its program. */
 static pid_t main_process(const struct process_tree *list, pid_t rank, char *state)
 {
 	unsigned long long most = 0;
@@ -169,7 +169,8 @@ static void stacks_ready(struct loop_source *source, uint32_t events)
 	send_stacks(heartbeats);
 }
 
-/* NAME:PID... Each tool has its time; the agent's loop goes on meanwhile. */
+/* Arguments are RANK:PID. Each tool has its own time limit; the agent's loop keeps running
+ * meanwhile. */
 static const char script[] =
 	"for entry; do pid=${entry#*:}; echo \"rank ${entry%%:*}, process $pid"
 	" ($(tr '\\0' ' ' <\"/proc/$pid/cmdline\" | cut -c 1-80))\";"

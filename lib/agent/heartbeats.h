@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Whether the ranks of this node make progress: their heartbeat files (process/heartbeat.h) for the
- * controller, and their stacks when it sees no more progress of any rank.
+/* Reports the progress of this node's ranks: their heartbeat files (process/heartbeat.h), and their
+ * stacks if the controller sees no more progress of any rank.
  *
  * PROGRESS:    {steps: [number or null], words: [text]}, by local rank
  * DUMP_STACKS: {ranks: [rank...]}: those that are behind; empty if unknown
- * STACKS:      {states: [text], stacks: text or null}: as in /proc, "T" a stopped one; by local
- *              rank */
+ * STACKS:      {states: [text], stacks: text or null}: as in /proc, "T" if stopped; by
+ *              local rank */
 #ifndef BERTH_AGENT_HEARTBEATS_H
 #define BERTH_AGENT_HEARTBEATS_H
 
@@ -18,18 +18,18 @@
 
 struct agent_heartbeats;
 
-/* dir, where the ranks write their files, and job are borrowed. */
+/* dir, in which the ranks write their files, and job are borrowed. */
 int agent_heartbeats_new(struct loop *loop, struct agent_uplink *uplink, const char *dir,
 			 const struct agent_job *job, struct agent_heartbeats **out,
 			 struct error *err);
-/* A rank runs, as pid. */
+/* Record the process of a rank that has started. */
 void agent_heartbeats_started(struct agent_heartbeats *heartbeats, int local_rank, pid_t pid);
-/* Read the files and report what is new: once a second, or at once. */
+/* Read the files and report changes, at most once a second unless at_once is set. */
 void agent_heartbeats_poll(struct agent_heartbeats *heartbeats, int64_t now_ms, bool at_once);
 /* Handle DUMP_STACKS; the answer is sent once the tool, which gets env, has ended. Ignored while
  * an earlier one is under way, and for NULL: no ranks. */
 void agent_heartbeats_dump_stacks(struct agent_heartbeats *heartbeats, const struct env *env,
 				  const json_t *text);
-void agent_heartbeats_free(struct agent_heartbeats *heartbeats); /* NULL is fine */
+void agent_heartbeats_free(struct agent_heartbeats *heartbeats); /* NULL is allowed */
 
 #endif

@@ -6,7 +6,7 @@
 
 #include "base/json.h"
 
-/* The key's list, a number for each node; malloced. */
+/* Read a list with one number per node; *out is malloced. */
 static int read_ints(const struct agent_job *job, const char *key, const int **out,
 		     struct error *err)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* JOB: what the controller sends to all agents about the ranks to come. */
+/* JOB: what the controller sends to all agents before the ranks start. */
 #ifndef BERTH_AGENT_JOB_STATE_H
 #define BERTH_AGENT_JOB_STATE_H
 
@@ -13,11 +13,11 @@
 #include "pmix/server_process.h"
 
 struct agent_job {
-	const char *id, *host; /* the job's, and this node's name in the allocation; borrowed */
+	const char *id, *host; /* the job's id, and this node's name in the allocation; borrowed */
 	uint32_t attempt;
 	struct ranks_job layout;   /* nodes and ranks; name, cpus and dir are not set */
-	json_t *text;		   /* JOB's; strings are borrowed from it */
-	struct bytes data;	   /* JOB's: argv, base, cwd are borrowed from it */
+	json_t *text;		   /* the text of JOB; strings are borrowed from it */
+	struct bytes data;	   /* the data of JOB; argv, base and cwd are borrowed from it */
 	const char **argv, **base; /* the program's arguments; its environment, "NAME=VALUE" */
 	const char **cwd;
 	size_t base_count;
@@ -27,9 +27,8 @@ struct agent_job {
 	bool want_heartbeats; /* the controller wants their heartbeats */
 };
 
-/* Read JOB into *job, whose id, host and layout.node_index and node_count are set already and
- * everything else is zero. Freed with agent_job_free, also on failure. -ERR_DATA, -ERR_UNAVAILABLE.
- */
+/* Read JOB into *job. The caller has set id, host, layout.node_index and layout.node_count; all
+ * else is zero. Call agent_job_free even on failure. -ERR_DATA, -ERR_UNAVAILABLE. */
 int agent_job_read(const struct wire_message *message, const json_t *text, struct agent_job *job,
 		   struct error *err);
 void agent_job_free(struct agent_job *job);

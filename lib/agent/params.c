@@ -15,8 +15,8 @@
 #include "launch/launcher.h"
 #include "overlay/secret.h"
 
-/* The one of hosts that is this machine, by name or address. A full name before a short one: n1.a
- * and n1.b may both be nodes. */
+/* Find this host among hosts, by name or address. Compare full names before short ones: n1.a and
+ * n1.b may both be nodes. */
 static int find_this_host(const struct hosts *hosts, struct error *err)
 {
 	char self[256] = "";
@@ -46,7 +46,7 @@ static int not_started_by_berth(const char *missing, struct error *err)
 			 missing);
 }
 
-/* The place of self, the variable that names this node, in the job's list of nodes. */
+/* Find this node in the job's list of nodes, by the name in the variable self. */
 static int find_in_list(const struct env *env, const char *list, const char *self,
 			struct agent_params *params, int *node, struct error *err)
 {
@@ -56,7 +56,7 @@ static int find_in_list(const struct env *env, const char *list, const char *sel
 	if (!rc && !strcmp(self, LAUNCHER_SELF_FROM_HOST)) {
 		*node = find_this_host(&hosts, err);
 		rc = *node < 0 ? *node : 0;
-		/* Kept for as long as the process: there is one of it. */
+		/* Never freed: a process has only one. */
 		params->name = rc ? NULL : strdup(hosts.names[*node]);
 		if (!rc && !params->name)
 			rc = error_memory(err, "the node's name");
@@ -76,7 +76,7 @@ static int find_in_list(const struct env *env, const char *list, const char *sel
 	return rc;
 }
 
-/* LAUNCHER_ENV_NODE and NAME, or this node's place in the list that all agents were given. */
+/* Read LAUNCHER_ENV_NODE and NAME, or find this node in the list that all agents were given. */
 static int read_node_identity(const struct env *env, struct agent_params *params, struct error *err)
 {
 	const char *list = env_get(env, LAUNCHER_ENV_NODES),
@@ -96,7 +96,7 @@ static int read_node_identity(const struct env *env, struct agent_params *params
 	return rc;
 }
 
-/* BERTH_AGENT_SECRET, or by what BERTH_AGENT_SECRET_FROM says. */
+/* Read BERTH_AGENT_SECRET, or follow BERTH_AGENT_SECRET_FROM. */
 static int read_secret(const struct env *env, struct agent_params *params, struct error *err)
 {
 	static const char cookie[] = "cookie:", file[] = "file:";

@@ -6,14 +6,14 @@
 
 #include "base/json.h"
 
-/* A question of ours that is under way. */
+/* A request of this node's server that is not answered yet. */
 struct fetch {
 	struct fetch *next;
 	uint64_t sequence;
 	void *token;
 };
 
-/* Somebody else's question that our server works on. */
+/* A request of another node that this node's server is answering. */
 struct serving {
 	struct agent_uplink *uplink;
 	uint64_t sequence;
@@ -30,7 +30,7 @@ static bool is_only_node(const struct agent_pmix *pmix)
 	return true;
 }
 
-/* Pass a collective on once the whole subtree has contributed. */
+/* Send a collective up once the whole subtree has contributed. */
 static void forward_gather(struct agent_pmix *pmix, struct gather *gather)
 {
 	if (gather->sent || gather->nodes < agent_downlinks_subtree_size(
@@ -104,7 +104,7 @@ void agent_pmix_gathered(struct agent_pmix *pmix, const struct wire_message *mes
 	struct gather *gather = gathers_find(&pmix->gathers, message->sequence);
 
 	if (!gather || !gather->own)
-		return; /* no ranks here */
+		return; /* no ranks on this node */
 	if (pmix->server)
 		ranks_server_process.gather_done(pmix->server, gather->token, 0, message->data,
 						 message->data_size);
@@ -188,8 +188,8 @@ static void host_abort(void *context, int local_rank, int status, const char *te
 				      status, "text", json_text(text)));
 }
 
-/* A crash inside of PMIx's library. Ranks that use it lose their connection and say so; while we
- * end them it is of no interest. */
+/* The PMIx library crashed. Ranks that use it lose their connection and report that. While the
+ * agent ends the ranks anyway, the crash does not matter. */
 static void host_lost(void *context, const char *text)
 {
 	struct agent_pmix *pmix = context;
@@ -204,7 +204,7 @@ static void host_ready(void *context)
 {
 	struct agent_pmix *pmix = context;
 
-	pmix->ready = true; /* not from within the server's dispatch */
+	pmix->ready = true; /* act on it later, not from within the server's dispatch */
 }
 
 static void dispatch(struct loop_source *source, uint32_t events)
@@ -215,7 +215,7 @@ static void dispatch(struct loop_source *source, uint32_t events)
 	ranks_server_process.dispatch(pmix->server);
 }
 
-/* err says why there is no PMIx: fatal where it must be there. */
+/* Continue without PMIx for the reason in err, unless the job requires PMIx. */
 static int continue_without(struct agent_pmix *pmix, const struct error *err)
 {
 	agent_pmix_stop(pmix);
@@ -309,7 +309,7 @@ void agent_pmix_stop(struct agent_pmix *pmix)
 
 	loop_remove(pmix->loop, &pmix->source);
 	pmix->server = NULL;
-	/* Tell it of each wait that nobody will end, so that nothing of it hangs in stop. */
+	/* Fail every request that will get no answer, so that the server does not hang in stop. */
 	for (struct gather *gather = pmix->gathers.first; gather; gather = gather->next)
 		if (server && gather->own)
 			ranks_server_process.gather_done(server, gather->token, -ERR_NETWORK, NULL,

@@ -12,7 +12,7 @@
 #include "process/logs.h"
 #include "process/supervise.h"
 
-#define OUTPUT_BATCH (32u << 10) /* bytes of output in one message, when there is much */
+#define OUTPUT_BATCH (32u << 10) /* send a message once this many bytes of output are collected */
 
 /* ---- environment ---- */
 
@@ -38,7 +38,7 @@ static int apply_change(struct env *env, const char *change, struct error *err)
 	return rc;
 }
 
-/* The environment of one rank as execve wants it; malloced. */
+/* Return the environment of one rank in the form that execve takes; malloced. */
 static int rank_environment(struct agent_ranks *ranks, const struct env *base, size_t local_rank,
 			    const char *const *changes, size_t count, char ***out,
 			    struct error *err)
@@ -56,7 +56,7 @@ static int rank_environment(struct agent_ranks *ranks, const struct env *base, s
 	return rc;
 }
 
-/* ---- what supervise tells ---- */
+/* ---- events of supervise ---- */
 
 static void send_output(struct agent_ranks *ranks)
 {
@@ -115,7 +115,7 @@ static void on_ended(void *context, const struct supervise_end *end)
 	struct agent_ranks *ranks = context;
 	bool bad = end->code != 0 && !end->stopped_by_us;
 
-	send_output(ranks); /* the controller reads its last lines before its end */
+	send_output(ranks); /* the controller must receive the last lines before ENDED */
 	agent_ranks_poll_heartbeats(ranks, clock_now_ms(), true);
 	agent_uplink_report(
 		ranks->uplink, MESSAGE_ENDED,
@@ -128,11 +128,11 @@ static void on_ended(void *context, const struct supervise_end *end)
 			  "peak_memory_bytes", (json_int_t)end->peak_memory_bytes, "said",
 			  agent_report_read(ranks->dir)));
 	agent_pmix_rank_ended(ranks->pmix, end->local_rank);
-	/* The server's process is a child of ours too: it goes before supervise looks for what the
-	 * ranks left behind. */
+	/* The server's process is a child of this process, too. End it before supervise looks
+	 * for processes that the ranks left behind. */
 	if (supervise_running(ranks->supervise) == 0)
 		agent_pmix_stop(ranks->pmix);
-	/* All gone by themselves: what they left behind goes too. */
+	/* All ranks have exited; kill the processes that they left behind. */
 	if (supervise_running(ranks->supervise) == 0 && !ranks->pmix->stopping)
 		agent_ranks_stop(ranks, SUPERVISE_GRACE_MS);
 }
@@ -212,7 +212,7 @@ static int start_supervise(struct agent_ranks *ranks, struct error *err)
 			     EPOLLIN, err);
 }
 
-/* The descriptor that a rank gets as its standard input; -1: none. */
+/* Return the descriptor that becomes a rank's standard input; -1: none. */
 static int rank_stdin(const struct agent_ranks *ranks, size_t local_rank)
 {
 	if (ranks->inputs)
@@ -220,7 +220,7 @@ static int rank_stdin(const struct agent_ranks *ranks, size_t local_rank)
 	return ranks->job.pass_stdin && agent_job_rank(&ranks->job, local_rank) == 0 ? 0 : -1;
 }
 
-/* One rank's part of START. */
+/* Read one rank's part of START. */
 static int fill_rank(struct agent_ranks *ranks, const json_t *entry, size_t local_rank,
 		     const struct env *base, const unsigned char **at, size_t *left,
 		     struct supervise_rank *out, struct error *err)
@@ -281,7 +281,7 @@ static void release_port(struct agent_ranks *ranks)
 	ranks->port_fd = -1;
 }
 
-/* Once the PMIx server has started, or failed to. */
+/* Start the ranks once the PMIx server has started or failed. */
 static int finish_start(struct agent_ranks *ranks, const json_t *list, const unsigned char *data,
 			size_t size, struct error *err)
 {
@@ -294,7 +294,7 @@ static int finish_start(struct agent_ranks *ranks, const json_t *list, const uns
 	return rc ? rc : start_ranks(ranks, list, data, size, err);
 }
 
-/* Nothing of it runs, and no end will be reported. */
+/* The rank does not run, so no end will be reported for it. */
 static int start_failed(struct agent_ranks *ranks, struct error *err)
 {
 	loop_remove(ranks->loop, &ranks->source);
@@ -304,7 +304,7 @@ static int start_failed(struct agent_ranks *ranks, struct error *err)
 	return error_prefix(err, "starting the ranks of %s", ranks->job.host);
 }
 
-/* The PMIx server takes its time; meanwhile the loop, and with it the heartbeats, goes on. */
+/* The PMIx server may start slowly. The loop, and with it the heartbeats, continues meanwhile. */
 static int defer_start(struct agent_ranks *ranks, const struct wire_message *message, json_t *list,
 		       struct error *err)
 {
@@ -363,7 +363,7 @@ int agent_ranks_start(struct agent_ranks *ranks, const struct wire_message *mess
 	if (!ranks->job.text || ranks->supervise || ranks->pending.waits ||
 	    json_array_size(list) != agent_job_rank_count(&ranks->job))
 		return error_set(err, ERR_DATA, "START arrived before JOB");
-	if (!json_array_size(list)) { /* this node only passes messages on */
+	if (!json_array_size(list)) { /* this node only forwards messages */
 		ranks->started_sent = ranks->done_sent = true;
 		agent_uplink_report(ranks->uplink, MESSAGE_STARTED, json_pack("{s:b}", "pmix", 0));
 		agent_uplink_report(ranks->uplink, MESSAGE_DONE, json_pack("{s:n}", "left"));

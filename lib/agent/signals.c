@@ -6,12 +6,12 @@
 
 #include "base/clock.h"
 
-#define DUPLICATE_MS 500 /* the same signal from its sender and from the guardian */
-#define STEP_MS 2000	 /* the same signal from the launcher and from the controller */
-#define STEP_WAIT_MS 100 /* for the launcher's, if the controller's comes first */
+#define DUPLICATE_MS 500 /* window for the same signal from its sender and from the guardian */
+#define STEP_MS 2000	 /* window for the same signal from the launcher and from the controller */
+#define STEP_WAIT_MS 100 /* wait this long for the launcher's signal after the controller's */
 
-/* Whoever signals all processes of a job step reaches the guardian too, which forwards it: that is
- * one signal, not two. */
+/* A signal to all processes of a job step also reaches the guardian, which forwards it. Count
+ * that as one signal, not two. */
 static bool is_duplicate(struct agent_signals *signals, const struct signalfd_siginfo *info)
 {
 	bool forwarded = (pid_t)info->ssi_pid == signals->guardian;
@@ -57,9 +57,9 @@ int agent_signals_open(struct agent_signals *signals, struct loop *loop,
 				sizeof forwarded / sizeof *forwarded, err);
 }
 
-/* scancel signals every process of the step, on its own way to each node. This process, in a
- * session of its own, receives the stepd's signal when the ranks do: so the controller's waits for
- * it, and is dropped if it came. */
+/* scancel signals every process of the step through Slurm's own daemons. This process is in its
+ * own session, and receives slurmstepd's signal when the ranks do. So hold the controller's
+ * signal back, and drop it if slurmstepd's arrives. */
 bool agent_signals_defer(struct agent_signals *signals, int number)
 {
 	if (signals->in_step && number < NSIG && !signals->list[number].due_ms)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The signals that this process is sent, and those that the controller sends to the ranks. Each
- * counts once, however many ways it takes: from the sender, through the guardian, through Slurm's
+/* Signals that this process receives, and those that the controller sends to the ranks. Each
+ * counts once, even if it arrives from its sender, through the guardian and through Slurm's
  * step. */
 #ifndef BERTH_AGENT_SIGNALS_H
 #define BERTH_AGENT_SIGNALS_H
@@ -12,35 +12,36 @@
 #include "agent/uplink.h"
 #include "base/loop.h"
 
-/* For signals.c; agent.c waits for source.fd, the signalfd, outside the loop. */
+/* Used by signals.c. agent.c also waits for source.fd, the signalfd, outside the loop. */
 struct agent_signals {
-	struct loop_source source; /* first: the callback's way back */
+	struct loop_source source; /* first member, so that the callback can cast back */
 	struct loop *loop;
 	struct agent_uplink *uplink;
 	pid_t guardian, launcher_pid;
 	bool in_step;
 	struct {
-		int64_t ms;	 /* when it last came */
-		bool forwarded;	 /* by the guardian */
-		int64_t step_ms; /* when the launcher last sent it to this process itself: so it
-				  * sent it to all of its step, the ranks too */
-		int64_t due_ms;	 /* when the controller's goes to the ranks; 0: none */
+		int64_t ms;	 /* when this signal last arrived */
+		bool forwarded;	 /* the guardian forwarded it */
+		int64_t step_ms; /* when the launcher last sent it to this process directly, and so
+				    to all of its step including the ranks */
+		int64_t due_ms;	 /* when to send the controller's signal to the ranks; 0: none is
+				    waiting */
 	} list[NSIG];
 };
 
-/* Take the signals that jobs are sent, and report each to the controller. guardian forwards
- * signals to this process; launcher_pid is the guardian's parent. in_step: the launcher signals
- * all processes of its step, the ranks too. Changes the process's signal handling. The
- * caller closes the source. */
+/* Receive the signals that schedulers and users send to jobs, and report each to the controller.
+ * guardian is the process that forwards signals to this one; launcher_pid is the guardian's
+ * parent. in_step: the launcher signals all processes of its step, including the ranks. Changes
+ * the process's signal handling. The caller closes the source. */
 int agent_signals_open(struct agent_signals *signals, struct loop *loop,
 		       struct agent_uplink *uplink, pid_t guardian, pid_t launcher_pid,
 		       bool in_step, struct error *err);
-/* A signal for the ranks came from the controller. false: send it now. true: the launcher may send
- * it to the ranks itself, and agent_signals_next returns it if that does not happen. */
+/* Handle a signal for the ranks from the controller. false: the caller sends it now. true: the
+ * launcher may send it to the ranks itself; if it does not, agent_signals_next returns it. */
 bool agent_signals_defer(struct agent_signals *signals, int number);
-/* The next deferred signal that the ranks are to be sent now; 0 if none. */
+/* Return the next deferred signal to send to the ranks now; 0 if there is none. */
 int agent_signals_next(struct agent_signals *signals, int64_t now_ms);
-/* When agent_signals_next has more to return; INT64_MAX: never. */
+/* When to call agent_signals_next again; INT64_MAX: never. */
 int64_t agent_signals_due_ms(const struct agent_signals *signals);
 
 #endif

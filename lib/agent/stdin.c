@@ -10,9 +10,9 @@
 #include "base/bytes.h"
 
 struct input {
-	struct loop_source source; /* our end; fd -1 once it is closed */
+	struct loop_source source; /* this process's end; fd -1 once it is closed */
 	struct loop *loop;
-	int rank_fd; /* the rank's end, until it is started; -1 */
+	int rank_fd; /* the rank's end until the rank is started; -1 afterwards */
 	struct bytes waiting;
 };
 
@@ -31,7 +31,7 @@ static void input_close(struct input *input)
 	bytes_free(&input->waiting);
 }
 
-/* SIGPIPE is ignored: a rank that has closed its end is an error of write. */
+/* SIGPIPE is ignored, so if a rank has closed its end, write fails instead. */
 static void input_ready(struct loop_source *source, uint32_t events)
 {
 	struct input *input = (struct input *)source;
@@ -51,7 +51,7 @@ static void input_ready(struct loop_source *source, uint32_t events)
 	loop_modify(input->loop, source, input->waiting.size ? EPOLLOUT : 0);
 }
 
-/* A pipe for one rank. */
+/* Create the pipe of one rank. */
 static int input_open(struct input *input, struct error *err)
 {
 	int ends[2], rc;

@@ -1,25 +1,25 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The standard input of this node's ranks, if it comes from the controller. A rank that does not
- * read delays no other one: what it has not taken waits here, at most WIRE_MAX_QUEUE. */
+ * read does not delay the others: its data is queued here, up to WIRE_MAX_QUEUE. */
 #ifndef BERTH_AGENT_STDIN_H
 #define BERTH_AGENT_STDIN_H
 
 #include "agent/uplink.h"
 #include "base/loop.h"
 
-struct agent_stdin; /* NULL is fine wherever no rank is named */
+struct agent_stdin; /* functions that take no rank accept NULL */
 
-/* Make a pipe for each of count ranks. SIGPIPE must be ignored. -ERR_UNAVAILABLE. */
+/* Create a pipe for each of count ranks. SIGPIPE must be ignored. -ERR_UNAVAILABLE. */
 int agent_stdin_new(struct loop *loop, struct agent_uplink *uplink, size_t count,
 		    struct agent_stdin **out, struct error *err);
-/* The rank's end of its pipe, which remains ours. */
+/* Return the rank's end of its pipe; this module keeps owning it. */
 int agent_stdin_rank_fd(const struct agent_stdin *inputs, size_t local_rank);
-/* The ranks have started and have their ends: close ours. */
+/* The ranks have started and inherited their ends: close them in this process. */
 void agent_stdin_close_rank_ends(struct agent_stdin *inputs);
-/* Hand data to every rank that still reads. A rank whose queue is full loses its input, with a
- * note. */
+/* Write data to every rank that still reads. If a rank's queue is full, close its input and send
+ * a note. */
 void agent_stdin_receive(struct agent_stdin *inputs, const void *data, size_t size);
-/* Close all pipes, so that the ranks see the end. */
+/* Close all pipes, so that the ranks see the end of file. */
 void agent_stdin_free(struct agent_stdin *inputs);
 
 #endif

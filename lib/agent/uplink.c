@@ -19,9 +19,9 @@
 
 #define CONNECT_MS 20000 /* to reach the controller at any of its addresses */
 #define CONNECT_ONE_MS 3000
-#define CONNECT_NEXT_MS 250 /* one address without an answer: the next is tried beside it */
-#define REFUSED_MS 3000	    /* of nothing but refusals: the controller listened before we started */
-#define PARENT_MS 5000	    /* to reach the parent, before the controller remains it */
+#define CONNECT_NEXT_MS 250 /* then try the next address in parallel */
+#define REFUSED_MS 3000	    /* give up if all connections are refused for so long */
+#define PARENT_MS 5000	    /* time to reach the parent before staying with the controller */
 
 /* ---- sending ---- */
 
@@ -75,7 +75,7 @@ bool agent_uplink_is_full(const struct agent_uplink *uplink)
 	return uplink->connection && connection_queued_bytes(uplink->connection) > WIRE_HIGH_WATER;
 }
 
-/* ---- one connection, and the next ---- */
+/* ---- the connection, and the next one ---- */
 
 static int send_hello(struct agent_uplink *uplink, struct connection *connection, struct error *err)
 {
@@ -166,14 +166,14 @@ static void on_ended(void *context, struct connection *connection, const struct 
 
 /* ---- reaching the controller ---- */
 
-/* One round over the controller's addresses. */
+/* One round over all of the controller's addresses. */
 struct race {
 	const char *list;
-	struct pollfd *polls; /* [most], in its order; fd -1: over */
+	struct pollfd *polls; /* [most], in the order of the list; fd -1: closed */
 	size_t most, started, open;
-	bool refused;	   /* nothing but refusals so far */
+	bool refused;	   /* all connections so far were refused */
 	int winner;	   /* -1: none yet */
-	struct error *err; /* of the last that failed */
+	struct error *err; /* error of the last connection that failed */
 };
 
 static int race_open(struct race *race, const char *list, struct error *err)
@@ -228,7 +228,7 @@ static void race_start_next(struct race *race)
 	}
 }
 
-/* What has come of those under way; true: one has failed, the next may begin. */
+/* Check the pending connections. Return true if one has failed, so that the next may begin. */
 static bool race_settle(struct race *race)
 {
 	bool failed = false;
@@ -254,9 +254,9 @@ static bool race_settle(struct race *race)
 	return failed;
 }
 
-/* All addresses, each CONNECT_NEXT_MS after the one before, or at once when that has failed; the
- * first that answers wins. A network that drops connects silently costs CONNECT_NEXT_MS so, and not
- * a time-out at each start. */
+/* Try all addresses, each CONNECT_NEXT_MS after the one before, or at once if that one has
+ * failed. The first that answers wins. So a network that silently drops packets delays a start
+ * by CONNECT_NEXT_MS, not by a connection timeout. */
 static int connect_round(const char *list, int *out, bool *refused, struct error *err)
 {
 	int64_t next_ms = 0, now;
@@ -288,8 +288,8 @@ static int connect_round(const char *list, int *out, bool *refused, struct error
 	return rc ? rc : race.winner < 0 ? -ERR_NETWORK : 0;
 }
 
-/* Wait for so long, or for a signal that ends jobs: 128+N then, else 0. Others have no rank to go
- * to. */
+/* Wait for the given time. Return 128+N if a signal that ends jobs arrives, else 0. Other
+ * signals are dropped, because no rank runs yet. */
 static int backoff(int signals, int ms)
 {
 	struct signalfd_siginfo info;
@@ -303,8 +303,8 @@ static int backoff(int signals, int ms)
 	return 0;
 }
 
-/* Try the controller's addresses repeatedly until one answers, the time is over, or a signal ends
- * it. */
+/* Try the controller's addresses repeatedly until one answers, the time is up, or a signal
+ * arrives. */
 static int connect_controller(const char *list, int connect_timeout_ms, int signals, int *out,
 			      struct error *err)
 {
@@ -360,8 +360,8 @@ void agent_uplink_tick(struct agent_uplink *uplink, int64_t now_ms, bool slept)
 
 	if (connection && slept)
 		connection->received_ms = now_ms;
-	/* On a socket pair the controller's end is noticed at once, and a controller that is
-	 * stopped (^Z) is no reason to end the job. */
+	/* On a socket pair, the exit of the controller is noticed at once, and a controller that
+	 * is stopped (Ctrl-Z) must not end the job. */
 	if (connection && uplink->params->fd < 0 && !connection->paused &&
 	    now_ms - connection->received_ms > node_timeout_ms) {
 		struct error err;

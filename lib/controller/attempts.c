@@ -11,21 +11,20 @@
 #include "base/clock.h"
 #include "base/json.h"
 
-/* A shorter attempt made no progress, if its ranks reported no steps. */
+/* If its ranks reported no steps, a shorter attempt counts as one without progress. */
 #define MIN_PROGRESS_MS 30000
-#define CLOCK_SET_MS 2000 /* smaller differences come from delays between the two readings */
+#define CLOCK_SET_MS 2000 /* smaller differences come from the delay between two readings */
 
 struct attempts {
 	const struct attempts_policy *policy;
 	const struct job_sink *sink;
 	struct node_pool node_pool;
-	size_t first_nodes;	 /* with ranks, in the first attempt */
-	int restarts;		 /* of those that are counted */
-	int64_t started_ms;	 /* this attempt */
-	int64_t clock_ms;	 /* the time of day at the start, less the monotonic clock */
-	json_t *list;		 /* of the report */
-	char *no_restart_reason; /* why there is no further one; NULL: there was nothing to refuse
-				  */
+	size_t first_nodes;	 /* nodes with ranks in the first attempt */
+	int restarts;		 /* restarts that count towards max_restarts */
+	int64_t started_ms;	 /* when this attempt started */
+	int64_t clock_ms;	 /* wall clock minus monotonic clock, at the start */
+	json_t *list;		 /* the report's list of attempts */
+	char *no_restart_reason; /* why there is no further attempt; NULL if none was needed */
 };
 
 void attempts_log_dir(const char *log_dir, int max_restarts, int attempt, char *out, size_t size)
@@ -48,7 +47,7 @@ __attribute__((format(printf, 2, 3))) static void set_no_restart_reason(struct a
 	va_end(ap);
 }
 
-/* Could another attempt end in another way? */
+/* Could another attempt have a different result? */
 static bool may_succeed(struct attempts *attempts, const struct job_result *result)
 {
 	if (!result->code || result->interrupted || result->code == ERR_STOPPED)
@@ -84,7 +83,7 @@ static bool restarts_exhausted(struct attempts *attempts)
 	return true;
 }
 
-/* With other nodes it may go better. */
+/* Without progress a restart is pointless, unless other nodes take part. */
 static bool made_no_progress(struct attempts *attempts, const struct job_result *result,
 			     size_t excluded_nodes)
 {
@@ -120,15 +119,15 @@ static void record(struct attempts *attempts, const struct job_result *result)
 			  result->code, "signal", result->signal, "rank",
 			  result->rank >= 0 ? json_integer(result->rank) : json_null(), "node",
 			  json_text(result->node), "first_cause", json_text(result->first_cause),
-			  /* Those that were done: a program may tell of a part of one
-			     (process/heartbeat.h). */
+			  /* Whole steps only: a program may report a fraction of one
+			   * (process/heartbeat.h). */
 			  "steps",
 			  result->steps >= 0 ? json_integer((json_int_t)result->steps)
 					     : json_null(),
 			  "seconds", (double)(clock_now_ms() - attempts->started_ms) / 1e3));
 }
 
-/* job_request.again: the attempt has ended, its agents are still there. */
+/* job_request.should_restart: the attempt has ended, and its agents are still connected. */
 static bool decide(void *context, const struct job_result *result)
 {
 	struct attempts *attempts = context;
@@ -144,8 +143,8 @@ static bool decide(void *context, const struct job_result *result)
 	excluded_nodes = node_pool_update(&attempts->node_pool, result, attempts->sink);
 	if (made_no_progress(attempts, result, excluded_nodes))
 		return false;
-	/* Where ranks were never started, and the next try is without the node at fault, that is
-	 * none of the restarts that were allowed: there are not more of these than nodes. */
+	/* If ranks were never started and the next attempt excludes the faulty node, do not
+	 * count a restart. There are at most as many of these attempts as nodes. */
 	if (!result->start_sent && !excluded_nodes && restarts_exhausted(attempts))
 		return false;
 	if (!result->start_sent && excluded_nodes) {
@@ -160,7 +159,7 @@ static bool decide(void *context, const struct job_result *result)
 	return true;
 }
 
-/* With fewer nodes than --ranks was meant for: the same share. */
+/* If fewer nodes are left than --ranks was meant for, reduce the ranks in proportion. */
 static int ranks_of(const struct attempts *attempts, int ranks)
 {
 	int64_t share = (int64_t)ranks * (int64_t)attempts->node_pool.active_count /
@@ -169,14 +168,14 @@ static int ranks_of(const struct attempts *attempts, int ranks)
 	return share || !ranks ? (int)share : 1;
 }
 
-/* How far the wall clock is ahead of the monotonic one. */
+/* How far the wall clock is ahead of the monotonic clock. */
 static int64_t wall_ahead_ms(void)
 {
 	return clock_wall_us() / 1000 - clock_now_ms();
 }
 
-/* The job's end is counted by the monotonic clock: where the clock was set since the start, it is
- * another time of day now. */
+/* The controller measures the job's end by the monotonic clock. If the wall clock was set since
+ * the start, the end is now at another time of day. */
 static void adjust_end_time(struct attempts *attempts, struct alloc *alloc)
 {
 	int64_t set_ms = wall_ahead_ms() - attempts->clock_ms, set_s = set_ms / 1000;
@@ -189,7 +188,7 @@ static void adjust_end_time(struct attempts *attempts, struct alloc *alloc)
 		 llabs((long long)set_s), set_s > 0 ? "ahead" : "back");
 }
 
-/* 1: another one follows. */
+/* Run one attempt. Return 1 if another one follows. */
 static int run_one(struct attempts *attempts, const struct job_request *base_request, int number,
 		   struct job_result *out, struct error *err)
 {
@@ -221,7 +220,7 @@ static int run_one(struct attempts *attempts, const struct job_request *base_req
 	return rc ? rc : out->restart;
 }
 
-/* Signals that come between two attempts are the next one's. */
+/* Keep signals that arrive between two attempts for the next one. */
 static void block_signals(sigset_t *old)
 {
 	sigset_t held;

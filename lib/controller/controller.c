@@ -39,7 +39,8 @@ void controller_mark_lost(struct controller *controller, size_t node, const char
 	if (it->lost || controller->stopping)
 		return;
 	it->lost = true;
-	/* Here an agent may be stopped, not dead; nothing of it may run on. */
+	/* On this host the agent may be stopped rather than dead, so kill it: its ranks must not
+	 * run on. */
 	struct launcher_process *process = controller_agent_process(controller, node);
 
 	if (process && process->pid > 0 && controller->launch->launcher->single_host)
@@ -94,7 +95,8 @@ int controller_send(struct controller *controller, enum message_type type, uint3
 					    size, err);
 		json_decref(text);
 	}
-	/* Too large is our own defect; a lost connection is reported through lost. */
+	/* A message that is too large is a defect of berth; a lost connection is reported
+	 * through lost. */
 	return rc == -ERR_NETWORK ? 0 : rc;
 }
 
@@ -204,8 +206,8 @@ static void handle_lost(struct controller *controller, const struct wire_message
 		controller_mark_lost(controller, (size_t)node, why);
 }
 
-/* An agent speaks for its own subtree only. (What a node that has moved sends through its parent
- * may be here before its last words on the old connection are.) */
+/* An agent may send messages of its own subtree only. After a move, messages through the parent
+ * may arrive before the last ones on the old connection. */
 static bool speaks_for(const struct controller *controller, const struct connection *connection,
 		       size_t node)
 {
@@ -238,7 +240,7 @@ static void on_message(void *context, struct connection *connection,
 	case MESSAGE_MOVED:
 		controller->nodes[node].moved = true;
 		controller->nodes[node].connection = NULL;
-		connection->node_index = -1; /* its goodbye follows */
+		connection->node_index = -1; /* its final frame follows */
 		controller->unidentified[controller->unidentified_count++] = connection;
 		mark_placed(controller, node);
 		break;
@@ -269,7 +271,8 @@ static void on_ended(void *context, struct connection *connection, const struct 
 			snprintf(node->ended_why, sizeof node->ended_why, "%s",
 				 why ? why->text
 				     : "its agent closed the connection before the job's end");
-			/* A child says more by its end than by a closed socket; it follows soon. */
+			/* If the agent is a child process, its exit status explains more than a
+			 * closed socket. It follows soon. */
 			if (process && process->pid > 0)
 				node->ended_ms = clock_now_ms();
 			else

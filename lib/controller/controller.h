@@ -2,8 +2,8 @@
 /* The controller's side of the connections: starts the agents through a launcher, accepts their
  * connections, arranges them as a tree, notices when one is lost. job.h decides what they do.
  *
- *   controller.c         connections: places in the tree, messages, losses
- *   controller_start.c   agents as processes: start, end */
+ *   controller.c         connections: their places in the tree, messages, lost nodes
+ *   controller_start.c   agents as processes: start and exit */
 #ifndef BERTH_CONTROLLER_CONTROLLER_H
 #define BERTH_CONTROLLER_CONTROLLER_H
 
@@ -24,54 +24,58 @@ struct controller_events {
 	void *context;
 	/* Every agent has connected and has its place in the tree. */
 	void (*attached)(void *context);
-	/* A message for the job; node is checked. */
+	/* A message for the job; node is valid. */
 	void (*message)(void *context, size_t node, const struct wire_message *message);
-	/* The agent of a node is gone or silent; called once per node. */
+	/* The agent of a node is lost or silent; called once per node. */
 	void (*lost)(void *context, size_t node, const char *why);
-	/* An unauthenticated peer was rejected, or the like. */
+	/* A note for the user, for instance: an unauthenticated peer was rejected. */
 	void (*note)(void *context, const char *text);
 };
 
-/* Make the secret, listen if the launcher needs it, start the agents. Makes this process a child
- * subreaper. launch outlives the controller. port: MASTER_PORT, which node 0 holds; 0: any.
- * -ERR_UNAVAILABLE, -ERR_NETWORK. */
+/* Create the secret, listen if the launcher needs it, and start the agents. Makes this process a
+ * child subreaper. launch must outlive the controller. port: MASTER_PORT, which node 0 reserves;
+ * 0: any. -ERR_UNAVAILABLE, -ERR_NETWORK. */
 int controller_start(struct loop *loop, const struct launch_options *launch, int port,
 		     const struct controller_events *events, struct controller **out,
 		     struct error *err);
 
-/* To one node, or to all (WIRE_ALL). text is consumed. A node that cannot be reached any longer is
- * no error: lost reports it. */
+/* Send a message to one node, or to all (WIRE_ALL). text is consumed. A node that can no longer
+ * be reached is not an error: lost reports it. */
 int controller_send(struct controller *controller, enum message_type type, uint32_t node,
 		    uint32_t attempt, uint64_t sequence, json_t *text, const void *data,
 		    size_t size, struct error *err);
 
-/* Heartbeats, silences, deadlines of unauthenticated peers; about every second, and after every
- * wake-up. */
+/* Send heartbeats, and check for silent agents and unauthenticated peers. Call it about once a
+ * second and after every wake-up. */
 void controller_tick(struct controller *controller, int64_t now_ms, bool slept);
-/* When the next silence is to be looked at, between two ticks; 0: none before the next tick. */
+/* When to call controller_check_silence before the next tick; 0: no need. */
 int64_t controller_silence_due(const struct controller *controller);
-/* Which nodes have been silent for too long: the ticks alone would find out up to a second late. */
+/* Find nodes that have been silent for too long; the ticks alone would find them up to a second
+ * late. */
 void controller_check_silence(struct controller *controller, int64_t now_ms);
-/* SIGCHLD: reap; what an agent on this machine left behind is ended. */
+/* Handle SIGCHLD: reap children, and kill what an agent on this host left behind. */
 void controller_reap(struct controller *controller);
 /* Stop or resume reading from the agents (heartbeats are still sent). */
 void controller_pause(struct controller *controller, bool on);
 
 bool controller_is_lost(const struct controller *controller,
-			size_t node); /* it, or an agent on the way to it */
+			size_t node); /* the node's agent, or an agent on the path to it, is lost */
 const char *controller_tmpdir(const struct controller *controller,
-			      size_t node); /* its private one, "" unknown */
-/* The port at which node 0's agent answers probes of its addresses: this process may be on a login
- * node, and the rendezvous is on node 0. */
+			      size_t node); /* its private directory; "" if unknown */
+/* The port at which node 0's agent answers probes of its addresses. The rendezvous is on node 0,
+ * while this process may run on a login node. */
 int controller_probe_port(const struct controller *controller);
-/* Names of nodes whose agents are not in place yet, cut at size; their number. */
+/* Write the names of nodes whose agents are not in place yet, truncated to size. Return their
+ * number. */
 size_t controller_missing(const struct controller *controller, char *text, size_t size);
 
-/* The last lines of the launcher's tool so far, joined by "; "; "" if there are none. */
+/* Write the last lines of the launcher tool's output so far, joined by "; "; "" if there are
+ * none. */
 void controller_launcher_output(const struct controller *controller, char *text, size_t size);
 
-/* Say goodbye, end the agents that are this process's children (SIGKILL after timeout_ms), and all
- * that descends from them. left (may be NULL): what could not be ended. NULL controller is fine. */
+/* Send the final frames, and end the agents that are this process's children (SIGKILL after
+ * timeout_ms) with all their descendants. left (may be NULL): which processes could not be
+ * killed. controller may be NULL. */
 void controller_stop(struct controller *controller, int timeout_ms, char *left, size_t size);
 
 #endif

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The agents as processes: starting them through the launcher, listening for them, their ends. */
+/* The agents as processes: start them through the launcher, listen for them, and handle their
+ * exits. */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,10 +19,10 @@
 #include "process/supervise.h"
 #include "process/tmpdir.h"
 
-#define OUTPUT_TAIL_MAX 600  /* of what a launcher's tool has printed: its end */
-#define SCAN_MAX 16384	     /* in which an agent's complaint is looked for */
-#define LOST_END_MS 300	     /* for the agents' ends, where a node is lost */
-#define LAUNCHER_EXIT_MS 700 /* for a tool that was sent SIGTERM */
+#define OUTPUT_TAIL_MAX 600  /* how much of the end of a launcher tool's output is kept */
+#define SCAN_MAX 16384	     /* how much of that output is searched for an agent's error */
+#define LOST_END_MS 300	     /* how long to wait for the agents to exit when a node is lost */
+#define LAUNCHER_EXIT_MS 700 /* how long to wait for a launcher tool after SIGTERM */
 
 struct launcher_process *controller_agent_process(struct controller *controller, size_t node)
 {
@@ -31,7 +32,7 @@ struct launcher_process *controller_agent_process(struct controller *controller,
 	return NULL;
 }
 
-/* Only the agents that still are ours keep their descendants. */
+/* Kill descendants, except those of agents that are still children of this process. */
 static void kill_orphans(struct controller *controller, int deadline_ms, char *left, size_t size)
 {
 	pid_t *except = calloc(controller->process_count + 1, sizeof *except);
@@ -44,7 +45,7 @@ static void kill_orphans(struct controller *controller, int deadline_ms, char *l
 	free(except);
 }
 
-/* What a launcher's tool has printed, its last lines on one: "srun: error: ...; ...". */
+/* Read the last lines of a launcher tool's output, joined into one: "srun: error: ...; ...". */
 static void read_output_tail(const struct launcher_process *process, char *text, size_t size)
 {
 	char output_tail[OUTPUT_TAIL_MAX + 1];
@@ -59,10 +60,10 @@ static void read_output_tail(const struct launcher_process *process, char *text,
 		next = strchr(line, '\n');
 		if (next)
 			*next++ = 0;
-		/* Cut at the front, a line says nothing. */
+		/* Skip a first line that was cut at its front. */
 		if (!*line || (from && line == output_tail && next))
 			continue;
-		/* Nothing that moves the cursor of who reads it. */
+		/* Replace control characters, which would move the reader's cursor. */
 		for (char *at = line; *at; at++)
 			if ((unsigned char)*at < ' ' || *at == 0x7f)
 				*at = ' ';
@@ -72,7 +73,8 @@ static void read_output_tail(const struct launcher_process *process, char *text,
 	}
 }
 
-/* "srun ended with code 1, saying: srun: error: ..."; when: added to a code. */
+/* "srun exited with code 1; its last output: srun: error: ...". when is appended to an exit
+ * code. */
 static void describe_tool(const struct controller *controller, int status, const char *when,
 			  const char *output_tail, char *text, size_t size)
 {
@@ -93,7 +95,7 @@ static void describe_exit(const struct controller *controller,
 {
 	char output_tail[OUTPUT_TAIL_MAX + 1];
 
-	/* A tool that stands for the agent: what it says is all that there is. */
+	/* The process is a tool that stands for the agent, so its output is all there is. */
 	if (process->output_fd >= 0) {
 		read_output_tail(process, output_tail, sizeof output_tail);
 		describe_tool(controller, status, "", output_tail, text, size);
@@ -114,7 +116,7 @@ static void describe_launcher(const struct controller *controller, int status, c
 
 	controller_launcher_output(controller, output_tail, sizeof output_tail);
 	describe_tool(controller, status, " before all agents connected", output_tail, text, size);
-	/* It may be one of these that is of another job, or made up. */
+	/* One of these variables may be from another job, or wrong. */
 	for (const char *const *name = controller->launch->launcher->request_variables;
 	     name && *name; name++) {
 		const char *value = env_get(controller->launch->env, *name);
@@ -127,7 +129,7 @@ static void describe_launcher(const struct controller *controller, int status, c
 	}
 }
 
-/* "berth: no agent on n2: it is ..." of a node that is still waited for. */
+/* Handle "berth: no agent on n2: it is ..." about a node whose agent has not connected yet. */
 static void read_no_agent_lines(struct controller *controller, char *line)
 {
 	char *name = line + strlen(LAUNCHER_NO_AGENT), *why;
@@ -181,8 +183,9 @@ void controller_reap(struct controller *controller)
 				char output_tail[1400];
 
 				controller_read_launcher_output(controller);
-				/* The launcher's tool, for all nodes. Its code proves nothing, but
-				 * agents that are not there now will not come. */
+				/* The process is the launcher's tool for all nodes. Its exit
+				 * code proves nothing, but agents that have not connected by now
+				 * never will. */
 				describe_launcher(controller, status, output_tail,
 						  sizeof output_tail);
 				for (size_t n = 0; n < controller->count; n++)
@@ -238,7 +241,7 @@ void controller_launcher_output(const struct controller *controller, char *text,
 	}
 }
 
-/* In the child of a launcher that does not exec. */
+/* Runs in the child of a launcher that does not exec. */
 static int run_agent(void *context, size_t node_index, int fd)
 {
 	struct controller *controller = context;
@@ -275,7 +278,8 @@ static int start_launcher(struct controller *controller, struct error *err)
 
 	if (!launcher->single_host)
 		rc = socket_own_addresses(port, address, sizeof address, err);
-	/* The user gave the others this machine's address; only its own agent needs this one. */
+	/* The user gave the other machines this machine's address; only its own agent needs this
+	 * one. */
 	if (launcher->single_host || (rc && launcher->secret_from_file)) {
 		snprintf(address, sizeof address, "127.0.0.1:%d", port);
 		rc = 0;
@@ -306,7 +310,7 @@ void controller_remove_secret_file(struct controller *controller)
 	controller->secret_file[0] = '\0';
 }
 
-/* Of PBS's cookie; where there is none, in a file for the agents. */
+/* Derive the secret from PBS's cookie. Without a cookie, write it to a file for the agents. */
 static int make_secret_source(struct controller *controller, struct error *err)
 {
 	const char *cookie = env_get(controller->launch->env, LAUNCHER_COOKIE);
@@ -330,7 +334,7 @@ static int make_secret_source(struct controller *controller, struct error *err)
 			     err);
 }
 
-/* Of this run alone, also where it is made of PBS's cookie. */
+/* Create a secret for this run only, even if it is derived from PBS's cookie. */
 static int make_secret(struct controller *controller, struct error *err)
 {
 	const struct launch_options *launch = controller->launch;
@@ -398,7 +402,8 @@ int controller_start(struct loop *loop, const struct launch_options *launch, int
 	}
 	if (!rc)
 		rc = start_launcher(controller, err);
-	/* Before the tree is made every agent is connected here. Not for the agents to inherit. */
+	/* Raise the limit of open files: before the tree is built, every agent is connected to
+	 * this process. The agents must not inherit the higher limit. */
 	if (!launch->launcher->uses_socket_pair && !getrlimit(RLIMIT_NOFILE, &limit)) {
 		limit.rlim_cur = limit.rlim_max;
 		setrlimit(RLIMIT_NOFILE, &limit);
@@ -447,10 +452,10 @@ void controller_stop(struct controller *controller, int timeout_ms, char *left, 
 	controller_remove_secret_file(controller);
 	for (size_t i = 0; i < controller->count && controller->nodes; i++)
 		if (controller->nodes[i].lost && timeout_ms > LOST_END_MS)
-			timeout_ms = LOST_END_MS; /* its launcher may wait for it for ever */
+			timeout_ms = LOST_END_MS; /* its launcher may wait for it forever */
 	wait_processes(controller, timeout_ms);
-	/* A tool that waits for a lost node: on SIGTERM it ends the step at the scheduler
-	 * as well. */
+	/* A launcher tool may be waiting for a lost node. On SIGTERM it also ends the step in
+	 * the scheduler. */
 	bool signalled = false;
 
 	for (size_t i = 0; i < controller->process_count; i++)

@@ -12,7 +12,7 @@
 #include "process/supervise.h"
 
 #define SETTLE_MS 250	 /* see enum job_cause */
-#define STOPPED_MS 30000 /* for all ranks to end, once one has stopped with its work saved */
+#define STOPPED_MS 30000 /* for all ranks to exit once one has saved and stopped */
 
 static void clear_cause(struct job_result *result)
 {
@@ -27,8 +27,8 @@ static void clear_cause(struct job_result *result)
 	result->signal = 0;
 }
 
-/* True when this is the first cause, or explains the one that was taken for it: the caller then
- * fills in the rest of result. */
+/* Return true if this is the first cause, or if it explains the one recorded so far. The caller
+ * then fills in the rest of result. */
 static bool is_first_cause(struct job *job, enum job_cause cause, int code, long node)
 {
 	if (job->failed && (!job->settle_ms || cause <= job->cause))
@@ -100,7 +100,8 @@ static void describe(const json_t *text, int code, int number, char *out, size_t
 		snprintf(out, size, "exited with code %d", code);
 }
 
-/* What the program has written to BERTH_REPORT on its node: the last one's word counts. */
+/* Read what the program has written to BERTH_REPORT on its node; a later report overrides
+ * earlier ones. */
 static void read_report(struct job_result *result, const json_t *report)
 {
 	const struct {
@@ -138,13 +139,13 @@ void job_handle_rank_ended(struct job *job, size_t node, const json_t *text)
 	if (!code || json_is_true(json_object_get(text, "stopped")))
 		return;
 	if (job->failed && job->result->rank == rank)
-		return; /* it has said why: by an abort */
+		return; /* the rank already reported the reason when it called abort */
 	if (!is_first_cause(job,
 			    !number && code == ERR_STOPPED ? CAUSE_STOPPED : cause_of((int)number),
 			    (int)code, (long)node))
 		return;
 	job->result->oom = number && json_integer_value(json_object_get(text, "oom"));
-	/* A program that cannot be executed has no code of its own. */
+	/* A program that could not be executed has no exit code of its own. */
 	if (json_is_string(json_object_get(text, "start_error")))
 		job->result->code = code == 127 ? ERR_INPUT : ERR_UNAVAILABLE;
 	else

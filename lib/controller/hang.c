@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Does the job make progress? When there is neither a step nor a line of output for too long, the
- * agents look at their ranks, and the rank that is behind is named. */
+/* Hang detection. If there is neither a step nor a line of output for too long, the controller
+ * asks the agents for stacks and reports which rank is behind. */
 #include "controller/hang.h"
 
 #include <stdio.h>
@@ -10,14 +10,14 @@
 #include "base/clock.h"
 #include "process/heartbeat.h"
 
-#define STACKS_MS 15000	 /* for the agents' answers: they have the stacks to fetch */
-#define STACK_LINES 60	 /* that are told; the report has all */
-#define NAMED_AT_MOST 64 /* ranks whose stacks are asked for */
+#define STACKS_MS 15000	 /* for the agents' answers; reading stacks takes time */
+#define STACK_LINES 60	 /* lines of stacks that are printed; the report has all of them */
+#define NAMED_AT_MOST 64 /* how many ranks' stacks are requested */
 
 struct job_rank {
-	double steps; /* -1: it has said nothing */
+	double steps; /* -1: it has reported nothing */
 	char status_text[HEARTBEAT_STATUS_BYTES];
-	char state; /* as in /proc, when it was looked at; 0 */
+	char state; /* the state from /proc when the stacks were read; 0: unknown */
 	int node;
 };
 
@@ -55,7 +55,7 @@ void job_hang_mark_active(struct job_hang *hang)
 	hang->active_ms = clock_now_ms();
 }
 
-/* The ranks of a node in the plan; none before there is one. */
+/* The ranks of a node in the plan; NULL before there is a plan. */
 static const struct plan_node *node_of(const struct job_hang *hang, size_t node)
 {
 	return hang->ranks && node < hang->plan->node_count && hang->plan->nodes[node].rank_count
@@ -84,8 +84,9 @@ void job_hang_handle_progress(struct job_hang *hang, size_t node, const json_t *
 	}
 }
 
-/* Are some behind others? The lowest and the highest number of those that have said one; the lowest
- * is -1 where a few have said none: they are behind. Where most say none, it may be meant so. */
+/* Are some ranks behind others? least and most are the lowest and the highest number of steps
+ * reported. If a few ranks have reported none, least is -1: they are behind. If most ranks
+ * report none, the program probably means that, and they are ignored. */
 static bool steps_differ(const struct job_hang *hang, double *least, double *most)
 {
 	int reported = 0;
@@ -153,8 +154,8 @@ void job_hang_handle_stacks(struct job_hang *hang, size_t node, const json_t *te
 	hang->stacks_received++;
 }
 
-/* What tells most: one that is stopped, then the lowest number, then one that the kernel holds.
- * *alone: there is no other like it. -1: all are alike. */
+/* Find the most suspicious rank: a stopped one first, then one with the fewest steps, then one
+ * that is blocked in the kernel. *unique: no other rank is like it. Return -1 if all are alike. */
 static int find_rank_behind(const struct job_hang *hang, bool *unique)
 {
 	double least, most;

@@ -16,7 +16,7 @@
 #include "process/supervise.h"
 
 #define TICK_MS 1000
-#define AGENTS_MS 3000 /* from the goodbye to the agents' own end */
+#define AGENTS_MS 3000 /* how long the agents may take to exit after the final frames */
 #define SAME_SIGNAL_MS 2000
 #define END_MS (SUPERVISE_GRACE_MS + SUPERVISE_KILL_MS + 3000) /* from STOP to the last DONE */
 
@@ -40,7 +40,7 @@ void job_request_end(struct job *job, int grace_ms)
 	job->settle_ms = 0;
 	if (job->phase == JOB_PHASE_OVER)
 		return;
-	/* Before JOB was sent there is nothing to end but the agents. */
+	/* Before JOB was sent, only the agents have to be ended. */
 	if (job->phase < JOB_PHASE_RUN) {
 		job->phase = JOB_PHASE_OVER;
 		return;
@@ -73,7 +73,8 @@ static bool ends_a_job(int number)
 	return number == SIGINT || number == SIGTERM || number == SIGHUP || number == SIGQUIT;
 }
 
-/* The stop file appears on all nodes, with the word why in it; a signal to the ranks (0: none). */
+/* Create the stop file on all nodes, with the word why in it, and send a signal to the ranks (0:
+ * none). */
 static void request_stop(struct job *job, int number, const char *why)
 {
 	controller_send(job->controller, MESSAGE_SIGNAL, WIRE_ALL, 0, 0,
@@ -106,7 +107,8 @@ static void forward_signal(struct job *job, int number)
 			 number == SIGINT ? "SIGINT" : "SIGTERM");
 }
 
-/* A scheduler that signals every task signals the controller and all agents: that counts once. */
+/* A scheduler that signals every task signals the controller and all agents. Count that as one
+ * signal. */
 static bool is_duplicate(const struct job *job, int number)
 {
 	return job->last_signal.signal == number &&
@@ -159,7 +161,7 @@ static void start_clock(struct job *job)
 		return;
 	job->warn_ms = job->end_ms - request->warn_before_ms;
 	if (!job->warn_ms)
-		job->warn_ms = -1; /* 0 says that there is none */
+		job->warn_ms = -1; /* 0 means that there is none */
 }
 
 static const char *signal_name(int number)
@@ -169,14 +171,14 @@ static const char *signal_name(int number)
 	return name ? name : strsignal(number);
 }
 
-/* Ranks that do not run yet would die of a warning signal. The message that the last ones run ends
- * the loop's wait. */
+/* A warning signal would kill ranks that are still starting. The last STARTED message wakes the
+ * loop, which then warns them. */
 static bool all_ranks_run(const struct job *job)
 {
 	return job->phase == JOB_PHASE_RUN && job->started == job->node_count;
 }
 
-/* Warn the ranks by their stop file and a signal if it is time to. */
+/* Warn the ranks with their stop file and a signal if the time limit is near. */
 static void warn_of_end(struct job *job, int64_t now)
 {
 	int number = job->request->warn_signal;
@@ -198,7 +200,7 @@ static void warn_of_end(struct job *job, int64_t now)
 static void on_drained(struct loop_source *source, uint32_t events)
 {
 	(void)source;
-	(void)events; /* apply_backpressure asks */
+	(void)events; /* apply_backpressure checks it */
 }
 
 static void apply_backpressure(struct job *job)
@@ -208,10 +210,11 @@ static void apply_backpressure(struct job *job)
 	if (job->sink->full)
 		controller_pause(job->controller, full);
 	if (full)
-		job_hang_mark_active(&job->hang); /* it is we who hold them back */
+		job_hang_mark_active(&job->hang); /* the controller itself holds the ranks back, so
+						     this is not a hang */
 }
 
-/* When the driver wants to be called next; 0: whenever. */
+/* When the driver wants to be called next; 0: no preference. */
 static int64_t run_driver(struct job *job, int64_t now)
 {
 	const struct job_driver *driver = job->request->driver;
@@ -225,7 +228,7 @@ int job_write_stdin(struct job *job, long node, const void *data, size_t size, s
 			       (uint32_t)job->plan.attempt, 0, NULL, data, size, err);
 }
 
-/* ---- the chain ---- */
+/* ---- the phases ---- */
 
 void job_begin_probes(struct job *job)
 {
@@ -263,7 +266,8 @@ struct inventory *job_take_inventories(struct job *job)
 {
 	struct inventory *inventories = job->inventories;
 
-	job->inventories = NULL; /* once the ranks are starting, the job does not use them */
+	job->inventories =
+		NULL; /* the job does not use the inventories once the ranks are starting */
 	return inventories;
 }
 
@@ -337,7 +341,8 @@ static void run(struct job *job)
 		apply_backpressure(job);
 		now = clock_now_ms();
 		if (now - job->tick_ms >= TICK_MS) {
-			/* Were we stopped (^Z)? Then it was us who was silent. */
+			/* If this process was stopped (Ctrl-Z), do not count the agents as
+			 * silent. */
 			bool slept = now - job->woke_ms > 3 * TICK_MS;
 
 			controller_tick(job->controller, now, slept);

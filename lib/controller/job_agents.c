@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What the agents report, and what the controller reports of them: that they connected, or are
- * lost. */
+/* Handles what the agents report, and what the controller reports about them: that they
+ * connected or were lost. */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,16 +11,16 @@
 #include "overlay/messages.h"
 #include "process/supervise.h"
 
-#define START_MS 60000 /* for a node to start its ranks: PMIx has half of it */
+#define START_MS 60000 /* how long a node may take to start its ranks; PMIx may use half of it */
 
 const char *job_node_name(const struct job *job, size_t node)
 {
 	return job->request->launch->alloc->nodes[node].name;
 }
 
-/* Once the tree stands and every inventory is here. A node that has moved sends its inventory
- * through its parent, and that may arrive before its last message on the old connection: what was
- * sent to it by now would go there, unread. */
+/* Continue once the tree is complete and every inventory has arrived. A node that has moved
+ * sends its inventory through its parent, and that may arrive before its last message on the old
+ * connection. A message sent to it before then would go to the old connection, unread. */
 static void start_when_complete(struct job *job)
 {
 	if (job->phase != JOB_PHASE_INVENTORIES || job->inventory_received < job->node_count)
@@ -82,7 +82,7 @@ static void handle_gather(struct job *job, const struct wire_message *message)
 		job_fail(job, err.code, (long)message->node, "%s", err.text);
 }
 
-/* The node of a rank, by the plan; -1: there is no such rank. */
+/* Return the node of a rank according to the plan; -1 if there is no such rank. */
 static long find_rank(const struct job *job, int64_t rank)
 {
 	for (size_t i = 0; i < job->plan.node_count; i++) {
@@ -95,7 +95,8 @@ static long find_rank(const struct job *job, int64_t rank)
 	return -1;
 }
 
-/* What rank has published: asked of its node, or answered to the node that asked. */
+/* Route what a rank has published: the request to the rank's node, or the answer to the node
+ * that requested it. */
 static void route_fetch(struct job *job, const struct wire_message *message, json_t *text)
 {
 	int64_t rank, to;
@@ -223,7 +224,7 @@ static void on_lost(void *context, size_t node, const char *why)
 			 job_node_name(job, node), why);
 		return;
 	}
-	/* An agent that has greeted has sent its directory. */
+	/* An agent that has sent HELLO has sent its directory. */
 	bool greeted = controller_tmpdir(job->controller, node)[0];
 
 	if (job_fail(job, ERR_NETWORK, (long)node,

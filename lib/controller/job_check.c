@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What can be said before anything is started. */
+/* Checks that are possible before anything is started. */
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -9,7 +9,7 @@
 #include "process/executable.h"
 #include "process/logs.h"
 
-/* What was found under the name, the best of all directories of PATH. */
+/* What was found under the name; the best match of all directories in PATH. */
 enum found { FOUND_NOTHING, FOUND_DIR, FOUND_FILE, FOUND_PROGRAM };
 
 static enum found classify_path(const char *path)
@@ -23,7 +23,7 @@ static enum found classify_path(const char *path)
 	return S_ISREG(status.st_mode) && !access(path, X_OK) ? FOUND_PROGRAM : FOUND_FILE;
 }
 
-/* As execvp looks; path: the program's, where it is one. */
+/* Search as execvp does. path is filled in if a program is found. */
 static enum found find(const char *name, const struct env *env, char *path, size_t size)
 {
 	const char *list = env_get(env, "PATH"), *at = list ? list : "/usr/local/bin:/bin:/usr/bin";
@@ -43,7 +43,7 @@ static enum found find(const char *name, const struct env *env, char *path, size
 		found = classify_path(path);
 		if (found == FOUND_PROGRAM)
 			return found;
-		/* A directory of that name in one of PATH's is not what was meant. */
+		/* Ignore a directory of that name in a directory of PATH. */
 		if (found > best && found != FOUND_DIR)
 			best = found;
 		at += length;

@@ -12,9 +12,9 @@
 #include "overlay/messages.h"
 #include "process/heartbeat.h"
 
-#define REACH_MS 1000	     /* for one node to try all addresses */
-#define REACH_NODES_PER_MS 4 /* later starts are waited for */
-#define REACH_SLACK_MS 3000  /* for the answers to come up the tree */
+#define REACH_MS 1000	     /* how long one node may take to try all addresses */
+#define REACH_NODES_PER_MS 4 /* extra time for nodes that start to probe later */
+#define REACH_SLACK_MS 3000  /* extra time for the answers to come up the tree */
 
 int job_start_add_inventory(struct job *job, size_t node, const json_t *text, struct error *err)
 {
@@ -31,7 +31,7 @@ int job_start_add_inventory(struct job *job, size_t node, const json_t *text, st
 	return rc;
 }
 
-/* "10.0.0.1:4711"; "" when others cannot use it. */
+/* Format "10.0.0.1:4711"; "" if other nodes cannot use the address. */
 static void candidate(const struct inventory_address *address, int port, char *out, size_t size)
 {
 	char host[INET6_ADDRSTRLEN];
@@ -127,7 +127,8 @@ static int add_list(struct bytes *out, const char *const *list)
 	return bytes_add_strings(out, list, count);
 }
 
-/* A launcher may start agents in another directory: what is relative is so to the ranks'. */
+/* A launcher may start agents in another directory, so make a relative path relative to the
+ * ranks' directory. */
 static json_t *log_dir_of_attempt(const struct job_request *request)
 {
 	const char *dir = request->log_dir;
@@ -150,7 +151,8 @@ static int send_job(const struct job *job, struct error *err)
 		const struct plan_node *node = &job->plan.nodes[i];
 
 		json_array_append_new(names, json_text(request->launch->alloc->nodes[i].name));
-		/* A node without ranks stands where its first would be: PMIx counts on it. */
+		/* Give a node without ranks the number that its first rank would have, because
+		 * PMIx requires one. */
 		json_array_append_new(first, json_integer(next));
 		next += (json_int_t)node->rank_count;
 		json_array_append_new(counts, json_integer((json_int_t)node->rank_count));
@@ -179,7 +181,7 @@ static int send_job(const struct job *job, struct error *err)
 	return rc;
 }
 
-/* One rank's changes as "+NAME=VALUE" and "-NAME". */
+/* Add one rank's changes as "+NAME=VALUE" and "-NAME". */
 static int add_changes(const struct env *changes, struct bytes *out)
 {
 	size_t count = env_count(changes);
@@ -216,7 +218,8 @@ static int send_node(const struct job *job, size_t index, struct error *err)
 	int rc = 0;
 
 	snprintf(plan_file, sizeof plan_file, "%s/plan.json", dir);
-	/* Private ones, so that no file system must be shared; the user's own stop file stays. */
+	/* Use private files, so that nodes need no shared file system. A stop file that the user
+	 * named stays. */
 	snprintf(stop_file, sizeof stop_file, "%s/stop", dir);
 	snprintf(report, sizeof report, "%s/report.json", dir);
 	plan_request.stop_file = stop && *stop ? stop : stop_file;
@@ -233,8 +236,8 @@ static int send_node(const struct job *job, size_t index, struct error *err)
 		if (!rc)
 			rc = env_set(changes, HEARTBEAT_ENV, heartbeat, ENV_FROM_BERTH,
 				     "where the rank reports its steps", err);
-		/* Open MPI names its shared memory by host and local rank: pretended nodes would
-		 * write into each other's. */
+		/* Open MPI names its shared memory by host and local rank, so simulated nodes
+		 * would overwrite each other's. */
 		if (!rc && job->node_count > 1 && launch->launcher->single_host)
 			rc = env_set(changes, "OMPI_MCA_btl_vader_backing_directory", dir,
 				     ENV_FROM_BERTH, "simulated nodes share /dev/shm", err);

@@ -4,7 +4,7 @@
 
 #include "controller/attempts.h"
 
-#define MOST_FAILURES 2 /* that begin on a node before it is left out */
+#define MOST_FAILURES 2 /* failures that begin on a node before it is excluded */
 
 int attempts_check(const struct attempts_policy *policy, const struct alloc *alloc,
 		   struct error *err)
@@ -90,7 +90,8 @@ static void exclude_node(struct node_pool *node_pool, size_t node, const char *w
 					attempt));
 }
 
-/* Remove the node at a place of nodes; count is active_count or spare_count, whichever it is in. */
+/* Remove the node at index at of nodes. count is active_count or spare_count, depending on where
+ * it is. */
 static void drop(struct node_pool *node_pool, size_t at, size_t *count)
 {
 	size_t after = node_pool->active_count + node_pool->spare_count - at - 1;
@@ -99,7 +100,7 @@ static void drop(struct node_pool *node_pool, size_t at, size_t *count)
 	--*count;
 }
 
-/* Do without the node at a place of active. 1, or 0 where that cannot be. */
+/* Exclude the active node at index at. Return 1, or 0 if the job cannot run without it. */
 static size_t replace(struct node_pool *node_pool, size_t at, bool lost, int attempt,
 		      const struct job_sink *sink)
 {
@@ -135,7 +136,7 @@ size_t node_pool_update(struct node_pool *node_pool, const struct job_result *re
 {
 	size_t active = node_pool->active_count, gone = 0, out = 0;
 
-	/* Spares first: a lost one takes nobody's place. */
+	/* Handle spares first: a lost one must not replace another node. */
 	for (size_t i = active + node_pool->spare_count; i-- > active;) {
 		if (!result->lost || !result->lost[i])
 			continue;

@@ -22,17 +22,17 @@
 struct printer {
 	int fds[2];
 	bool label;
-	int owner[2]; /* the rank whose line is unfinished on it, -1 */
+	int owner[2]; /* the rank whose line is unfinished; -1: none */
 	int drained;
 	pthread_t thread;
 	bool threaded;
 	pthread_mutex_t lock;
 	pthread_cond_t more, idle;
 	struct bytes queue;
-	size_t writing; /* bytes the thread has taken and not written yet */
-	bool waiting;	/* printer_full said yes */
+	size_t writing; /* bytes that the thread has taken but not written yet */
+	bool waiting;	/* printer_full returned true */
 	bool end;
-	int error[2]; /* errno; nothing is written to it afterwards */
+	int error[2]; /* errno of a failed write; nothing more is written afterwards */
 };
 
 int printer_new(int out_fd, int err_fd, bool label, struct printer **out, struct error *err)
@@ -57,7 +57,8 @@ int printer_new(int out_fd, int err_fd, bool label, struct printer **out, struct
 	return 0;
 }
 
-/* write(2) until all is out; the descriptor may be non-blocking (it is shared with others). */
+/* Call write(2) until everything is written. The descriptor may be non-blocking, since it is
+ * shared with other processes. */
 static int write_all(int fd, const unsigned char *data, size_t size)
 {
 	while (size) {
@@ -153,7 +154,8 @@ void printer_line(struct printer *printer, int rank, bool is_err, const char *te
 	pthread_mutex_lock(&printer->lock);
 	if (!printer->threaded)
 		start_thread(printer);
-	/* One record a line: one write(2), which other writers to a pipe do not come between. */
+	/* Write one record per line with one write(2), so that other writers to a pipe cannot
+	 * interleave. */
 	at = bytes_extend(&printer->queue, RECORD + record_size);
 	if (at) {
 		at[0] = (unsigned char)which;
@@ -187,7 +189,7 @@ int printer_drained_fd(const struct printer *printer)
 	return printer->drained;
 }
 
-/* All written? Waits at most timeout_ms. */
+/* Wait at most timeout_ms until everything is written. Return whether it is. */
 static bool drain(struct printer *printer, int timeout_ms)
 {
 	struct timespec until = clock_after_ms(timeout_ms);
@@ -221,7 +223,7 @@ void printer_free(struct printer *printer, int timeout_ms, char *problem, size_t
 			snprintf(problem, size,
 				 "stdout or stderr accepts no more output; the remaining output is "
 				 "lost");
-		return; /* the thread is stuck in write and keeps the struct */
+		return; /* the thread is blocked in write and still uses the struct */
 	}
 	if (printer->threaded)
 		pthread_join(printer->thread, NULL);

@@ -78,7 +78,7 @@ static bool deliver(struct connection *connection)
 	return !connection->over;
 }
 
-/* Read what is there. False: the connection has ended. */
+/* Read what has arrived. False: the connection has ended. */
 static bool drain(struct connection *connection)
 {
 	static _Thread_local unsigned char buffer[OPEN_READ];

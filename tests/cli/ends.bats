@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# How jobs end, without a cluster: the job's time and its warning, the stop file, what the program says it
-# saved, known failures, and what --requeue asks of a scheduler's tools.
+# How jobs end, without a cluster: the time limit and its warning, the stop file, what the program reports
+# as saved, known failures, and the scheduler commands that --requeue runs.
 
 load pbs
 
 setup() { pbs_begin; }
 
-@test "an end that is past, or no time, is refused" {
+@test "an end time that is past or malformed is rejected" {
 	for wrong in 5 0 soon tomorrow +; do
 		expect 64 "$BERTH" run -n 1 --end-time "$wrong" -- touch started
 		[[ $output == *"--end-time"* ]]
@@ -18,7 +18,7 @@ setup() { pbs_begin; }
 	[ ! -e started ]
 }
 
-@test "the warning: a signal and the stop file on all nodes, in time; the end time for the ranks" {
+@test "the warning: a signal and the stop file on all nodes, in time; the ranks see the end time" {
 	end=$(($(date +%s) + 9))
 	expect 75 "$BERTH" run --launcher loopback -N 2 -n 2 --end-time $end --warn-before 6s --warn-signal USR1 --report report.json -- bash -c '
 		trap "echo rank \$RANK \$(cat \$BERTH_STOP_FILE) \$((BERTH_END_TIME - $(date +%s) > 0)) \$BERTH_END_TIME; exit 75" USR1
@@ -33,7 +33,7 @@ setup() { pbs_begin; }
 	[[ $output == *"nobody says when the job's time is over"* ]]
 }
 
-@test "SIGTERM: the stop file; a slow rank may save to its end; what was saved is told" {
+@test "SIGTERM: the stop file appears; a slow rank may finish saving; what it saved is reported" {
 	"$BERTH" run -n 2 --report report.json -- bash -c 'trap "" TERM; echo up >up.$RANK
 		while [ ! -e $BERTH_STOP_FILE ]; do sleep 0.05; done
 		[ $RANK = 0 ] || exit 75
@@ -48,7 +48,7 @@ setup() { pbs_begin; }
 	report 'len(report["ranks"]) == 2 and not any(rank["stopped"] for rank in report["ranks"])'
 }
 
-@test "SIGUSR1, passed on: the end says why, where the rank stops and where it is ended by it" {
+@test "SIGUSR1 is forwarded: the reason is reported whether the rank stops or is killed by it" {
 	for row in '75 trap "exit 75" USR1;' '138 :;'; do
 		rm -f up
 		"$BERTH" run -n 1 --report report.json -- bash -c "${row#* }"' echo >up; while :; do sleep 0.05; done' 2>err &
@@ -61,18 +61,18 @@ setup() { pbs_begin; }
 	done
 }
 
-@test "75: what the ranks said is not told again" {
+@test "exit code 75: the ranks' last lines are not printed again" {
 	expect 75 "$BERTH" run -n 2 --log-dir logs -- sh -c 'echo "step 7 of $RANK" >&2; exit 75'
 	[ "$(grep -c 'step 7 of' <<<"$output")" = 2 ]
 	[[ "$output" != *"last lines"* && "$output" != *"its output"* && "$output" == *"berth: next: submit again"* ]]
 }
 
-@test "a failure beside a rank that stopped well is the cause" {
+@test "if one rank stops with its work saved and another fails, the failure is the cause" {
 	expect 3 "$BERTH" run -n 2 --report report.json -- sh -c '[ $RANK = 0 ] && exit 75; sleep 1; exit 3'
 	report 'report["rank"] == 1 and report["kind"] == "code"'
 }
 
-@test "the user's own stop file: its appearing is told by nobody else, an old one is removed" {
+@test "the user's own stop file: creating it causes no message, an old one is removed" {
 	touch -d '-1000 seconds' mine
 	export BERTH_STOP_FILE=$DIR/mine
 	run "$BERTH" run --dry-run -n 1 -- true
@@ -110,7 +110,7 @@ assert found["line"] == 3 and found["count"] == 2 and found["log"] == "-" and fo
 	expect 64 "$BERTH" explain
 }
 
-# A job of Slurm's on this machine, and a scontrol that writes down what it is told.
+# A simulated Slurm job on this host, with a scontrol that records its arguments.
 slurm_job() {
 	unset PBS_JOBID PBS_NODEFILE
 	export SLURM_JOB_ID=4711 SLURM_JOB_NODELIST=$(hostname) SLURM_JOB_NUM_NODES=1 SLURM_TASKS_PER_NODE=1
@@ -119,7 +119,7 @@ slurm_job() {
 		echo "JobId=4711 JobName=x Requeue='"$1"' JobState=RUNNING BatchFlag='"$2"'"'
 }
 
-@test "--requeue under Slurm: asked after the report is written, and only then when it should be" {
+@test "--requeue under Slurm: requested only if it should be, and after the report is written" {
 	slurm_job 1 1
 	expect 75 "$BERTH" run --launcher fork -n 1 --requeue --report report.json -- sh -c 'exit 75'
 	grep -qx 'requeue 4711' told
@@ -130,7 +130,7 @@ slurm_job() {
 	run "$BERTH" run --launcher fork -n 1 --requeue -- sh -c 'exit 75'
 	grep -qx 'requeue 4700_7' told
 	unset SLURM_ARRAY_JOB_ID SLURM_ARRAY_TASK_ID
-	# not: the program failed, all went well, often enough
+	# no requeue: the program failed, it succeeded, the limit is reached
 	: >told
 	expect 3 "$BERTH" run --launcher fork -n 1 --requeue -- sh -c 'exit 3'
 	expect 0 "$BERTH" run --launcher fork -n 1 --requeue -- true
@@ -139,7 +139,7 @@ slurm_job() {
 	! grep requeue told || false
 }
 
-@test "--requeue: a signal while the job is queued again changes nothing; a refusal is in the report" {
+@test "--requeue: a signal during the requeue changes nothing; the report holds a rejection" {
 	slurm_job 1 1
 	fake scontrol '[ "$1" != requeue ] || { kill -TERM $PPID; kill -USR1 $PPID; sleep 0.2; echo "$*" >>'"$DIR"'/told; echo "it is busy" >&2; exit 1; }
 		echo "JobId=4711 Requeue=1 JobState=RUNNING BatchFlag=1"'
@@ -149,7 +149,7 @@ slurm_job() {
 	report 'report["code"] == 75 and report["next"] == "scontrol requeue 4711: it is busy; submit the job again"'
 }
 
-@test "--requeue where it cannot work says so at the start" {
+@test "--requeue warns at the start if it cannot work" {
 	slurm_job 0 1
 	expect 0 "$BERTH" run --launcher fork -n 1 --requeue -- true
 	[[ $output == *"cannot be queued again: the job may not be requeued (--no-requeue"* ]]
@@ -161,7 +161,7 @@ slurm_job() {
 	[[ $output == *"there is no scheduler's queue here"*"next: submit it again by hand"* ]]
 }
 
-# A job of PBS's with a qstat that knows it and a qsub that writes down what it is told.
+# A simulated PBS job with a qstat that knows it and a qsub that records its arguments.
 pbs_requeue_job() {
 	pbs_job "$1" "$(hostname)"
 	mkdir -p "$DIR/home/mom_priv/jobs"
@@ -186,7 +186,7 @@ PY
 		for last; do :; done; cp "$last" "$DIR/script"; echo 99.pbs-head'
 }
 
-@test "--requeue under PBS: a qsub of the script's copy with what qstat names" {
+@test "--requeue under PBS: qsub gets a copy of the script and the options that qstat prints" {
 	pbs_requeue_job 2.pbs-head
 	expect 75 "$BERTH" run -n 1 --requeue --report report.json -- sh -c "echo changed >'$DIR/home/mom_priv/jobs/2.pbs-head.SC'; exit 75"
 	[[ $output == *"queued again as 99.pbs-head"* ]]
@@ -207,7 +207,7 @@ PY
 	grep -qxF 'a,b "c" d|3|1|2.pbs-head' words
 	grep -qx "$PBS_O_WORKDIR" words
 	report '"queued again by qsub (1 of at most 100 times)" in report["next"]'
-	# The count goes from job to job.
+	# The count of requeues is passed from job to job.
 	rm words
 	BERTH_REQUEUES=5 run "$BERTH" run -n 1 --requeue --max-requeues 5 -- sh -c 'exit 75'
 	[[ $output == *"as often as --max-requeues lets"* ]]
@@ -215,7 +215,7 @@ PY
 	[ ! -e words ]
 }
 
-@test "--requeue under PBS where it cannot work says so at the start" {
+@test "--requeue under PBS warns at the start if it cannot work" {
 	pbs_requeue_job 2.pbs-head
 	rm "$DIR/home/mom_priv/jobs/2.pbs-head.SC"
 	expect 0 "$BERTH" run -n 1 --requeue -- true

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# What ranks print, and how their ends are told. PROBE: the program agent-probe.
+# The ranks' output, and how their exits are reported. PROBE: the program agent-probe.
 
 load ../support/berth
 
@@ -19,7 +19,7 @@ check_lines() {
 		END { if (!bad && NR != count) { print NR " lines of " count; bad = 1 }; exit bad }'
 }
 
-@test "2 ranks, 100,000 lines a stream: complete, whole, in order" {
+@test "2 ranks, 100,000 lines per stream: none missing, each whole, in order" {
 	"$BERTH" run -n 2 --label -- "$PROBE" lines 100000 60 >"$DIR/out" 2>"$DIR/err"
 	for rank in 0 1; do
 		check_lines "$DIR/out" o 100000 60 "[$rank] "
@@ -28,13 +28,13 @@ check_lines() {
 	[ "$(wc -l <"$DIR/out")" -eq 200000 ]
 }
 
-@test "a slow reader holds the ranks back, in bounded memory" {
+@test "a slow reader slows the ranks down; memory stays bounded" {
 	mkfifo "$DIR/pipe"
 	"$BERTH" run -n 2 --label -- "$PROBE" lines 300000 100 >"$DIR/pipe" 2>/dev/null 3>&- &
 	run_pid=$!
 	exec 9<"$DIR/pipe"
 	sleep 3
-	# 63 MB wait to be written; nobody holds them in memory.
+	# 63 MB wait to be written, but no process holds them in memory.
 	for pid in $run_pid $(ps -o pid= --ppid $run_pid); do
 		peak=$(awk '/^VmHWM/ { print $2 }' "/proc/$pid/status")
 		echo "process $pid: $peak KiB at the most"
@@ -48,12 +48,12 @@ check_lines() {
 	done
 }
 
-@test "a reader that goes away ends nothing but the output" {
+@test "a closed pipe stops the output, but not the ranks" {
 	"$BERTH" run -n 2 -- "$PROBE" lines 20000 60 2>/dev/null | head -n 1 >"$DIR/out"
 	[ "$(wc -l <"$DIR/out")" -eq 1 ]
 }
 
-@test "--log-dir: a file a rank, both streams, complete; the next run appends" {
+@test "--log-dir: one complete file per rank with both streams; the next run appends" {
 	"$BERTH" run -n 2 --log-dir "$DIR/log/deep" -- "$PROBE" lines 20000 60 >/dev/null 2>&1
 	[ "$(ls "$DIR/log/deep")" = "$(printf 'rank-0000.log\nrank-0001.log')" ]
 	for rank in 0 1; do
@@ -66,7 +66,7 @@ check_lines() {
 	[ "$(tail -n 1 "$DIR/log/deep/rank-0001.log")" = again ]
 }
 
-@test "--log-dir: logs of a larger run before are told of, once, and left as they are" {
+@test "--log-dir: logs of an earlier, larger run are reported once and left unchanged" {
 	"$BERTH" run -n 4 --log-dir "$DIR/log" -- sh -c 'echo old' >/dev/null 2>&1
 	touch "$DIR/log/rank-0009.log.gz" "$DIR/log/rank-x.log"
 	expect 0 --separate-stderr "$BERTH" run -n 2 --log-dir "$DIR/log" -- sh -c 'echo new'
@@ -76,14 +76,14 @@ check_lines() {
 	[[ $stderr != *"earlier run"* ]]
 }
 
-@test "a log folder that cannot be written: 73, and nothing was started" {
+@test "a log directory that cannot be written: exit code 73, nothing is started" {
 	touch "$DIR/file"
 	expect 73 "$BERTH" run -n 2 --log-dir "$DIR/file/log" -- touch "$DIR/started"
 	[[ $output == *"$DIR/file"* ]]
 	[ ! -e "$DIR/started" ]
 }
 
-@test "a full disk under the logs is said once and ends nothing" {
+@test "a full disk under the logs is reported once; the job continues" {
 	[ -w /dev/full ] || skip "/dev/full is not there"
 	mkdir "$DIR/log"
 	ln -s /dev/full "$DIR/log/rank-0000.log"
@@ -92,7 +92,7 @@ check_lines() {
 	check_lines "$DIR/log/rank-0001.log" o 100 20 ""
 }
 
-@test "the first failure is told: rank, host, code, last lines, not the cascade" {
+@test "the first failure is reported with rank, host, code and last lines; later ones are not" {
 	cat >"$DIR/rank.sh" <<'SH'
 if [ "$RANK" = 1 ]; then
 	echo "loading"
@@ -116,14 +116,14 @@ SH
 	report "not any('cascade' in line for line in report['last_lines'])"
 }
 
-@test "a rank that ends by a signal: 128 + signal, named" {
+@test "a rank killed by a signal: 128 + signal, and the signal is named" {
 	expect 138 --separate-stderr "$BERTH" run -n 2 --report "$DIR/report.json" -- \
 		sh -c '[ "$RANK" = 0 ] && kill -USR1 $$; sleep 60'
 	[[ $stderr == *"rank 0 on $HOST was killed by signal 10"* ]]
 	report "report['signal'] == 10 and report['rank'] == 0 and report['code'] == 138"
 }
 
-@test "a rank that fails of another's death is not told for it, though it ended first" {
+@test "a rank that fails because another died is not the reported cause, even if it exits first" {
 	cat >"$DIR/rank.sh" <<'SH'
 if [ "$RANK" = 0 ]; then
 	touch "$1/gone"
@@ -138,14 +138,14 @@ SH
 	report "report['rank'] == 1 and report['signal'] == 9 and report['code'] == 137"
 }
 
-@test "the others are ended within 5 s (asserted: 15 s) although they ignore SIGTERM" {
+@test "the other ranks are killed within 5 s (asserted: 15 s) although they ignore SIGTERM" {
 	begun=$SECONDS
 	expect 4 "$BERTH" run -n 3 -- sh -c \
 		"[ \"\$RANK\" = 2 ] && { sleep 0.5; exit 4; }; exec '$PROBE' stubborn"
 	[ $((SECONDS - begun)) -lt 15 ]
 }
 
-@test "what ranks leave behind is gone when berth run ends" {
+@test "processes that ranks leave behind are killed when berth run exits" {
 	"$BERTH" run -n 2 -- "$PROBE" daemon 0 >"$DIR/out"
 	[ "$(grep -c '^daemon ' "$DIR/out")" -eq 2 ]
 	while read -r _ pid; do
@@ -189,7 +189,7 @@ SH
 	[[ $output == *"rank 1 on $HOST was killed by signal 9"*"out-of-memory"* ]]
 }
 
-@test "a program that is not there, or may not be executed, is said; nothing is left" {
+@test "a missing or non-executable program is reported; nothing is left behind" {
 	expect 66 "$BERTH" run -n 2 -- /no/such/program
 	[[ $output == *"/no/such/program"* ]]
 	run "$BERTH" run -n 2 -- /etc/passwd

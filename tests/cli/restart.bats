@@ -1,19 +1,19 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# berth run --max-restarts: what is started again, on which nodes, and what is not.
+# berth run --max-restarts: what is restarted, on which nodes, and what is not.
 
 load ../support/berth
 
-# rank FILE: the program of the ranks, from standard input, with what all of them say first
+# rank FILE: create the ranks' program from standard input, after a line that all of them print
 rank() {
 	{ echo 'echo "$RANK $WORLD_SIZE $MASTER_PORT" >"$BERTH_ATTEMPT.$RANK"'; cat; } >"$1"
 }
 
-# attempts: how many there were, by what the ranks have written
+# attempts: the number of attempts, counted from what the ranks have written
 attempts() {
 	find . -maxdepth 1 -name '*.0' | wc -l
 }
 
-@test "a rank that is killed: all start again, with a number, a port and logs of their own" {
+@test "a killed rank: all ranks restart, and each attempt has its own number, port and logs" {
 	rank rank.sh <<-'SH'
 		[ "$BERTH_ATTEMPT" = 2 ] && exit 0
 		[ "$RANK" = 1 ] && { sleep 0.2; echo "at $BERTH_ATTEMPT"; kill -KILL $$; }
@@ -35,7 +35,7 @@ attempts() {
 	report 'report["attempts"][1]["rank"] == 1 and "signal 9" in report["attempts"][1]["first_cause"]'
 }
 
-@test "it fails again and again: after R restarts it ends, with the code of the last" {
+@test "repeated failures: after R restarts the job exits with the code of the last attempt" {
 	rank rank.sh <<-'SH'
 		echo 3 >"$BERTH_HEARTBEAT_FILE"
 		exit $((20 + BERTH_ATTEMPT))
@@ -46,7 +46,7 @@ attempts() {
 	report 'report["by"] == "program" and len(report["attempts"]) == 3 and "2 times" in report["not_restarted"]'
 }
 
-@test "no step since the last start: it ends, told by heartbeats or by the time it took" {
+@test "no step since the last start: the job ends, whether heartbeats or the run time show it" {
 	rank beats.sh <<-'SH'
 		echo 0 >"$BERTH_HEARTBEAT_FILE"
 		exit 3
@@ -61,12 +61,12 @@ attempts() {
 	[[ "$output" == *"without reporting steps (BERTH_HEARTBEAT_FILE)"* ]]
 }
 
-@test "not started again: code 75, a signal from outside, a program that is not there, wrong options" {
+@test "not restarted: exit code 75, a signal from outside, a missing program, wrong options" {
 	rank rank.sh <<<'exit 75'
 	expect 75 "$BERTH" run -n 1 --max-restarts 3 -- sh rank.sh
 	[ "$(attempts)" = 1 ]
 	expect 66 "$BERTH" run -n 1 --max-restarts 3 -- ./nothing
-	# berth-train's own code for what is wrong with its options.
+	# The exit code of berth-train for wrong options.
 	expect 66 "$BERTH" train -n 1 --max-restarts 3 linear --data imagefolder:/nowhere
 	[[ "$output" != *"restarting, "* && "$output" == *"not started again: exit code 66 means wrong"* ]]
 	rm -f ./*.0
@@ -80,7 +80,7 @@ attempts() {
 	! grep -q "restarting, " err
 }
 
-@test "a node is lost: a spare takes its place" {
+@test "a node is lost: a spare replaces it" {
 	rank rank.sh <<-'SH'
 		echo "$(basename "$(dirname "$BERTH_PLAN_FILE")")" >/dev/null
 		[ "$BERTH_ATTEMPT" = 1 ] && exit 0
@@ -96,7 +96,7 @@ attempts() {
 	[ "$(cut -d' ' -f2 1.1)" = 2 ]
 }
 
-@test "a node is lost, and no spare is there: the job goes on smaller, or on the same nodes" {
+@test "a node is lost without a spare: the job continues on fewer nodes or on the same ones" {
 	rank rank.sh <<-'SH'
 		[ "$BERTH_ATTEMPT" = 1 ] && exit 0
 		[ "$RANK" = 0 ] && { sleep 0.3; kill -KILL "$PPID"; }
@@ -112,7 +112,7 @@ attempts() {
 	report 'report["attempts"][1]["nodes"] == ["loop0", "loop1"] and report["left_out"] == []'
 }
 
-@test "a node on which two failures began is left out; a spare that is lost ends nothing" {
+@test "a node on which two failures began is excluded; losing a spare does not end the job" {
 	rank rank.sh <<-'SH'
 		echo 9 >"$BERTH_HEARTBEAT_FILE"
 		[ "$BERTH_ATTEMPT" = 2 ] && exit 0
@@ -125,7 +125,7 @@ attempts() {
 	[[ "$output" == *"loop1 is excluded (it failed twice): spare node loop2 replaces it"* ]]
 	report '[a["nodes"][1] for a in report["attempts"]] == ["loop1", "loop1", "loop2"]'
 	rm -f [0-9].[0-9]
-	# The spare's agent is the one without ranks.
+	# The agent without ranks is the spare's.
 	rank spare.sh <<-'SH'
 		while [ ! -e go ]; do sleep 0.1; done
 	SH
@@ -144,7 +144,7 @@ attempts() {
 	! grep -q "restarting, " err
 }
 
-@test "a hang: the rank whose steps are behind is named, and the next attempt goes on" {
+@test "a hang: the rank that is behind in steps is named, and the next attempt continues" {
 	rank rank.sh <<-'SH'
 		[ "$BERTH_ATTEMPT" = 1 ] && exit 0
 		for i in 1 2 3; do
@@ -165,7 +165,7 @@ attempts() {
 	[[ "$output" != *"rank 0, process"* ]]
 }
 
-@test "a rank that is stopped is named, also where nobody tells of steps; output is no hang" {
+@test "a stopped rank is named even if no rank reports steps; output counts as progress" {
 	rank rank.sh <<-'SH'
 		[ "$RANK" = 2 ] && kill -STOP $$
 		sleep 62
@@ -173,21 +173,21 @@ attempts() {
 	expect 76 "$BERTH" run --launcher loopback -N 2 --ranks-per-node 2 --hang-timeout 2 \
 		--report report.json -- sh rank.sh
 	report 'report["rank"] == 2 and report["node"] == "loop1" and report["by"] == "berth"'
-	[[ "$output" == *"rank 2 on loop1 is behind; its process is stopped (SIGSTOP, a debugger)" ]]
+	[[ "$output" == *"rank 2 on loop1 is behind; its process is stopped (by SIGSTOP or a debugger)" ]]
 	! pgrep -x sleep -a | grep -w 62
-	# A rank that works is not behind because it prints; nor are the silent ones.
+	# Printing does not make the other ranks count as behind.
 	rank prints.sh <<<'[ "$RANK" = 0 ] || exec sleep 3.5; for i in 1 2 3 4 5 6 7; do echo; sleep 0.5; done'
 	expect 0 "$BERTH" run -n 2 --hang-timeout 2 -- sh prints.sh
 }
 
-@test "the stack of the rank that is behind, and of no other: by gdb, and by eu-stack where that is" {
+@test "only the stack of the rank that is behind: with gdb, and with eu-stack if installed" {
 	rank rank.sh <<-'SH'
 		echo $$ >"pid.$RANK"
 		echo "$((3 - (RANK == 1))) reads" >"$BERTH_HEARTBEAT_FILE"
 		exec sleep 61
 	SH
 	export PATH="$DIR/bin:$PATH"
-	# A machine's own eu-stack would come first.
+	# An installed eu-stack would be used first.
 	mkdir bin
 	for program in bash sh sleep timeout grep tr cut cat uname mktemp; do
 		ln -s "$(command -v $program)" "bin/$program"
@@ -196,7 +196,7 @@ attempts() {
 		fake $name "echo \"\$0 \$*\" >>$DIR/asked; echo '#0 stand_in_of_$name ()'"
 		rm -f asked
 		expect 76 env PATH="$DIR/bin" "$BERTH" run -n 3 --hang-timeout 2 --report report.json -- sh rank.sh
-		# Where ranks are slow to start there was an earlier look.
+		# If ranks start slowly, stacks were already read once before.
 		[[ "$(tail -n 1 asked)" == "$DIR/bin/$name "*"-p $(cat pid.1) "* ]]
 		[[ "$output" == *"rank 1, process $(cat pid.1) (sleep 61 )"*"#0 stand_in_of_$name"* ]]
 		[[ "$output" == *"rank 1 on $HOST is behind at 2 (reads), others at 3"* ]]
@@ -204,7 +204,7 @@ attempts() {
 	done
 }
 
-@test "a clock that is set ahead and back: the job's end stays where it was, over restarts and within one" {
+@test "a clock that is set ahead and back does not move the job's end, within an attempt or between two" {
 	export CLOCK_SET_FILE=$DIR/set
 	rank rank.sh <<-'SH'
 		echo "$((BERTH_END_TIME - $(date +%s)))" >"left.$BERTH_ATTEMPT"
@@ -231,7 +231,7 @@ attempts() {
 	report '[a["code"] for a in report["attempts"]] == [3, 3, 75]'
 }
 
-@test "a rank that never made a step is behind those that did" {
+@test "a rank that reported no step is behind those that did" {
 	rank rank.sh <<-'SH'
 		[ "$RANK" = 1 ] || echo 3 >"$BERTH_HEARTBEAT_FILE"
 		exec sleep 62
@@ -241,14 +241,14 @@ attempts() {
 	report 'report["rank"] == 1'
 }
 
-@test "nobody is behind: that is what it says" {
+@test "no rank is behind: the message says so" {
 	rank rank.sh <<<'exec sleep 60'
 	expect 76 "$BERTH" run -n 2 --hang-timeout 1 --report report.json -- sh rank.sh
 	[[ "$output" == *"no step and no output for 1 s, and no rank is behind the others"* ]]
 	report 'report["rank"] is None'
 }
 
-@test "spares and least nodes that do not go with the allocation" {
+@test "--spares and --min-nodes that conflict with the allocation" {
 	expect 64 "$BERTH" run --launcher loopback -N 2 --spares 2 --max-restarts 1 -- true
 	[[ "$output" == *"--spares 2 leaves no node for the ranks: there are 2"* ]]
 	expect 64 "$BERTH" run --launcher loopback -N 3 --spares 1 --min-nodes 3 --max-restarts 1 -- true

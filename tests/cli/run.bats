@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# berth run: what ranks are told, how a job ends, what bad input gets.
+# berth run: the ranks' environment, how a job ends, and errors for bad input.
 
 load ../support/berth
 
-# value NAME RANK: of the file that a rank's env was written to
+# value NAME RANK: the value of a variable in the file with a rank's environment
 value() {
 	sed -n "s/^$1=//p" "$DIR/env.$2"
 }
 
-@test "2 and 3 ranks: each documented variable, consistent" {
+@test "2 and 3 ranks: every documented variable is set and consistent" {
 	for n in 2 3; do
 		rm -f env.*
 		"$BERTH" run -q -n "$n" -- sh -c 'env >env.$RANK'
@@ -31,7 +31,7 @@ value() {
 	done
 }
 
-@test "the user's variables win, --env wins over them, the rest is passed on" {
+@test "the user's variables win, --env overrides them, all others are inherited" {
 	WEIRD=$'two\nlines' OMP_NUM_THREADS=7 OTHER=mine \
 		"$BERTH" run -n 1 --env OTHER=option --env NEW=a=b -- sh -c 'env >env.0'
 	[ "$(value OMP_NUM_THREADS 0)" = 7 ]
@@ -40,12 +40,12 @@ value() {
 	grep -qx lines env.0
 }
 
-@test "arguments and folder arrive as they are, no shell between" {
+@test "arguments and directory reach the program unchanged, without a shell" {
 	run --separate-stderr "$BERTH" run -n 1 -- printf '[%s]' 'a b' '$HOME' '' '*' $'\xff' --ranks
 	[ "$status" -eq 0 ]
 	[ "$output" = $'[a b][$HOME][][*][\xff][--ranks]' ]
 	[ "$("$BERTH" run -n 1 pwd)" = "$(pwd)" ]
-	# options end at the program, -- or not
+	# options end at the program, with or without --
 	[ "$("$BERTH" run -n 1 echo -n 5)" = "$(echo -n 5)" ]
 }
 
@@ -53,7 +53,7 @@ value() {
 	[ "$(printf 'to rank 0\n' | "$BERTH" run -q -n 2 --label -- cat)" = "[0] to rank 0" ]
 }
 
-@test "the plan's file holds this node's plan while the rank runs, and is gone afterwards" {
+@test "the plan file holds this node's plan while the rank runs, and is removed afterwards" {
 	"$BERTH" run -q -n 2 -- sh -c 'cp "$BERTH_PLAN_FILE" plan.$RANK; echo "$BERTH_PLAN_FILE" >path'
 	python3 -c 'import json; p = json.load(open("plan.1")); assert p["schema"] == "berth.plan/1"
 assert [r["local_rank"] for r in p["ranks"]] == [0, 1], p'
@@ -61,7 +61,7 @@ assert [r["local_rank"] for r in p["ranks"]] == [0, 1], p'
 	[ -z "$(ls -d "$DIR"/berth-* 2>/dev/null)" ]
 }
 
-@test "the job ends with the code of the first failed rank; the others are ended" {
+@test "the job exits with the code of the first failed rank; the others are killed" {
 	run "$BERTH" run -n 3 --report report.json -- sh -c '[ $RANK = 1 ] && { echo dying; exit 7; }; sleep 60'
 	[ "$status" -eq 7 ]
 	[[ "$output" == *"berth: rank 1 on $HOST exited with code 7"* ]]
@@ -73,14 +73,14 @@ assert [r["local_rank"] for r in p["ranks"]] == [0, 1], p'
 	report 'all(r["stopped"] for r in report["ranks"] if r["rank"] != 1)'
 }
 
-@test "a signal is 128+N, and named" {
+@test "a rank killed by signal N: exit code 128+N, and the signal is named" {
 	run "$BERTH" run -n 2 --report report.json -- sh -c '[ $RANK = 0 ] && kill -SEGV $$; sleep 60'
 	[ "$status" -eq 139 ]
 	[[ "$output" == *"rank 0 on $HOST was killed by signal 11"* ]]
 	report 'report["signal"] == 11 and report["code"] == 139'
 }
 
-@test "ranks that ignore SIGTERM are ended too, with what they started" {
+@test "ranks that ignore SIGTERM are killed with their child processes" {
 	start=$(date +%s)
 	run "$BERTH" run -n 2 -- sh -c 'trap "" TERM; echo $$ >>pids
 		setsid sh -c "trap \"\" TERM; echo \$\$ >>pids; while :; do sleep 1; done" &
@@ -105,7 +105,7 @@ assert [r["local_rank"] for r in p["ranks"]] == [0, 1], p'
 	done
 }
 
-@test "under nohup a hangup is nobody's" {
+@test "under nohup SIGHUP is ignored" {
 	(
 		trap '' HUP
 		exec "$BERTH" run -n 2 -- bash -c 'echo >>up; while [ ! -e go ]; do sleep 0.05; done'
@@ -117,7 +117,7 @@ assert [r["local_rank"] for r in p["ranks"]] == [0, 1], p'
 	wait $!
 }
 
-@test "a parent that ignores SIGCHLD changes nothing" {
+@test "a parent that ignores SIGCHLD does no harm" {
 	command -v python3 >/dev/null || skip "no python3"
 	ignoring='import os, signal, sys
 signal.signal(signal.SIGCHLD, signal.SIG_IGN)
@@ -128,14 +128,14 @@ os.execv(sys.argv[1], sys.argv[1:])'
 	[ "$code" -eq 7 ]
 }
 
-@test "a low limit of open files is the ranks', not berth's" {
+@test "a low limit of open files applies to the ranks, not to berth" {
 	[ "$(ulimit -Hn)" = unlimited ] || [ "$(ulimit -Hn)" -ge 512 ] || skip "a hard limit of $(ulimit -Hn)"
 	run bash -c 'ulimit -Sn 64; "$BERTH" run -n 40 -q -- sh -c "ulimit -Sn"'
 	[ "$status" -eq 0 ]
 	[ "$(grep -cx 64 <<<"$output")" -eq 40 ]
 }
 
-@test "a low limit of processes is the cause that is told" {
+@test "a low limit of processes is reported as the cause" {
 	[ "$(id -u)" = 0 ] || skip "needs root, to become a user without processes"
 	command -v setpriv >/dev/null && command -v prlimit >/dev/null || skip "no setpriv, no prlimit"
 	as_nobody="setpriv --reuid 65534 --regid 65534 --clear-groups"
@@ -148,7 +148,7 @@ os.execv(sys.argv[1], sys.argv[1:])'
 	done
 }
 
-@test "a limit of file size is told, not died of" {
+@test "a limit of file size is reported and does not kill berth" {
 	run bash -c 'ulimit -f 0; "$BERTH" run -n 1 --report report.json -- true'
 	echo "$output"
 	[ "$status" -ge 64 ] && [ "$status" -lt 128 ]
@@ -164,7 +164,7 @@ os.execv(sys.argv[1], sys.argv[1:])'
 	grep -q '^berth: ' err
 }
 
-@test "bad input: a sentence and the documented exit code, nothing started" {
+@test "bad input: an error message and the documented exit code, nothing is started" {
 	touch plain; chmod -x plain
 	printf '#!/nowhere/interpreter\n' >script; chmod +x script
 	printf '#!/bin/sh\r\n' >dos; chmod +x dos
@@ -227,19 +227,19 @@ os.execv(sys.argv[1], sys.argv[1:])'
 73|--report|--report /nowhere/report -- touch started
 ROWS
 	[ ! -e started ]
-	# An agent whose head has ended takes its folder away itself; under ASan it ends slowly.
+	# An agent removes its directory after the controller has exited; under ASan that is slow.
 	for _ in $(seq 100); do [ -n "$(ls -d berth-* 2>/dev/null)" ] || break; sleep 0.1; done
 	[ -z "$(ls -d berth-* 2>/dev/null)" ]
 }
 
-@test "more ranks than cores: allowed, and said" {
+@test "more ranks than cores: allowed, with a warning" {
 	n=$(($(nproc) + 1))
 	run --separate-stderr "$BERTH" run -n "$n" -- true
 	[ "$status" -eq 0 ]
 	[[ "$stderr" == *"more ranks ($n) than cores"* ]]
 }
 
-@test "MASTER_PORT: held for rank 0, free for SO_REUSEADDR, refused when taken" {
+@test "MASTER_PORT: reserved for rank 0, free for SO_REUSEADDR, rejected if in use" {
 	cat >port.py <<'PY'
 import os, socket, sys
 port = int(os.environ['MASTER_PORT'])
@@ -260,7 +260,7 @@ PY
 	[[ "$("$BERTH" run -n 1 --port-hold off -- python3 port.py)" == free\ * ]]
 	port=$("$BERTH" run -n 1 -- sh -c 'echo $MASTER_PORT')
 	[ "$("$BERTH" run -n 1 --port "$port" -- python3 port.py)" = "held $port" ]
-	# taken by a listener; and by another job that merely holds it
+	# in use by a listener; and by another job that only reserves it
 	"$BERTH" run -n 1 -- sh -c 'echo $MASTER_PORT >port; while [ ! -e stop ]; do sleep 0.05; done' &
 	holder=$!
 	wait_for port 1
@@ -273,14 +273,14 @@ PY
 s = socket.create_server(("127.0.0.1", 0)); p = str(s.getsockname()[1])
 r = subprocess.run([sys.argv[1], "run", "-n", "1", "--port", p, "--", "true"], capture_output=True, text=True)
 assert r.returncode == 76 and f"port {p} is already in use" in r.stderr, r' "$BERTH"
-	# a port on which a server has just ended (TIME_WAIT) is free
+	# a port whose server has just exited (TIME_WAIT) is free
 	python3 -c 'import socket, subprocess, sys
 s = socket.create_server(("127.0.0.1", 0)); p = s.getsockname()[1]
 c = socket.create_connection(("127.0.0.1", p)); a, _ = s.accept(); a.close(); c.recv(1); c.close(); s.close()
 subprocess.run([sys.argv[1], "run", "-n", "1", "--port", str(p), "--", "true"], check=True)' "$BERTH"
 }
 
-@test "--hosts may name this machine" {
+@test "--hosts may name this host" {
 	for name in localhost 127.0.0.1 "$(hostname)" "$(hostname).any.domain"; do
 		run "$BERTH" run --hosts "$name" -n 1 -- sh -c 'echo "rank $RANK"'
 		echo "$name: $output"
@@ -289,7 +289,7 @@ subprocess.run([sys.argv[1], "run", "-n", "1", "--port", str(p), "--", "true"], 
 	done
 }
 
-@test "--dry-run shows arguments as a shell would read them" {
+@test "--dry-run quotes arguments for a shell" {
 	"$BERTH" run --dry-run -n 1 -- printf '%s|' "a  b" "it's" '' '$HOME' >dry
 	line=$(sed -n 's/^program *//p' dry)
 	[ "$(eval "$line")" = "a  b|it's||\$HOME|" ]
@@ -318,7 +318,7 @@ env = {e["name"]: e for e in json.load(sys.stdin)["nodes"][0]["environments"][0]
 assert env["OMP_NUM_THREADS"]["from"] == "user" and env["OMP_NUM_THREADS"]["value"] == "3", env'
 }
 
-@test "--dry-run off the head (salloc on a login node) shows what is known and names what is not" {
+@test "--dry-run outside the first node (salloc on a login node) shows what is known and what is not" {
 	export SLURM_JOB_ID=42 SLURM_JOB_NODELIST='n[1-2]' SLURM_NNODES=2 SLURM_TASKS_PER_NODE='4(x2)' SLURM_JOB_END_TIME=4102444800
 	SLURM_GPUS_PER_NODE=4 run "$BERTH" run --dry-run -- touch started
 	echo "$output"
@@ -338,14 +338,14 @@ assert [(n["node"], n["plan"], n["environments"], n["ranks"]) for n in dry["node
 	SLURMD_NODENAME=n1 run "$BERTH" run --dry-run --master-addr 203.0.113.9 -- true
 	[ "$status" -eq 64 ]
 	[[ "$output" == *"--master-addr 203.0.113.9: no interface of n1 has that address"*"leave --master-addr away"* ]]
-	# On the first node itself, whose addresses are known: no wish that nobody had.
+	# On the first node itself, whose addresses are known: no option that the user did not give.
 	SLURMD_NODENAME=n1 run "$BERTH" run --dry-run -- true
 	[ "$status" -eq 0 ]
 	[[ "$output" == *"like this one"*"the best address of n1; whether all 2 nodes reach it is tried"*MASTER_ADDR* ]]
 	[[ "$output" != *"asked for by --master-addr"* && "$output" != *" option "* ]]
 }
 
-@test "a machine from BERTH_TOPOLOGY is planned and said; the ranks run" {
+@test "BERTH_TOPOLOGY: its plan is used with a note; the ranks run" {
 	cp "$FIXTURES"/topo/*.xml . 2>/dev/null || skip "no fixtures"
 	set -- *.xml
 	BERTH_TOPOLOGY="$1" run "$BERTH" run -n 2 -- sh -c 'echo rank $RANK'
@@ -356,7 +356,7 @@ assert [(n["node"], n["plan"], n["environments"], n["ranks"]) for n in dry["node
 	[[ "$output" == *absent.xml* ]]
 }
 
-@test "--master-addr that the machine has not is refused before a rank starts" {
+@test "--master-addr with an address that the host lacks is rejected before a rank starts" {
 	for options in '-n 2' '--launcher loopback -N 2'; do
 		run --separate-stderr "$BERTH" run $options --master-addr 203.0.113.9 --report r.json -- touch started
 		[ "$status" -eq 64 ] && [ ! -e started ]
@@ -365,7 +365,7 @@ assert [(n["node"], n["plan"], n["environments"], n["ranks"]) for n in dry["node
 	done
 }
 
-@test "by hand on a machine that has loopback alone: how to have it is said, and that works" {
+@test "by hand on a host with loopback only: the error names an option, and that option works" {
 	unshare -n true 2>/dev/null || skip "no network namespace can be made here (needs root)"
 	command -v ip >/dev/null || skip "no ip (iproute2)"
 	(umask 077; head -c 32 /dev/urandom | od -An -v -tx1 | tr -d ' \n' >secret)
@@ -387,7 +387,7 @@ assert [(n["node"], n["plan"], n["environments"], n["ranks"]) for n in dry["node
 	[ "$(grep -c '^rank [01] at 127.0.0.1$' out.0)" = 2 ]
 }
 
-@test "loopback: several agents, one world" {
+@test "loopback: several agents form one world" {
 	"$BERTH" run -q --launcher loopback -N 3 -n 6 -- sh -c 'env >env.$RANK'
 	for rank in 0 1 2 3 4 5; do
 		[ "$(value WORLD_SIZE "$rank")" = 6 ]
@@ -405,7 +405,7 @@ assert [(n["node"], n["plan"], n["environments"], n["ranks"]) for n in dry["node
 	[ "$(sort -n -k2 out | awk '{ print $2 }' | tr '\n' ' ')" = "$(seq 0 33 | tr '\n' ' ')" ]
 	"$BERTH" run -q --launcher loopback -N 15 -n 15 --fan-out 2 -- sh -c 'echo $RANK' | sort -n >out
 	[ "$(tr '\n' ' ' <out)" = "$(seq 0 14 | tr '\n' ' ')" ]
-	# the failure of a leaf is known at the top; signals reach the leaves
+	# the failure of a leaf reaches the controller; signals reach the leaves
 	run "$BERTH" run -q --launcher loopback -N 7 -n 7 --fan-out 2 -- sh -c '[ $RANK = 6 ] && exit 9; sleep 60'
 	[ "$status" -eq 9 ]
 	[[ "$output" == *"rank 6 on loop6"* ]]
@@ -416,7 +416,7 @@ assert [(n["node"], n["plan"], n["environments"], n["ranks"]) for n in dry["node
 	[ "$(sort got | tr '\n' ' ')" = "0 1 2 3 4 5 6 " ]
 }
 
-@test "a head with many addresses, all tried by many nodes at once, drops none of them" {
+@test "a first node with many addresses, all probed by many nodes at once, drops no connection" {
 	unshare -rn ip link set lo up 2>/dev/null || skip "no network namespace of one's own, or no ip"
 	run unshare -rn sh -c 'ip link set lo up
 		i=0; while [ $i -lt 30 ]; do i=$((i + 1)); ip address add 198.18.0.$i/32 dev lo; done
@@ -426,11 +426,11 @@ assert [(n["node"], n["plan"], n["environments"], n["ranks"]) for n in dry["node
 	[ -z "$output" ]
 }
 
-@test "loopback: nodes without ranks pass on what others say" {
+@test "loopback: nodes without ranks forward messages of other nodes" {
 	[ "$("$BERTH" run -q --launcher loopback -N 5 -n 2 --fan-out 1 -- sh -c 'echo $RANK' | sort | tr '\n' ' ')" = "0 1 " ]
 }
 
-@test "a silent agent is a lost node: named, 76, everything ended" {
+@test "a silent agent means a lost node: it is named, exit code 76, all ranks are killed" {
 	"$BERTH" run --launcher loopback -N 4 -n 4 --fan-out 2 --node-timeout 2s --report report.json \
 		-- sh -c 'echo $PPID >agent.$RANK; echo $$ >>up; sleep 60' 2>err &
 	pid=$!
@@ -443,7 +443,7 @@ assert [(n["node"], n["plan"], n["environments"], n["ranks"]) for n in dry["node
 	for rank in $(cat up); do ! kill -0 "$rank" 2>/dev/null; done
 }
 
-@test "an agent by hand says how it is started" {
+@test "an agent started by hand explains how to start it" {
 	run env -u BERTH_AGENT_HEAD "$BERTH" agent
 	[ "$status" -eq 64 ]
 	[[ "$output" == "berth: "*"berth run"* ]]

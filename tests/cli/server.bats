@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# The PMIx server has a process of its own: when it ends, the job does not.
+# The PMIx server has its own process: if it dies, the job continues.
 
 load ../support/berth
 
-# The server of the agent whose rank asks: the agent's child of that name.
+# Print the PID of the PMIx server of the calling rank's agent: the agent's child of that name.
 kill_server='agent=$(cut -d" " -f4 /proc/$$/stat)
 for pid in $(cat /proc/"$agent"/task/"$agent"/children); do
 	[ "$(cat /proc/"$pid"/comm)" != berth-pmix ] || kill -"$1" "$pid"
 done'
 
-@test "a program without PMIx ends well though the server was killed" {
+@test "a program without PMIx succeeds even if the server is killed" {
 	expect 0 --separate-stderr timeout 60 "$BERTH" run -n 2 -- sh -c '
 		[ "$RANK" = 1 ] || { '"$kill_server"'; }
 		sleep 0.3
@@ -18,7 +18,7 @@ done'
 	printf '%s' "$stderr" | grep -q 'PMIx server of .* was killed by signal 9'
 }
 
-@test "no server is left when the ranks have ended, nor one that was not asked for" {
+@test "no server is left when the ranks have ended, and none starts unless requested" {
 	expect 0 timeout 60 "$BERTH" run -n 2 -- sh -c 'sleep 0.1; cat /proc/*/comm 2>/dev/null | grep -c berth-pmix'
 	"$BERTH" run -n 1 --pmix off -- sh -c '
 		agent=$(cut -d" " -f4 /proc/$$/stat)
@@ -45,7 +45,7 @@ start_with_a_stopped_server() { # ARGUMENTS
 		done 2>/dev/null
 		kill -STOP "$server" 2>/dev/null || continue
 		sleep 0.5
-		# Too late where ranks run already.
+		# Too late if ranks are running already.
 		[ -e "$DIR/up" ] || return 0
 		kill -CONT "$server" 2>/dev/null || true
 		kill -KILL "$run" 2>/dev/null || true
@@ -56,7 +56,7 @@ start_with_a_stopped_server() { # ARGUMENTS
 	return 1
 }
 
-@test "a PMIx server that is slow to start holds no beat back, and the ranks start when it is there" {
+@test "a PMIx server that starts slowly delays no heartbeat, and the ranks start once it is ready" {
 	start_with_a_stopped_server -n 2 --node-timeout 2 -- sh -c 'touch "$0"; echo well' "$DIR/up"
 	sleep 5
 	kill -0 "$run"
@@ -67,7 +67,7 @@ start_with_a_stopped_server() { # ARGUMENTS
 	[ ! -s "$DIR/err" ]
 }
 
-@test "a signal that comes before the ranks reaches them; a second one ends the job without them" {
+@test "a signal before the ranks start reaches them; a second one ends the job before they start" {
 	start_with_a_stopped_server -n 1 -- sh -c 'trap "echo term; exit 3" TERM; sleep 30 & wait' "$DIR/up"
 	kill -TERM "$run"
 	sleep 0.3

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# Ends by the scheduler, under a real Slurm: the job's time, requeues, preemption. What was trained ends
-# with the bits of a run that nothing disturbed.
+# Jobs that the scheduler ends, under a real Slurm: time limit, requeues, preemption. Training ends with
+# the same bits as an undisturbed run.
 
 load support.bash
 
@@ -12,13 +12,13 @@ teardown() {
 setup() {
 	cd "$SHARE"
 	export BERTH_MODULE_PATH=${BERTH_MODULE_PATH-$BUILD/lib/modules} OMPI_ALLOW_RUN_AS_ROOT=1
-	# One thread a rank: the pretended machine has more CPUs than this one.
+	# One thread per rank: the simulated machine has more CPUs than this one.
 	export OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMP_NUM_THREADS=1
 	# Open MPI keeps memory in plug-ins that it has unloaded.
 	allow_leaks
 }
 
-# train NAME EPOCHS: the command line of a training of 200 steps an epoch
+# train NAME EPOCHS: print the command line of a training with 200 steps per epoch
 train() { echo "train convnet -n 2 --data synthetic:1x16x16,n=6400,classes=5 --batch 16 --epochs $2 --ckpt $1.ckpt --metrics $1.ckpt --log-every 20"; }
 
 # whole EPOCHS [OPTIONS]
@@ -30,8 +30,8 @@ whole() {
 # same NAME
 same() { cmp "whole.ckpt/$(cat whole.ckpt/latest)" "$1.ckpt/$(cat "$1.ckpt/latest")"; }
 
-# free_until FILE JOB [SECONDS]: a requeued job is held for two minutes, which is Slurm's matter and not waited for;
-# but for the second in which its old credentials are revoked, which would be the new ones', too.
+# free_until FILE JOB [SECONDS]: wait for FILE. Slurm holds a requeued job for two minutes; this starts it early, but
+# only after the seconds in which Slurm revokes its old credentials, since it would revoke the new ones, too.
 free_until() {
 	local i
 	for ((i = 0; i < ${3:-180} * 5; i++)); do
@@ -45,8 +45,8 @@ free_until() {
 	echo "no $1 after ${3:-180} s"; squeue; cat "$SHARE"/*.out; return 1
 }
 
-# until_done NAME TURNS SECONDS [SBATCH OPTIONS]: a training without an end is stopped TURNS times, after that many
-# seconds (0: by what Slurm lets it have); the next turn makes 200 steps more. However fast the machine is.
+# until_done NAME TURNS SECONDS [SBATCH OPTIONS]: a training without an end is stopped TURNS times after SECONDS
+# (0: at Slurm's time limit); the last turn makes 200 more steps. This works on a machine of any speed.
 until_done() {
 	local name=$1 turns=$2 seconds=$3 steps
 	shift 3
@@ -70,28 +70,28 @@ until_done() {
 		holds "$name.report.$turn" "r['saved'].endswith('.safetensors') and 'queued again by scontrol' in r['next']"
 	done
 	grep -q -- '--requeue: the job is queued again by scontrol requeue' "$name.out"
-	# Slurm ended the first script for the requeue: what it wrote before is whole.
+	# Slurm ended the first script for the requeue, but its output is complete.
 	grep -q 'next: the job is queued again by scontrol requeue (1 of at most 100 times)' "$name.out"
 	tail -n 1 "$name.codes" | grep -q 'code 0$'
 	echo "# $steps steps in $((turns + 1)) turns" >&3
 }
 
-@test "20 s, again and again: saved, and queued again until all is done" {
+@test "an end every 20 s: saved and requeued until the training is done" {
 	until_done long 3 20
 }
 
-@test "a real limit of one minute: it stops in time, and none is killed" {
+@test "a real time limit of one minute: the training stops in time and is not killed" {
 	until_done minute 1 0 -t 1
 	! grep -q 'DUE TO TIME LIMIT' minute.out || false
 }
 
-# A program that saves when it is told to, twice; its third turn has nothing more to do.
+# A program that saves when warned, TIMES times; the turn after that has nothing left to do.
 SAVES='n=$(cat "$NAME.saved" 2>/dev/null | wc -l); [ $n -lt ${TIMES:-1} ] || { echo "done after $n"; exit 0; }
 save() { [ $RANK != 0 ] || echo $1 >>"$NAME.saved"; echo "{\"saved\": \"part $n\"}" >"$BERTH_REPORT"; exit 75; }
 trap "save USR1" USR1; trap "save TERM" TERM; echo "up $n $RANK"
 while [ ! -e "$BERTH_STOP_FILE" ]; do sleep 0.05; done; save "$(cat "$BERTH_STOP_FILE")"'
 
-# saves NAME OPTIONS -- [SBATCH OPTIONS]: a job of it
+# saves NAME OPTIONS -- [SBATCH OPTIONS]: submit a job that runs it
 saves() {
 	export NAME=$1 SAVES
 	local options=()
@@ -107,7 +107,7 @@ saves() {
 	S
 }
 
-@test "its time is near: a program saves, and is queued again until all is done" {
+@test "the time limit is near: a program saves and is requeued until it is done" {
 	TIMES=2 saves near -n 2 --end-time +5s --warn-before 3s -- -N 1 -n 2
 	free_until near.done "$job"
 	cat near.out
@@ -120,7 +120,7 @@ saves() {
 	[ "$(tail -n 1 near.codes)" = 0 ]
 }
 
-@test "preempted on its only node: told in time, queued again, goes on" {
+@test "preempted on its only node: warned in time, requeued, and continued" {
 	saves low -n 2 -- -p low -w n2 --exclusive -n 2
 	until_seen low.out 'up 0 1'
 	low=$job
@@ -136,7 +136,7 @@ saves() {
 	grep -qx 'done after 1' low.out
 }
 
-@test "SIGUSR1 by scancel --signal, as #SBATCH --signal sends it: saved and queued again" {
+@test "SIGUSR1 through scancel --signal, as #SBATCH --signal sends it: saved and requeued" {
 	saves usr1 -n 2 -- -N 1 -n 2
 	until_seen usr1.out 'up 0 1'
 	scancel --signal=USR1 "$job"
@@ -147,7 +147,7 @@ saves() {
 	grep -qx 'done after 1' usr1.out
 }
 
-@test "preempted with --signal on two nodes, where preemption sends the user's signal" {
+@test "preempted with --signal on two nodes: preemption sends the user's signal" {
 	saves two --ranks-per-node 1 -- -p low -N 2 -w n1,n2 --exclusive --signal=USR1@60
 	until_seen two.out 'up 0 1'
 	low=$job
@@ -162,7 +162,7 @@ saves() {
 	grep -qx 'done after 1' two.out
 }
 
-@test "a node is lost: 76, queued again, and goes on once it is back" {
+@test "a node is lost: exit code 76, requeued, and continued once the node is back" {
 	export NAME=gone
 	rm -f gone.*
 	submit gone -N 2 -w n1,n2 --no-kill --requeue --open-mode=append <<-'S'
@@ -180,7 +180,7 @@ saves() {
 	grep -q 'up 1 1' gone.out
 }
 
-@test "a training is preempted: the bits of one that was not" {
+@test "a preempted training ends with the same bits as one that was not" {
 	whole 12
 	rm -rf low.*
 	submit low -p low --requeue --open-mode=append -w n2 --exclusive -n 2 <<-S
@@ -200,7 +200,7 @@ saves() {
 	same low
 }
 
-@test "a task of an array is queued again, and the others are not" {
+@test "one task of an array is requeued, the others are not" {
 	rm -f array.*
 	submit array -N 1 -n 1 --array=1-2 --requeue --open-mode=append <<-S
 	trap - EXIT
@@ -216,7 +216,7 @@ saves() {
 	! grep -q 'task 1 turn 1' array.turns || false
 }
 
-@test "the program failed: not queued again; may not be queued again: said at the start" {
+@test "a failed program is not requeued; a job that cannot be requeued is reported at the start" {
 	batch failed -N 1 -n 1 --requeue <<-S
 	"\$BERTH" run -n 1 --requeue -- sh -c 'exit 3'
 	S

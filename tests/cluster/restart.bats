@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# berth run --max-restarts under a real Slurm: nodes that are lost, links that are down.
+# berth run --max-restarts under a real Slurm: lost nodes, and links that are down.
 
 load support.bash
 
@@ -8,17 +8,17 @@ teardown() {
 	for node in n1 n2 n3; do revive "$node"; done
 }
 
-# A rank that says when it starts and beats until the second attempt.
+# A rank that prints when it starts, and writes heartbeats until the second attempt.
 RANK='echo "up $BERTH_ATTEMPT.$RANK of $WORLD_SIZE on $(hostname) at $MASTER_ADDR"; i=0
 while [ $i -lt 600 ] && [ "$BERTH_ATTEMPT" = 0 -o $i -lt 3 ]; do i=$((i+1)); echo $i >$BERTH_HEARTBEAT_FILE; sleep 0.2; done; echo "done $RANK"'
 
-# since_cut PATTERN: milliseconds from the loss to the line of the output (its first word is its time)
+# since_cut PATTERN: milliseconds from the loss to a line of the output, whose first word is its time
 since_cut() { awk -v cut="$(cat "$SHARE/cut")" -v p="$1" '$0 ~ p { printf "%d\n", ($1 - cut) / 1e6; exit }' "$SHARE/$2"; }
 
-# stamp: each line with the time it came
+# stamp: prefix each line with the time of its arrival
 STAMP='while IFS= read -r line; do echo "$(date +%s%N) $line"; done'
 
-@test "a node is lost: the others are down within 10 s, a spare takes its place" {
+@test "a node is lost: the other ranks end within 10 s, and a spare replaces it" {
 	export RANK STAMP
 	submit lost -N3 --no-kill <<-'S'
 	"$BERTH" run --ranks-per-node 1 --spares 1 --max-restarts 2 --report lost.json -- sh -c "$RANK" 2>&1 | sh -c "$STAMP"
@@ -36,13 +36,13 @@ STAMP='while IFS= read -r line; do echo "$(date +%s%N) $line"; done'
 	has 'up 1.1 of 2 on n3 at 10.9.0.11$'
 	has 'done 1$'
 	grep -q '"node": "n2"' "$SHARE/lost.json"
-	# From the loss to the decision, which is when the others have ended; and to the next start.
+	# From the loss to the decision, when the other ranks have ended, and to the next start.
 	down=$(since_cut 'restarting, ' lost.out) up=$(since_cut 'up 1.1' lost.out)
 	echo "# down after $down ms, up again after $up ms" >&3
 	[ "$down" -le 30000 ]
 }
 
-@test "a node is lost without a spare: the job goes on smaller" {
+@test "a node is lost without a spare: the job continues on fewer nodes" {
 	export RANK
 	rm -f "$SHARE/smaller".*
 	cat >"$SHARE/smaller.sh" <<-S
@@ -63,7 +63,7 @@ STAMP='while IFS= read -r line; do echo "$(date +%s%N) $line"; done'
 	hasnt 'up 1.2'
 }
 
-@test "the first node of a job from the login node is lost: the next one is the head" {
+@test "the first node of a job started from the login node is lost: the next node becomes the first" {
 	export RANK
 	salloc -Q --no-kill -N3 "$BERTH" run --ranks-per-node 1 --min-nodes 2 --max-restarts 2 --node-timeout 3s -- \
 		sh -c "$RANK" >"$SHARE/first.out" 2>&1 3>&- &
@@ -80,7 +80,7 @@ STAMP='while IFS= read -r line; do echo "$(date +%s%N) $line"; done'
 	has 'up 1.1 of 2 on n3 at 10.9.0.12$'
 }
 
-@test "a link that is down for 5 s costs nothing" {
+@test "a link that is down for 5 s does not end the job" {
 	export RANK
 	submit blink -N2 --no-kill -w n1,n2 <<-'S'
 	"$BERTH" run --ranks-per-node 1 --max-restarts 2 -- sh -c 'echo up $RANK; sleep 9; echo done $RANK $BERTH_ATTEMPT'
@@ -98,7 +98,7 @@ STAMP='while IFS= read -r line; do echo "$(date +%s%N) $line"; done'
 	hasnt 'restarting, '
 }
 
-@test "a link that stays down: the node's ranks end by themselves, and a spare takes its place" {
+@test "a link that stays down: the agent ends the node's ranks, and a spare replaces the node" {
 	export RANK
 	submit cut -N3 --no-kill <<-'S'
 	"$BERTH" run --ranks-per-node 1 --spares 1 --max-restarts 1 --node-timeout 3s -- sh -c "$RANK"
@@ -112,7 +112,7 @@ STAMP='while IFS= read -r line; do echo "$(date +%s%N) $line"; done'
 	nothing_left n2
 }
 
-@test "an agent that is killed: its node is tried again" {
+@test "an agent is killed: the job tries its node again" {
 	export RANK
 	submit agent -N2 --no-kill -w n1,n2 <<-'S'
 	"$BERTH" run --ranks-per-node 1 --max-restarts 1 -- sh -c "$RANK"
@@ -125,7 +125,7 @@ STAMP='while IFS= read -r line; do echo "$(date +%s%N) $line"; done'
 	has 'up 1.1 of 2 on n2'
 }
 
-@test "a rank of a training that is stopped is named; the next attempt goes on from the checkpoint" {
+@test "a stopped rank of a training is named; the next attempt resumes from the checkpoint" {
 	[ -n "$MPI_SUM" ] || skip "no MPI"
 	submit stopped -N2 <<-'S'
 	export ASAN_OPTIONS="${ASAN_OPTIONS-}:detect_leaks=0"

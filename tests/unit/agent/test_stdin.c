@@ -79,7 +79,7 @@ static void test_more_than_a_pipe_holds(void **state)
 	begin(1);
 	fd = rank_end(0);
 	agent_stdin_close_rank_ends(inputs);
-	/* All of it is taken at once, in two pieces, and arrives as it is read. */
+	/* All data is accepted at once, in two pieces, and arrives as the rank reads. */
 	take(0, MUCH / 2);
 	take(MUCH / 2, MUCH);
 	while (at < MUCH) {
@@ -119,12 +119,12 @@ static void test_a_closed_end(void **state)
 
 	begin(2);
 	fd = rank_end(1);
-	agent_stdin_close_rank_ends(inputs); /* rank 0's end is gone with this */
+	agent_stdin_close_rank_ends(inputs); /* this closes rank 0's end */
 	take(0, 100);
 	assert_int_equal(loop_once(loop, 0, NULL), 0);
 	take(100, 200);
 	assert_int_equal(read_some(fd, 0, 200), 200);
-	/* Closed here, the rank sees the end. */
+	/* Once closed here, the rank sees the end of file. */
 	end();
 	assert_int_equal(read(fd, &byte, 1), 0);
 	close(fd);

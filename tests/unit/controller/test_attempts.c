@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Which nodes the next attempt has, and what ranks write into their heartbeats. */
+/* Which nodes the next attempt uses, and the ranks' heartbeat files. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdint.h>
@@ -58,13 +58,14 @@ static void test_pool(void **state)
 		size_t nodes, spares, least;
 		const char *ends, *expected, *excluded_nodes, *reason;
 	} rows[] = {
-		{3, 0, 0, "F1", "0 1 2", "", "one failure is no node's fault yet"},
+		{3, 0, 0, "F1", "0 1 2", "", "one failure does not exclude a node"},
 		{3, 0, 0, "F1 F1", "0 1 2", "", "two, but every node is needed"},
-		{3, 1, 0, "F1 F1", "0 2", "1", "two: the spare"},
-		{4, 1, 0, "F1 F2 F1", "0 3 2", "1", "the place is kept: others keep their ranks"},
-		{4, 1, 0, "L0", "3 1 2", "0", "lost: at once, the first node too"},
-		{4, 1, 2, "L01", "3 2", "01", "two at once: a spare, and one fewer"},
-		{4, 1, 2, "L012", "3 2", "01", "three: the third is needed"},
+		{3, 1, 0, "F1 F1", "0 2", "1", "two failures: the spare replaces it"},
+		{4, 1, 0, "F1 F2 F1", "0 3 2", "1",
+		 "the index is kept: the others keep their ranks"},
+		{4, 1, 0, "L0", "3 1 2", "0", "lost: replaced at once, even the first node"},
+		{4, 1, 2, "L01", "3 2", "01", "two lost at once: one replaced, one node fewer"},
+		{4, 1, 2, "L012", "3 2", "01", "three lost: the third is required"},
 		{4, 2, 0, "L2 L0", "3 1", "20", "the spare itself was lost before"},
 		{4, 2, 0, "L23 L0", "0 1", "32", "all spares lost, none for the node"},
 		{4, 0, 2, "L3 L0", "1 2", "30", "smaller and smaller"},
@@ -211,7 +212,7 @@ static void write_file(const char *path, const char *text)
 	assert_non_null(file);
 	fputs(text, file);
 	fclose(file);
-	usleep(20000); /* the clock of the file system may be as coarse as that */
+	usleep(20000); /* the file system's clock may be this coarse */
 }
 
 static void test_look(void **state)
@@ -225,7 +226,7 @@ static void test_look(void **state)
 	assert_false(heartbeat_poll(path, &heartbeat));
 	write_file(path, "");
 	assert_true(heartbeat_poll(path, &heartbeat));
-	assert_true(heartbeat.steps == 0); /* it is there, and has done nothing yet */
+	assert_true(heartbeat.steps == 0); /* it exists, but no step was made yet */
 	assert_false(heartbeat_poll(path, &heartbeat));
 	write_file(path, ""); /* a touch */
 	assert_true(heartbeat_poll(path, &heartbeat));
@@ -243,7 +244,7 @@ static void test_look(void **state)
 	unlink(path);
 	assert_false(heartbeat_poll(path, &heartbeat));
 	assert_true(heartbeat.steps == 6);
-	/* Not through a link, nor into a folder. */
+	/* Neither through a link nor into a directory. */
 	assert_int_equal(symlink("/etc/hostname", path), 0);
 	assert_false(heartbeat_poll(path, &heartbeat));
 	unlink(path);

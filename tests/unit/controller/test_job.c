@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The head against agents that misbehave: three nodes, one rank each, their agents played by
- * children of this test, through an engine of its own. */
+/* The controller against agents that misbehave: three nodes with one rank each. Children of this
+ * test simulate the agents, through a launcher of the test. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdint.h>
@@ -33,17 +33,17 @@ enum deed {
 	NOTHING,
 	DIE,	    /* SIGKILL itself */
 	CLOSE,	    /* close the connection and live on */
-	SILENT,	    /* stay connected, say nothing more */
-	RUBBISH,    /* bytes that are no frame */
-	NO_CARD,    /* a card that is none */
-	BAD_TEXT,   /* text that is no JSON */
-	WRONG_NODE, /* greet as another node */
+	SILENT,	    /* stay connected, send nothing more */
+	RUBBISH,    /* send bytes that are not a frame */
+	NO_CARD,    /* send an inventory that is not one */
+	BAD_TEXT,   /* send text that is not JSON */
+	WRONG_NODE, /* send HELLO as another node */
 	FAILED,	    /* cannot do its part */
 	ENDS,	    /* its rank ends with code */
 	KILLED,	    /* its rank is killed by signal code */
 	ABORTS,	    /* its rank calls abort with code */
 	UNSTARTED,  /* its program cannot be executed */
-	UNSAID,	    /* never says it, and beats on */
+	UNSAID,	    /* never send it, but keep sending heartbeats */
 };
 
 /* What one node's agent does instead, when it would send that message. */
@@ -60,7 +60,7 @@ static int fan_out;
 static int ranks_timeout_ms;
 static char *inventory_text;
 
-/* ---- an agent that is played ---- */
+/* ---- a simulated agent ---- */
 
 struct fake {
 	int fd;
@@ -95,7 +95,7 @@ static void tell(struct fake *fake, enum message_type type, const char *text)
 	flush(fake);
 }
 
-/* The next message of that type; others are passed over. Beats meanwhile. */
+/* Wait for the next message of that type and skip others. Send heartbeats meanwhile. */
 static bool await(struct fake *fake, enum message_type type, char *out, size_t size)
 {
 	for (;;) {
@@ -136,7 +136,7 @@ static void ended(struct fake *fake, int code, int number, const char *start_err
 	tell(fake, MESSAGE_ENDED, text);
 }
 
-/* Is something else to be done in place of this message? Then it is done. */
+/* If the act replaces this message, perform it. Return whether it did. */
 static bool instead(struct fake *fake, enum message_type at)
 {
 	char text[200];
@@ -250,7 +250,7 @@ static void play(struct fake *fake)
 		ended(fake, 0, 0, NULL, false);
 	}
 	say(fake, MESSAGE_DONE, "{\"left\":null}");
-	await(fake, 0, text, sizeof text); /* until the goodbye */
+	await(fake, 0, text, sizeof text); /* until the final frame */
 }
 
 static int start(const struct launcher_job *job, struct launcher_process **out, size_t *count,
@@ -287,7 +287,7 @@ static int start(const struct launcher_job *job, struct launcher_process **out, 
 static const struct launcher launcher_simulated = {
 	.name = "played", .uses_socket_pair = true, .single_host = true, .start = start};
 
-/* ---- the head ---- */
+/* ---- the controller ---- */
 
 static char notes[8192];
 
@@ -336,7 +336,7 @@ static void run(const struct act *what, size_t count, struct job_result *result)
 	if (job_run(&request, &sink, result, &err))
 		fail_msg("%s", err.text);
 	env_free(env);
-	/* Nothing is left of the agents. */
+	/* No process of the agents is left. */
 	assert_int_equal(waitpid(-1, NULL, WNOHANG), -1);
 }
 
@@ -372,11 +372,11 @@ static void test_first_cause(void **state)
 		{{1, CLOSE, MESSAGE_INVENTORY}, 76, false, -1, "n1", "node n1 was lost"},
 		{{1, CLOSE, MESSAGE_ENDED}, 76, false, -1, "n1", "node n1 was lost"},
 		{{1, SILENT, MESSAGE_HELLO}, 76, false, -1, NULL, "no agent or no inventory"},
-		{{1, SILENT, MESSAGE_INVENTORY}, 76, false, -1, "n1", "silent for 1 s"},
-		{{2, SILENT, MESSAGE_ENDED}, 76, false, -1, "n2", "silent for 1 s"},
-		/* rubbish from one who has the secret */
+		{{1, SILENT, MESSAGE_INVENTORY}, 76, false, -1, "n1", "from its agent for 1 s"},
+		{{2, SILENT, MESSAGE_ENDED}, 76, false, -1, "n2", "from its agent for 1 s"},
+		/* garbage from an authenticated peer */
 		{{1, RUBBISH, MESSAGE_INVENTORY}, 76, false, -1, "n1", "node n1 was lost"},
-		{{1, NO_CARD, MESSAGE_INVENTORY}, 65, false, -1, "n1", "cannot read the inventory of n1"},
+		{{1, NO_CARD, MESSAGE_INVENTORY}, 65, false, -1, "n1", "the inventory of n1"},
 		{{1, BAD_TEXT, MESSAGE_INVENTORY}, 65, false, -1, "n1", "CARD of node 1"},
 		{{2, WRONG_NODE, MESSAGE_HELLO}, 76, false, -1, "n2", "n2"},
 		{{2, FAILED, MESSAGE_INVENTORY}, 73, false, -1, "n2", "n2: no room"},
@@ -406,7 +406,8 @@ static void test_first_cause(void **state)
 	}
 }
 
-/* Nodes that cannot reach their parent in the tree stay below the head, and the job goes on. */
+/* Nodes that cannot reach their parent in the tree stay connected to the controller, and the job
+ * continues. */
 static void test_parents_that_cannot_be_reached(void **state)
 {
 	static const struct act silent = {2, SILENT, MESSAGE_MOVE_FAILED, 0};
@@ -419,7 +420,7 @@ static void test_parents_that_cannot_be_reached(void **state)
 		fail_msg("code %d: %s", result.code, result.first_cause);
 	assert_int_equal(json_array_size(result.ranks), NODES);
 	job_result_free(&result);
-	/* One that does neither is named. */
+	/* A node that can do neither is named. */
 	run(&silent, 1, &result);
 	assert_int_equal(result.code, 76);
 	assert_non_null(strstr(result.first_cause, "n2"));
@@ -427,7 +428,7 @@ static void test_parents_that_cannot_be_reached(void **state)
 	fan_out = 0;
 }
 
-/* The second failure is a cascade, whatever it is. */
+/* Any second failure is part of the cascade. */
 static void test_first_one_wins(void **state)
 {
 	static const struct act two[] = {{1, ENDS, MESSAGE_ENDED, 3}, {2, DIE, MESSAGE_DONE, 0}};
@@ -447,7 +448,7 @@ static void test_first_one_wins(void **state)
 	job_result_free(&result);
 }
 
-/* Who never says that it is done does not hold the job up for ever. */
+/* An agent that never sends DONE does not delay the job forever. */
 static void test_done_has_a_deadline(void **state)
 {
 	static const struct act acts_here[] = {{1, ENDS, MESSAGE_ENDED, 3},
@@ -462,7 +463,7 @@ static void test_done_has_a_deadline(void **state)
 	job_result_free(&result);
 }
 
-/* Nodes that live, and never say that their ranks were started, are named when the time is over. */
+/* Nodes that are alive but never report that their ranks were started are named at the deadline. */
 static void test_started_has_a_deadline(void **state)
 {
 	static const struct act two[] = {{1, UNSAID, MESSAGE_STARTED, 0},
@@ -475,7 +476,7 @@ static void test_started_has_a_deadline(void **state)
 	ranks_timeout_ms = 0;
 	assert_int_equal(result.code, 76);
 	assert_false(result.by_program);
-	/* (A busy machine may have kept n0 from saying it as well.) */
+	/* (On a busy machine n0 may be late as well.) */
 	if (!strstr(result.first_cause, " did not report within 2 s that its ranks were started") ||
 	    !strstr(result.first_cause, "n1, n2 did not report"))
 		fail_msg("%s", result.first_cause);

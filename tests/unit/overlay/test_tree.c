@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The shape of the tree, collectives that grow up it, output records, lists of strings. */
+/* The shape of the tree, collectives on their way up, output records, lists of strings. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdint.h>
@@ -22,15 +22,15 @@ static void test_shape(void **state)
 		size_t first, end;
 		const char *reason;
 	} rows[] = {
-		{1, 32, -1, 0, 1, "one node below the head"},
-		{32, 32, -1, 0, 32, "all below the head"},
+		{1, 32, -1, 0, 1, "one node below the controller"},
+		{32, 32, -1, 0, 32, "all below the controller"},
 		{33, 32, -1, 0, 32, "one more than the fan-out"},
 		{33, 32, 0, 32, 33, "the 33rd is below node 0"},
-		{33, 32, 1, 33, 33, "nobody below node 1"},
+		{33, 32, 1, 33, 33, "no node below node 1"},
 		{7, 2, -1, 0, 2, "fan-out 2"},
 		{7, 2, 0, 2, 4, "its first inner node"},
 		{7, 2, 1, 4, 6, "the next"},
-		{7, 2, 2, 6, 7, "cut at the end"},
+		{7, 2, 2, 6, 7, "truncated at the end"},
 		{7, 2, 6, 7, 7, "a leaf"},
 		{5, 1, 3, 4, 5, "a chain"},
 	};
@@ -45,7 +45,8 @@ static void test_shape(void **state)
 	}
 }
 
-/* For all sizes: everybody has one parent, which has it as a child; the way down arrives. */
+/* For all sizes: every node has one parent, which lists it as a child, and the path down reaches
+ * it. */
 static void test_every_node_is_reached_once(void **state)
 {
 	static const size_t fanouts[] = {1, 2, 3, 32};
@@ -90,7 +91,7 @@ static void test_gather(void **state)
 	size_t size;
 
 	(void)state;
-	/* Node 2 and 5 below node 1; 0 has nothing to say but says it. */
+	/* Nodes 2 and 5 are below node 1; node 0 contributes an empty entry. */
 	g = gathers_get(&below, 9);
 	assert_int_equal(gather_add(g, 5, "five", 4, NULL), 0);
 	assert_int_equal(gather_add(g, 2, "two", 3, NULL), 0);
@@ -106,7 +107,7 @@ static void test_gather(void **state)
 	assert_int_equal(size, 10);
 	assert_memory_equal(joined, "onetwofive", 10);
 	free(joined);
-	/* Cut short, of an unknown node, twice. */
+	/* Entries that are truncated, of an unknown node, or repeated. */
 	for (size_t cut = 1; cut < g->entries.size; cut++) {
 		size_t before = top->entries.size;
 		int rc = gather_merge(top, g->entries.data, cut, 6, &err);

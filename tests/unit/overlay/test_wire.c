@@ -38,7 +38,7 @@ static int close_ends(void **state)
 	return 0;
 }
 
-/* All that from has to say, as a copy. */
+/* Return a copy of all bytes that from has to send. */
 static size_t take(struct wire *from, unsigned char *out, size_t room)
 {
 	const void *bytes;
@@ -51,7 +51,7 @@ static size_t take(struct wire *from, unsigned char *out, size_t room)
 	return size;
 }
 
-/* Carry what from says to to, in pieces of at most piece bytes. The last result. */
+/* Pass the output of from to to, in pieces of at most piece bytes. Return the last result. */
 static int carry(struct wire *from, struct wire *to, size_t piece, struct error *err)
 {
 	static unsigned char buffer[1 << 21];
@@ -190,7 +190,7 @@ static void test_queue_is_bounded(void **state)
 	free((void *)message.data);
 }
 
-/* What an attacker may do to a frame that is under way. */
+/* What an attacker may do to a frame in transit. */
 enum attack { FLIP, CUT, REPEAT, SWAP, DROP, LENGTH_HUGE, LENGTH_TINY, APPEND };
 
 static void test_tampering(void **state)
@@ -300,7 +300,7 @@ static void test_replayed_connection(void **state)
 
 	assert_int_equal(wire_feed(ends->b, proof, proof_size, NULL), 0);
 	hears(ends->b, 1, "pay 100");
-	/* The same bytes to another connection of the same job. */
+	/* Replay the same bytes on another connection of the same job. */
 	struct wire *victim = wire_new(WIRE_ACCEPTS, &ends->secret, "job-1");
 
 	assert_int_equal(wire_feed(victim, hello, hello_size, NULL), 0);
@@ -314,7 +314,7 @@ static void test_replayed_connection(void **state)
 	wire_free(victim);
 }
 
-/* An echo of our own bytes is no other side. */
+/* An echo of the own bytes must not count as a peer. */
 static void test_reflection(void **state)
 {
 	struct ends *ends = *state;
@@ -365,7 +365,7 @@ static void test_another_secret_is_named(void **state)
 	assert_int_equal(carry(stranger, ends->b, 4096, &err), -ERR_DATA);
 	assert_non_null(strstr(err.text, mine));
 	assert_non_null(strstr(err.text, theirs));
-	/* The one that connects is told it was refused, and knows its own fingerprint. */
+	/* The connecting side learns that it was rejected; its error shows its own fingerprint. */
 	assert_int_equal(carry(ends->b, stranger, 4096, &err), -ERR_DATA);
 	assert_non_null(strstr(err.text, theirs));
 	assert_null(strstr(err.text, mine));
