@@ -59,12 +59,13 @@ int agent_params_read(const struct env *env, struct agent_params *out, struct er
 int agent_resolve(const char *rendezvous, int connect_timeout_ms, char *out, size_t size,
 		  struct error *err);
 
-/* Be the agent until the job is over or the controller is gone. params is borrowed until then.
- * Ends the ranks and whatever they started before it returns. Changes the process: signals, child
- * subreaper, descriptors. Forks: it returns in a child, whose parent (process/guardian.h) ends as
- * the child does.
- * Returns 0, also if the controller went away in the middle; else an error that could not be
- * reported to the controller. */
+/* Run the agent until the job has ended or the connection to the controller is lost. params is
+ * borrowed until then. Before it returns, the ranks and everything that they started have ended.
+ * Changes the process: signals, child subreaper, descriptors. Forks and returns in the child; the
+ * parent becomes the guardian (process/guardian.h) and exits as the child does.
+ *
+ * Return 0, even if the connection was lost during the job, or an error that could not be reported
+ * to the controller. */
 int agent_run(const struct agent_params *params, struct error *err);
 
 #endif

@@ -147,8 +147,8 @@ int agent_resolve(const char *rendezvous, int connect_timeout_ms, char *out, siz
 	char host[256], service[8];
 	struct addrinfo *list = NULL;
 	int port, failed,
-		rc = alloc_parse_rendezvous("the controller", rendezvous, host, sizeof host, &port,
-					    err);
+		rc = alloc_parse_rendezvous("the rendezvous address", rendezvous, host, sizeof host,
+					    &port, err);
 
 	if (rc)
 		return rc;

@@ -391,8 +391,9 @@ int controller_start(struct loop *loop, const struct launch_options *launch, int
 		int listen_port = 0;
 
 		if (launch->launcher->secret_from_file && launch->alloc->rendezvous)
-			rc = alloc_parse_rendezvous("the controller", launch->alloc->rendezvous,
-						    NULL, 0, &listen_port, err);
+			rc = alloc_parse_rendezvous("the rendezvous address",
+						    launch->alloc->rendezvous, NULL, 0,
+						    &listen_port, err);
 		if (!rc)
 			rc = listener_open(
 				loop, listen_port, &controller->secret, launch->alloc->job_id,

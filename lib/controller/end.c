@@ -189,7 +189,7 @@ json_t *job_report(const struct job_result *result)
 	else if (result->code == ERR_STOPPED)
 		next = "submit the job again; it resumes from the checkpoint";
 	else if (result->code && !result->by_program && result->code == ERR_NETWORK)
-		next = "run again; if the same node fails, exclude it (--exclude)";
+		next = "run again; if the same node fails again, exclude it from the job";
 	else if (result->code && !result->by_program)
 		next = "see first_cause";
 	else if (result->code)

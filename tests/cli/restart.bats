@@ -43,7 +43,7 @@ attempts() {
 	expect 22 "$BERTH" run -n 1 --max-restarts 2 --report report.json -- sh rank.sh
 	[ "$(attempts)" = 3 ]
 	[[ "$output" == *"not started again: the limit of 2 restarts (--max-restarts) is reached"* ]]
-	report 'report["by"] == "program" and len(report["attempts"]) == 3 and "2 times" in report["not_restarted"]'
+	report 'report["by"] == "program" and len(report["attempts"]) == 3 and "limit of 2 restarts" in report["not_restarted"]'
 }
 
 @test "no step since the last start: the job ends, whether heartbeats or the run time show it" {
