@@ -9,10 +9,10 @@
 
 #include "base/number.h"
 
-/* getopt and argp write to stderr, in words of their own, and end the process. glibc lets stderr be
- * set: what they write is kept here until the process ends or the command line is read. */
+/* getopt and argp print their own messages to stderr and end the process. glibc allows stderr to be
+ * replaced, so their output is captured here until the process ends or the command line is read. */
 static struct {
-	FILE *people; /* the real stderr; NULL while nothing is kept back */
+	FILE *people; /* the real stderr; NULL while nothing is captured */
 	char *text;
 	size_t size;
 	const char *name; /* "berth run" */
@@ -32,8 +32,8 @@ static void print_error(const char *text, const char *name)
 	fprintf(stderr, "berth: %s (%s --help lists the options)\n", text, name);
 }
 
-/* At the end of the process: argp has ended it. Its first line tells what is wrong, and begins with
- * the program's name. */
+/* Runs at exit, when argp has ended the process. The first captured line describes the error and
+ * begins with the program's name. */
 static void print_captured(void)
 {
 	if (!capture.people)
@@ -43,7 +43,7 @@ static void print_captured(void)
 	const char *slash = strrchr(capture.name, '/'), *name = slash ? slash + 1 : capture.name;
 	char *text = capture.text, *colon = text ? strstr(text, ": ") : NULL;
 
-	/* getopt has the program's path there, argp its name. */
+	/* getopt prints the program's path there, argp its name. */
 	if (colon && colon >= text + strlen(name) &&
 	    !memcmp(colon - strlen(name), name, strlen(name)))
 		text = colon + 2;
@@ -192,7 +192,7 @@ static void fill_options(const struct arguments_command *command, struct argp_op
 		}
 }
 
-/* The rest of the command line, from argument first on, is not argp's. */
+/* Hide the rest of the command line, from argument first on, from argp. */
 static void take_rest(struct argp_state *state, int first, void *out)
 {
 	*(char ***)out = &state->argv[first];
@@ -256,7 +256,7 @@ void arguments_parse(const struct arguments_command *command, int argc, char **a
 
 	fill_options(command, options);
 	argp_err_exit_status = ERR_USAGE;
-	/* Without memory or a place for it, argp's own words do. */
+	/* If memory runs out, argp's own messages are good enough. */
 	if (mine && !atexit(print_captured)) {
 		capture.name = argv[0];
 		capture.people = stderr;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The command line, read by argp from tables: an option's row has its help text and the place of
- * its value. Errors are printed as all of berth's are. */
+ * its value. Errors look like all of berth's messages. */
 #ifndef BERTH_BIN_ARGUMENTS_H
 #define BERTH_BIN_ARGUMENTS_H
 
@@ -10,10 +10,10 @@
 
 #include "base/error.h"
 
-/* How an option's value is read, and into which type. A value that does not fit is refused. */
+/* How an option's value is read, and into which type. A value that does not fit is an error. */
 enum arguments_type {
 	ARGUMENTS_END,	 /* ends a table */
-	ARGUMENTS_GROUP, /* no option: the rows after it belong to this group of --help */
+	ARGUMENTS_GROUP, /* not an option: the rows after it belong to this group of --help */
 	ARGUMENTS_ALIAS, /* another name of the option before it */
 	ARGUMENTS_FLAG,	 /* bool: becomes true; takes no value */
 	ARGUMENTS_TEXT,	 /* const char *, borrowed from argv; may be empty unless expected is set */
@@ -21,9 +21,9 @@ enum arguments_type {
 	ARGUMENTS_INT64, /* int64_t from least to most */
 	ARGUMENTS_DOUBLE, /* double from least to most */
 	ARGUMENTS_TIME,	  /* int: milliseconds, from 1 s to 1 day */
-	ARGUMENTS_CHOICE, /* an enum: which word of arg it is ("auto|on|off"), from 0 */
-	ARGUMENTS_BOOL,	  /* bool: is it word number least of arg? */
-	ARGUMENTS_REST,	  /* char **: all that follows on the command line, up to its NULL */
+	ARGUMENTS_CHOICE, /* an enum: the index of the word in arg ("auto|on|off"), from 0 */
+	ARGUMENTS_BOOL,	  /* bool: true if the value is word number least of arg */
+	ARGUMENTS_REST,	  /* char **: the rest of the command line, up to its NULL */
 	ARGUMENTS_READ,	  /* read interprets it */
 };
 
@@ -34,9 +34,10 @@ struct arguments_option {
 	enum arguments_type type;
 	size_t offset; /* of the value, in the struct that the table fills */
 	int64_t least, most;
-	const char *expected; /* ARGUMENTS_TEXT: what an empty text should have been */
+	const char *expected; /* ARGUMENTS_TEXT: what was expected instead of an empty text */
 	size_t given;	      /* the offset of a bool that becomes true with the option; 0: none */
-	/* text is NULL without a value; out is the place at offset. 0, or a code and err. */
+	/* text is NULL if the option has no value; out points to the member at offset. Return 0, or
+	 * a code and err. */
 	int (*read)(const char *text, void *out, struct error *err);
 	char letter; /* the short option; 0: none */
 	int group;   /* ARGUMENTS_GROUP */
@@ -53,21 +54,23 @@ struct arguments_table {
 /* A program's or verb's command line. */
 struct arguments_command {
 	struct arguments_table tables[4];   /* up to one without options */
-	struct arguments_option positional; /* for what is no option. ARGUMENTS_REST: PROGRAM, which
-					       is required, and its arguments */
+	struct arguments_option positional; /* for arguments that are not options. ARGUMENTS_REST:
+					       PROGRAM, which is required, and its arguments */
 	const char *usage, *doc;	    /* args_doc and doc of argp */
-	int (*check)(void *input, struct error *err); /* last, when all is read; may be NULL */
+	int (*check)(
+		void *input,
+		struct error *err); /* called last, after all arguments are read; may be NULL */
 };
 
-/* Read argv into input, the verb's struct. An error ends the process with ERR_USAGE; --help and
- * --version end it with 0. While argp runs, stderr is kept back: functions that it calls write
- * nothing there. */
+/* Read argv into input, the verb's struct. On an error the process exits with ERR_USAGE; after
+ * --help and --version it exits with 0. While argp runs, stderr is captured, so functions that it
+ * calls must not write there. */
 void arguments_parse(const struct arguments_command *command, int argc, char **argv, void *input);
 
 /* As ARGUMENTS_TIME; name is the option, "--warn-before". */
 int arguments_time(const char *name, const char *text, int *out_ms, struct error *err);
 
-/* For the positional of a verb that takes none: refuses it. */
+/* For verbs without positional arguments: report any as an error. */
 int arguments_refuse(const char *text, void *out, struct error *err);
 #define ARGUMENTS_NONE                                                                             \
 	{                                                                                          \

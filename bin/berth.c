@@ -38,7 +38,7 @@ static void usage(FILE *stream)
 }
 
 /* Descriptors 0 to 2 that are closed would be given to the next file opened, and ranks would
- * inherit it. /dev/null, for reading: what is written there fails and is noticed. */
+ * inherit it. So open /dev/null there, read-only: a write to it fails and is noticed. */
 static void fill_stdio(void)
 {
 	int fd;
@@ -94,6 +94,6 @@ int main(int argc, char **argv)
 		argv[1] = name;
 		return verb->main(argc - 1, argv + 1);
 	}
-	fprintf(stderr, "berth: no verb '%s'; berth --help lists them\n", argv[1]);
+	fprintf(stderr, "berth: unknown verb '%s'; berth --help lists the verbs\n", argv[1]);
 	return ERR_USAGE;
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Options that several verbs share: which ranks, and what the plan is told. */
+/* Options that several verbs share: which ranks to start, and what the user requests of the plan.
+ */
 #ifndef BERTH_BIN_OPTIONS_H
 #define BERTH_BIN_OPTIONS_H
 
@@ -17,7 +18,8 @@ struct options {
  * --iface, --subnet, --hosts, --hostfile; they fill a struct options. */
 extern const struct arguments_option options_table[];
 
-/* Set in env what --env gave, count texts "NAME=VALUE". -ERR_UNAVAILABLE: memory is out. */
+/* Set the variables of --env in env: count texts "NAME=VALUE". Return 0, or -ERR_UNAVAILABLE if
+ * memory is out. */
 int options_set_env(struct env *env, const char *const *texts, size_t count, struct error *err);
 
 #endif

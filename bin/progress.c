@@ -7,7 +7,7 @@ size_t progress_fit(int fd, size_t size)
 {
 	struct winsize window;
 
-	/* A full line would wrap, and what wraps cannot be gone over. */
+	/* A full line would wrap, and the next line could not overwrite it. */
 	if (ioctl(fd, TIOCGWINSZ, &window) || window.ws_col < 2 || size < window.ws_col)
 		return size;
 	return window.ws_col - 1u;

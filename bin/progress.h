@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* How a rank of berth train shows its progress on the terminal that berth has: where PROGRESS_ENV
- * is set, lines that begin with PROGRESS_MARK may go over each other. */
+/* How a rank of berth train shows its progress on berth's terminal: if PROGRESS_ENV is set, lines
+ * that begin with PROGRESS_MARK may overwrite each other. */
 #ifndef BERTH_BIN_PROGRESS_H
 #define BERTH_BIN_PROGRESS_H
 
@@ -8,10 +8,10 @@
 
 #define PROGRESS_ENV "BERTH_PROGRESS"
 #define PROGRESS_MARK "\r"
-#define PROGRESS_OVER "\r\033[K" /* go over the line that is there */
+#define PROGRESS_OVER "\r\033[K" /* overwrite the current line */
 
-/* How many of a line's size characters (ASCII) the terminal at fd has room for; all where its width
- * is not known. */
+/* Return how many of a line's size characters (ASCII) fit on the terminal at fd; size if its width
+ * is unknown. */
 size_t progress_fit(int fd, size_t size);
 
 #endif

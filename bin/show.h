@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What info, plan and dry runs show alike: cells of tables, a rank's devices, its environment. */
+/* What info, plan and dry runs have in common: cells of tables, a rank's devices, its environment.
+ */
 #ifndef BERTH_BIN_SHOW_H
 #define BERTH_BIN_SHOW_H
 
@@ -10,7 +11,7 @@
 #include "hostlist/idset.h"
 #include "plan/plan.h"
 
-/* A formatted cell; what does not fit is cut. Long texts (reasons) are passed as they are. */
+/* A formatted cell; longer text is cut. Long texts (reasons) are passed as they are. */
 struct cell {
 	char text[512];
 };
@@ -23,7 +24,7 @@ const char *cell_gpus(struct cell *out, const struct plan_rank *rank);
 /* "mlx5_3 PIX, mlx5_0 SYS down": its NICs, how near they are to the GPU. */
 const char *cell_nics(struct cell *out, const struct plan_rank *rank);
 
-const char *plural(size_t count); /* "s" but for 1 */
+const char *plural(size_t count); /* "" for 1, else "s" */
 
 /* [{name, value, from, why}]: a rank's environment. A new reference; NULL when memory is out. */
 json_t *environment_json(const struct env *changes);

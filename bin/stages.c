@@ -43,7 +43,7 @@ int stages_plan(const struct plan_request *request, struct stages *stages, struc
 	if (!stages->assumed)
 		nodes.node_count = 1;
 	else if (!(alike = stages_assume_alike(&stages->inventory, &nodes, false)))
-		return error_memory(err, "the nodes' cards");
+		return error_memory(err, "the nodes' inventories");
 
 	int rc = plan_make(&nodes, alike ? alike : &stages->inventory, nodes.node_count, request,
 			   NULL, stages->env, &stages->plan, err);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The first stages in order, on the machine where berth is called: environment, alloc, machine,
- * plan. What berth info shows and berth run starts from, made in one place. */
+/* The first stages in order, on the machine where berth is called: environment, allocation,
+ * inventory, plan. berth info shows their results. */
 #ifndef BERTH_BIN_STAGES_H
 #define BERTH_BIN_STAGES_H
 
@@ -20,18 +20,18 @@ struct stages {
 	struct alloc alloc;
 	struct inventory inventory; /* this machine, or BERTH_TOPOLOGY's */
 	struct plan plan;
-	bool assumed; /* the plan takes the allocation's other nodes to be like this one */
+	bool assumed; /* the plan assumes that the allocation's other nodes are like this one */
 	json_t *lint; /* array of strings: plan_lint's sentences */
 };
 
-/* Capture this process's environment, read the allocation, load this machine (BERTH_TOPOLOGY is
- * obeyed), mark the GPUs that its visible-device lists allow. No plan yet: see stages_plan.
- * 0, or the failing stage's error; stages_free in either case. */
+/* Capture this process's environment, read the allocation, make this machine's inventory (or that
+ * of BERTH_TOPOLOGY), and mark the GPUs that its visible-device lists allow. stages_plan makes the
+ * plan. Return 0, or the failing stage's error; call stages_free in either case. */
 int stages_load(const struct options *options, struct stages *out, struct error *err);
 
-/* Make the plan and look for variables that will not do what they say. On the head of an
- * allocation of several nodes the others, whose cards are not here, are taken to be like it
- * (guessed); elsewhere the plan is for this node alone. */
+/* Make the plan and look for suspicious variables. On the first node of a larger allocation the
+ * inventories of the other nodes are unknown and assumed to be like this one's (assumed). Elsewhere
+ * the plan covers this node only. */
 int stages_plan(const struct plan_request *request, struct stages *stages, struct error *err);
 
 /* The inventories of all nodes of alloc if they are like own: copies that borrow from own and

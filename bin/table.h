@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Text for people, on standard output: columns that line up, and colour where it is wanted. */
+/* Text on standard output: aligned columns, and colour if wanted. */
 #ifndef BERTH_BIN_TABLE_H
 #define BERTH_BIN_TABLE_H
 
@@ -11,7 +11,7 @@
 /* Escape sequences, all "" when colour is off. */
 struct paint {
 	const char *bold, *dim, *warn, *off;
-	int width; /* columns of the terminal; 100 where standard output is none */
+	int width; /* columns of the terminal; 100 if standard output is not a terminal */
 };
 
 /* Colour on a terminal, unless NO_COLOR is set and not empty, or TERM is dumb. */
@@ -31,12 +31,12 @@ struct table {
 };
 
 /* Add a row: cells up to a NULL. Copied; an empty cell is printed as "-". The first row is the
- * heading. Memory out: the row is left out and table_print says so. */
+ * heading. If memory is out, the row is dropped and table_print reports that. */
 void table_row(struct table *table, const char *const *cells);
 #define TABLE_ROW(table, ...) table_row(table, (const char *const[]){__VA_ARGS__, NULL})
 
 /* Print indented by indent columns, and free the rows; the last column is wrapped at paint->width.
- * Nothing is printed when there is no row beyond the heading. */
+ * Prints nothing if there is no row besides the heading. */
 void table_print(struct table *table, const struct paint *paint, int indent);
 
 #endif

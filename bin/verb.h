@@ -12,7 +12,7 @@ struct verb {
 	int (*main)(int argc, char **argv);
 };
 
-/* Say "berth: TEXT" on stderr; returns err's code as the exit code. */
+/* Print "berth: TEXT" on stderr; returns err's code as the exit code. */
 int verb_fail(const struct error *err);
 
 int verb_hosts(int argc, char **argv);

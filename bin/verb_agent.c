@@ -19,7 +19,7 @@
 
 struct agent_options {
 	bool from_stdin;
-	char **tmrsh; /* behind --tmrsh: HOST COMMAND..., also what looks like an option */
+	char **tmrsh; /* after --tmrsh: HOST COMMAND..., even if a word looks like an option */
 };
 
 static const struct arguments_option option_table[] = {
@@ -42,17 +42,17 @@ static int read_stdin(struct env *env, struct error *err)
 	ssize_t n;
 	int rc = 0;
 
-	alarm(STDIN_S); /* who starts it and says nothing leaves no process behind */
+	alarm(STDIN_S); /* a starter that sends nothing leaves no process behind */
 	while (!rc && (n = getline(&line, &room, stdin)) > 0 && line[0] != '\n') {
 		char *value = strchr(line, '=');
 
 		total += (size_t)n;
 		line[n - (line[n - 1] == '\n')] = '\0';
 		if (!value || total > STDIN_MAX) {
-			rc = error_set(
-				err, ERR_DATA,
-				"standard input: expected NAME=VALUE a line, %d bytes at most",
-				STDIN_MAX);
+			rc = error_set(err, ERR_DATA,
+				       "standard input: expected one NAME=VALUE per line, at most "
+				       "%d bytes",
+				       STDIN_MAX);
 			break;
 		}
 		*value++ = '\0';
@@ -65,7 +65,7 @@ static int read_stdin(struct env *env, struct error *err)
 	return rc;
 }
 
-/* HOST COMMAND...: as ssh, a shell gets the words put together. */
+/* HOST COMMAND...: as with ssh, a shell gets the words joined by spaces. */
 static int run_tmrsh(char *const *arguments, const struct env *env, struct error *err)
 {
 	char path[PATH_MAX], *command = NULL;
@@ -75,7 +75,7 @@ static int run_tmrsh(char *const *arguments, const struct env *env, struct error
 	if (!arguments[0] || !arguments[1])
 		return error_set(err, ERR_USAGE, "--tmrsh: expected HOST COMMAND...");
 	if (pbs_find_tool(env, "pbs_tmrsh", path, sizeof path))
-		return error_set(err, ERR_UNAVAILABLE, "--tmrsh: there is no pbs_tmrsh");
+		return error_set(err, ERR_UNAVAILABLE, "--tmrsh: pbs_tmrsh not found");
 	stream = open_memstream(&command, &size);
 	for (int i = 1; stream && arguments[i]; i++)
 		fprintf(stream, "%s%s", i > 1 ? " " : "", arguments[i]);
@@ -116,7 +116,7 @@ int verb_agent(int argc, char **argv)
 	if (!rc)
 		rc = agent_params_read(env, &params, &err);
 	if (!rc) {
-		/* What is started from here on shall not find the secret in its environment. */
+		/* Processes that start from here on must not inherit the secret. */
 		unsetenv(LAUNCHER_ENV_SECRET);
 		env_drop(env, LAUNCHER_ENV_SECRET);
 		rc = agent_run(&params, &err);

@@ -13,8 +13,8 @@
 #include "explain/explain.h"
 #include "verb.h"
 
-#define LINE_MAX_BYTES 16384 /* of a longer line its beginning counts */
-#define DIRS_MAX 2	     /* the folder of --log-dir and its attempt-N */
+#define LINE_MAX_BYTES 16384 /* only the beginning of a longer line is examined */
+#define DIRS_MAX 2	     /* the directory of --log-dir and its attempt-N */
 
 struct arguments {
 	const char **files;
@@ -40,7 +40,8 @@ static int check(void *input, struct error *err)
 {
 	const struct arguments *arguments = input;
 
-	return arguments->count ? 0 : error_set(err, ERR_USAGE, "which LOG? - is standard input");
+	return arguments->count ? 0
+				: error_set(err, ERR_USAGE, "no LOG given (- is standard input)");
 }
 
 static int match_line(struct finding *findings, const char *line, size_t number, struct error *err)
@@ -72,7 +73,7 @@ static int read_log(FILE *file, const char *name, struct finding *findings, stru
 		}
 	}
 	if (!rc && ferror(file))
-		rc = error_set(err, ERR_INPUT, "%s cannot be read: %s", name, strerror(errno));
+		rc = error_set(err, ERR_INPUT, "cannot read %s: %s", name, strerror(errno));
 	if (!rc && used) {
 		line[used] = '\0';
 		rc = match_line(findings, line, number, err);
@@ -99,7 +100,7 @@ static int explain(const char *name, bool json, json_t *list, size_t *known, str
 	if (!findings)
 		rc = error_memory(err, "the log");
 	else if (!file)
-		rc = error_set(err, ERR_INPUT, "%s cannot be read: %s", name, strerror(errno));
+		rc = error_set(err, ERR_INPUT, "cannot read %s: %s", name, strerror(errno));
 	else
 		rc = read_log(file, name, findings, err);
 	for (size_t i = 0; !rc && i < explain_row_count; i++) {
@@ -142,7 +143,8 @@ static int is_visible(const struct dirent *entry)
 	return entry->d_name[0] != '.';
 }
 
-/* The logs of a folder, by name, then those of the folders in it. *logs: how many, added to. */
+/* Explain the logs of a directory by name, then those of its subdirectories. Adds their number to
+ * *logs. */
 static int explain_dir(const char *dir, int depth, bool json, json_t *list, size_t *logs,
 		       size_t *known, struct error *err)
 {
@@ -150,16 +152,16 @@ static int explain_dir(const char *dir, int depth, bool json, json_t *list, size
 	int count = scandir(dir, &names, is_visible, alphasort), rc = 0;
 
 	if (count < 0)
-		return error_set(err, ERR_INPUT, "%s cannot be read: %s", dir, strerror(errno));
+		return error_set(err, ERR_INPUT, "cannot read %s: %s", dir, strerror(errno));
 	for (int dirs = 0; dirs < 2; dirs++)
 		for (int i = 0; !rc && i < count; i++) {
 			struct stat info;
 			char *path = NULL;
 
 			if (asprintf(&path, "%s/%s", dir, names[i]->d_name) < 0)
-				rc = error_memory(err, "the folder");
+				rc = error_memory(err, "the directory");
 			else if (stat(path, &info))
-				rc = 0; /* it is gone, or points nowhere */
+				rc = 0; /* it was removed, or is a dangling link */
 			else if (!dirs && S_ISREG(info.st_mode) && is_log(names[i])) {
 				rc = explain(path, json, list, known, err);
 				++*logs;
@@ -174,7 +176,7 @@ static int explain_dir(const char *dir, int depth, bool json, json_t *list, size
 	return rc;
 }
 
-/* A file, standard input, or a folder of logs. */
+/* Explain a file, standard input, or a directory of logs. */
 static int explain_any(const char *name, bool json, json_t *list, struct error *err)
 {
 	size_t logs = 0, known = 0;
@@ -186,14 +188,14 @@ static int explain_any(const char *name, bool json, json_t *list, struct error *
 	if (!rc && dir && !logs)
 		return error_set(
 			err, ERR_INPUT,
-			"%s is a folder without *.log, *.out or *.err in it; name the files", name);
+			"%s is a directory without *.log, *.out or *.err files; name the files",
+			name);
 	if (rc || known || json)
 		return rc;
 	if (dir)
-		printf("%s: nothing that berth knows, in %zu log%s\n", name, logs,
-		       logs == 1 ? "" : "s");
+		printf("%s: no known failure in %zu log%s\n", name, logs, logs == 1 ? "" : "s");
 	else
-		printf("%s: nothing that berth knows\n", name);
+		printf("%s: no known failure\n", name);
 	return 0;
 }
 

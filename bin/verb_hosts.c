@@ -28,7 +28,8 @@ static int set_expr(const char *text, void *out, struct error *err)
 	const char **expr = out;
 
 	if (*expr)
-		return error_set(err, ERR_USAGE, "one host list only; join several with commas");
+		return error_set(err, ERR_USAGE,
+				 "expected one host list; join several with commas");
 	*expr = text;
 	return 0;
 }
@@ -38,10 +39,10 @@ static int check(void *input, struct error *err)
 	const struct arguments *arguments = input;
 
 	if (!arguments->expr == !arguments->nodefile)
-		return error_set(err, ERR_USAGE,
-				 "give a host list or --nodefile FILE, one of them");
+		return error_set(err, ERR_USAGE, "give either a host list or --nodefile FILE");
 	if (arguments->count + arguments->slots + arguments->compress > 1)
-		return error_set(err, ERR_USAGE, "give one of --count, --slots and --compress");
+		return error_set(err, ERR_USAGE,
+				 "give at most one of --count, --slots and --compress");
 	return 0;
 }
 

@@ -97,7 +97,8 @@ static void print_text(const struct inventory *inventory, const struct plan_node
 
 /* ---- the verb ---- */
 
-/* Another machine's capture is read alone; this machine with what its environment allows. */
+/* A capture of another machine is used as it is; for this machine the environment's device lists
+ * apply. */
 static int load(const struct plan_options *options, struct inventory *out, struct error *err)
 {
 	struct inventory_source source = {.topology_file = options->topology};
@@ -135,7 +136,7 @@ static int show(const struct plan_options *options, const struct inventory *inve
 			return rc;
 	}
 	return fflush(stdout) || ferror(stdout)
-		       ? error_set(err, ERR_IO, "standard output: cannot be written")
+		       ? error_set(err, ERR_IO, "cannot write to standard output")
 		       : 0;
 }
 

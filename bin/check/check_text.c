@@ -118,7 +118,7 @@ void check_print(const json_t *check, const struct env *env)
 	collect(json_object_get(check, "nodes"), &list);
 	if (list.count)
 		qsort(list.finding, list.count, sizeof *list.finding, compare);
-	TABLE_ROW(&table, "RESULT", "PROBE", "NODE", "SEEN, AND HOW TO FIX IT");
+	TABLE_ROW(&table, "RESULT", "PROBE", "NODE", "FINDING AND FIX");
 	for (size_t i = 0; i < list.count; i++) {
 		struct finding *finding = &list.finding[i];
 		char *names = finding->node_count == list.nodes && list.nodes > 1
@@ -137,6 +137,6 @@ void check_print(const json_t *check, const struct env *env)
 	}
 	table_print(&table, &paint, 0);
 	if (list.short_of_memory)
-		printf("(memory ran out: there is more)\n");
+		printf("(out of memory: rows are missing)\n");
 	free(list.finding);
 }

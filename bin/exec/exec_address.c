@@ -10,8 +10,9 @@
 #include "hostlist/hostlist.h"
 
 #define HINT                                                                                       \
-	"give berth exec --master-addr ADDRESS and --port PORT (or set MASTER_ADDR and "           \
-	"MASTER_PORT) alike for all ranks: an address of rank 0's node that all reach, a port "    \
+	"pass the same --master-addr ADDRESS and --port PORT to berth exec on all ranks (or set "  \
+	"MASTER_ADDR and "                                                                         \
+	"MASTER_PORT): an address of rank 0's node that all ranks reach, and a port "              \
 	"that is free there"
 
 static bool one_node(const struct exec_place *place)
@@ -28,12 +29,11 @@ static const char *value_of(const struct env *env, const char *name)
 
 static int refuse_master_addr(const struct exec_place *place, struct error *err)
 {
-	return error_set(
-		err, ERR_UNAVAILABLE,
-		"%s started %d ranks on several nodes and does not say where rank 0 is: " HINT
-		"; --master-addr none where PROGRAM needs neither (MPI programs); berth run finds "
-		"both itself",
-		place->started_by, place->size);
+	return error_set(err, ERR_UNAVAILABLE,
+			 "%s started %d ranks on several nodes but does not report the address of "
+			 "rank 0: " HINT "; use --master-addr none if PROGRAM needs neither (MPI "
+					 "programs); berth run finds both itself",
+			 place->started_by, place->size);
 }
 
 static int add_master_addr(const struct exec_place *place, const struct exec_rendezvous *rendezvous,
@@ -63,7 +63,7 @@ static int add_master_addr(const struct exec_place *place, const struct exec_ren
 	if (rc)
 		return error_prefix(err, "SLURM_STEP_NODELIST");
 	rc = hosts.count ? env_set(changes, "MASTER_ADDR", hosts.names[0], ENV_FROM_BERTH,
-				   "the first node of the step, by its name", err)
+				   "the name of the step's first node", err)
 			 : refuse_master_addr(place, err);
 	hosts_free(&hosts);
 	return rc;
@@ -91,8 +91,8 @@ int exec_address_try(int port, struct error *err)
 	if (!rc || (seen != EADDRINUSE && seen != EACCES))
 		return 0; /* an anomaly here may not matter to the program */
 	return error_set(err, ERR_UNAVAILABLE,
-			 "MASTER_PORT %d cannot be had on rank 0's node: %s; give all ranks "
-			 "another by --port or MASTER_PORT",
+			 "cannot use MASTER_PORT %d on rank 0's node: %s; set another port for all "
+			 "ranks with --port or MASTER_PORT",
 			 port, strerror(seen));
 }
 
@@ -107,15 +107,15 @@ static int add_port(const struct exec_place *place, const struct exec_rendezvous
 	 * node share. */
 	if (!port && !place->job[0] && !one_node(place))
 		return error_set(err, ERR_UNAVAILABLE,
-				 "%s started ranks on several nodes and gave the job no name, of "
-				 "which all could work out one MASTER_PORT: " HINT,
+				 "%s started ranks on several nodes without a job name from which "
+				 "all could derive the same MASTER_PORT: " HINT,
 				 place->started_by);
 	if (!port)
 		port = exec_place_port(place, rendezvous->launcher_pid);
 	rc = env_setf(changes, "MASTER_PORT", rendezvous->port ? ENV_FROM_OPTION : ENV_FROM_BERTH,
 		      rendezvous->port ? "--port"
-		      : place->rank    ? "worked out of the job's name; rank 0 tries it"
-				       : "worked out of the job's name; it was free a moment ago",
+		      : place->rank    ? "derived from the job's name; rank 0 tests it"
+				       : "derived from the job's name; it was free a moment ago",
 		      err, "%d", port);
 	return rc || place->rank ? rc : exec_address_try(port, err);
 }

@@ -60,13 +60,13 @@ int exec_place_tasks(const char *text, int node, int *out, struct error *err)
 	size_t described = 0;
 
 	if (!counts)
-		return error_memory(err, "the nodes' tasks");
+		return error_memory(err, "the task counts of the nodes");
 	rc = slurm_counts(name, text, (size_t)node + 1, counts, &described, err);
 	if (!rc && described <= (size_t)node)
-		rc = error_set(
-			err, ERR_DATA,
-			"%s is '%.120s', which counts %zu nodes, but this is node %d (from 0)",
-			name, text, described, node);
+		rc = error_set(err, ERR_DATA,
+			       "%s is '%.120s', which describes %zu nodes, but this is node %d "
+			       "(counted from 0)",
+			       name, text, described, node);
 	if (!rc)
 		*out = counts[node];
 	free(counts);
@@ -85,8 +85,8 @@ static int read_local_size(const struct env *env, const struct rank_source *sour
 	}
 	if (!text)
 		return error_set(err, ERR_DATA,
-				 "%s says rank %d of %d, but not how many ranks this node has; "
-				 "expected it in %s",
+				 "%s reports rank %d of %d, but not how many ranks this node has; "
+				 "expected that in %s",
 				 source->name, place->rank, place->size,
 				 source->local_size ? source->local_size
 						    : "SLURM_STEP_TASKS_PER_NODE");
@@ -104,7 +104,7 @@ static int check(const struct rank_source *source, const struct exec_place *plac
 			source->rank, place->rank, source->size, place->size, place->size - 1);
 	if (place->local_rank >= place->local_size || place->local_size > place->size)
 		return error_set(err, ERR_DATA,
-				 "%s says local rank %d of %d on a node, in a job of %d ranks",
+				 "%s reports local rank %d of %d on a node, in a job of %d ranks",
 				 source->name, place->local_rank, place->local_size, place->size);
 	return 0;
 }
@@ -122,8 +122,8 @@ static int check_rank(const struct env *env, const struct rank_source *source,
 	if (rc || (rank_number == place->rank && size_number == place->size))
 		return rc;
 	return error_set(err, ERR_DATA,
-			 "%s says rank %d of %d, RANK and WORLD_SIZE say %s of %s: unset RANK and "
-			 "WORLD_SIZE where the launcher is started",
+			 "%s reports rank %d of %d, but RANK and WORLD_SIZE are %s and %s: unset "
+			 "RANK and WORLD_SIZE before you start the launcher",
 			 source->name, place->rank, place->size, rank ? rank : "(not set)",
 			 size ? size : "(not set)");
 }
@@ -190,11 +190,12 @@ int exec_place_find(const struct env *env, struct exec_place *out, struct error 
 			*out = place;
 		return rc;
 	}
-	return error_set(err, ERR_USAGE,
-			 "nobody has made this process a rank (none of OMPI_COMM_WORLD_RANK, RANK, "
-			 "PALS_RANKID, PMI_RANK, PMIX_RANK, SLURM_STEP_ID is set): berth exec goes "
-			 "between a launcher and its program, as in mpirun -n 2 berth exec -- "
-			 "PROGRAM; berth run starts ranks itself");
+	return error_set(
+		err, ERR_USAGE,
+		"no launcher started this process as a rank (none of OMPI_COMM_WORLD_RANK, RANK, "
+		"PALS_RANKID, PMI_RANK, PMIX_RANK, SLURM_STEP_ID is set): put berth exec between a "
+		"launcher and its program, as in mpirun -n 2 berth exec -- PROGRAM; berth run "
+		"starts ranks itself");
 }
 
 /* Was the process started with the variable? Also false if its environment is unreadable: a daemon

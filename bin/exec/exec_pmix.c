@@ -67,9 +67,10 @@ static int read_answer(int fd, struct answer *out, struct error *err)
 	}
 	if (size >= sizeof *out)
 		return 0;
-	return error_set(err, ERR_NETWORK,
-			 "the PMIx server that PMIX_NAMESPACE names gave this rank no place; is "
-			 "the launcher (prterun) that started it still there?");
+	return error_set(
+		err, ERR_NETWORK,
+		"the PMIx server that PMIX_NAMESPACE names did not answer with this rank's place; "
+		"check that the launcher (prterun) that started it still runs");
 }
 
 /* Wait until all ranks of this node have queried. A server counts a client that leaves as lost from
@@ -104,14 +105,15 @@ int exec_pmix_find(const struct env *env, struct exec_place *out, struct error *
 	pid_t child;
 
 	if (pipe2(ends, O_CLOEXEC))
-		return error_set(err, ERR_UNAVAILABLE, "a pipe: %s", strerror(errno));
+		return error_set(err, ERR_UNAVAILABLE, "cannot create a pipe: %s", strerror(errno));
 	child = fork();
 	if (!child) {
 		close(ends[0]);
 		query_place(env, ends[1]);
 	}
 	close(ends[1]);
-	rc = child < 0 ? error_set(err, ERR_UNAVAILABLE, "a process: %s", strerror(errno))
+	rc = child < 0 ? error_set(err, ERR_UNAVAILABLE, "cannot create a process: %s",
+				   strerror(errno))
 		       : read_answer(ends[0], &answer, err);
 	close(ends[0]);
 	if (child > 0) {
@@ -126,9 +128,11 @@ int exec_pmix_find(const struct env *env, struct exec_place *out, struct error *
 		return rc;
 	if (answer.place.local_rank < 0 || answer.place.local_rank >= answer.place.local_size ||
 	    answer.place.local_size > answer.place.size || answer.place.rank >= answer.place.size)
-		return error_set(err, ERR_DATA, "PMIx says rank %d of %d, local rank %d of %d",
-				 answer.place.rank, answer.place.size, answer.place.local_rank,
-				 answer.place.local_size);
+		return error_set(
+			err, ERR_DATA,
+			"PMIx reports an invalid place: rank %d of %d, local rank %d of %d",
+			answer.place.rank, answer.place.size, answer.place.local_rank,
+			answer.place.local_size);
 	*out = (struct exec_place){
 		.started_by = "prterun",
 		.detected_by = "PMIX_NAMESPACE",

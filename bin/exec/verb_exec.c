@@ -195,12 +195,13 @@ static void show(const struct exec *exec)
 {
 	char *cpus = idset_format(exec->rank->cpus_os);
 
-	printf("rank %d of %d by %s, local rank %d of %d: cores %s (%s)\n", exec->place.rank,
-	       exec->place.size, exec->place.started_by, exec->place.local_rank,
+	printf("rank %d of %d (started by %s), local rank %d of %d: cores %s (%s)\n",
+	       exec->place.rank, exec->place.size, exec->place.started_by, exec->place.local_rank,
 	       exec->place.local_size, cpus ? cpus : "?",
-	       exec->request->keep_binding   ? "the launcher's binding is kept"
-	       : exec->inventory.this_system ? exec->rank->why
-					     : "not bound: another machine's topology");
+	       exec->request->keep_binding ? "keeps the launcher's binding"
+	       : exec->inventory.this_system
+		       ? exec->rank->why
+		       : "not bound: the topology comes from another machine");
 	for (size_t i = 0; i < env_count(exec->changes); i++) {
 		const struct env_var *var = env_at(exec->changes, i);
 
@@ -223,12 +224,13 @@ static void warn(const struct exec *exec)
 	for (size_t i = 0; i < node->warning_count; i++)
 		fprintf(stderr, "berth: %s\n", node->warnings[i]);
 	if (!exec->inventory.this_system && !exec->request->keep_binding)
-		fprintf(stderr, "berth: BERTH_TOPOLOGY is another machine's: no rank is bound\n");
+		fprintf(stderr, "berth: BERTH_TOPOLOGY comes from another machine, so ranks are "
+				"not bound\n");
 	if (exec->place.rank)
 		return;
 	fprintf(stderr,
-		"berth: %d rank%s of %s: berth exec gives each its place and cores; starting, "
-		"signals, failures and logs are the launcher's (no supervision)\n",
+		"berth: %d rank%s started by %s: berth exec sets each rank's place and cores; the "
+		"launcher handles starting, signals, failures and logs (no supervision)\n",
 		exec->place.size, exec->place.size == 1 ? "" : "s", exec->place.started_by);
 }
 
@@ -250,7 +252,7 @@ static int exec_program(struct exec *exec)
 
 	free(envp);
 	fprintf(stderr, "berth: cannot run %s: %s\n", exec->request->program[0],
-		seen == ENOENT ? "no such program in PATH, or its interpreter is missing"
+		seen == ENOENT ? "not found in PATH, or its interpreter is missing"
 			       : strerror(seen));
 	return seen == ENOENT ? 127 : 126;
 }

@@ -189,7 +189,7 @@ static void print_inventory(const struct info *info, const struct paint *paint)
 	     plural(inventory->package_count), inventory->core_count, plural(inventory->core_count),
 	     cell_set(&cpus, inventory->allowed_cpus_os), inventory->gpu_count,
 	     plural(inventory->gpu_count), inventory->nic_count, plural(inventory->nic_count),
-	     inventory->this_system ? "" : "; not this machine: a plan can be shown, not bound");
+	     inventory->this_system ? "" : "; from another machine, so ranks cannot be bound");
 	section(paint, "Inventory", "lib/inventory", heading.text);
 	if (inventory->memory_limit_bytes >= 0)
 		printf("  the cgroup allows %s of memory\n",
@@ -214,7 +214,7 @@ static void print_network(const struct info *info, const struct paint *paint)
 	const struct plan *plan = &info->stages.plan;
 	const struct plan_network *network = &plan->network;
 	const struct plan_fabric *fabric = plan_fabric(network->kind);
-	char port[48] = "a free port that rank 0's agent picks and holds", lead[96];
+	char port[48] = "a free port that rank 0's agent reserves", lead[96];
 
 	section(paint, "Network", "lib/plan/network.c",
 		network->why ? network->why : "no reason recorded");
@@ -262,9 +262,9 @@ static void print_plan(const struct info *info, const struct paint *paint)
 	}
 	table_print(&table, paint, 2);
 	if (idset_count(node->free_cpus_os))
-		printf("  left free: CPUs %s\n", cell_set(&cpus, node->free_cpus_os));
+		printf("  unused: CPUs %s\n", cell_set(&cpus, node->free_cpus_os));
 	if (info->bound_to)
-		printf("  this process may run on CPUs %s now\n", info->bound_to);
+		printf("  this process may now run on CPUs %s\n", info->bound_to);
 }
 
 static bool differs(const struct info *info, const struct env_var *var)
@@ -282,7 +282,7 @@ static void print_environment(const struct info *info, const struct paint *paint
 
 	cell(&heading, "of rank %d%s%s", node->ranks[info->local_rank].rank,
 	     info->plan_file && info->local_rank == info->own_local_rank ? ", this process" : "",
-	     info->other ? "; what differs between the ranks of a node is marked *" : "");
+	     info->other ? "; values marked * differ between the ranks of a node" : "");
 	section(paint, "Environment", "lib/plan/environment.c", heading.text);
 	TABLE_ROW(&table, "name", "value", "from", "why");
 	for (size_t i = 0; i < env_count(info->changes); i++) {

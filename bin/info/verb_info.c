@@ -43,8 +43,8 @@ static int rank_variable(const struct env *env, const char *name, size_t limit, 
 
 	if (!text)
 		return error_set(err, ERR_DATA,
-				 "BERTH_PLAN_FILE is set but %s is not; berth sets both: unset "
-				 "BERTH_PLAN_FILE to see the chain of this machine",
+				 "BERTH_PLAN_FILE is set but %s is not, although berth sets both; "
+				 "unset BERTH_PLAN_FILE to see what berth finds on this machine",
 				 name);
 	if (number_int(name, text, 0, limit ? (int)limit - 1 : 0, &value, err))
 		return error_prefix(err, "BERTH_PLAN_FILE's plan");
@@ -165,7 +165,7 @@ static int compare_with_berth(const struct env *env, struct env *own, struct env
 			env_drop(rest, name);
 			continue;
 		}
-		snprintf(why, sizeof why, "set by the user or the program; berth's would be %s",
+		snprintf(why, sizeof why, "set by the user or the program; berth would set %s",
 			 var->value ? var->value : "to remove it");
 		rc = env_set(own, name, now, ENV_FROM_USER, why, err);
 	}
@@ -254,9 +254,9 @@ static void warn_simulated(struct info *info)
 	if (list)
 		snprintf(by, sizeof by, " (CUDA_VISIBLE_DEVICES is '%.80s')", list);
 	snprintf(text, sizeof text,
-		 "GPUs granted here: %d%s, GPUs planned for: all %zu of the machine that "
-		 "BERTH_TOPOLOGY pretends, for the list counts this node's; without BERTH_TOPOLOGY "
-		 "the plan has what was granted",
+		 "GPUs granted here: %d%s, but the plan uses all %zu GPUs of the machine in "
+		 "BERTH_TOPOLOGY, because the grant applies to this node; unset BERTH_TOPOLOGY to "
+		 "plan for the granted GPUs",
 		 granted, by, inventory->gpu_count);
 	warn(info, text);
 }
@@ -272,17 +272,17 @@ static int collect_warnings(struct info *info, struct error *err)
 	info->warnings = json_array();
 	info->warnings_missing = !info->warnings;
 	if (stages->assumed)
-		warn(info, "only this node was looked at: the others are taken to be like it, and "
-			   "which address they all reach is tried when the ranks start; 'berth run "
-			   "--per-node -- berth info' in the job shows each node's own");
+		warn(info, "berth examined only this node and assumes that the others are like it; "
+			   "it tests which address all nodes reach when the ranks start; run "
+			   "'berth run --per-node -- berth info' in the job to see each node");
 	if (outside)
-		warn(info,
-		     "this machine is none of the job's nodes: machine, network and plan shown "
-		     "here are its own; 'berth run --per-node -- berth info' shows the nodes'");
+		warn(info, "this machine is not one of the job's nodes: the inventory, network and "
+			   "plan shown are those of this machine; run 'berth run --per-node -- "
+			   "berth info' to see the nodes");
 	else if (info->omitted_nodes) {
 		snprintf(text, sizeof text,
-			 "the allocation has %zu more nodes, which this plan leaves out: berth "
-			 "info looks at the node it runs on",
+			 "more nodes in the allocation, not in this plan: %zu; berth info examines "
+			 "only the node where it runs",
 			 info->omitted_nodes);
 		warn(info, text);
 	}
@@ -373,7 +373,7 @@ static int show(const struct info *info, struct error *err)
 	paint_init(info->stages.env, &paint);
 	info_print(info, &paint);
 	return fflush(stdout) || ferror(stdout)
-		       ? error_set(err, ERR_IO, "standard output: cannot be written")
+		       ? error_set(err, ERR_IO, "cannot write to standard output")
 		       : 0;
 }
 

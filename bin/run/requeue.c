@@ -12,7 +12,7 @@
 
 #define QUERY_MS 5000
 #define REQUEUE_MS 30000
-#define ENDED_S 5 /* by then Slurm has ended the script: it should not go on meanwhile */
+#define ENDED_S 5 /* Slurm ends the script within this time; it must not continue meanwhile */
 #define ANSWER_MAX (8 << 20)
 #define COUNT                                                                                      \
 	"BERTH_REQUEUES" /* under PBS, which has no count of its own for a job that is new         \
@@ -23,7 +23,7 @@ struct requeue {
 	const struct env *env;
 	int done, max; /* requeues before this run; at most */
 	bool possible;
-	char why[400]; /* where not able */
+	char why[400]; /* if not possible */
 	struct requeue_pbs *pbs;
 };
 
@@ -32,19 +32,19 @@ static const char *job_name(const struct alloc *alloc)
 	return alloc->array_task ? alloc->array_task : alloc->job_id;
 }
 
-/* Does Slurm's word about the job let it be requeued? Else why. */
+/* Does scontrol's answer allow a requeue? If not, set why. */
 static bool slurm_allows(const char *text, char *why, size_t size)
 {
 	if (!strstr(text, "JobId="))
 		snprintf(why, size, "scontrol does not know the job");
 	else if (strstr(text, "BatchFlag=0"))
 		snprintf(why, size,
-			 "it is no batch job (salloc, or srun alone): only sbatch's have a script "
-			 "that Slurm can start again");
+			 "it is not a batch job (salloc, or srun alone): only sbatch jobs have a "
+			 "script that Slurm can start again");
 	else if (strstr(text, "Requeue=0"))
 		snprintf(why, size,
-			 "the job may not be requeued (--no-requeue, or the site's JobRequeue=0): "
-			 "submit it with sbatch --requeue");
+			 "requeueing is disabled for this job (--no-requeue, or the site's "
+			 "JobRequeue=0): submit it with sbatch --requeue");
 	else
 		return true;
 	return false;
@@ -59,22 +59,22 @@ static void prepare_slurm(struct requeue *requeue)
 
 	if (slurm_in_step(requeue->env)) {
 		snprintf(requeue->why, sizeof requeue->why,
-			 "berth run was started by srun, and ends with its step; call it in the "
-			 "batch script without srun");
+			 "srun started berth run, which therefore ends with the job step; call it "
+			 "in the batch script without srun");
 		return;
 	}
 	end = scheduler_tool_run(argv, requeue->env, QUERY_MS, ANSWER_MAX, &answer);
 	if (end != SCHEDULER_TOOL_EXITED) {
 		snprintf(requeue->why, sizeof requeue->why,
-			 end == SCHEDULER_TOOL_TIMEOUT ? "scontrol gave no answer within %d s"
-						       : "there is no scontrol here (%d s)",
+			 end == SCHEDULER_TOOL_TIMEOUT
+				 ? "scontrol did not answer within %d s"
+				 : "cannot run scontrol here (time limit: %d s)",
 			 QUERY_MS / 1000);
 		return;
 	}
 	if (answer.code)
-		snprintf(requeue->why, sizeof requeue->why,
-			 "scontrol ended with code %d, saying: %s", answer.code,
-			 answer.stderr_text);
+		snprintf(requeue->why, sizeof requeue->why, "scontrol exited with code %d: %s",
+			 answer.code, answer.stderr_text);
 	else
 		requeue->possible = slurm_allows(answer.text, requeue->why, sizeof requeue->why);
 	free(answer.text);
@@ -97,13 +97,12 @@ int requeue_prepare(const struct alloc *alloc, const struct env *env, int max, s
 		prepare_slurm(requeue);
 	} else if (!strcmp(alloc->source, "pbs")) {
 		if (count && number_int(COUNT, count, 0, 1000000, &requeue->done, NULL))
-			requeue->done = max; /* whoever has changed it: no loop without an end */
+			requeue->done = max; /* the user changed it: avoid an endless loop */
 		rc = requeue_pbs_prepare(alloc, env, requeue->done, &requeue->pbs, requeue->why,
 					 sizeof requeue->why, err);
 		requeue->possible = !rc;
 	} else {
-		snprintf(requeue->why, sizeof requeue->why,
-			 "there is no scheduler's queue here (%s)",
+		snprintf(requeue->why, sizeof requeue->why, "no scheduler runs this job (%s)",
 			 alloc->why ? alloc->why : alloc->source);
 	}
 	if (rc < 0) {
@@ -131,16 +130,15 @@ void requeue_announce(const struct requeue *requeue, void *context,
 		return;
 	if (requeue->possible)
 		snprintf(text, sizeof text,
-			 "--requeue: the job is queued again by %s when it stops with its work "
-			 "saved, is preempted, or loses a node (done %d of at most %d times)%s",
-			 requeue->pbs ? "qsub of its script" : "scontrol requeue", requeue->done,
-			 requeue->max,
-			 requeue->pbs
-				 ? "; whether the server takes jobs from this node shows only then"
-				 : "");
+			 "--requeue: %s will requeue the job if it stops with its work saved, is "
+			 "preempted, or loses a node (requeued %d of at most %d times)%s",
+			 requeue->pbs ? "qsub with the job's script" : "scontrol requeue",
+			 requeue->done, requeue->max,
+			 requeue->pbs ? "; whether the server accepts jobs from this node is "
+					"unknown until then"
+				      : "");
 	else
-		snprintf(text, sizeof text, "--requeue: the job cannot be queued again: %s",
-			 requeue->why);
+		snprintf(text, sizeof text, "--requeue: cannot requeue the job: %s", requeue->why);
 	note(context, requeue->possible ? LOG_NOTE : LOG_WARNING, text);
 }
 
@@ -153,23 +151,25 @@ bool requeue_wanted(const struct requeue *requeue, const struct job_result *resu
 	if (!requeue || !(stopped || lost) || !result->code)
 		return false;
 	if (!strcmp(kind, "cancelled") || !strcmp(kind, "interrupted")) {
-		/* Whoever stops a job does not want it back. */
-		snprintf(next, size, "nothing: it was %s; submit it again to go on",
-			 *kind == 'c' ? "cancelled" : "told to stop");
+		/* A user who stops a job does not want it requeued. */
+		snprintf(next, size,
+			 "not requeued, because it was %s; submit the job again to continue",
+			 *kind == 'c' ? "cancelled" : "interrupted");
 		return false;
 	}
 	if (!requeue->possible) {
-		snprintf(next, size, "submit it again by hand: %.180s", requeue->why);
+		snprintf(next, size, "cannot requeue, so submit the job again: %.180s",
+			 requeue->why);
 		return false;
 	}
 	if (requeue->done >= requeue->max) {
 		snprintf(next, size,
-			 "nothing: it was queued again %d times, as often as --max-requeues lets; "
-			 "submit it again to go on",
+			 "not requeued: reached the limit of --max-requeues (%d); submit the job "
+			 "again to continue",
 			 requeue->done);
 		return false;
 	}
-	snprintf(next, size, "the job is queued again by %s (%d of at most %d times)",
+	snprintf(next, size, "requeueing the job with %s (%d of at most %d times)",
 		 requeue->pbs ? "qsub" : "scontrol requeue", requeue->done + 1, requeue->max);
 	return true;
 }
@@ -185,8 +185,8 @@ static bool requeue_slurm(const struct requeue *requeue, char *next, size_t size
 
 	if (end != SCHEDULER_TOOL_EXITED)
 		snprintf(next, size,
-			 "scontrol requeue %s gave no answer: look with squeue whether the job "
-			 "waits, else submit it again",
+			 "scontrol requeue %s did not answer: check with squeue whether the job is "
+			 "pending; if not, submit it again",
 			 name);
 	else if (answer.code)
 		snprintf(next, size, "scontrol requeue %s: %.120s; submit the job again", name,
@@ -203,7 +203,8 @@ bool requeue_now(const struct requeue *requeue, char *next, size_t size)
 	char reply[300];
 	bool done;
 
-	/* What was said must outlive this process. Pipes and terminals have nothing to sync. */
+	/* The output must survive the end of this process. Pipes and terminals have nothing to
+	 * sync. */
 	fflush(NULL);
 	fsync(STDOUT_FILENO);
 	fsync(STDERR_FILENO);
@@ -212,7 +213,7 @@ bool requeue_now(const struct requeue *requeue, char *next, size_t size)
 	} else {
 		done = !requeue_pbs_submit(requeue->pbs, reply, sizeof reply);
 		if (done)
-			fprintf(stderr, "berth: queued again as %s\n", reply);
+			fprintf(stderr, "berth: requeued as %s\n", reply);
 		else
 			snprintf(next, size, "qsub: %.160s; submit the job again", reply);
 	}

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* berth run --requeue: the job goes back into the scheduler's queue. Slurm has a call for it; a job
- * of PBS's is submitted anew, from a copy of its script that is taken at the start. */
+/* berth run --requeue: puts the job back into the scheduler's queue. Slurm has a command for that;
+ * a PBS job is submitted again, from a copy of its script that is made at the start. */
 #ifndef BERTH_BIN_RUN_REQUEUE_H
 #define BERTH_BIN_RUN_REQUEUE_H
 
@@ -15,32 +15,33 @@
 
 struct requeue; /* opaque */
 
-/* Ask the scheduler whether the job can be queued again, and keep what that needs. alloc and env
- * are borrowed until requeue_free. Where it cannot be, requeue_announce says why, and the job runs
- * all the same. -ERR_UNAVAILABLE: memory. Starts processes. */
+/* Ask the scheduler whether the job can be requeued, and keep what a requeue needs. alloc and env
+ * are borrowed until requeue_free. If the job cannot be requeued, requeue_announce reports why, and
+ * the job runs anyway. Return 0, or -ERR_UNAVAILABLE if memory is out. Starts processes. */
 int requeue_prepare(const struct alloc *alloc, const struct env *env, int max, struct requeue **out,
 		    struct error *err);
 void requeue_free(struct requeue *requeue); /* NULL is fine */
 
-/* For the job's beginning: what --requeue will do. requeue NULL: nothing. */
+/* Report at the start of the job what --requeue will do. Does nothing if requeue is NULL. */
 void requeue_announce(const struct requeue *requeue, void *context,
 		      void (*note)(void *context, enum log_level level, const char *text));
 
-/* Is a job that ended so (kind: struct run_end's) to be queued again? next: what happens now, or
- * why nothing does; left as it is where the end is none of --requeue's. */
+/* Should a job that ended in this way (kind: see struct run_end) be requeued? next receives what
+ * happens now, or why the job is not requeued. It is unchanged if --requeue does not apply. */
 bool requeue_wanted(const struct requeue *requeue, const struct job_result *result,
 		    const char *kind, char *next, size_t size);
-/* Do it, after everything is said and written: Slurm ends this process for it. Says on stderr what
- * came of it. False: it was not done, or nobody knows; next says what to do now. */
+/* Requeue the job. Call it after all output is written, because Slurm then ends this process.
+ * Prints the result on stderr. Returns false if the requeue failed or its result is unknown; next
+ * then holds what to do. */
 bool requeue_now(const struct requeue *requeue, char *next, size_t size);
 
 /* requeue_pbs.c */
 struct requeue_pbs; /* opaque: script, options, variables of the next qsub */
-/* 0; 1: it cannot be done, why says so; -ERR_UNAVAILABLE: memory. */
+/* Return 0; 1 if it is impossible, with the reason in why; -ERR_UNAVAILABLE if memory is out. */
 int requeue_pbs_prepare(const struct alloc *alloc, const struct env *env, int done,
 			struct requeue_pbs **out, char *why, size_t size, struct error *err);
 void requeue_pbs_free(struct requeue_pbs *pbs);
-/* 0, and the new job's name in said; or -1, and what was wrong. */
+/* Return 0 and the new job's name in reply, or -1 and the error. */
 int requeue_pbs_submit(const struct requeue_pbs *pbs, char *reply, size_t size);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* A job of PBS's once more: the script as MoM has it, with the resources, queue and variables that
- * qstat names. qsub's command line wins over the script's #PBS lines. */
+/* Submits a PBS job again: MoM's copy of the script, with the resources, queue and variables that
+ * qstat reports. qsub's command line wins over the script's #PBS lines. */
 #include <ctype.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -24,7 +24,7 @@ struct requeue_pbs {
 	char qsub[600];
 	char *script;
 	size_t script_size;
-	char *dir; /* the job's working folder */
+	char *dir; /* the job's working directory */
 	char *arguments[ARGUMENTS_MAX + 8];
 	size_t count;
 	struct env *env; /* with the job's variables in it */
@@ -42,7 +42,7 @@ void requeue_pbs_free(struct requeue_pbs *pbs)
 	free(pbs);
 }
 
-/* Memory out, or too many: the count stays, and complete sees it. */
+/* If memory is out or there are too many arguments, the count stays, and complete detects that. */
 static void add(struct requeue_pbs *pbs, const char *option, const char *format, ...)
 	__attribute__((format(printf, 3, 4)));
 static void add(struct requeue_pbs *pbs, const char *option, const char *format, ...)
@@ -77,21 +77,21 @@ static int read_script(const struct alloc *alloc, const struct env *env, const j
 	if (!file_read(path, SCRIPT_MAX, &pbs->script, &pbs->script_size, NULL))
 		return 0;
 	if (submitted && (strstr(submitted, " -- ") || !strncmp(submitted, "-- ", 3))) {
-		snprintf(why, size, "it has no script (qsub -- PROGRAM): write one");
+		snprintf(why, size, "it has no script (qsub -- PROGRAM): submit it with one");
 		return 1;
 	}
 	last = last ? last + 1 : submitted;
 	if (last && *last == '/' &&
 	    !file_read(last, SCRIPT_MAX, &pbs->script, &pbs->script_size, NULL))
 		return 0;
-	snprintf(why, size, "its script cannot be read: neither %s%s%s", path, last ? " nor " : "",
+	snprintf(why, size, "cannot read its script: neither %s%s%s", path, last ? " nor " : "",
 		 last ? last : "");
 	return 1;
 }
 
 /* ---- what qstat names ---- */
 
-/* Sums over the chunks, which select says already. */
+/* Sums over the chunks, which select already contains. */
 static bool is_sum(const char *name, const char *select)
 {
 	static const char *const sums[] = {
@@ -129,7 +129,7 @@ static void add_resources(struct requeue_pbs *pbs, json_t *list)
 static void add_attributes(struct requeue_pbs *pbs, const json_t *job)
 {
 	static const struct {
-		const char *name, *option, *without; /* without: the value that says nothing */
+		const char *name, *option, *without; /* the value that means "unset" */
 	} list[] = {
 		{"Job_Name", "-N", "STDIN"}, {"queue", "-q", ""},
 		{"Account_Name", "-A", ""},  {"project", "-P", "_pbs_project_default"},
@@ -148,7 +148,7 @@ static void add_attributes(struct requeue_pbs *pbs, const json_t *job)
 		add(pbs, "-r", "n");
 }
 
-/* Paths of output that the user has chosen; PBS's own hold the job's number. */
+/* Output paths that the user has chosen; PBS's default paths contain the job's number. */
 static void add_outputs(struct requeue_pbs *pbs, const json_t *job, const char *job_id)
 {
 	const char *const list[][3] = {{"Output_Path", "-o", ".o"}, {"Error_Path", "-e", ".e"}};
@@ -176,7 +176,8 @@ static bool is_name(const char *name)
 	return true;
 }
 
-/* By their names alone, the values from qsub's environment: commas and quotes need no care then. */
+/* Pass only the names; qsub takes the values from its environment, so commas and quotes need no
+ * escaping. */
 static int add_variables(struct requeue_pbs *pbs, json_t *list, const char *job_id, int done,
 			 struct error *err)
 {
@@ -219,7 +220,7 @@ static int add_variables(struct requeue_pbs *pbs, json_t *list, const char *job_
 
 /* ---- requeue.h ---- */
 
-/* The job's attributes by qstat; a new reference, or NULL and why. */
+/* The job's attributes from qstat: a new reference, or NULL and the reason in why. */
 static json_t *query_job(const struct alloc *alloc, const struct env *env, char *why, size_t size)
 {
 	char path[600];
@@ -230,16 +231,16 @@ static json_t *query_job(const struct alloc *alloc, const struct env *env, char 
 	enum scheduler_tool_result end;
 
 	if (pbs_find_tool(env, "qstat", path, sizeof path)) {
-		snprintf(why, size, "there is no qstat here (not in PATH, nor in PBS_EXEC)");
+		snprintf(why, size, "qstat not found (neither in PATH nor in PBS_EXEC)");
 		return NULL;
 	}
 	end = scheduler_tool_run(argv, env, QUERY_MS, ANSWER_MAX, &answer);
 	if (end != SCHEDULER_TOOL_EXITED) {
-		snprintf(why, size, "qstat gave no answer");
+		snprintf(why, size, "qstat did not answer");
 		return NULL;
 	}
 	if (json_read("qstat's answer", answer.text, strlen(answer.text), ANSWER_MAX, &root, &err))
-		snprintf(why, size, "qstat ended with code %d: %s", answer.code,
+		snprintf(why, size, "qstat exited with code %d: %s", answer.code,
 			 answer.stderr_text[0] ? answer.stderr_text : err.text);
 	else
 		job = json_incref(json_object_get(json_object_get(root, "Jobs"), alloc->job_id));
@@ -259,10 +260,11 @@ static int possible(const struct alloc *alloc, const struct env *env, struct req
 		snprintf(why, size, "it is an interactive job (qsub -I), which has no script");
 	else if (alloc->array_task)
 		snprintf(why, size,
-			 "a single task of an array cannot be submitted again: submit jobs of "
-			 "their own");
+			 "a single task of a job array cannot be submitted again: submit separate "
+			 "jobs instead");
 	else if (pbs_find_tool(env, "qsub", pbs->qsub, sizeof pbs->qsub))
-		snprintf(why, size, "there is no qsub on this node (not in PATH, nor in PBS_EXEC)");
+		snprintf(why, size,
+			 "qsub not found on this node (neither in PATH nor in PBS_EXEC)");
 	else
 		return 0;
 	return 1;
@@ -294,11 +296,11 @@ int requeue_pbs_prepare(const struct alloc *alloc, const struct env *env, int do
 	add_resources(pbs, json_object_get(job, "Resource_List"));
 	add_attributes(pbs, job);
 	add_outputs(pbs, job, alloc->job_id);
-	/* Not before this one is gone altogether: both would write the same checkpoints. */
+	/* Start only after this job has ended, because both would write the same checkpoints. */
 	add(pbs, "-W", "depend=afterany:%s", alloc->job_id);
 	rc = add_variables(pbs, json_object_get(job, "Variable_List"), alloc->job_id, done, err);
 	if (!rc && pbs->count + 2 > ARGUMENTS_MAX) {
-		snprintf(why, size, "it has more resources than a command line of %d words",
+		snprintf(why, size, "its resources do not fit into a command line of %d arguments",
 			 ARGUMENTS_MAX);
 		rc = 1;
 	}
@@ -333,7 +335,7 @@ static int write_script(const struct requeue_pbs *pbs, char *path, size_t size)
 
 int requeue_pbs_submit(const struct requeue_pbs *pbs, char *reply, size_t size)
 {
-	/* In the folder of the first qsub: it becomes PBS_O_WORKDIR. */
+	/* Run qsub in the directory of the first qsub: it becomes PBS_O_WORKDIR. */
 	char *argv[ARGUMENTS_MAX + 8] = {(char *)"sh", (char *)"-c",
 					 (char *)"cd \"$0\" && exec \"$@\"", pbs->dir,
 					 (char *)pbs->qsub};
@@ -344,7 +346,7 @@ int requeue_pbs_submit(const struct requeue_pbs *pbs, char *reply, size_t size)
 	int rc;
 
 	if (write_script(pbs, script, sizeof script)) {
-		snprintf(reply, size, "its script cannot be written to %s", script);
+		snprintf(reply, size, "cannot write its script to %s", script);
 		return -1;
 	}
 	for (size_t i = 0; i < pbs->count; i++)
@@ -354,7 +356,8 @@ int requeue_pbs_submit(const struct requeue_pbs *pbs, char *reply, size_t size)
 	unlink(script);
 	if (end != SCHEDULER_TOOL_EXITED) {
 		snprintf(reply, size,
-			 "no answer within %d s (it may be there: look with qstat first)",
+			 "no answer within %d s (the job may have been submitted: check with qstat "
+			 "first)",
 			 SUBMIT_MS / 1000);
 		return -1;
 	}

@@ -22,7 +22,7 @@
 
 #define WARN_MS 120000 /* --warn-signal alone */
 
-/* The first N nodes, or pretended ones. */
+/* Choose the first N nodes, or simulate N. */
 static int choose_nodes(struct run_setup *setup, struct error *err)
 {
 	size_t wanted = (size_t)setup->options->nodes;
@@ -41,15 +41,16 @@ static int choose_nodes(struct run_setup *setup, struct error *err)
 	}
 	if (wanted && wanted != alloc->node_count && alloc->rendezvous)
 		return error_set(err, ERR_USAGE,
-				 "--nodes %zu: here all %zu take part, each was started by itself",
+				 "--nodes %zu conflicts with --nnodes %zu: every machine you "
+				 "started takes part",
 				 wanted, alloc->node_count);
 	if (wanted > alloc->node_count)
-		return error_set(
-			err, ERR_USAGE,
-			"--nodes %zu: the allocation has %zu node%s (%s); ask the scheduler for "
-			"more, name them with --hosts, or pretend with --launcher loopback",
-			wanted, alloc->node_count, alloc->node_count == 1 ? "" : "s",
-			alloc->why ? alloc->why : alloc->source);
+		return error_set(err, ERR_USAGE,
+				 "--nodes %zu: the allocation has %zu node%s (%s); request more "
+				 "from the scheduler, name hosts with --hosts, or simulate nodes "
+				 "with --launcher loopback",
+				 wanted, alloc->node_count, alloc->node_count == 1 ? "" : "s",
+				 alloc->why ? alloc->why : alloc->source);
 	for (size_t i = wanted; wanted && i < alloc->node_count; i++)
 		free(alloc->nodes[i].name);
 	if (wanted)
@@ -57,7 +58,7 @@ static int choose_nodes(struct run_setup *setup, struct error *err)
 	return 0;
 }
 
-/* Can FILE be made? The directory is what decides; an old file is replaced. */
+/* Can FILE be created? Only the directory matters, because an old file is replaced. */
 static int check_report(const char *path, struct error *err)
 {
 	const char *slash = strrchr(path, '/');
@@ -68,10 +69,11 @@ static int check_report(const char *path, struct error *err)
 	if (!dir)
 		return error_memory(err, "--report");
 	if (!*path || (!stat(path, &info) && S_ISDIR(info.st_mode)))
-		rc = error_set(err, ERR_OUTPUT, "--report '%s' is no file that could be written",
+		rc = error_set(err, ERR_OUTPUT,
+			       "--report: cannot write '%s': not a file name, or a directory",
 			       path);
 	else if (access(dir, W_OK | X_OK))
-		rc = error_set(err, ERR_OUTPUT, "--report %s cannot be written: %s: %s", path, dir,
+		rc = error_set(err, ERR_OUTPUT, "--report: cannot write '%s': %s: %s", path, dir,
 			       strerror(errno));
 	free(dir);
 	return rc;
@@ -82,7 +84,8 @@ static int find_self(char *out, size_t size, struct error *err)
 	ssize_t n = readlink("/proc/self/exe", out, size - 1);
 
 	if (n <= 0)
-		return error_set(err, ERR_UNAVAILABLE, "/proc/self/exe: %s; is /proc mounted?",
+		return error_set(err, ERR_UNAVAILABLE,
+				 "cannot read /proc/self/exe: %s; check that /proc is mounted",
 				 strerror(errno));
 	out[n] = 0;
 	return 0;
@@ -138,13 +141,13 @@ void run_setup_free(struct run_setup *setup)
 	memset(setup, 0, sizeof *setup);
 }
 
-/* ---- what the job tells ---- */
+/* ---- output of the job ---- */
 
 struct console {
 	struct printer *printer;
 	enum log_level limit;
-	bool over;  /* lines of progress go over each other */
-	bool dirty; /* the terminal's last line is one */
+	bool over;  /* progress lines overwrite each other */
+	bool dirty; /* the terminal's last line is a progress line */
 };
 
 static void end_progress(struct console *console)
@@ -154,7 +157,7 @@ static void end_progress(struct console *console)
 	console->dirty = false;
 }
 
-/* Rank 0's line of progress, which the next one will go over. */
+/* Print rank 0's progress line, which the next one will overwrite. */
 static void on_progress(struct console *console, const char *text, size_t size)
 {
 	size = progress_fit(STDERR_FILENO, size);
@@ -191,7 +194,7 @@ static void on_note(void *context, enum log_level level, const char *text)
 			text);
 	if (size > 0 && file_write_all(STDERR_FILENO, line,
 				       (size_t)size < sizeof line ? (size_t)size : sizeof line - 1))
-		return; /* nobody is left to be told */
+		return; /* stderr is closed: there is nowhere to report it */
 }
 
 static bool is_full(void *context)
@@ -208,14 +211,14 @@ static void print_end(const struct job_result *result, const struct run_end *end
 	json_t *line;
 
 	if (result->unkilled)
-		fprintf(stderr, "berth: warning: could not be ended: %s\n", result->unkilled);
+		fprintf(stderr, "berth: warning: could not end: %s\n", result->unkilled);
 	if (!result->code)
 		return;
-	/* Who stopped with its work saved has no fault to look for in what it said. */
+	/* If the program stopped with its work saved, its output contains no error to show. */
 	bool stopped = result->code == ERR_STOPPED && result->by_program;
 
 	if (json_array_size(result->output_tail) && !options->quiet && !stopped) {
-		fprintf(stderr, "berth: the last lines of rank %d:\n", result->rank);
+		fprintf(stderr, "berth: last output of rank %d:\n", result->rank);
 		json_array_foreach(result->output_tail, i, line)
 			fprintf(stderr, "berth:   | %s\n", json_string_value(line));
 	}
@@ -224,21 +227,22 @@ static void print_end(const struct job_result *result, const struct run_end *end
 
 		attempts_log_dir(options->job.log_dir, options->restarts.max_restarts,
 				 result->attempt, dir, sizeof dir);
-		fprintf(stderr, "berth: its output: %s/rank-%04d.log%s%s\n", dir, result->rank,
+		fprintf(stderr, "berth: full output: %s/rank-%04d.log%s%s\n", dir, result->rank,
 			result->node ? " on " : "", result->node ? result->node : "");
 	}
 	if (result->no_restart_reason)
-		fprintf(stderr, "berth: it is not started again: %s\n", result->no_restart_reason);
+		fprintf(stderr, "berth: not restarting: %s\n", result->no_restart_reason);
 	if (end->known)
-		fprintf(stderr, "berth: this is known: %s\nberth: what to do: %s (%s)\n",
+		fprintf(stderr, "berth: known failure: %s\nberth: fix: %s (%s)\n",
 			end->known->cause, end->known->fix, end->known->source);
 	if (end->why[0])
-		fprintf(stderr, "berth: why: %s\n", end->why);
+		fprintf(stderr, "berth: reason: %s\n", end->why);
 	if (result->saved)
 		fprintf(stderr, "berth: saved: %s\n", result->saved);
 	if (end->next[0])
 		fprintf(stderr, "berth: next: %s\n", end->next);
-	fprintf(stderr, "berth: %s\n", result->first_cause ? result->first_cause : "it failed");
+	fprintf(stderr, "berth: %s\n",
+		result->first_cause ? result->first_cause : "the job failed");
 }
 
 static int write_report(const struct run_options *options, const struct job_result *result,
@@ -263,13 +267,13 @@ static int write_report(const struct run_options *options, const struct job_resu
 		return error_memory(err, "the report");
 	size_t length = strlen(text);
 
-	text[length] = '\n'; /* a file of lines, in the place of the end of the string */
+	text[length] = '\n'; /* ends the last line; replaces the terminating NUL */
 	rc = file_write_atomic(options->report, text, length + 1, 0666, err);
 	free(text);
 	return rc;
 }
 
-/* It did not come to a start: the report says so as well. */
+/* The job did not start: the report contains that, too. */
 static struct job_result result_of_error(const struct error *err)
 {
 	return (struct job_result){.rank = -1,
@@ -309,21 +313,20 @@ static int run(struct run_setup *setup, const char *const *argv, bool own_progra
 	request.cwd = setup->cwd;
 	request.pass_stdin = !isatty(STDIN_FILENO);
 	request.plan = options->shared.plan;
-	/* Those of the job's earlier starts have had numbers of their own. */
+	/* Attempt numbers continue from the job's earlier starts. */
 	request.plan.attempt = setup->alloc.restarts * (options->restarts.max_restarts + 1);
 	if (request.warn_signal && !request.warn_before_ms)
 		request.warn_before_ms = WARN_MS;
 	if (request.warn_before_ms && !setup->alloc.end_time)
 		on_note(&console, LOG_WARNING,
-			"nobody says when the job's time is over, so there will be no warning; "
-			"--end-time does");
+			"job end time unknown: no warning will be sent. Set --end-time.");
 	requeue_announce(setup->requeue, &console, on_note);
 	rc = attempts_run(&request, &policy, &sink, result, err);
 	end_progress(&console);
 	printer_free(console.printer, result->interrupted ? 2000 : -1, problem, sizeof problem);
 	if (!problem[0])
 		return rc;
-	/* A job whose output did not arrive has not ended well, whatever its ranks say. */
+	/* A job whose output was lost has failed, whatever its ranks' exit codes are. */
 	if (!rc && !result->code && !result->first_cause) {
 		result->code = ERR_IO;
 		result->by_program = false;
@@ -334,7 +337,7 @@ static int run(struct run_setup *setup, const char *const *argv, bool own_progra
 	return rc;
 }
 
-/* Who wants restarts after the loss of a node should know what becomes of the job itself. */
+/* Users of restarts after a node failure should know what Slurm does with the job itself. */
 static void warn_lost_node_policy(const struct run_setup *setup)
 {
 	const struct run_options *options = setup->options;
@@ -347,8 +350,8 @@ static void warn_lost_node_policy(const struct run_setup *setup)
 		fprintf(stderr, "berth: %s\n", text);
 }
 
-/* The ranks have ended: a scheduler that sends its signal once more shall not end the report, or
- * the job's way back into the queue. All that follows has deadlines. */
+/* The ranks have ended. If the scheduler repeats its signal, it must not interrupt the report or
+ * the requeue. Everything that follows has a deadline. */
 static void ignore_signals(void)
 {
 	signal(SIGTERM, SIG_IGN);
@@ -372,7 +375,8 @@ int run_program(const struct run_options *options, const char *const *argv, bool
 	env_free(env);
 	if (rc > 0)
 		return as_task;
-	/* A file that may not grow any further is an error to tell. The ranks get it back. */
+	/* Reaching the file size limit must be an error message, not a signal. The ranks get the
+	 * default action back. */
 	signal(SIGXFSZ, SIG_IGN);
 	if (!rc)
 		rc = run_prepare(options, argv, &setup, &err);
@@ -413,13 +417,13 @@ int run_program(const struct run_options *options, const char *const *argv, bool
 
 	print_end(&result, &end, options);
 	rc = result.code;
-	/* A report that cannot be written has been said already, if that is what failed. */
+	/* If the run failed because of an unwritable report, that was already reported. */
 	if (!bad_report && write_report(options, &result, &end, &report_err)) {
 		int code = verb_fail(&report_err);
 
 		rc = rc ? rc : code;
 	}
-	/* Last of all: the scheduler may end this process for it. */
+	/* This comes last, because the scheduler may then end this process. */
 	if (will_requeue && !requeue_now(setup.requeue, end.next, sizeof end.next) && !bad_report)
 		write_report(options, &result, &end, &report_err);
 	job_result_free(&result);

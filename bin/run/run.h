@@ -11,7 +11,8 @@
 #include "run/requeue.h"
 #include "run/run_options.h"
 
-/* The stages before the agents, as a value; owned by run_prepare's caller, run_setup_free it. */
+/* The results of the stages before the agents start. The caller of run_prepare owns it and frees it
+ * with run_setup_free. */
 struct run_setup {
 	const struct run_options *options;
 	struct env *env;	      /* captured, --env applied */
@@ -23,54 +24,56 @@ struct run_setup {
 	bool bad_report;	 /* run_prepare failed because --report cannot be written */
 };
 
-/* Environment, allocation, launcher, and everything that can be checked before something starts:
- * program, log directory, report. argv: the ranks' program. */
+/* Prepare environment, allocation and launcher, and check everything that can be checked before
+ * anything starts: program, log directory, report. argv is the ranks' program. */
 int run_prepare(const struct run_options *options, const char *const *argv, struct run_setup *out,
 		struct error *err);
 void run_setup_free(struct run_setup *setup);
 
-/* Run (or with --dry-run show) it. Returns the exit code; has said what there is to say on stderr,
- * and written --report. progress: it is a program of berth's that knows progress.h. */
+/* Run it, or show it with --dry-run. Returns the exit code after all messages are printed and
+ * --report is written. progress: the program is one of berth's own, which uses progress.h. */
 int run_program(const struct run_options *options, const char *const *argv, bool progress);
 
-/* run_end.c: when the job's time is over, as option, environment or scheduler say: into
- * setup->alloc. -ERR_USAGE: a time that is no time, or over. */
+/* run_end.c: store the job's end time, from the option, the environment or the scheduler, in
+ * setup->alloc. Return -ERR_USAGE if the given time is invalid or in the past. */
 int run_end_time(struct run_setup *setup, struct error *err);
-/* BERTH_STOP_FILE, where the user has set it: one of an earlier run, by which this one would stop
- * at once, is removed and reported (--dry-run: reported). -ERR_OUTPUT: it cannot be removed. */
+/* If the user has set BERTH_STOP_FILE and the file exists from an earlier run, remove it and report
+ * that, because this run would stop at once. With --dry-run, only report it. Return -ERR_OUTPUT if
+ * it cannot be removed. */
 int run_remove_stale_stop_file(const struct run_setup *setup, struct error *err);
-/* What there is to say of the end beyond the first cause: why, as far as berth or the scheduler
- * knows, what was saved, what continues it; on stderr. Asks the scheduler's tool where a signal
- * ended it. */
+/* What is known about the job's end besides the first cause: the reason, as far as berth or the
+ * scheduler knows it, and how to continue. run_end_find asks the scheduler if a signal ended the
+ * job. */
 struct run_end {
 	const char *kind; /* "ended", "stopped", "walltime", "preempted", "cancelled", "node",
 			     "oom", "signal", "code", "berth" */
-	char why[240];	  /* "" where the first cause says it all */
+	char why[240];	  /* "" if the first cause is sufficient */
 	char next[240];	  /* "" likewise */
-	const struct explain_row *known; /* of the last lines; NULL: nothing known */
+	const struct explain_row *known; /* matches the output tail; NULL: no known failure */
 };
 void run_end_find(const struct run_setup *setup, const struct job_result *result,
 		  struct run_end *out);
 
-/* run_task.c: where srun has started this process as one of several tasks, be that rank. 1: done,
- * *code is the exit code (also: the program runs, and this never returns); 0: not such a task. */
+/* run_task.c: if srun has started this process as one of several tasks, act as that rank. On
+ * success the program replaces this process. Return 1 if that failed or was a dry run, with the
+ * exit code in *code; 0 if this is no such task. */
 int run_as_task(const struct run_options *options, const struct env *env, const char *const *argv,
 		int *code, struct error *err);
 
 /* run_hand.c: is another machine the first node of this job (--node-rank 1, OpenPAI's task 1)? */
 bool run_is_agent(const struct run_setup *setup);
-/* If this machine is the first node of such a job: do the others find it at --rdzv-endpoint?
- * -ERR_NETWORK: the name is not known here; an address of no interface of its own is a warning,
- * since it may be right (NAT). */
+/* If this machine is the first node of such a job, check that the others find it at
+ * --rdzv-endpoint. Return -ERR_NETWORK if the name does not resolve here. If no interface has the
+ * address, print a warning only, since NAT may be in use. */
 int run_check_rendezvous(const struct run_setup *setup, struct error *err);
-/* Hosts that the user named inside a scheduler's job are reached by ssh, past the scheduler: a
- * warning. */
+/* Warn if the user named hosts inside a scheduler's job: berth reaches them through ssh, bypassing
+ * the scheduler. */
 void run_warn_hosts(const struct run_setup *setup);
-/* Be this machine's agent until the job is over. Return the job's exit code; -ERR_NETWORK: it was
- * lost, or never there. */
+/* Run as this machine's agent until the job ends. Return the job's exit code, or -ERR_NETWORK if
+ * the controller was lost or never reached. */
 int run_as_agent(const struct run_setup *setup, struct error *err);
 
-/* run_dry.c: what would be started, on stdout; exit code. */
+/* run_dry.c: print on stdout what would be started. Returns the exit code. */
 int run_dry_run(const struct run_setup *setup, const char *const *argv, struct error *err);
 
 #endif

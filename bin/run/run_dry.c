@@ -23,8 +23,7 @@ struct show {
 	const char *const *argv;
 	struct plan_request request;
 	bool has_plan; /* this machine is the first node: there is a plan */
-	int *counts;   /* not seen: ranks of each node as far as the allocation tells; NULL: it does
-			  not */
+	int *counts;   /* without a plan: ranks of each node, from the allocation; NULL: unknown */
 	struct inventory own;	       /* this machine */
 	struct inventory *inventories; /* of each node, all like own */
 	struct plan plan;
@@ -56,8 +55,8 @@ static int load_inventories(struct show *show, struct error *err)
 	return show->inventories ? 0 : error_memory(err, "the cards");
 }
 
-/* Ranks of each node where the nodes' inventories have no say, or GPUs were granted, which are as
- * good.
+/* Count each node's ranks if that does not depend on the nodes' inventories, or if the scheduler
+ * granted GPUs, which serve as well.
  */
 static int count_ranks(struct show *show, struct error *err)
 {
@@ -68,7 +67,7 @@ static int count_ranks(struct show *show, struct error *err)
 	int rc;
 
 	show->counts = calloc(alloc->node_count, sizeof *show->counts);
-	rc = inventories && show->counts ? 0 : error_memory(err, "the ranks of the nodes");
+	rc = inventories && show->counts ? 0 : error_memory(err, "the rank counts of the nodes");
 	for (size_t i = 0; !rc && i < alloc->node_count; i++) {
 		int gpus = alloc->nodes[i].gpus;
 
@@ -93,7 +92,7 @@ static int count_ranks(struct show *show, struct error *err)
 	return rc;
 }
 
-/* Of all nodes; 0: not known. */
+/* The number of ranks on all nodes; 0: unknown. */
 static int world_size(const struct show *show)
 {
 	int sum = 0;
@@ -128,7 +127,7 @@ static int make(struct show *show, struct error *err)
 		rc = plan_make(&setup->alloc, show->inventories, setup->alloc.node_count,
 			       &show->request, NULL, setup->env, &show->plan, err);
 	if (!rc && !(show->command_line = setup->launch.launcher->command_line(&job)))
-		rc = error_memory(err, "the launcher's line");
+		rc = error_memory(err, "the launcher's command line");
 	return rc;
 }
 
@@ -141,14 +140,14 @@ static int environment_of(const struct show *show, size_t node, size_t local_ran
 
 #define UNKNOWN_MAX 400
 
-/* Why there is no plan to show, and what shows it. */
+/* Explain why there is no plan to show, and how to see it. */
 static const char *why_no_plan(const struct show *show, char out[UNKNOWN_MAX])
 {
 	snprintf(out, UNKNOWN_MAX,
-		 "cores, GPUs and NICs of the ranks, where they meet, their environment: that is "
-		 "planned on %.80s, the first node, and this machine is another; nothing is "
-		 "started for --dry-run. To see it, run berth info as the program: berth run [the "
-		 "same options] -- berth info",
+		 "the ranks' cores, GPUs, NICs, rendezvous address and environment: berth plans "
+		 "them on %.80s, the first node, which is not this machine, and --dry-run starts "
+		 "nothing. To see them, run berth info as the program: berth run [the same "
+		 "options] -- berth info",
 		 show->setup->alloc.nodes[0].name);
 	return out;
 }
@@ -239,7 +238,7 @@ static int print_environment(const struct show *show, const struct paint *paint,
 	return 0;
 }
 
-/* So that a shell would read it as it is. */
+/* Quote it for a shell. */
 static void print_argument(const char *text)
 {
 	static const char plain[] =
@@ -263,7 +262,7 @@ static void print_program(const struct show *show, const struct paint *paint)
 	printf("\n");
 }
 
-/* Not on the first node: what the allocation and the options alone tell. */
+/* Not on the first node: print only what follows from the allocation and the options. */
 static void print_without_plan(const struct show *show, const struct paint *paint)
 {
 	const struct alloc *alloc = &show->setup->alloc;
@@ -274,19 +273,19 @@ static void print_without_plan(const struct show *show, const struct paint *pain
 	struct cell slots, gpus, ranks;
 	char why[UNKNOWN_MAX];
 
-	printf("%smeet at%s  ", paint->bold, paint->off);
+	printf("%saddress%s  ", paint->bold, paint->off);
 	for (size_t i = 0; i < 3; i++)
 		if (requested[i])
 			printf("%s %s, ", by[i], requested[i]);
 	printf("an address of %s%s\n", alloc->nodes[0].name,
-	       alloc->node_count > 1 ? " that all nodes reach"
-				     : ", its loopback unless told otherwise");
+	       alloc->node_count > 1 ? " that all nodes reach" : ", loopback by default");
 	print_program(show, paint);
 	printf("\n%sranks%s    ", paint->bold, paint->off);
 	if (world_size(show))
 		printf("%d\n", world_size(show));
 	else
-		printf("one a GPU, where there are none one a slot, at most as many as cores\n");
+		printf("one per GPU, or one per slot on nodes without GPUs, but not more than "
+		       "cores\n");
 	TABLE_ROW(&table, "node", "slots", "GPUs granted", "ranks");
 	for (size_t i = 0; i < alloc->node_count; i++) {
 		const struct alloc_node *node = &alloc->nodes[i];
@@ -311,12 +310,13 @@ static int print_text(const struct show *show, struct error *err)
 	       show->command_line);
 	printf("%snodes%s    %zu (%s)%s\n", paint.bold, paint.off, alloc->node_count,
 	       alloc->why ? alloc->why : alloc->source,
-	       show->assumed ? "; the others are taken to be like this one" : "");
+	       show->assumed ? "; assumes that the other nodes are like this one" : "");
 	if (!show->has_plan) {
 		print_without_plan(show, &paint);
-		return fflush(stdout) ? error_set(err, ERR_IO, "writing to stdout failed") : 0;
+		return fflush(stdout) ? error_set(err, ERR_IO, "cannot write to standard output")
+				      : 0;
 	}
-	printf("%smeet at%s  %s%s%s\n", paint.bold, paint.off, show->plan.network.address,
+	printf("%saddress%s  %s%s%s\n", paint.bold, paint.off, show->plan.network.address,
 	       show->plan.network.why ? ": " : "",
 	       show->plan.network.why ? show->plan.network.why : "");
 	print_program(show, &paint);
@@ -324,11 +324,11 @@ static int print_text(const struct show *show, struct error *err)
 	print_ranks(show, &paint);
 	for (size_t i = 0; i < show->plan.warning_count; i++)
 		printf("%swarning%s  %s\n", paint.warn, paint.off, show->plan.warnings[i]);
-	printf("\n%senvironment of rank 0%s (others differ in their numbers)\n", paint.bold,
+	printf("\n%senvironment of rank 0%s (the other ranks have other numbers)\n", paint.bold,
 	       paint.off);
 	rc = print_environment(show, &paint, err);
 	if (!rc && fflush(stdout))
-		rc = error_set(err, ERR_IO, "writing to stdout failed");
+		rc = error_set(err, ERR_IO, "cannot write to standard output");
 	return rc;
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* When a job's time is over, and why a job has ended. */
+/* A job's end time, and why a job has ended. */
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
@@ -30,7 +30,7 @@ static int read_end(const char *name, const char *text, int64_t now, int64_t *ou
 	if (*text != '+')
 		return error_set(err, ERR_USAGE,
 				 "%s is '%.100s': expected a time from now (+90m, +2h, +1d), or "
-				 "Unix seconds, as date -d 'tomorrow 8:00' +%%s prints them",
+				 "Unix seconds, as printed by date -d 'tomorrow 8:00' +%%s",
 				 name, text);
 	rc = number_duration_ms(name, text + 1, &ms, err);
 	if (!rc)
@@ -57,17 +57,17 @@ int run_end_time(struct run_setup *setup, struct error *err)
 		}
 		if (end <= now)
 			return error_set(err, ERR_USAGE,
-					 "%s %s was %lld s ago by this machine's clock (it is "
-					 "%lld); give a time to come, or none",
+					 "%s %s was %lld s ago by this machine's clock (now: "
+					 "%lld); set a future time, or none",
 					 name, text, (long long)(now - end), (long long)now);
 		alloc->end_time = end;
 		free(alloc->end_reason);
 		alloc->end_reason = strdup(name);
 	} else if (alloc->end_time && alloc->end_time <= now) {
 		fprintf(stderr,
-			"berth: warning: by this machine's clock the job's time was over %lld s "
-			"ago (%s), yet the job runs: the clock is wrong or the limit not kept; "
-			"nothing is done about the end\n",
+			"berth: warning: by this machine's clock the job's time limit passed %lld "
+			"s ago (%s), but the job still runs: the clock is wrong or the limit is "
+			"not enforced; berth ignores the end time\n",
 			(long long)(now - alloc->end_time),
 			alloc->end_reason ? alloc->end_reason : alloc->source);
 		alloc->end_time = 0;
@@ -84,21 +84,21 @@ int run_remove_stale_stop_file(const struct run_setup *setup, struct error *err)
 	if (!path || !*path || lstat(path, &info))
 		return 0;
 	if (!dry && unlink(path) && errno != ENOENT)
-		return error_set(
-			err, ERR_OUTPUT,
-			"the stop file %s of an earlier run is there and cannot be removed: %s",
-			path, strerror(errno));
+		return error_set(err, ERR_OUTPUT,
+				 "cannot remove the stop file %s of an earlier run: %s", path,
+				 strerror(errno));
 	if (!setup->options->quiet)
 		fprintf(stderr,
-			"berth: the stop file %s was there already, made %lld s ago: it %s "
-			"removed, or this run would stop at once; make it anew to stop the run\n",
+			"berth: the stop file %s already existed, created %lld s ago: it %s "
+			"removed, because this run would otherwise stop at once; create it again "
+			"to stop the run\n",
 			path, (long long)(time(NULL) - info.st_mtime), dry ? "will be" : "is");
 	return 0;
 }
 
 /* ---- why ---- */
 
-/* A word of "JobState=PREEMPTED ..."; "" when it is not there. */
+/* Copy a field of "JobState=PREEMPTED ..."; "" if it is missing. */
 static void field_of(const char *text, const char *name, char *out, size_t size)
 {
 	const char *at = strstr(text, name);
@@ -107,7 +107,7 @@ static void field_of(const char *text, const char *name, char *out, size_t size)
 		 at ? at + strlen(name) : "");
 }
 
-/* What Slurm says of a job that was sent a signal: its kind, or NULL. */
+/* Ask Slurm why the job received a signal: the kind of its end, or NULL. */
 static const char *query_slurm(const struct run_setup *setup)
 {
 	char *const argv[] = {(char *)"scontrol", (char *)"-o",	       (char *)"show",
@@ -147,28 +147,32 @@ static void describe_cause(const struct job_result *result, const char *kind, ch
 
 	if (!strcmp(kind, "preempted"))
 		snprintf(why, size,
-			 "Slurm preempted the job: another one has its nodes now (%s came)", name);
+			 "Slurm preempted the job: another job now has its nodes (received signal: "
+			 "%s)",
+			 name);
 	else if (!strcmp(kind, "walltime") && result->interrupted)
 		snprintf(why, size,
-			 "the job's time was over: the scheduler sent %s %ld s %s its end", name,
-			 labs(left), left < 0 ? "after" : "before");
+			 "the job reached its time limit: the scheduler sent %s %ld s %s the end "
+			 "time",
+			 name, labs(left), left < 0 ? "after" : "before");
 	else if (!strcmp(kind, "cancelled"))
-		snprintf(why, size, "the job was cancelled (%s came)", name);
+		snprintf(why, size, "the job was cancelled (received signal: %s)", name);
 	else if (!strcmp(kind, "interrupted"))
-		snprintf(why, size, "berth run was sent %s, by a person or the scheduler", name);
+		snprintf(why, size, "berth received a signal from the user or the scheduler: %s",
+			 name);
 	else if (result->user_signal &&
 		 (!strcmp(kind, "stopped") || result->signal == result->user_signal))
 		snprintf(why, size,
-			 "berth run was sent SIG%s (by a person, scancel --signal, #SBATCH "
-			 "--signal), and passed it on to the ranks",
+			 "berth received SIG%s (from the user, scancel --signal or #SBATCH "
+			 "--signal) and forwarded it to the ranks",
 			 sigabbrev_np(result->user_signal));
 	else if (!strcmp(kind, "stopped") && result->warned)
 		snprintf(why, size,
-			 "the job's time is nearly over, and the ranks were told to save");
+			 "the job's time limit is near, so berth asked the ranks to save");
 	else if (!strcmp(kind, "oom"))
 		snprintf(why, size,
-			 "memory was full: give the job more of it, or use less (--batch, fewer "
-			 "--workers, fewer ranks a node)");
+			 "the job ran out of memory: request more, or use less (smaller --batch, "
+			 "fewer --workers, fewer ranks per node)");
 }
 
 static const struct explain_row *find_known_failure(const json_t *output_tail)
@@ -205,5 +209,5 @@ void run_end_find(const struct run_setup *setup, const struct job_result *result
 		snprintf(out->next, sizeof out->next, "%s", result->next);
 	else if (result->code == ERR_STOPPED && result->by_program)
 		snprintf(out->next, sizeof out->next,
-			 "submit again: it goes on from the checkpoint");
+			 "submit the job again: it resumes from the checkpoint");
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Machines by hand: the agent of one that is not the first; named hosts inside a scheduler's job.
+/* Machines started by hand: the agent of a machine that is not the first; named hosts inside a
+ * scheduler's job.
  */
 #include <stdio.h>
 #include <string.h>
@@ -9,8 +10,8 @@
 #include "overlay/secret.h"
 #include "run/run.h"
 
-#define KNOWN_MS 10000	/* for the controller's own name to come up */
-#define RETURN_MS 60000 /* to reach the controller again, which may be gone for good */
+#define KNOWN_MS 10000	/* how long to wait for the controller's own name to resolve */
+#define RETURN_MS 60000 /* to reach the controller again, which may have ended */
 
 bool run_is_agent(const struct run_setup *setup)
 {
@@ -42,9 +43,11 @@ int run_as_agent(const struct run_setup *setup, struct error *err)
 		return rc;
 	if (!setup->options->quiet)
 		fprintf(stderr,
-			"berth: %s of %zu, waiting for the head at %s, which has all output\n",
+			"berth: %s of %zu, waiting for the first machine at %s, which prints all "
+			"output\n",
 			params.name, alloc->node_count, alloc->rendezvous);
-	/* A further attempt of the job, or the connection was lost and there may be one. */
+	/* Repeat for a further attempt of the job, also if the connection was lost and one may
+	 * follow. */
 	params.outcome = &outcome;
 	do {
 		outcome = (struct job_outcome){0};
@@ -57,16 +60,17 @@ int run_as_agent(const struct run_setup *setup, struct error *err)
 	if (!rc && outcome.reported) {
 		if (outcome.exit_code && !setup->options->quiet)
 			fprintf(stderr,
-				"berth: %s: the job ended with code %d; the head says why\n",
+				"berth: %s: the job exited with code %d; the first machine prints "
+				"the reason\n",
 				params.name, outcome.exit_code);
 		return outcome.exit_code; /* that of all its machines */
 	}
 	if (!rc)
 		rc = error_set(err, ERR_NETWORK,
-			       "the head at %s went away and did not say how the job ended; look "
-			       "at what it printed",
+			       "lost the first machine at %s before it reported how the job ended; "
+			       "see what it printed",
 			       alloc->rendezvous);
-	return error_prefix(err, "%s (it was told to be %s)", params.name, alloc->why);
+	return error_prefix(err, "%s (this machine is %s)", params.name, alloc->why);
 }
 
 void run_warn_hosts(const struct run_setup *setup)
@@ -91,15 +95,15 @@ void run_warn_hosts(const struct run_setup *setup)
 			first = named->nodes[i].name;
 	}
 	if (outside > 1)
-		snprintf(text, sizeof text, "; %.100s and %zu more are none of its nodes", first,
+		snprintf(text, sizeof text, "; not among its nodes: %.100s and %zu more", first,
 			 outside - 1);
 	else if (outside)
-		snprintf(text, sizeof text, "; %.100s is none of its nodes", first);
+		snprintf(text, sizeof text, "; %.100s is not one of its nodes", first);
 	if (!strcmp(job.source, "slurm") || !strcmp(job.source, "pbs"))
 		fprintf(stderr,
-			"berth: warning: %s in the %s job %s: these are reached by ssh, so the "
-			"job's limits, GPUs and end are not those of the ranks%s; without %s the "
-			"job's own nodes are used (--nodes N: the first N)\n",
+			"berth: warning: %s in the %s job %s: berth reaches these hosts through "
+			"ssh, so the job's limits, GPUs and end time do not apply to the ranks%s; "
+			"omit %s to use the job's own nodes (--nodes N: the first N)\n",
 			option, !strcmp(job.source, "slurm") ? "Slurm" : "PBS", job.job_id, text,
 			option);
 	alloc_free(&job);
@@ -129,8 +133,9 @@ int run_check_rendezvous(const struct run_setup *setup, struct error *err)
 	}
 	if (!here && !setup->options->quiet)
 		fprintf(stderr,
-			"berth: warning: this machine is to be the first one (%s), but no "
-			"interface of it has an address of %s: the others look for it there\n",
+			"berth: warning: this machine should be the first one (%s), but none of "
+			"its interfaces has an address of %s, where the other machines look for "
+			"it\n",
 			alloc->why, alloc->rendezvous);
 	if (!setup->options->quiet && !setup->options->dry_run)
 		fprintf(stderr, "berth: %s of %zu, waiting at %s for the other%s\n",

@@ -9,9 +9,9 @@
 #include "controller/attempts.h"
 #include "options.h"
 
-/* What the options fill in; zero-initialise, then run_options_default. Strings point into argv.
- * launch and job are what the controller gets: run_prepare and run_program add what is not an
- * option. */
+/* What the options fill in: zero-initialise it, then call run_options_default. Strings point into
+ * argv. The controller gets launch and job; run_prepare and run_program add the members that are
+ * not options. */
 struct run_options {
 	struct options
 		shared; /* ranks, GPUs, cores, hosts, network: options.h; plan.port: --port */
@@ -22,7 +22,7 @@ struct run_options {
 	const char *master_addr;	 /* NULL: chosen by the plan; not with --nnodes */
 	const char *rdzv_endpoint;	 /* "HOST:PORT", with --nnodes only */
 	bool has_node_rank, has_start_timeout;
-	const char *launcher; /* NULL: the one that fits */
+	const char *launcher; /* NULL: the first that fits */
 	const char *report;
 	bool label, dry_run, json, quiet, verbose;
 	const char *end_time; /* Unix seconds or "+TIME"; NULL: the scheduler's */

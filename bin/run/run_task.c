@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* berth run where srun has started it as one of several tasks: srun -n 8 berth run -- PROGRAM.
- * Eight jobs of eight ranks each is what nobody means; it is one rank of eight, as under berth
- * exec. */
+/* berth run as one of several tasks of srun: srun -n 8 berth run -- PROGRAM. Eight jobs of eight
+ * ranks each are never intended, so each task becomes one rank of eight, as under berth exec. */
 #include "alloc/slurm.h"
 #include "base/number.h"
 #include "exec/exec.h"
 #include "run/run.h"
 
-/* An option that only the one who starts all ranks can follow; NULL: none was given. */
+/* The first given option that has an effect only if berth starts all ranks; NULL: none. */
 static const char *is_unusable(const struct run_options *options)
 {
 	const struct {
@@ -50,9 +49,9 @@ int run_as_task(const struct run_options *options, const struct env *env, const 
 		return 0;
 	if (useless)
 		return error_set(err, ERR_USAGE,
-				 "srun has started this as one of %d tasks, so it takes the place "
-				 "of one rank, where %s means nothing: leave srun away, and berth "
-				 "run starts the ranks, or leave %s away",
+				 "srun started berth run as one of %d tasks, so it acts as one "
+				 "rank, for which %s has no effect: omit srun, so that berth run "
+				 "starts the ranks, or omit %s",
 				 tasks, useless, useless);
 	const struct exec_request request = {
 		.program = (char **)argv,

@@ -31,7 +31,7 @@ static int check_plain_value(const char *option, const char *value, const char *
 		return 0;
 	return error_set(err, ERR_USAGE,
 			 "%s '%.100s': expected a word of letters, digits and %s%s (a shell or the "
-			 "scheduler could misread others)",
+			 "scheduler could misinterpret other characters)",
 			 option, value, plain + 62, more);
 }
 
@@ -61,7 +61,7 @@ static int check(const struct submit *submit, struct error *err)
 	    submit->cpus_per_node % submit->ranks_per_node)
 		rc = error_set(err, ERR_USAGE,
 			       "--cpus-per-node %d with --ranks-per-node %d: Slurm gives each task "
-			       "as many; expected a multiple",
+			       "the same number of cores; expected a multiple",
 			       submit->cpus_per_node, submit->ranks_per_node);
 	for (size_t i = 0; !rc && i < submit->directive_count; i++)
 		if (submit->directives[i][0] != '-')

@@ -44,10 +44,10 @@ static int check_line(const char *path, const char *key, const char *text, struc
 {
 	if (*text && !text[strcspn(text, "\n\r")])
 		return 0;
-	return error_set(
-		err, ERR_DATA,
-		"%s: \"%s\" has an entry that is empty or of several lines; expected one line each",
-		path, key);
+	return error_set(err, ERR_DATA,
+			 "%s: \"%s\" has an entry that is empty or has several lines; expected one "
+			 "line each",
+			 path, key);
 }
 
 /* Put a file's list before those that were read already. */
@@ -59,8 +59,8 @@ static int read_list(const char *path, const char *key, const json_t *value, cha
 	int rc = 0;
 
 	if (!json_is_array(value) || size > LIST_MAX)
-		return error_set(err, ERR_DATA, "%s: \"%s\" is no list of at most %d lines", path,
-				 key, LIST_MAX);
+		return error_set(err, ERR_DATA, "%s: \"%s\" is not a list of at most %d lines",
+				 path, key, LIST_MAX);
 	grown = realloc(*list, (*count + size + 1) * sizeof **list);
 	if (!grown)
 		return error_memory(err, path);
@@ -72,7 +72,8 @@ static int read_list(const char *path, const char *key, const json_t *value, cha
 		const char *text = json_string_value(json_array_get(value, i));
 
 		if (!text)
-			return error_set(err, ERR_DATA, "%s: \"%s\"[%zu] is no text", path, key, i);
+			return error_set(err, ERR_DATA, "%s: \"%s\"[%zu] is not a string", path,
+					 key, i);
 		rc = check_line(path, key, text, err);
 		if (!rc && !(grown[i] = strdup(text)))
 			rc = error_memory(err, path);
@@ -123,7 +124,8 @@ static int read_member(const char *path, const char *key, const json_t *value,
 		if (strcmp(key, texts[i].key))
 			continue;
 		if (!json_is_string(value) || !json_string_length(value))
-			return error_set(err, ERR_DATA, "%s: \"%s\" is no text", path, key);
+			return error_set(err, ERR_DATA, "%s: \"%s\" is not a non-empty string",
+					 path, key);
 		int rc = check_line(path, key, json_string_value(value), err);
 
 		if (!rc && !*texts[i].place &&
@@ -136,8 +138,9 @@ static int read_member(const char *path, const char *key, const json_t *value,
 			continue;
 		if (!json_is_integer(value) || json_integer_value(value) < numbers[i].least ||
 		    json_integer_value(value) > 100000)
-			return error_set(err, ERR_DATA, "%s: \"%s\" is no number from %d to 100000",
-					 path, key, numbers[i].least);
+			return error_set(err, ERR_DATA,
+					 "%s: \"%s\" is not an integer from %d to 100000", path,
+					 key, numbers[i].least);
 		if (!*numbers[i].place)
 			*numbers[i].place = json_integer_value(value)
 						    ? (int)json_integer_value(value)
@@ -145,7 +148,7 @@ static int read_member(const char *path, const char *key, const json_t *value,
 		return 0;
 	}
 	return error_set(err, ERR_DATA,
-			 "%s: \"%.60s\" is unknown; there are: scheduler, queue, account, berth, "
+			 "%s: unknown key \"%.60s\"; known keys: scheduler, queue, account, berth, "
 			 "gpus_per_node, cpus_per_node, lines, directives",
 			 path, key);
 }

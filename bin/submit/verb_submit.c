@@ -29,7 +29,7 @@ struct arguments {
 static int set_kind(struct submit *submit, enum submit_kind kind, struct error *err)
 {
 	if (submit->kind != SUBMIT_UNKNOWN && submit->kind != kind)
-		return error_set(err, ERR_USAGE, "both --slurm and --pbs are given; give one");
+		return error_set(err, ERR_USAGE, "--slurm and --pbs exclude each other; give one");
 	submit->kind = kind;
 	return 0;
 }
@@ -138,8 +138,8 @@ static int choose_kind(const struct env *env, struct submit *submit, struct erro
 		submit->kind = SUBMIT_PBS;
 	else
 		return error_set(err, ERR_UNAVAILABLE,
-				 "there is neither sbatch nor qsub here: for which one is the "
-				 "script? Give --slurm or --pbs, with --dry-run");
+				 "found neither sbatch nor qsub; choose the script's scheduler "
+				 "with --slurm or --pbs, and add --dry-run");
 	return 0;
 }
 
@@ -168,8 +168,9 @@ static int submit_job(const struct env *env, const struct submit *submit, const 
 	int code, rc;
 
 	if (submit->kind == SUBMIT_PBS && pbs_find_tool(env, "qsub", path, sizeof path))
-		return error_set(err, ERR_UNAVAILABLE,
-				 "there is no qsub, in PATH or in PBS_EXEC of /etc/pbs.conf");
+		return error_set(
+			err, ERR_UNAVAILABLE,
+			"qsub not found, neither in PATH nor in PBS_EXEC of /etc/pbs.conf");
 	rc = launcher_spawn(argv, env, script, &child, err);
 	if (rc)
 		return rc;
@@ -180,13 +181,13 @@ static int submit_job(const struct env *env, const struct submit *submit, const 
 	for (size_t size = strlen(reply); size && reply[size - 1] == '\n';)
 		reply[--size] = '\0';
 	if (code < 0)
-		return error_set(
-			err, ERR_UNAVAILABLE,
-			"%s gave no answer within %d s; whether the job is there its queue tells",
-			path, SUBMIT_S);
+		return error_set(err, ERR_UNAVAILABLE,
+				 "%s did not answer within %d s; check the queue to see whether it "
+				 "accepted the job",
+				 path, SUBMIT_S);
 	if (code)
-		return error_set(err, ERR_UNAVAILABLE, "%s refused it (code %d): %.900s", path,
-				 code, reply);
+		return error_set(err, ERR_UNAVAILABLE, "%s rejected the job (exit code %d): %.900s",
+				 path, code, reply);
 	printf("%s\n", reply);
 	return 0;
 }
@@ -214,7 +215,7 @@ static int run(struct arguments *arguments, const struct env *env, struct error 
 	else if (!rc)
 		rc = submit_job(env, submit, script, err);
 	if (!rc && fflush(stdout))
-		rc = error_set(err, ERR_IO, "standard output: %s", strerror(errno));
+		rc = error_set(err, ERR_IO, "cannot write to standard output: %s", strerror(errno));
 	free(script);
 	return rc;
 }

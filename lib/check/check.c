@@ -225,8 +225,8 @@ static void exclude_silent(struct check_session *session)
 			continue;
 		node->missing = true;
 		check_add(&session->check, i, "agent", CHECK_FAULT,
-			  "look at the node: it may be out of memory or processes",
-			  "its agent is there, but the prober did not answer within %d s",
+			  "check whether the node has run out of memory or processes",
+			  "its agent started, but the prober did not answer within %d s",
 			  BEGIN_MS / 1000);
 	}
 }
@@ -291,9 +291,9 @@ static void on_missing(void *context, size_t node, const char *tail)
 
 	session->check.nodes[node].missing = true;
 	check_add(&session->check, node, "agent", CHECK_FAULT,
-		  "is the node up, and does it see this berth's folder? Its firewall must let TCP "
-		  "of the job's other nodes in",
-		  "no agent within %d s%s%s",
+		  "check that the node is up, that it sees the directory of this berth, and that "
+		  "its firewall accepts TCP from the job's other nodes",
+		  "no agent started within %d s%s%s",
 		  session->check.request->launch->start_timeout_ms / 1000, *tail ? "; " : "", tail);
 }
 
@@ -408,7 +408,7 @@ static int handle_failure(struct check_session *session, const struct job_result
 
 			node->missing = true;
 			check_add(check, i, "agent", CHECK_FAULT,
-				  "mend what is named here, or leave the node out", "%s",
+				  "fix what the message names, or exclude the node", "%s",
 				  why + (twice ? name + 2 : 0));
 		}
 		missing += node->missing;
@@ -490,12 +490,13 @@ int check_run(const struct check_request *request, json_t **out, struct error *e
 		rc = job_run(&job, &sink, &result, err);
 	if (!rc && result.interrupted)
 		rc = error_set(err, 128 + result.interrupted,
-			       "stopped by %s before all was looked at",
+			       "interrupted by %s before all checks were done",
 			       strsignal(result.interrupted));
 	else if (!rc && result.code)
 		rc = handle_failure(&session, &result, err);
 	else if (!rc && !session.judged)
-		rc = error_set(err, ERR_INTERNAL, "the probers ended before all was asked");
+		rc = error_set(err, ERR_INTERNAL,
+			       "the probers ended before they had answered all questions");
 	if (!rc) {
 		*out = check_to_json(&session.check);
 		rc = *out ? 0 : error_memory(err, "the results");

@@ -158,7 +158,7 @@ static int handle_begin(struct prober_session *session, const json_t *question, 
 	if (rc)
 		return rc;
 	if (session->begin)
-		return error_set(err, ERR_DATA, "begin: a second time");
+		return error_set(err, ERR_DATA, "begin: received a second time");
 	session->begin = json_deep_copy(question);
 	prober->begin = session->begin;
 	prober->token = check_text(session->begin, "token");
@@ -190,10 +190,12 @@ static void handle_line(struct prober_session *session, const char *text, size_t
 	JSON_AUTO question = NULL;
 	struct error err = {0};
 	const char *request_name;
-	int rc = json_read("the head's question", text, size, LINE_MAX_BYTES, &question, &err);
+	int rc =
+		json_read("the controller's question", text, size, LINE_MAX_BYTES, &question, &err);
 
 	if (!rc)
-		rc = json_get_string("the head's question", question, "ask", &request_name, &err);
+		rc = json_get_string("the controller's question", question, "ask", &request_name,
+				     &err);
 	if (!rc && !strcmp(request_name, "begin"))
 		rc = handle_begin(session, question, &err);
 	else if (!rc && !strcmp(request_name, "clock"))

@@ -77,12 +77,13 @@ static bool exchange(struct ring *ring, const void *out, size_t out_size, void *
 		ssize_t n;
 
 		if (poll(polls, 2, remaining_ms(ring)) == 0)
-			return fail(ring, in_size ? "nothing comes from the node before it"
-						  : "the node after it takes nothing");
+			return fail(ring, in_size ? "the previous node in the ring sends nothing"
+						  : "the next node in the ring accepts nothing");
 		if (polls[0].revents) {
 			n = send(ring->out_fd, from, out_size, MSG_NOSIGNAL | MSG_DONTWAIT);
 			if (n < 0 && errno != EAGAIN && errno != EINTR)
-				return fail(ring, "the connection to the node after it broke");
+				return fail(ring,
+					    "the connection to the next node in the ring broke");
 			n = n > 0 ? n : 0;
 			from += n;
 			out_size -= (size_t)n;
@@ -91,7 +92,9 @@ static bool exchange(struct ring *ring, const void *out, size_t out_size, void *
 		if (polls[1].revents) {
 			n = recv(ring->in_fd, to, in_size, MSG_DONTWAIT);
 			if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR))
-				return fail(ring, "the connection from the node before it broke");
+				return fail(
+					ring,
+					"the connection from the previous node in the ring broke");
 			n = n > 0 ? n : 0;
 			to += n;
 			in_size -= (size_t)n;
@@ -108,14 +111,14 @@ static bool connect_next(struct ring *ring)
 
 	ring->out_fd = socket(ring->next.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	if (ring->out_fd < 0 || bind(ring->out_fd, (struct sockaddr *)&ring->own, ring->own_size))
-		return fail(ring, "its own address in the chosen network cannot be used");
+		return fail(ring, "cannot use its own address in the chosen network");
 	if (connect(ring->out_fd, (struct sockaddr *)&ring->next, ring->next_size) &&
 	    errno != EINPROGRESS)
-		return fail(ring, "no connection to the node after it");
+		return fail(ring, "cannot connect to the next node in the ring");
 	poll_out = (struct pollfd){ring->out_fd, POLLOUT, 0};
 	if (poll(&poll_out, 1, remaining_ms(ring)) <= 0 ||
 	    getsockopt(ring->out_fd, SOL_SOCKET, SO_ERROR, &error, &size) || error)
-		return fail(ring, "no connection to the node after it");
+		return fail(ring, "cannot connect to the next node in the ring");
 	return true;
 }
 
@@ -149,7 +152,7 @@ static bool accept_previous(struct ring *ring)
 		int fd;
 
 		if (poll(&listening, 1, remaining_ms(ring)) <= 0)
-			return fail(ring, "the node before it did not connect");
+			return fail(ring, "the previous node in the ring did not connect");
 		fd = accept4(ring->prober->ring_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
 		if (fd < 0)
 			continue;
@@ -227,7 +230,7 @@ static bool checked_sum(struct ring *ring, size_t bytes, uint32_t *data, uint32_
 			char what[128];
 
 			snprintf(what, sizeof what,
-				 "the sum of %zu KiB is wrong, at element %zu first", bytes >> 10,
+				 "the sum of %zu KiB is wrong, first at element %zu", bytes >> 10,
 				 x);
 			return fail(ring, what);
 		}
@@ -252,7 +255,7 @@ static bool receive_flow(struct ring *ring, struct flow *flow, unsigned char *ro
 				      4 - flow->header_received, MSG_DONTWAIT);
 
 	if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR))
-		return fail(ring, "the connection from the node before it broke");
+		return fail(ring, "the connection from the previous node in the ring broke");
 	if (n < 0)
 		return true;
 	flow->last_ms = clock_now_ms();
@@ -269,7 +272,8 @@ static bool receive_flow(struct ring *ring, struct flow *flow, unsigned char *ro
 	flow->header_received = 0;
 	flow->want = bytes_get_u32(flow->header);
 	flow->over = !flow->want;
-	return flow->want <= RATE_BLOCK || fail(ring, "rubbish from the node before it");
+	return flow->want <= RATE_BLOCK ||
+	       fail(ring, "invalid data from the previous node in the ring");
 }
 
 static bool measure(struct ring *ring, struct flow *flow)
@@ -290,7 +294,7 @@ static bool measure(struct ring *ring, struct flow *flow)
 			at = 0;
 		}
 		if (poll(polls, 2, remaining_ms(ring)) == 0)
-			good = fail(ring, "the measurement stood still");
+			good = fail(ring, "the measurement stalled");
 		if (good && polls[1].revents)
 			good = receive_flow(ring, flow, room);
 		if (good && polls[0].revents) {
@@ -298,7 +302,8 @@ static bool measure(struct ring *ring, struct flow *flow)
 					 MSG_NOSIGNAL | MSG_DONTWAIT);
 
 			if (n < 0 && errno != EAGAIN && errno != EINTR)
-				good = fail(ring, "the connection to the node after it broke");
+				good = fail(ring,
+					    "the connection to the next node in the ring broke");
 			at += n > 0 ? (size_t)n : 0;
 			ring->sent_bytes += n > 0 ? (uint64_t)n : 0;
 			sent = ending && at == size;

@@ -34,15 +34,15 @@ PUBLIC const char *berth_code_text(int code)
 {
 	switch (code) {
 	case BERTH_USAGE:
-		return "wrong use of libberth";
+		return "incorrect use of libberth";
 	case BERTH_DATA:
-		return "bad data";
+		return "invalid data";
 	case BERTH_INPUT:
 		return "an input is missing or cannot be read";
 	case BERTH_UNAVAILABLE:
-		return "something needed is not available";
+		return "a required resource is unavailable";
 	case BERTH_INTERNAL:
-		return "a defect of berth";
+		return "internal error of berth";
 	case BERTH_NETWORK:
 		return "a rank or the network failed";
 	default:
@@ -57,8 +57,8 @@ PUBLIC const char *berth_version(void)
 
 static int not_joined(const char *function)
 {
-	return error_set(&last, ERR_USAGE, "%s was called outside berth_init and berth_finalize",
-			 function);
+	return error_set(&last, ERR_USAGE,
+			 "%s was called before berth_init or after berth_finalize", function);
 }
 
 /* Copy an error of rendezvous or base to this thread; the codes are the same. */

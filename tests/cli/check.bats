@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# berth check on one machine and on pretended nodes, with faults put in by a preloaded library
-# (faults.c) and by a pretended NVML. Real networks: tests/cluster/check.bats.
+# berth check on one machine and on simulated nodes, with faults injected by a preloaded library
+# (faults.c) and by a fake NVML. Real networks: tests/cluster/check.bats.
 
 load ../support/berth
 
@@ -12,7 +12,7 @@ check() {
 	printf '%s\n' "$table" "# $words"
 }
 
-# amiss FAULT NODE ARGUMENTS...: with three pretended nodes.
+# amiss FAULT NODE ARGUMENTS...: with three simulated nodes.
 amiss() {
 	local fault=$1 node=$2
 	shift 2
@@ -23,7 +23,7 @@ amiss() {
 	printf '%s\n' "$table" "# $stderr"
 }
 
-# has TEXT: in the table, whose lines are put together again.
+# has TEXT: the table contains TEXT; wrapped lines are joined first.
 has() {
 	tr -s ' \n' ' ' <<<"$table" | grep -qE -- "$1" || { echo "not in the table: $1"; return 1; }
 }
@@ -33,26 +33,26 @@ setup() {
 	export COLUMNS=200
 }
 
-@test "one machine: nothing is amiss, and it says so" {
+@test "one machine without faults: reports no fault" {
 	check
 	[ "$status" = 0 ]
 	[[ $words == "berth: 1 node checked, no fault" ]]
-	has '^RESULT PROBE NODE SEEN'
+	has '^RESULT PROBE NODE FINDING'
 	has "ok versions [^ ]+ berth $BERTH_VERSION, $(uname -m)"
-	has 'ok port [^ ]+ meets the head at 127.0.0.1 port [0-9]+'
+	has 'ok port [^ ]+ reaches the first node at 127.0.0.1 port [0-9]+'
 	has 'skipped ring [^ ]+ one node'
-	has 'skipped checkpoint [^ ]+ no folder was named with --ckpt'
+	has 'skipped checkpoint [^ ]+ no directory was given with --ckpt'
 }
 
-@test "pretended nodes: an all-reduce with checked sums, rates and bytes; JSON as promised" {
+@test "simulated nodes: an all-reduce with checked sums, rates and bytes; JSON follows the schema" {
 	mkdir ckpt
 	check --launcher loopback -N 4 --ckpt ckpt
 	[ "$status" = 0 ]
-	has 'ok ring loop0 all-reduce of 1 KiB to 4 MiB: sums right; [0-9]+ Mb/s from loop3, [0-9]+ MiB sent over lo'
+	has 'ok ring loop0 all-reduce of 1 KiB to 4 MiB: sums correct; [0-9]+ Mb/s from loop3, [0-9]+ MiB sent over lo'
 	has 'ok reach all reaches all other nodes'
-	has 'ok checkpoint all .*, the same on all nodes'
+	has 'ok checkpoint all .*, shared by all nodes'
 	[ -z "$(ls -A ckpt)" ]
-	# Nobody waits for an agent's exit code: what a sanitizer says of it is on stderr alone.
+	# Nothing waits for an agent's exit code, so a sanitizer's report appears only on stderr.
 	[[ $words != *Sanitizer* ]]
 	check --launcher loopback -N 3 --json
 	[ "$status" = 0 ]
@@ -78,7 +78,7 @@ setup() {
 @test "a clock that is ahead, another architecture" {
 	amiss clock 1
 	[ "$status" = 76 ]
-	has 'FAULT clock loop1 its clock is (89|90)\.[0-9]* s before .* Fix: .*chronyd'
+	has 'FAULT clock loop1 its clock is (89|90)\.[0-9]* s ahead of .* Fix: .*chronyd'
 	[ "${stderr##*$'\n'}" = "berth: 1 fault on 3 nodes" ]
 	amiss arch 2
 	[ "$status" = 76 ]
@@ -86,10 +86,10 @@ setup() {
 	has 'ok versions loop\[0-1\]'
 }
 
-@test "a full /dev/shm, a full checkpoint folder, and one that is not there" {
+@test "a full /dev/shm, a full checkpoint directory, and a missing one" {
 	amiss shm 0
 	[ "$status" = 76 ]
-	has 'FAULT shm loop0 /dev/shm has 4 MiB free of 64 MiB: NCCL ends with .* Fix: a larger one'
+	has 'FAULT shm loop0 /dev/shm has 4 MiB free of 64 MiB: NCCL fails with .* Fix: make it larger'
 	mkdir ckpt
 	export BERTH_FAULT_FOLDER=$PWD/ckpt
 	amiss empty 1 --ckpt ckpt
@@ -97,15 +97,15 @@ setup() {
 	has 'FAULT checkpoint loop1 .*/ckpt has 0 MiB free'
 	check --ckpt nowhere
 	[ "$status" = 76 ]
-	has 'FAULT checkpoint .*/nowhere: it is not there: No such file or directory'
+	has 'FAULT checkpoint .*/nowhere: cannot access it: No such file or directory'
 }
 
-@test "a file system that hangs on one node holds up nothing else, and is named" {
+@test "a file system that hangs on one node delays no other probe and is named" {
 	mkdir ckpt
 	export BERTH_FAULT_FOLDER=$PWD/ckpt
 	amiss folder 2 --ckpt ckpt
 	[ "$status" = 76 ]
-	has 'FAULT checkpoint loop2 .*/ckpt: no word about it in time. Fix: ls the folder on that node'
+	has 'FAULT checkpoint loop2 .*/ckpt: no answer in time. Fix: run ls on the directory on that node'
 	has 'ok checkpoint loop\[0-1\]'
 	has 'ok ring loop2'
 	[ -z "$(ls -A ckpt)" ]
@@ -117,17 +117,17 @@ setup() {
 	has 'FAULT agent loop1 rank 1 on loop1 was killed by signal 9'
 	amiss mute 0
 	[ "$status" = 76 ]
-	has 'FAULT agent loop0 its agent is there, but the prober did not answer within 10 s'
+	has 'FAULT agent loop0 its agent started, but the prober did not answer within 10 s'
 	has 'ok versions loop\[1-2\]'
 }
 
-@test "a sum that is wrong is seen" {
+@test "a wrong sum is detected" {
 	amiss sums 1
 	[ "$status" = 76 ]
-	has 'FAULT ring .*the sum of [0-9]+ KiB is wrong, at element [0-9]+ first'
+	has 'FAULT ring .*the sum of [0-9]+ KiB is wrong, first at element [0-9]+'
 }
 
-@test "GPUs that others hold or that report errors" {
+@test "GPUs that other processes use or that report errors" {
 	ln -s "$FAKE_NVML" libnvidia-ml.so.1
 	export LD_LIBRARY_PATH=$PWD
 	check
@@ -135,16 +135,16 @@ setup() {
 	has 'FAULT gpus .*GPU 1 \(0000:02:00.0\): NVML: row remapping failed'
 	BERTH_FAKE_NVML=held check
 	[ "$status" = 76 ]
-	has "FAULT gpus [^ ]+ GPU 0 \(0000:01:00.0\) is held by pid [0-9]+ \([^,]+, user $(id -un)\), 3072 MiB"
+	has "FAULT gpus [^ ]+ GPU 0 \(0000:01:00.0\) is in use by pid [0-9]+ \([^,]+, user $(id -un)\), 3072 MiB"
 	BERTH_FAKE_NVML=ecc check
 	[ "$status" = 76 ]
-	has 'FAULT gpus [^ ]+ GPU 1 \(0000:02:00.0\): 7 uncorrected memory errors'
+	has 'FAULT gpus [^ ]+ GPU 1 \(0000:02:00.0\): uncorrected memory errors since the driver was loaded: 7'
 	BERTH_FAKE_NVML=held CUDA_VISIBLE_DEVICES=1 check
 	[ "$status" = 0 ]
-	has 'ok gpus [^ ]+ 1 of 2 are this job.s: free, no errors'
+	has 'ok gpus [^ ]+ 1 of 2 are granted to this job: not in use, no errors'
 }
 
-@test "a port that is taken, bad options" {
+@test "a port in use, bad options" {
 	python3 -c 'import socket, time
 s = socket.socket(socket.AF_INET6); s.bind(("::", 0)); s.listen()
 print(s.getsockname()[1], flush=True); time.sleep(60)' >port &
@@ -177,23 +177,23 @@ ROWS
 	[ "$status" != 0 ]
 }
 
-@test "variables that will not do what they say are noted" {
+@test "suspicious variables produce a note" {
 	NCCL_SOCKET_IFRAME=eth0 check
 	[ "$status" = 0 ]
 	has 'note variables [^ ]+ NCCL_SOCKET_IFRAME is no variable that any library reads; NCCL_SOCKET_IFNAME\?'
 }
 
-@test "a line of NCCL's own file that chooses its network is noted" {
+@test "a line of NCCL's configuration file that chooses the network produces a note" {
 	printf '# of another cluster\nNCCL_DEBUG=WARN\nNCCL_IB_DISABLE=1\n' >nccl.conf
 	NCCL_CONF_FILE=$PWD/nccl.conf check --launcher loopback -N 2
 	[ "$status" = 0 ]
-	has 'note variables all .*/nccl.conf sets NCCL_IB_DISABLE=1, which NCCL obeys here'
+	has 'note variables all .*/nccl.conf sets NCCL_IB_DISABLE=1, which NCCL uses here'
 	NCCL_CONF_FILE=$PWD/nccl.conf NCCL_IB_DISABLE=0 check --launcher loopback -N 2
 	[ "$status" = 0 ]
 	run ! has 'nccl.conf'
 }
 
-@test "interrupted while it waits" {
+@test "interrupted while waiting" {
 	mkdir ckpt
 	export BERTH_FAULT_FOLDER=$PWD/ckpt LD_PRELOAD="$FAULTS" BERTH_FAULT=folder BERTH_FAULT_NODE=1
 	export ASAN_OPTIONS="${ASAN_OPTIONS-}:verify_asan_link_order=0"

@@ -10,7 +10,7 @@ setup() { pbs_begin; }
 	for wrong in 5 0 soon tomorrow +; do
 		expect 64 "$BERTH" run -n 1 --end-time "$wrong" -- touch started
 		[[ $output == *"--end-time"* ]]
-		[[ $wrong != tomorrow || $output == *"--end-time is 'tomorrow': expected a time from now (+90m, +2h, +1d), or Unix seconds, as date -d 'tomorrow 8:00' +%s prints them" ]]
+		[[ $wrong != tomorrow || $output == *"--end-time is 'tomorrow': expected a time from now (+90m, +2h, +1d), or Unix seconds, as printed by date -d 'tomorrow 8:00' +%s" ]]
 	done
 	BERTH_END_TIME=1000000000 expect 64 "$BERTH" run -n 1 -- touch started
 	[[ $output == *"BERTH_END_TIME 1000000000 was "*" s ago by this machine's clock"* ]]
@@ -27,10 +27,10 @@ setup() { pbs_begin; }
 	[ "$(date +%s)" -lt $((end + 9)) ]
 	[[ $output == *"rank 0 warning 1 $end"* && $output == *"rank 1 warning 1 $end"* && $output != *soon* ]]
 	[[ $output == *"warned the ranks with SIGUSR1 and their stop file"* ]]
-	[[ $output == *"berth: why: the job's time is nearly over, and the ranks were told to save"* ]]
+	[[ $output == *"berth: reason: the job's time limit is near, so berth asked the ranks to save"* ]]
 	report 'report["kind"] == "stopped" and report["code"] == 75'
 	expect 0 "$BERTH" run -n 1 --warn-before 6s -- true
-	[[ $output == *"nobody says when the job's time is over"* ]]
+	[[ $output == *"job end time unknown: no warning will be sent"* ]]
 }
 
 @test "SIGTERM: the stop file appears; a slow rank may finish saving; what it saved is reported" {
@@ -56,15 +56,15 @@ setup() { pbs_begin; }
 		within 20 test -e up
 		kill -USR1 $pid
 		ends "${row%% *}" $pid err
-		grep -q '^berth: why: berth run was sent SIGUSR1 (by a person, .*), and passed it on to the ranks$' err
-		report 'report["why"].startswith("berth run was sent SIGUSR1")'
+		grep -q '^berth: reason: berth received SIGUSR1 (from the user, .*) and forwarded it to the ranks$' err
+		report 'report["why"].startswith("berth received SIGUSR1")'
 	done
 }
 
 @test "exit code 75: the ranks' last lines are not printed again" {
 	expect 75 "$BERTH" run -n 2 --log-dir logs -- sh -c 'echo "step 7 of $RANK" >&2; exit 75'
 	[ "$(grep -c 'step 7 of' <<<"$output")" = 2 ]
-	[[ "$output" != *"last lines"* && "$output" != *"its output"* && "$output" == *"berth: next: submit again"* ]]
+	[[ "$output" != *"last output"* && "$output" != *"full output"* && "$output" == *"berth: next: submit the job again"* ]]
 }
 
 @test "if one rank stops with its work saved and another fails, the failure is the cause" {
@@ -76,10 +76,10 @@ setup() { pbs_begin; }
 	touch -d '-1000 seconds' mine
 	export BERTH_STOP_FILE=$DIR/mine
 	run "$BERTH" run --dry-run -n 1 -- true
-	[[ "$output" == *"the stop file $DIR/mine was there already"*"it will be removed"* ]] && [ -e mine ]
+	[[ "$output" == *"the stop file $DIR/mine already existed"*"it will be removed"* ]] && [ -e mine ]
 	expect 0 --separate-stderr "$BERTH" run -n 1 -- sh -c '[ ! -e $BERTH_STOP_FILE ] && echo $BERTH_STOP_FILE'
 	[ "$output" = "$DIR/mine" ]
-	[[ "$stderr" =~ ^"berth: the stop file $DIR/mine was there already, made 1"[0-9]{3}" s ago: it is removed, or this run would stop at once; make it anew to stop the run"$ ]]
+	[[ "$stderr" =~ ^"berth: the stop file $DIR/mine already existed, created 1"[0-9]{3}" s ago: it is removed, because this run would otherwise stop at once; create it again to stop the run"$ ]]
 	run --separate-stderr "$BERTH" run -n 1 -- true
 	[ -z "$stderr" ]
 }
@@ -87,25 +87,25 @@ setup() { pbs_begin; }
 @test "a known failure is explained at the end and in the report; berth explain finds it in a log" {
 	line='nid1:1:1 [0] init.cc:795 NCCL WARN Duplicate GPU detected : rank 1 and rank 0 both on CUDA device 3b000'
 	expect 3 "$BERTH" run -n 1 --report report.json -- sh -c "echo fine; echo '$line' >&2; exit 3"
-	[[ $output == *"berth: this is known: two ranks took the same GPU"* ]]
+	[[ $output == *"berth: known failure: two ranks use the same GPU"* ]]
 	[[ "${lines[-1]}" == "berth: rank 0 on "*" exited with code 3" ]]
 	report '"same GPU" in report["known"]["cause"] and report["known"]["fix"] and report["known"]["source"].startswith("https://")'
 	{ echo fine; head -c 100000 /dev/zero; echo; echo "$line"; echo "$line"; } >log
 	expect 0 "$BERTH" explain log
-	[[ $output == "log:3: $line (2 times)"*"cause:  two ranks took the same GPU"*"fix: "*"source: https"* ]]
+	[[ $output == "log:3: $line (2 times)"*"cause:  two ranks use the same GPU"*"fix: "*"source: https"* ]]
 	mkdir -p logs/attempt-0 logs/attempt-1
 	cp log logs/attempt-0/rank-0001.log; echo fine >logs/attempt-1/rank-0000.log; cp log logs/other.dat; mkfifo logs/pipe.log
 	expect 0 "$BERTH" explain logs
 	[[ $output == "logs/attempt-0/rank-0001.log:3: "*"same GPU"* && $output != *other* ]]
 	expect 0 "$BERTH" explain logs/attempt-1
-	[ "$output" = "logs/attempt-1: nothing that berth knows, in 1 log" ]
+	[ "$output" = "logs/attempt-1: no known failure in 1 log" ]
 	mkdir none
 	expect 66 "$BERTH" explain none
-	[[ $output == *"none is a folder without"*"name the files" ]]
+	[[ $output == *"none is a directory without"*"name the files" ]]
 	"$BERTH" explain --json - <log | python3 -c 'import json, sys
 found, = json.load(sys.stdin)["known"]
 assert found["line"] == 3 and found["count"] == 2 and found["log"] == "-" and found["fix"] and "mend" not in found, found'
-	echo "all is well" | "$BERTH" explain - | grep -qx -- '-: nothing that berth knows'
+	echo "all is well" | "$BERTH" explain - | grep -qx -- '-: no known failure'
 	expect 66 "$BERTH" explain absent
 	expect 64 "$BERTH" explain
 }
@@ -123,7 +123,7 @@ slurm_job() {
 	slurm_job 1 1
 	expect 75 "$BERTH" run --launcher fork -n 1 --requeue --report report.json -- sh -c 'exit 75'
 	grep -qx 'requeue 4711' told
-	[[ $output == *"the job is queued again by scontrol requeue"* ]]
+	[[ $output == *"requeueing the job with scontrol requeue"* ]]
 	cmp report.json report.then
 	export SLURM_ARRAY_JOB_ID=4700 SLURM_ARRAY_TASK_ID=7
 	: >told
@@ -135,7 +135,7 @@ slurm_job() {
 	expect 3 "$BERTH" run --launcher fork -n 1 --requeue -- sh -c 'exit 3'
 	expect 0 "$BERTH" run --launcher fork -n 1 --requeue -- true
 	SLURM_RESTART_COUNT=4 run "$BERTH" run --launcher fork -n 1 --requeue --max-requeues 4 -- sh -c 'exit 75'
-	[[ $output == *"as often as --max-requeues lets"* ]]
+	[[ $output == *"reached the limit of --max-requeues"* ]]
 	! grep requeue told || false
 }
 
@@ -152,13 +152,13 @@ slurm_job() {
 @test "--requeue warns at the start if it cannot work" {
 	slurm_job 0 1
 	expect 0 "$BERTH" run --launcher fork -n 1 --requeue -- true
-	[[ $output == *"cannot be queued again: the job may not be requeued (--no-requeue"* ]]
+	[[ $output == *"cannot requeue the job: requeueing is disabled for this job (--no-requeue"* ]]
 	slurm_job 1 0
 	run "$BERTH" run --launcher fork -n 1 --requeue -- true
-	[[ $output == *"cannot be queued again: it is no batch job"* ]]
+	[[ $output == *"cannot requeue the job: it is not a batch job"* ]]
 	unset SLURM_JOB_ID SLURM_JOB_NODELIST SLURM_JOB_NUM_NODES SLURM_TASKS_PER_NODE SLURM_NNODES
 	expect 75 "$BERTH" run -n 1 --requeue -- sh -c 'exit 75'
-	[[ $output == *"there is no scheduler's queue here"*"next: submit it again by hand"* ]]
+	[[ $output == *"no scheduler runs this job"*"next: cannot requeue, so submit the job again"* ]]
 }
 
 # A simulated PBS job with a qstat that knows it and a qsub that records its arguments.
@@ -189,7 +189,7 @@ PY
 @test "--requeue under PBS: qsub gets a copy of the script and the options that qstat prints" {
 	pbs_requeue_job 2.pbs-head
 	expect 75 "$BERTH" run -n 1 --requeue --report report.json -- sh -c "echo changed >'$DIR/home/mom_priv/jobs/2.pbs-head.SC'; exit 75"
-	[[ $output == *"queued again as 99.pbs-head"* ]]
+	[[ $output == *"requeued as 99.pbs-head"* ]]
 	cat words
 	grep -qx 'echo the script' script
 	after() { grep -A1 -x -- "$1" words | grep -qxF -- "$2"; }
@@ -206,11 +206,11 @@ PY
 	after -v BERTH_REQUEUES,BERTH_REQUEUE_OF,COMMAS,N
 	grep -qxF 'a,b "c" d|3|1|2.pbs-head' words
 	grep -qx "$PBS_O_WORKDIR" words
-	report '"queued again by qsub (1 of at most 100 times)" in report["next"]'
+	report '"requeueing the job with qsub (1 of at most 100 times)" in report["next"]'
 	# The count of requeues is passed from job to job.
 	rm words
 	BERTH_REQUEUES=5 run "$BERTH" run -n 1 --requeue --max-requeues 5 -- sh -c 'exit 75'
-	[[ $output == *"as often as --max-requeues lets"* ]]
+	[[ $output == *"reached the limit of --max-requeues"* ]]
 	BERTH_REQUEUES=x run "$BERTH" run -n 1 --requeue -- sh -c 'exit 75'
 	[ ! -e words ]
 }
@@ -219,10 +219,10 @@ PY
 	pbs_requeue_job 2.pbs-head
 	rm "$DIR/home/mom_priv/jobs/2.pbs-head.SC"
 	expect 0 "$BERTH" run -n 1 --requeue -- true
-	[[ $output == *"cannot be queued again: its script cannot be read"* ]]
+	[[ $output == *"cannot requeue the job: cannot read its script"* ]]
 	PBS_ENVIRONMENT=PBS_INTERACTIVE run "$BERTH" run -n 1 --requeue -- true
-	[[ $output == *"cannot be queued again: it is an interactive job"* ]]
+	[[ $output == *"cannot requeue the job: it is an interactive job"* ]]
 	rm "$DIR/bin/qsub"
 	run "$BERTH" run -n 1 --requeue -- true
-	[[ $output == *"cannot be queued again: there is no qsub on this node"* ]]
+	[[ $output == *"cannot requeue the job: qsub not found on this node"* ]]
 }

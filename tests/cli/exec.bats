@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # berth exec under other launchers: Debian's mpirun, and the variables that torchrun, PALS, MPICH and
-# srun set (none of those is here to be run).
+# srun set (none of those is installed here).
 # MPI_SUM, HELLO: programs, "" where their library is missing.
 
 load ../support/berth
@@ -13,7 +13,7 @@ setup() {
 
 SAY='echo "is $RANK of $WORLD_SIZE local $LOCAL_RANK of $LOCAL_WORLD_SIZE node ${NODE_RANK-?} at ${MASTER_ADDR-?}:${MASTER_PORT-?} cores $(sed -n "s/^Cpus_allowed_list:[[:space:]]*//p" /proc/self/status) threads $OMP_NUM_THREADS"'
 
-@test "under mpirun: place, one meeting point, cores of one's own" {
+@test "under mpirun: place, one rendezvous address, own cores" {
 	need mpirun
 	run mpirun --oversubscribe -n 2 "$BERTH" exec -- sh -c "$SAY"
 	echo "$output"
@@ -27,7 +27,7 @@ SAY='echo "is $RANK of $WORLD_SIZE local $LOCAL_RANK of $LOCAL_WORLD_SIZE node $
 	fi
 }
 
-@test "--keep-binding leaves mpirun's cores" {
+@test "--keep-binding keeps mpirun's cores" {
 	need mpirun
 	[ "$(nproc)" -ge 2 ] || skip "one core"
 	run mpirun --oversubscribe --bind-to none -n 2 "$BERTH" exec --keep-binding -- sh -c "$SAY"
@@ -37,7 +37,7 @@ SAY='echo "is $RANK of $WORLD_SIZE local $LOCAL_RANK of $LOCAL_WORLD_SIZE node $
 	[ "$(grep -c "cores $all threads" <<<"$output")" -eq 2 ]
 }
 
-@test "an Open MPI program between is still one job" {
+@test "an Open MPI program under berth exec is still one job" {
 	need mpirun
 	[ -n "$MPI_SUM" ] || skip "built without MPI"
 	run mpirun --oversubscribe -n 3 "$BERTH" exec -- "$MPI_SUM"
@@ -46,7 +46,7 @@ SAY='echo "is $RANK of $WORLD_SIZE local $LOCAL_RANK of $LOCAL_WORLD_SIZE node $
 	[ "$(grep -c 'of 3, sum 6' <<<"$output")" -eq 3 ]
 }
 
-@test "libberth in a rank of mpirun exchanges by its PMIx" {
+@test "libberth in a rank of mpirun exchanges over its PMIx" {
 	need mpirun
 	[[ " $MODULES " == *" ranks-pmix "* ]] || skip "built without PMIx"
 	run mpirun --oversubscribe -n 2 "$BERTH" exec -- "$HELLO"
@@ -55,31 +55,31 @@ SAY='echo "is $RANK of $WORLD_SIZE local $LOCAL_RANK of $LOCAL_WORLD_SIZE node $
 	[[ $output == *"rank 1: rank 0 is process"* ]]
 }
 
-# NAME=VALUE... -- : what the ranks of one launcher have in common; then each rank's own
+# NAME=VALUE... -- : variables that all ranks of a launcher share; then those of each rank
 torchrun_env="TORCHELASTIC_RUN_ID=r1 TORCHELASTIC_RESTART_COUNT=0 WORLD_SIZE=2 LOCAL_WORLD_SIZE=2 GROUP_RANK=0 MASTER_ADDR=127.0.0.1 MASTER_PORT=29511 OMP_NUM_THREADS=7"
 
-@test "as torchrun starts it: what torchrun set stays" {
+@test "under torchrun: torchrun's variables stay" {
 	run env $torchrun_env RANK=1 LOCAL_RANK=1 "$BERTH" exec -- sh -c "$SAY"
 	echo "$output"
 	[ "$status" -eq 0 ]
 	[[ $output == *"is 1 of 2 local 1 of 2 node 0 at 127.0.0.1:29511 cores "*"threads 7"* ]]
 }
 
-@test "--dry-run warns of what the real one warns of" {
+@test "--dry-run prints the same warnings as a real run" {
 	local real topology="$FIXTURES/topo/pci-order-not-numa-order.xml"
 	run --separate-stderr env $torchrun_env RANK=0 LOCAL_RANK=0 BERTH_TOPOLOGY="$topology" "$BERTH" exec -- true
 	echo "$stderr"
 	[ "$status" -eq 0 ]
-	[[ $stderr == *"another machine's: no rank is bound"*"no supervision"* ]]
+	[[ $stderr == *"comes from another machine, so ranks are not bound"*"no supervision"* ]]
 	real=$stderr
 	run --separate-stderr env $torchrun_env RANK=0 LOCAL_RANK=0 BERTH_TOPOLOGY="$topology" "$BERTH" exec --dry-run -- true
 	echo "$stderr"
 	[ "$status" -eq 0 ]
 	[ "$stderr" = "$real" ]
-	[[ $output == "rank 0 of 2 by torchrun"* ]]
+	[[ $output == "rank 0 of 2 (started by torchrun)"* ]]
 }
 
-@test "torchrun inside mpirun counts, not the mpirun around it" {
+@test "torchrun inside mpirun: torchrun's rank wins" {
 	run env $torchrun_env RANK=1 LOCAL_RANK=1 OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=1 \
 		"$BERTH" exec -- sh -c "$SAY"
 	echo "$output"
@@ -87,7 +87,7 @@ torchrun_env="TORCHELASTIC_RUN_ID=r1 TORCHELASTIC_RESTART_COUNT=0 WORLD_SIZE=2 L
 	[[ $output == *"is 1 of 2"* ]]
 }
 
-@test "as srun starts it on two nodes" {
+@test "variables of srun on two nodes" {
 	run env SLURM_STEP_ID=0 SLURM_JOB_ID=77 SLURM_PROCID=3 SLURM_STEP_NUM_TASKS=5 SLURM_LOCALID=1 \
 		SLURM_NODEID=1 'SLURM_STEP_TASKS_PER_NODE=2(x2),1' 'SLURM_STEP_NODELIST=n[07-08],m1' \
 		"$BERTH" exec -- sh -c "$SAY"
@@ -96,7 +96,7 @@ torchrun_env="TORCHELASTIC_RUN_ID=r1 TORCHELASTIC_RESTART_COUNT=0 WORLD_SIZE=2 L
 	[[ $output == *"is 3 of 5 local 1 of 2 node 1 at n07:"* ]]
 }
 
-@test "as MPICH and PALS start it" {
+@test "variables of MPICH and PALS" {
 	run env PMI_RANK=1 PMI_SIZE=2 MPI_LOCALRANKID=1 MPI_LOCALNRANKS=2 "$BERTH" exec -- sh -c "$SAY"
 	echo "$output"
 	[ "$status" -eq 0 ]
@@ -108,10 +108,10 @@ torchrun_env="TORCHELASTIC_RUN_ID=r1 TORCHELASTIC_RESTART_COUNT=0 WORLD_SIZE=2 L
 	[[ $output == *"PALS started 8 ranks on several nodes"*"--master-addr ADDRESS"*"--master-addr none"* ]]
 }
 
-# PALS on two nodes does not tell where rank 0 is.
+# PALS on two nodes does not report the address of rank 0.
 pals_env="PALS_RANKID=4 PMI_SIZE=8 PALS_LOCAL_RANKID=0 PMI_LOCAL_SIZE=4 PALS_NODEID=1"
 
-@test "several nodes: options or variables say where rank 0 is" {
+@test "several nodes: options or variables set the address of rank 0" {
 	at() { # EXPECTED ARGUMENTS...: of env
 		local expected=$1
 		shift
@@ -127,7 +127,7 @@ pals_env="PALS_RANKID=4 PMI_SIZE=8 PALS_LOCAL_RANKID=0 PMI_LOCAL_SIZE=4 PALS_NOD
 	run env $pals_env MASTER_ADDR=10.0.0.2 "$BERTH" exec -- true
 	echo "$output"
 	[ "$status" -eq 69 ]
-	[[ $output == *"gave the job no name"*"--port PORT"* ]]
+	[[ $output == *"without a job name"*"--port PORT"* ]]
 	run env $pals_env PALS_APID=a1 MASTER_ADDR=fd00::1 "$BERTH" exec --port 29500 -- \
 		sh -c 'echo "jax at $JAX_COORDINATOR_ADDRESS"'
 	[[ $output == *"jax at [fd00::1]:29500"* ]]
@@ -140,7 +140,7 @@ pals_env="PALS_RANKID=4 PMI_SIZE=8 PALS_LOCAL_RANKID=0 PMI_LOCAL_SIZE=4 PALS_NOD
 	[ "$status" -eq 64 ]
 }
 
-@test "rank 0 says that the port is taken" {
+@test "rank 0 reports that the port is in use" {
 	command -v python3 >/dev/null || skip "no python3"
 	exec 4< <(exec python3 -c 'import socket, time
 s = socket.socket(); s.bind(("127.0.0.1", 0)); s.listen(); print(s.getsockname()[1], flush=True); time.sleep(60)')
@@ -150,7 +150,7 @@ s = socket.socket(); s.bind(("127.0.0.1", 0)); s.listen(); print(s.getsockname()
 	kill "$holder"
 	echo "$output"
 	[ "$status" -eq 69 ]
-	[[ $output == *"MASTER_PORT $port cannot be had on rank 0's node"*"--port"* ]]
+	[[ $output == *"cannot use MASTER_PORT $port on rank 0's node"*"--port"* ]]
 }
 
 @test "shells between launcher and rank make no difference" {
@@ -166,26 +166,26 @@ s = socket.socket(); s.bind(("127.0.0.1", 0)); s.listen(); print(s.getsockname()
 	[ "$(grep -o 'at 127.0.0.1:[0-9]*' <<<"$output" | sort | uniq -c | awk '{print $1}')" = 2 ]
 }
 
-@test "cores that neither launcher nor user has are not taken" {
+@test "cores outside the launcher's or the user's binding are not used" {
 	[ "$(nproc)" -ge 2 ] || skip "one core"
 	command -v taskset >/dev/null || skip "no taskset"
 	need mpirun
 	first=$(sed -n 's/^Cpus_allowed_list:[[:space:]]*\([0-9]*\).*/\1/p' /proc/self/status)
-	# Around the launcher: all its ranks stay within.
+	# taskset around the launcher: all its ranks stay within those cores.
 	run taskset -c "$first" mpirun --oversubscribe --bind-to none -n 2 "$BERTH" exec -- sh -c "$SAY"
 	echo "$output"
 	[ "$status" -eq 0 ]
 	[ "$(grep -c "cores $first threads" <<<"$output")" -eq 2 ]
-	# By hand, without a launcher that binds: the user's.
+	# By hand, without a launcher that binds: the user's binding holds.
 	run taskset -c "$first" env RANK=0 WORLD_SIZE=1 "$BERTH" exec -- sh -c "$SAY"
 	[[ $output == *"cores $first threads"* ]]
 }
 
-@test "contradictions and gaps are named" {
+@test "contradictory and missing variables are named" {
 	run env OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_LOCAL_RANK=1 \
 		OMPI_COMM_WORLD_LOCAL_SIZE=2 RANK=0 WORLD_SIZE=2 "$BERTH" exec -- true
 	[ "$status" -eq 65 ]
-	[[ $output == *"mpirun says rank 1 of 2"*"RANK"* ]]
+	[[ $output == *"mpirun reports rank 1 of 2"*"RANK"* ]]
 	run env RANK=1 WORLD_SIZE=2 "$BERTH" exec -- true
 	[ "$status" -eq 65 ]
 	[[ $output == *"LOCAL_RANK is not"* ]]
@@ -197,14 +197,14 @@ s = socket.socket(); s.bind(("127.0.0.1", 0)); s.listen(); print(s.getsockname()
 	[ "$status" -eq 64 ]
 }
 
-@test "a PROGRAM that is not there" {
+@test "a missing PROGRAM" {
 	run -127 env RANK=0 WORLD_SIZE=1 "$BERTH" exec -- /nonexistent/program
 	[[ $output == *"cannot run /nonexistent/program"* ]]
 	run env RANK=0 WORLD_SIZE=1 "$BERTH" exec -- /
 	[ "$status" -eq 126 ]
 }
 
-@test "another machine's topology plans and does not bind" {
+@test "another machine's topology: plans, but does not bind" {
 	run env RANK=0 WORLD_SIZE=1 BERTH_TOPOLOGY=/nonexistent.xml "$BERTH" exec -- true
 	[ "$status" -eq 66 ]
 	xml=$(find "$FIXTURES/topo" -name '*.xml' | sort | head -1)
@@ -212,5 +212,5 @@ s = socket.socket(); s.bind(("127.0.0.1", 0)); s.listen(); print(s.getsockname()
 	run env RANK=0 WORLD_SIZE=1 BERTH_TOPOLOGY="$xml" "$BERTH" exec -- sh -c "$SAY"
 	echo "$output"
 	[ "$status" -eq 0 ]
-	[[ $output == *"no rank is bound"* ]]
+	[[ $output == *"ranks are not bound"* ]]
 }

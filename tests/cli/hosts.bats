@@ -8,12 +8,12 @@ HERE=$SOURCE/tests/cli
 	python3 "$HERE/hosts.py" table "$BERTH"
 }
 
-@test "the rows that Slurm takes too are what scontrol prints" {
+@test "rows that Slurm accepts match scontrol's output" {
 	need scontrol slurm-client
 	python3 "$HERE/hosts.py" scontrol "$BERTH"
 }
 
-@test "random lists are what scontrol prints" {
+@test "random lists match scontrol's output" {
 	need scontrol slurm-client
 	python3 "$HERE/hosts.py" random "$BERTH" 100
 }
@@ -35,7 +35,7 @@ HERE=$SOURCE/tests/cli
 	[ "$output" = $'a 2\nb 1' ]
 }
 
-@test "errors say what was seen and end with the right code" {
+@test "errors name what was read and exit with the right code" {
 	expect 65 "$BERTH" hosts 'n[3-1]'
 	[[ "$output" == "berth: "*"3-1"* ]]
 	expect 66 "$BERTH" hosts --nodefile "$DIR/absent"
@@ -49,7 +49,7 @@ HERE=$SOURCE/tests/cli
 	expect 74 bash -c "'$BERTH' hosts 'n[1-9]' >/dev/full"
 }
 
-@test "a host file with a host twice: the host, both lines, and nothing is started" {
+@test "a host file with a duplicate host: names the host and both lines, and starts nothing" {
 	fake ssh "touch $DIR/started"
 	printf 'n1\n# another\nn2 slots=2\nn1 slots=2\n' >"$DIR/nodes"
 	for verb in 'run -- touch started' check info 'run --dry-run -- true'; do
@@ -61,13 +61,13 @@ HERE=$SOURCE/tests/cli
 		[[ "$output" == *"nodes: line 4: host 'n1' is there already, on line 1; name each host once"* ]]
 	done
 	[ ! -e "$DIR/started" ]
-	# PBS's own node file does say slots so.
+	# In PBS's own node file repeated hosts do mean slots.
 	run "$BERTH" hosts --nodefile <(printf 'n1\nn2\nn1\n') --slots
 	[ "$output" = $'n1 2\nn2 1' ]
 }
 
-@test "hostile lists cost little and are refused" {
-	# 64 MB of address space and 10 s of CPU: a limit that fails says so by a signal or code 69.
+@test "hostile lists are rejected cheaply" {
+	# 64 MB of address space and 10 s of CPU: exceeding one ends berth by a signal or with code 69.
 	small() { (ulimit -t 10 && { [ -n "$SANITIZED" ] || ulimit -v 65536; } && "$BERTH" hosts "$@"); }
 	for list in 'n[0-999999999]' 'n[1-9][1-9][1-9][1-9][1-9][1-9][1-9]' 'n[0-18446744073709551615]' \
 		"$(printf '[%.0s' {1..100000})" "$(printf 'n[1],%.0s' {1..20000})n[0-262143]" \

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# berth info: the chain with its reasons. BERTH: the program.
+# berth info: the stages with their reasons. BERTH: the program.
 
 load ../support/berth
 
-# check EXPRESSION: it is true of info.json as info, with its environment as env.
+# check EXPRESSION: EXPRESSION is true; info is info.json, env its environment.
 check() { holds info.json "(lambda env: $1)({var['name']: var for var in info['environment']})"; }
 
-@test "JSON has the promised members" {
+@test "JSON has the documented members" {
 	"$BERTH" info -n 2 --json >"$DIR/info.json"
 	check "info['schema'] == 'berth.info/1'"
 	check "{'alloc', 'ranks', 'inventory', 'network', 'plan', 'environment', 'warnings'} <= info.keys()"
@@ -25,7 +25,7 @@ check() { holds info.json "(lambda env: $1)({var['name']: var for var in info['e
 	check "info['alloc']['why'] and info['network']['why']"
 }
 
-@test "the environment is that of the rank asked for" {
+@test "the environment is that of the requested rank" {
 	"$BERTH" info -n 3 --rank 2 --json >"$DIR/info.json"
 	check "env['RANK']['value'] == '2' and env['WORLD_SIZE']['value'] == '3'"
 	check "env['RANK']['from'] == 'berth'"
@@ -50,17 +50,17 @@ check() { holds info.json "(lambda env: $1)({var['name']: var for var in info['e
 	[[ $output == *"WORLD_SIZE"* ]]
 }
 
-@test "another machine's file is planned for, and it is said" {
+@test "berth plans for another machine's topology file and reports that" {
 	cp "$FIXTURES/topo/pci-order-not-numa-order.xml" "$DIR/node.xml"
 	BERTH_TOPOLOGY=$DIR/node.xml "$BERTH" info --json >"$DIR/info.json"
 	check "info['inventory']['this_system'] is False"
 	check "len(info['inventory']['gpus']) == info['ranks'] > 1"
 	check "env['CUDA_VISIBLE_DEVICES']['from'] == 'berth'"
 	run env BERTH_TOPOLOGY="$DIR/node.xml" "$BERTH" info
-	[[ $(echo $output) == *"not this machine"* ]]
+	[[ $(echo $output) == *"from another machine, so ranks cannot be bound"* ]]
 }
 
-@test "GPUs granted by Slurm and those of a pretended machine: where they differ it is said" {
+@test "warns if Slurm's granted GPUs differ from those of a simulated machine" {
 	cp "$FIXTURES/topo/pci-order-not-numa-order.xml" "$DIR/node.xml"
 	job() {
 		env BERTH_TOPOLOGY="$DIR/node.xml" SLURM_JOB_ID=7 SLURM_JOB_NODELIST=n1 SLURMD_NODENAME=n1 \
@@ -68,13 +68,13 @@ check() { holds info.json "(lambda env: $1)({var['name']: var for var in info['e
 	}
 	job SLURM_GPUS_ON_NODE=2 CUDA_VISIBLE_DEVICES=0,1
 	check "info['alloc']['nodes'][0]['gpus'] == 2 < info['ranks']"
-	check "sum('GPUs granted here: 2 (CUDA_VISIBLE_DEVICES is \'0,1\'), GPUs planned for: all %d' % info['ranks'] in text for text in info['warnings']) == 1"
+	check "sum('GPUs granted here: 2 (CUDA_VISIBLE_DEVICES is \'0,1\'), but the plan uses all %d GPUs' % info['ranks'] in text for text in info['warnings']) == 1"
 	check "'the list 0,1 says nothing about another machine' in env['CUDA_VISIBLE_DEVICES']['why']"
 	job SLURM_GPUS_ON_NODE="$(python3 -c "import json; print(json.load(open('$DIR/info.json'))['ranks'])")"
 	check "not any('GPUs granted' in text for text in info['warnings'])"
 }
 
-@test "in a rank: its place, the CPUs it has, and whose each variable is" {
+@test "in a rank: its place, its CPUs, and the origin of each variable" {
 	"$BERTH" run -n 2 --env NCCL_DEBUG=INFO -- sh -c 'if [ $RANK = 1 ]; then exec "$@"; fi' sh \
 		env OMP_NUM_THREADS=7 "$BERTH" info --json >"$DIR/info.json"
 	check "info['ranks'] == 2 and info['rank']['rank'] == 1 and info['rank']['local_rank'] == 1"
@@ -85,7 +85,7 @@ check() { holds info.json "(lambda env: $1)({var['name']: var for var in info['e
 	check "not any('MASTER_ADDR' in text for text in info['warnings'])"
 }
 
-@test "colour on a terminal only, and NO_COLOR is obeyed" {
+@test "colour on a terminal only, and NO_COLOR turns it off" {
 	need script
 	script -qec true /dev/null >/dev/null 2>&1 || skip "no pseudo terminal can be had here"
 	escape=$(printf '\033')
@@ -98,7 +98,7 @@ check() { holds info.json "(lambda env: $1)({var['name']: var for var in info['e
 	[[ $output != *"$escape["* ]]
 }
 
-@test "bad input: a sentence and the promised code" {
+@test "bad input: a message and the documented exit code" {
 	refused() { # CODE WORD COMMAND...
 		expect "$1" "${@:3}"
 		[[ $output == *"$2"* ]]

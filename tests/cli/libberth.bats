@@ -4,7 +4,7 @@
 
 load ../support/berth
 
-@test "started by nobody: a world of one" {
+@test "without a launcher: rank 0 of 1" {
 	expect 0 env -u RANK -u WORLD_SIZE -u PMIX_NAMESPACE "$HELLO"
 	[[ $output == *"rank 0 of 1, 0 on node 0"* ]]
 }
@@ -18,7 +18,7 @@ load ../support/berth
 	[[ $output != *"not bound"* ]]
 }
 
-@test "by RANK and WORLD_SIZE alone" {
+@test "with only RANK and WORLD_SIZE" {
 	port=$((20000 + RANDOM % 10000))
 	dir=$(mktemp -d)
 	for rank in 0 1; do

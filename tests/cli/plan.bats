@@ -4,16 +4,16 @@
 load ../support/berth
 TOPO=$FIXTURES/topo
 
-# check EXPRESSION: it is true of plan.json as plan, with its ranks.
+# check EXPRESSION: EXPRESSION is true; plan is plan.json, ranks its ranks.
 check() { holds plan.json "(lambda ranks: $1)(plan['ranks'])"; }
 
-# refuses CODE TEXT ARGS...: berth plan ends with the code and says the text, on stderr alone
+# refuses CODE TEXT ARGS...: berth plan exits with CODE and prints TEXT on stderr only
 refuses() {
 	expect "$1" --separate-stderr --keep-empty-lines "$BERTH" plan "${@:3}"
 	[[ $stderr == *"$2"* && $'\n'$stderr == *$'\n'"berth: "* && -z $output ]]
 }
 
-@test "JSON has the promised members" {
+@test "JSON has the documented members" {
 	"$BERTH" plan --topology "$TOPO/pci-order-not-numa-order.xml" -n 4 --json >"$DIR/plan.json"
 	check "plan['schema'] == 'berth.plan/1' and plan['warnings'] == []"
 	check "[r['local_rank'] for r in ranks] == [0, 1, 2, 3]"
@@ -34,7 +34,7 @@ refuses() {
 	[ "$(grep -c $'\033' "$DIR/out")" -eq 0 ]
 }
 
-@test "without -n: a rank a GPU, else one" {
+@test "without -n: one rank per GPU, else one" {
 	"$BERTH" plan --topology "$TOPO/partitions.xml" --json >"$DIR/plan.json"
 	check "len(ranks) == 6"
 	"$BERTH" plan --topology "$TOPO/no-gpu.xml" --json >"$DIR/plan.json"
@@ -75,7 +75,7 @@ refuses() {
 	check "len(ranks) == 1 and ranks[0]['cpus'] and ranks[0]['threads'] >= 1"
 }
 
-@test "what cannot be planned is refused" {
+@test "impossible plans are rejected" {
 	refuses 66 "no-such-file.xml" -t "$DIR/no-such-file.xml"
 	refuses 65 "hwloc XML of version 3" -t "$TOPO/hwloc-3.xml"
 	echo 'not xml' >"$DIR/bad.xml"
@@ -92,7 +92,7 @@ refuses() {
 	refuses 64 "unexpected argument" -t "$TOPO/no-gpu.xml" extra
 }
 
-@test "a full disk is said" {
+@test "a full disk is reported" {
 	[ -c /dev/full ] || skip "no /dev/full here"
 	status=0
 	"$BERTH" plan -t "$TOPO/partitions.xml" --json >/dev/full 2>"$DIR/err" || status=$?

@@ -42,7 +42,7 @@ attempts() {
 	SH
 	expect 22 "$BERTH" run -n 1 --max-restarts 2 --report report.json -- sh rank.sh
 	[ "$(attempts)" = 3 ]
-	[[ "$output" == *"not started again: the limit of 2 restarts (--max-restarts) is reached"* ]]
+	[[ "$output" == *"not restarting: the limit of 2 restarts (--max-restarts) is reached"* ]]
 	report 'report["by"] == "program" and len(report["attempts"]) == 3 and "limit of 2 restarts" in report["not_restarted"]'
 }
 
@@ -53,7 +53,7 @@ attempts() {
 	SH
 	expect 3 "$BERTH" run -n 2 --max-restarts 9 -- sh beats.sh
 	[ "$(attempts)" = 2 ]
-	[[ "$output" == *"not started again: no step was completed since the last start"* ]]
+	[[ "$output" == *"not restarting: no step was completed since the last start"* ]]
 	rm -f ./*.[01]
 	rank silent.sh <<<'exit 3'
 	expect 3 "$BERTH" run -n 2 --max-restarts 9 -- sh silent.sh
@@ -68,7 +68,7 @@ attempts() {
 	expect 66 "$BERTH" run -n 1 --max-restarts 3 -- ./nothing
 	# The exit code of berth-train for wrong options.
 	expect 66 "$BERTH" train -n 1 --max-restarts 3 linear --data imagefolder:/nowhere
-	[[ "$output" != *"restarting, "* && "$output" == *"not started again: exit code 66 means wrong"* ]]
+	[[ "$output" != *"restarting, "* && "$output" == *"not restarting: exit code 66 means wrong"* ]]
 	rm -f ./*.0
 	rank long.sh <<<'exec sleep 60'
 	"$BERTH" run -n 1 --max-restarts 3 -- sh long.sh 2>err &

@@ -326,7 +326,7 @@ assert env["OMP_NUM_THREADS"]["from"] == "user" and env["OMP_NUM_THREADS"]["valu
 	[[ "$output" == *srun*"an address of n1 that all nodes reach"*"ranks    8"*"n2    4      4             4"*"not known"*"n1, the first node"* ]]
 	[[ "$output" != *127.0.0.1* && "$output" != *--master-addr* && "$output" != *MASTER_ADDR* && "$output" != *"like this one"* ]]
 	run "$BERTH" run --dry-run -- true
-	[[ "$output" == *"ranks    one a GPU"* ]]
+	[[ "$output" == *"ranks    one per GPU"* ]]
 	"$BERTH" run --dry-run --json -n 5 -- true | python3 -c 'import json, sys
 dry = json.load(sys.stdin)
 assert dry["world_size"] == 5 and dry["address"] is None and "n1" in dry["not_known"], dry

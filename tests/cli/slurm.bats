@@ -61,17 +61,17 @@ is_dead() { ! grep -qs '^State:[[:space:]]*[^ZX[:space:]]' "/proc/$1/status"; }
 @test "--hosts inside a job goes by ssh, past Slurm: that is said, and which hosts are not the job's" {
 	fake ssh <<<'echo no way >&2; exit 255'
 	expect 76 "$BERTH" run --hosts n2,far1,far2 -- true
-	[ "$(grep -c 'warning: --hosts in the Slurm job 77: these are reached by ssh, .*; far1 and 1 more are none of its nodes; without --hosts' <<<"$output")" = 1 ]
+	[ "$(grep -c 'warning: --hosts in the Slurm job 77: berth reaches these hosts through ssh, .*; not among its nodes: far1 and 1 more; omit --hosts' <<<"$output")" = 1 ]
 	printf 'n2\n' >hosts
 	expect 0 "$BERTH" run --dry-run --hostfile hosts -- true
-	[[ "$output" == *"--hostfile in the Slurm job 77: these are reached by ssh, so the job's limits, GPUs and end are not those of the ranks; without"* ]]
+	[[ "$output" == *"--hostfile in the Slurm job 77: berth reaches these hosts through ssh, so the job's limits, GPUs and end time do not apply to the ranks; omit"* ]]
 	# Who asks for ssh, is no job's, or wants silence is not told.
 	for options in '--launcher ssh' --quiet; do
 		run "$BERTH" run --dry-run --hosts n2 $options -- true
-		[[ "$output" != *"reached by ssh"* ]]
+		[[ "$output" != *"reaches these hosts through ssh"* ]]
 	done
 	expect 0 env -u SLURM_JOB_ID "$BERTH" run --dry-run --hosts n2 -- true
-	[[ "$output" != *"reached by ssh"* ]]
+	[[ "$output" != *"reaches these hosts through ssh"* ]]
 }
 
 @test "an srun that says a lot and ends well without an agent" {

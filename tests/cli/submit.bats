@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# berth submit: scripts beside tests/golden/submit (BERTH_GOLDEN_WRITE=1 writes them anew), what is
-# refused, the files of site and user, sbatch and qsub that are pretended.
+# berth submit: scripts compared with tests/golden/submit (BERTH_GOLDEN_WRITE=1 rewrites them), rejected
+# values, the files of site and user, fake sbatch and qsub.
 
 load ../support/berth
 
@@ -55,7 +55,7 @@ golden() {
 	golden pbs-torchrun --pbs --nodes 2 --gpus-per-node 4 --per-node -- torchrun train.py
 }
 
-@test "what is for berth run: --requeue, --warn-before, --log-dir" {
+@test "options for berth run: --requeue, --warn-before, --log-dir" {
 	golden slurm-requeue --slurm --time 2h --requeue --warn-before 5m --log-dir 'my logs' -- python train.py
 	golden pbs-requeue --pbs --time 2h --requeue --log-dir logs -- berth train resnet50 --ckpt ckpt
 	for wrong in soon 2d ''; do
@@ -72,9 +72,9 @@ golden() {
 	[[ "$output" == *$'\nberth run -- berth check --ckpt d' ]]
 }
 
-@test "what a shell could misread arrives as it was given" {
+@test "characters that a shell could misread arrive unchanged" {
 	golden slurm-quoting --slurm -- sh -c 'echo "$HOME" `id` *' "it's" '' 'a  b' '~' 'x[1]' '#y' '-n' '!' '{a,b}' 'c;d' '$(e)' $'two\nlines' '#SBATCH --wrap'
-	# The words of the last line, read by a shell, are the given ones.
+	# A shell parses the last line into the given words.
 	mkdir "$DIR/as-berth"
 	printf '#!/bin/sh\nfor word; do printf "<%%s>" "$word"; done\n' >"$DIR/as-berth/berth"
 	chmod +x "$DIR/as-berth/berth"
@@ -83,7 +83,7 @@ golden() {
 	[ "$output" = $'<run><--><sh><-c><echo "$HOME" `id` *><it\'s><><a  b><~><x[1]><#y><-n><!><{a,b}><c;d><$(e)><two\nlines><#SBATCH --wrap>' ]
 }
 
-@test "the user's file: defaults, lines, directives; options overrule" {
+@test "the user's file: defaults, lines, directives; options win" {
 	config '{"scheduler": "pbs", "queue": "q1", "account": "a1", "gpus_per_node": 4, "cpus_per_node": 32,
 	  "berth": "/opt/b/berth", "lines": ["module load berth", "export X=1"], "directives": ["-l filesystems=home", "-V"]}'
 	golden pbs-config --nodes 2 --queue q2 -- python train.py
@@ -123,7 +123,7 @@ golden() {
 	[[ "$output" == *'no PROGRAM given'* ]]
 }
 
-# with_site JSON COMMAND...: where /etc/berth/submit.json says so. An /etc of its own, for nobody else to see.
+# with_site JSON COMMAND...: with JSON as /etc/berth/submit.json, in a private mount namespace.
 with_site() {
 	unshare --map-root-user --mount true 2>/dev/null || skip "no namespaces for mounts here"
 	mkdir -p "$DIR/etc/berth"
@@ -139,7 +139,7 @@ with_site() {
 	expect 0 with_site "$site" "$BERTH" submit --dry-run --nodes 2 -- python train.py
 	expected=$'#PBS -N berth\n#PBS -j oe\n#PBS -l select=2:ngpus=8:mpiprocs=8\n#PBS -l place=scatter\n#PBS -q site-q\n#PBS -A site-a\n#PBS -l filesystems=home\n\ncd "$PBS_O_WORKDIR" || exit\ntrap : TERM\nmodule load site\n/site/bin/berth run -- python train.py'
 	[ "$(tail -n +3 <<<"$output")" = "$expected" ]
-	# The user's scalars win over the site's, an option over both; lines and directives come one after the other.
+	# The user's scalars win over the site's, an option over both; lines and directives are concatenated.
 	config '{"scheduler": "slurm", "account": "mine", "gpus_per_node": 2, "lines": ["module load mine"], "directives": ["--exclusive"]}'
 	run with_site "$site" "$BERTH" submit --dry-run --queue option-q -- true
 	echo "$output"
@@ -147,7 +147,7 @@ with_site() {
 	[ "$(tail -n +3 <<<"$output")" = "$expected" ]
 }
 
-@test "a bad file of the site's is named, whatever the user's says, and nothing is submitted" {
+@test "a bad site file is named even if the user's file is valid, and nothing is submitted" {
 	for tool in sbatch qsub; do fake $tool "touch $DIR/submitted"; done
 	for json in '{"queue": 4}' '{"lines": "module load x"}' '{"nodes": 2}' '{"queue": ' '["pbs"]' ''; do
 		run with_site "$json" env PATH="$DIR/bin:$PATH" "$BERTH" submit --queue q -- true
@@ -158,7 +158,7 @@ with_site() {
 	[ ! -e "$DIR/submitted" ]
 }
 
-@test "a bad file of the user's: file, key, what is expected, and nothing is submitted" {
+@test "a bad user file: names file, key and expected value, and submits nothing" {
 	for tool in sbatch qsub; do fake $tool "touch $DIR/submitted"; done
 	while IFS='|' read -r text json; do
 		config "$json"
@@ -167,17 +167,17 @@ with_site() {
 		[ "$status" = 65 ]
 		[[ "$output" == *"$DIR/.config/berth/submit.json"*"$text"* ]]
 	done <<-'ROWS'
-	"queue" is no text|{"queue": 4}
-	"queue" is no text|{"queue": ""}
-	of several lines|{"account": "a\nb"}
+	"queue" is not a non-empty string|{"queue": 4}
+	"queue" is not a non-empty string|{"queue": ""}
+	has several lines|{"account": "a\nb"}
 	"nodes" is unknown|{"nodes": 4}
-	"lines" is no list|{"lines": "module load x"}
-	"lines"[1] is no text|{"lines": ["a", 1]}
-	of several lines|{"lines": ["a\nb"]}
-	of several lines|{"directives": ["-V\nrm -rf x"]}
+	"lines" is not a list|{"lines": "module load x"}
+	"lines"[1] is not a string|{"lines": ["a", 1]}
+	has several lines|{"lines": ["a\nb"]}
+	has several lines|{"directives": ["-V\nrm -rf x"]}
 	"gpus_per_node" is no number|{"gpus_per_node": "4"}
-	"gpus_per_node" is no number from 0|{"gpus_per_node": -1}
-	"cpus_per_node" is no number from 1|{"cpus_per_node": 0}
+	"gpus_per_node" is not an integer from 0|{"gpus_per_node": -1}
+	"cpus_per_node" is not an integer from 1|{"cpus_per_node": 0}
 	"scheduler" is neither|{"scheduler": "lsf"}
 	line|{"queue": 
 	|[]
@@ -187,7 +187,7 @@ with_site() {
 	[ ! -e "$DIR/submitted" ]
 }
 
-@test "the tool gets the script on standard input; its answer and its refusal are passed on" {
+@test "the tool gets the script on standard input; its answer and its rejection are passed on" {
 	fake qsub "cat >$DIR/got; echo 12.server"
 	"$BERTH" submit --pbs --dry-run -- true >"$DIR/script"
 	expect 0 env PATH="$DIR/bin:/usr/bin:/bin" "$BERTH" submit --pbs -- true
@@ -195,7 +195,7 @@ with_site() {
 	cmp "$DIR/got" "$DIR/script"
 	fake qsub 'echo "qsub: Unknown queue" >&2; exit 170'
 	expect 69 env PATH="$DIR/bin:/usr/bin:/bin" "$BERTH" submit --pbs -- true
-	[[ "$output" == *'refused it (code 170): qsub: Unknown queue' ]]
+	[[ "$output" == *'rejected the job (exit code 170): qsub: Unknown queue' ]]
 	rm "$DIR/bin/qsub"
 	expect 69 env PATH="$DIR/bin:/nowhere" "$BERTH" submit -- true
 	[[ "$output" == *'neither sbatch nor qsub'* ]]

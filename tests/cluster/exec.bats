@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# berth exec in ranks that others have started on two nodes: srun, torchrun, Open MPI's mpirun, MPICH's
+# berth exec in ranks that other launchers started on two nodes: srun, torchrun, Open MPI's mpirun, MPICH's
 # hydra. (tests/cli/exec.bats has one node; openmpi5.bats prterun.)
 
 load support.bash
@@ -14,7 +14,7 @@ setup() {
 
 teardown() { cancel_jobs; }
 
-# everybody ADDRESS: two ranks on each node, one meeting point
+# everybody ADDRESS: two ranks on each node, one rendezvous address
 everybody() {
 	[ "$status" = 0 ]
 	for row in '0 of 4 local 0 of 2 node [0?] on n1' '1 of 4 local 1 of 2 node [0?] on n1' \
@@ -27,7 +27,7 @@ everybody() {
 # steps NAME <<SCRIPT: in a batch job of two nodes, two tasks each
 steps() { batch "$1" -N2 -w n1,n2 --ntasks-per-node=2 --mem-per-cpu=10; }
 
-@test "srun, plain and by PMIx" {
+@test "srun, without and with PMIx" {
 	for mpi in none pmix; do
 		steps "srun-$mpi" <<-S
 		unset BERTH_TOPOLOGY
@@ -96,7 +96,7 @@ steps() { batch "$1" -N2 -w n1,n2 --ntasks-per-node=2 --mem-per-cpu=10; }
 	has 'rank 1 of 2 on n2 local 0 at 10.9.0.11 trained'
 }
 
-# In the place of ssh: cluster.py's way to a node.
+# Replaces ssh with cluster.py's way to reach a node.
 remote_shell() {
 	mkdir -p fake
 	printf '#!/bin/bash\nwhile [[ $1 == -* ]]; do shift; done\nhost=$1; shift\nexec python3 %s/cluster.py on "$host" sh -c "$*"\n' "$HERE" >fake/shell
@@ -113,7 +113,7 @@ remote_shell() {
 	}
 	mpi --master-addr 10.9.0.11 -- sh -c "$SAY"
 	everybody 10.9.0.11
-	# It does not say where rank 0 is, and nobody guesses.
+	# mpirun does not report the address of rank 0, and berth does not guess it.
 	mpi -- sh -c "$SAY"
 	[ "$status" != 0 ]
 	has 'mpirun started 4 ranks on several nodes.*--master-addr ADDRESS'
@@ -123,7 +123,7 @@ remote_shell() {
 	[ "$(grep -c '^MPI rank [0-3] of 4, sum 10,' <<<"$output")" = 4 ]
 }
 
-@test "MPICH's mpiexec, by hydra" {
+@test "MPICH's mpiexec (hydra)" {
 	[ -n "${HYDRA-}" ] || skip "no mpiexec.hydra (Debian: mpich)"
 	remote_shell
 	run timeout 60 env -u SLURM_CONF LD_LIBRARY_PATH="${HYDRA_LIBRARIES-}:$LD_LIBRARY_PATH" "$HYDRA" -launcher ssh -launcher-exec "$SHARE/fake/shell" \

@@ -59,7 +59,7 @@ SAY='echo "rank $RANK of $WORLD_SIZE on $(hostname) node $NODE_RANK local $LOCAL
 	by_hand n1 --nnodes 3 --node-rank 0 --rdzv-endpoint n1:4719 -n 3 -- true
 	by_hand n2 --nnodes 3 --node-rank 1 --rdzv-endpoint 10.9.0.13:4719 -- true
 	until_seen hand/n1.out 'berth: node0 of 3, waiting at n1:4719 for the others'
-	until_seen hand/n2.out 'node1 of 3, waiting for the head at 10.9.0.13:4719'
+	until_seen hand/n2.out 'node1 of 3, waiting for the first machine at 10.9.0.13:4719'
 	sleep 0.5 # into the waiting
 	local begun=$SECONDS
 	for node in n1 n2; do
@@ -92,7 +92,7 @@ SAY='echo "rank $RANK of $WORLD_SIZE on $(hostname) node $NODE_RANK local $LOCAL
 	[ "$status" = 5 ]
 	ended n2
 	[ "$status" = 5 ]
-	has 'node1: the job ended with code 5; the head says why'
+	has 'node1: the job exited with code 5; the first machine prints the reason'
 	rm -f hand/up
 	by_hand n1 --nnodes 2 --node-rank 0 --rdzv-endpoint n1:4721 -- sh -c 'echo $$ >hand/up; exec sleep 100'
 	by_hand n2 --nnodes 2 --node-rank 1 --rdzv-endpoint n1:4721 -- true
@@ -100,7 +100,7 @@ SAY='echo "rank $RANK of $WORLD_SIZE on $(hostname) node $NODE_RANK local $LOCAL
 	on n1 pkill -KILL -x berth
 	ended n2
 	[ "$status" = 76 ]
-	has 'the head at n1:4721 went away and did not say how the job ended'
+	has 'lost the first machine at n1:4721 before it reported how the job ended'
 	ended n1
 	nothing_left n1 n2
 }
@@ -170,7 +170,7 @@ SAY='echo "rank $RANK of $WORLD_SIZE on $(hostname) node $NODE_RANK local $LOCAL
 	has 'nobody.invalid is not known here.*give its address'
 	ended n2
 	[ "$status" = 76 ]
-	has 'warning: this machine is to be the first one .*no interface of it has an address of n3:4718'
+	has 'warning: this machine should be the first one .*none of its interfaces has an address of n3:4718'
 	has 'node1 within 2 s'
 	[ ! -e hand/started ]
 	by_hand n1 --nnodes 2 --node-rank 0 --rdzv-endpoint localhost:4719 --start-timeout 2s -- true

@@ -11,7 +11,7 @@ setup() {
 
 teardown() { cancel_jobs; }
 
-# sends NAME OPTIONS SCRIPT ARGUMENTS...: submit and wait.
+# sends NAME OPTIONS SCRIPT ARGUMENTS...: submits the script and waits.
 sends() {
 	local name=$1 i
 	shift
@@ -33,7 +33,7 @@ SAY='echo "rank $RANK of $WORLD_SIZE on $(hostname) at $MASTER_ADDR arguments $*
 	shellcheck "$SCRIPTS"/*.sh
 }
 
-@test "one-node.sh: a rank a GPU; without GPUs a rank a task" {
+@test "one-node.sh: one rank per GPU; without GPUs one rank per task" {
 	sends one --gpus-per-node=2 "$SCRIPTS/one-node.sh" sh -c "$SAY" sh a 'b c'
 	has '^rank 3 of 4 on n[12] at 127.0.0.1 arguments a b c$'
 	grep -q 'JobState=COMPLETED' "$SHARE/one.end"
@@ -50,7 +50,7 @@ SAY='echo "rank $RANK of $WORLD_SIZE on $(hostname) at $MASTER_ADDR arguments $*
 	grep -q '"rank": 5' "$SHARE/berth-$job.json"
 }
 
-@test "torchrun.sh: PET_ variables for one process a node" {
+@test "torchrun.sh: PET_ variables for one process per node" {
 	mkdir -p fake
 	printf '#!/bin/sh\necho "torchrun $* on $(hostname): $PET_NNODES nodes, $PET_NPROC_PER_NODE workers, node $PET_NODE_RANK, $PET_MASTER_ADDR"\n' >fake/torchrun
 	chmod +x fake/torchrun
@@ -65,7 +65,7 @@ SAY='echo "rank $RANK of $WORLD_SIZE on $(hostname) at $MASTER_ADDR arguments $*
 	has '^MPI rank 3 of 4, sum 10, before me 2$'
 }
 
-@test "array.sh: each job its number" {
+@test "array.sh: each job gets its own number" {
 	sends array "$SCRIPTS/array.sh" sh -c "$SAY" sh --seed
 	has '^rank 0 of 4 on n[123] at 127.0.0.1 arguments --seed 0$'
 	has '^rank 0 of 4 on n[123] at 127.0.0.1 arguments --seed 1$'

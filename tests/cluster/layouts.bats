@@ -130,7 +130,7 @@ well() {
 	has '^berth: no address of n1 can serve .*hsn0 10.9.0.11 \(.*n2'
 	check down-check n1,n2
 	[ "$status" = 76 ]
-	says 'FAULT network n2 hsn0 is down here; the job would use a slower network'
+	says 'FAULT network n2 hsn0 is down here, so the job would use a slower network'
 	has '^berth: 1 fault on 2 nodes$'
 	trains MPI eth0 eth0
 }
@@ -147,8 +147,8 @@ well() {
 	has '^berth: no address of n1 can serve .*n2 and n3 both have 10.9.0.13'
 	check twice-check n1,n2,n3
 	[ "$status" = 76 ]
-	says 'FAULT network n2 hsn0 has the address 10.9.0.13, which n3 has too'
-	says 'FAULT network n3 hsn0 has the address 10.9.0.13, which n2 has too'
+	says 'FAULT network n2 hsn0 has the address 10.9.0.13, and so has n3'
+	says 'FAULT network n3 hsn0 has the address 10.9.0.13, and so has n2'
 	saysnt 'FAULT reach'
 	trains MPI eth0 eth0 n2 n3
 }
@@ -258,7 +258,7 @@ well() {
 	has '^berth: warning: .*hsn0 10.9.0.11 .*reached by 1 of 2 nodes, not by n2'
 	check lost-check n1,n2,n3
 	[ "$status" = 76 ]
-	says 'FAULT reach n2 its hsn0 10.9.0.12 does not answer: (connects are dropped silently|as if nobody).*; so say all other nodes'
+	says 'FAULT reach n2 its hsn0 10.9.0.12 does not answer: (connects are dropped silently|no host on this network).*, according to all other nodes'
 	has '^berth: 1 fault on 3 nodes$'
 	trains MPI eth0 eth0
 }
@@ -270,7 +270,7 @@ well() {
 	has '^rank 1 at 10.9.0.11:[0-9]+ gloo hsn0'
 	check slow-check n1,n2,n3
 	[ "$status" = 76 ]
-	says 'FAULT ring n3 from n2 come [0-9]+ Mb/s over hsn0, which says it is much faster; the best link has [0-9]+ Mb/s'
+	says 'FAULT ring n3 receives from n2 at [0-9]+ Mb/s over hsn0, whose nominal speed is much higher; the best link has [0-9]+ Mb/s'
 	saysnt 'FAULT ring n1 '
 	trains MPI
 }

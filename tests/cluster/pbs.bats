@@ -304,7 +304,7 @@ variables() {
 	first=$job
 	finish again
 	[ "$status" = 75 ]
-	has 'queued again by qsub of its script'
+	has 'qsub with the job.s script will requeue the job'
 	holds "$SHARE/again.report.0" 'r["saved"] == "step 7" and r["kind"] == "stopped" and "qsub" in r["next"]'
 	within 20 test -e "$SHARE/again.report.1"
 	cat "$SHARE/again.out"

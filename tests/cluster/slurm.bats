@@ -180,7 +180,7 @@ conf() {
 	[ "$(grep -cE '^rank [0-3] of 4 local [0-2] on n[12] mark 7$' <<<"$output")" = 4 ]
 	has '^rank 0 of 4 local 0 on n1 mark 7$'
 	has '^code 0$'
-	has '^berth: srun has started this as one of 4 tasks, .*--log-dir means nothing'
+	has '^berth: srun started berth run as one of 4 tasks, .*--log-dir has no effect'
 	has '^code 64$'
 	has '^own 1 of 2$'
 }
@@ -410,7 +410,7 @@ conf() {
 	has '^  8 ranks, 4 of them on n1$'
 	has '^  MASTER_ADDR 10.9.0.11 on hsn0, MASTER_PORT a free port'
 	has '^  Slingshot: aws-ofi-nccl, libfabric.s cxi; set: '
-	has '^  ! only this node was looked at: '
+	has '^  ! berth examined only this node '
 	hasnt 'no interface for'
 	output=${output#*==== in a rank}
 	has '^  SLURM_PROCID +1 +berth '
@@ -419,5 +419,5 @@ conf() {
 	has "10.9.0.11 on hsn0 \(slingshot, 10 Gb/s\): the best address of n1; whether all 2 nodes reach it is tried before ranks start; rather than eth0 10.1.0.11 \(management only\) MASTER_ADDR"
 	has '10.9.0.11 on hsn0 \(slingshot, 10 Gb/s\): the best address of n1 that all 2 nodes reach; rather than eth0 10.1.0.11 \(management only\) MASTER_ADDR'
 	expect 0 timeout 30 salloc -Q -N2 "$BERTH" info
-	has "this machine is none of the job's nodes"
+	has "this machine is not one of the job's nodes"
 }

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# berth submit, for real: a Slurm, and the stand-in for PBS.
+# berth submit with a real Slurm and the stand-in for PBS.
 
 load support.bash
 

@@ -40,18 +40,18 @@ json_t *probe_checkpoint_collect(const struct prober *prober)
 	if (!prober->checkpoint)
 		return NULL;
 	if (stat(prober->checkpoint, &dir))
-		return failed("it is not there");
+		return failed("cannot access it");
 	if (!S_ISDIR(dir.st_mode))
-		return json_pack("{s:s}", "error", "it is no folder");
+		return json_pack("{s:s}", "error", "not a directory");
 	if (statvfs(prober->checkpoint, &info))
-		return failed("its space cannot be told");
+		return failed("cannot determine its free space");
 	file_name(prober, prober->node_index, path, sizeof path);
 	fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
 	if (fd < 0)
-		return failed("no file can be made in it");
+		return failed("cannot create a file in it");
 	written = !file_write_all(fd, text, sizeof text - 1) && !fsync(fd);
 	if (close(fd) || !written)
-		return failed("a file in it cannot be written");
+		return failed("cannot write to a file in it");
 	return json_pack("{s:I, s:b}", "free",
 			 (json_int_t)info.f_bavail * (json_int_t)info.f_frsize, "inodes",
 			 !info.f_files || info.f_favail > 0);
@@ -139,28 +139,30 @@ static void judge_node(struct check *check, size_t i, const char *dir)
 
 	if (!answer) {
 		check_add(check, i, "checkpoint", CHECK_FAULT,
-			  "ls the folder on that node: its file system may hang",
-			  "%s: no word about it in time", dir);
+			  "run ls on the directory on that node: its file system may hang",
+			  "%s: no answer in time", dir);
 	} else if (*check_text(answer, "error")) {
 		check_add(check, i, "checkpoint", CHECK_FAULT,
-			  "make it (mkdir -p), on a file system that all nodes share, yours to "
-			  "write: what is there can be tried",
+			  "create it (mkdir -p) on a file system that all nodes share and that you "
+			  "may write to; berth checks only a directory that exists",
 			  "%s: %s", dir, check_text(answer, "error"));
 	} else if (others) {
 		check_add(check, i, "checkpoint", CHECK_FAULT,
-			  "a folder of a file system that all nodes share",
-			  "%s is not the same folder everywhere: files written on %s are not seen "
-			  "here",
+			  "use a directory on a file system that all nodes share",
+			  "%s is not the same directory on all nodes: files written on %s are not "
+			  "visible here",
 			  dir, others);
 	} else if (json_get_int("checkpoint", answer, "free", 0, INT64_MAX, &space, NULL) ||
 		   space < SPACE_BYTES || !json_is_true(json_object_get(answer, "inodes"))) {
-		check_add(check, i, "checkpoint", CHECK_FAULT, "make room, or name another folder",
-			  "%s has %lld MiB free%s", dir, (long long)(space >> 20),
-			  json_is_true(json_object_get(answer, "inodes")) ? "" : " and no inode");
+		check_add(check, i, "checkpoint", CHECK_FAULT,
+			  "free some space, or use another directory", "%s has %lld MiB free%s",
+			  dir, (long long)(space >> 20),
+			  json_is_true(json_object_get(answer, "inodes")) ? ""
+									  : " and no free inode");
 	} else {
 		check_add(check, i, "checkpoint", CHECK_OK, NULL, "%s: %lld GiB free%s", dir,
 			  (long long)(space >> 30),
-			  check->count > 1 ? ", the same on all nodes" : "");
+			  check->count > 1 ? ", shared by all nodes" : "");
 	}
 	free(others);
 }
@@ -176,6 +178,6 @@ void probe_checkpoint_judge(struct check *check)
 			judge_node(check, i, dir);
 		else
 			check_add(check, i, "checkpoint", CHECK_SKIPPED, NULL,
-				  "no folder was named with --ckpt");
+				  "no directory was given with --ckpt");
 	}
 }

@@ -17,15 +17,15 @@ void probe_clock_judge(struct check *check)
 		if (check->count == 1)
 			check_add(check, i, "clock", CHECK_SKIPPED, NULL, "one node");
 		else if (node->clock_exchanges_left)
-			check_add(check, i, "clock", CHECK_NOTE, "look at the load of the node",
-				  "it did not tell its time in time");
+			check_add(check, i, "clock", CHECK_NOTE, "check the load of the node",
+				  "it did not report its time before the deadline");
 		else if (off - error > MUCH_US || off + error < -MUCH_US)
 			check_add(
 				check, i, "clock", CHECK_FAULT,
-				"an administrator starts chronyd or ntpd there",
+				"ask an administrator to start chronyd or ntpd there",
 				"its clock is %.3f s %s that of the machine where berth check runs",
 				(double)(off < 0 ? -off : off) / 1e6,
-				off > 0 ? "before" : "behind");
+				off > 0 ? "ahead of" : "behind");
 		else
 			check_add(check, i, "clock", CHECK_OK, NULL, "within 1 s");
 	}

@@ -123,26 +123,27 @@ static bool judge_gpu(struct check *check, size_t node, const struct inventory_g
 
 	json_get_int("gpus", seen, "ecc", 0, INT64_MAX, &errors, NULL);
 	if (gpu->fault)
-		check_add(check, node, "gpus", CHECK_FAULT, "leave the node out until it is mended",
+		check_add(check, node, "gpus", CHECK_FAULT, "exclude the node until it is fixed",
 			  "GPU %d (%s): %s", gpu->index, gpu->pci, gpu->fault);
 	else if (json_array_size(list))
 		check_add(check, node, "gpus", CHECK_FAULT,
-			  "end it where it is yours (a forgotten job); else the scheduler should "
-			  "not have given this GPU to you: tell its administrator",
-			  "GPU %d (%s) is held by %s%s", gpu->index, gpu->pci,
+			  "end the process if it is yours (a forgotten job); otherwise tell an "
+			  "administrator that the scheduler granted you a GPU in use",
+			  "GPU %d (%s) is in use by %s%s", gpu->index, gpu->pci,
 			  json_string_value(json_array_get(list, 0)),
 			  json_array_size(list) > 1 ? " and others" : "");
 	else if (errors > 0)
-		check_add(check, node, "gpus", CHECK_FAULT,
-			  "an administrator resets it (nvidia-smi --gpu-reset); leave the node out "
-			  "until then",
-			  "GPU %d (%s): %lld uncorrected memory errors since the driver was loaded",
-			  gpu->index, gpu->pci, (long long)errors);
+		check_add(
+			check, node, "gpus", CHECK_FAULT,
+			"ask an administrator to reset it (nvidia-smi --gpu-reset); exclude the "
+			"node until then",
+			"GPU %d (%s): uncorrected memory errors since the driver was loaded: %lld",
+			gpu->index, gpu->pci, (long long)errors);
 	else if (json_is_true(json_object_get(seen, "pending")))
 		check_add(check, node, "gpus", CHECK_NOTE,
-			  "an administrator resets it (nvidia-smi --gpu-reset)",
-			  "GPU %d (%s): worn memory rows wait to be replaced at the next reset",
-			  gpu->index, gpu->pci);
+			  "ask an administrator to reset it (nvidia-smi --gpu-reset)",
+			  "GPU %d (%s): row remapping is pending until the next reset", gpu->index,
+			  gpu->pci);
 	else
 		return false;
 	return true;
@@ -179,23 +180,25 @@ void probe_gpus_judge(struct check *check)
 		}
 		if (inventory->gpu_count < most)
 			check_add(check, i, "gpus", CHECK_NOTE,
-				  "where the nodes should be alike, one has fallen off the bus: "
+				  "if the nodes should be identical, a GPU has fallen off the bus: "
 				  "look for Xid in dmesg",
-				  "%zu GPUs here, %zu on another node", inventory->gpu_count, most);
+				  "GPUs: %zu here, %zu on another node", inventory->gpu_count,
+				  most);
 		else if (!reported && inventory->gpu_count && !answer)
 			check_add(check, i, "gpus", CHECK_FAULT,
-				  "nvidia-smi on that node: the driver may hang",
-				  "the driver gave no answer in time");
+				  "run nvidia-smi on that node: the driver may hang",
+				  "the driver did not answer in time");
 		else if (!reported && inventory->gpu_count)
 			check_add(check, i, "gpus", CHECK_OK, NULL,
-				  "%zu of %zu are this job's: free, no errors", allowed,
-				  inventory->gpu_count);
+				  "%zu of %zu are granted to this job: not in use, no errors",
+				  allowed, inventory->gpu_count);
 		else if (!reported && check->request->launch->alloc->nodes[i].gpus > 0)
 			check_add(check, i, "gpus", CHECK_FAULT,
-				  "nvidia-smi and dmesg on that node: the driver may not be loaded",
-				  "%d GPUs are granted here, and none is seen",
+				  "run nvidia-smi and dmesg on that node: the driver may not be "
+				  "loaded",
+				  "GPUs granted here: %d, but none is visible",
 				  check->request->launch->alloc->nodes[i].gpus);
 		else if (!reported)
-			check_add(check, i, "gpus", CHECK_SKIPPED, NULL, "no GPU is here");
+			check_add(check, i, "gpus", CHECK_SKIPPED, NULL, "no GPU on this node");
 	}
 }

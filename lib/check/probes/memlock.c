@@ -60,18 +60,19 @@ void probe_memlock_judge(struct check *check)
 					  ? "; only verbs (InfiniBand, RoCE, EFA) need more"
 					  : "");
 		else if (hard < 0 || hard >= ENOUGH_BYTES)
-			check_add(check, i, "memlock", CHECK_FAULT,
-				  "ulimit -l unlimited in the job script, before berth",
-				  "ranks may lock %s (%s is allowed): %s cannot register its "
-				  "buffers, ibv_reg_mr ends with 'Cannot allocate memory'",
-				  text, most, nic);
+			check_add(
+				check, i, "memlock", CHECK_FAULT,
+				"run ulimit -l unlimited in the job script, before berth",
+				"ranks may lock %s of memory (hard limit: %s): %s cannot register "
+				"its buffers, and ibv_reg_mr fails with 'Cannot allocate memory'",
+				text, most, nic);
 		else
 			check_add(check, i, "memlock", CHECK_FAULT,
-				  "an administrator sets LimitMEMLOCK=infinity for slurmd or "
-				  "pbs_mom, from whom the job has it; with Slurm also "
+				  "ask an administrator to set LimitMEMLOCK=infinity for slurmd or "
+				  "pbs_mom, from which the job inherits it; with Slurm also "
 				  "PropagateResourceLimitsExcept=MEMLOCK",
-				  "ranks may lock %s at most: %s cannot register its buffers, "
-				  "ibv_reg_mr ends with 'Cannot allocate memory'",
+				  "ranks may lock at most %s of memory: %s cannot register its "
+				  "buffers, and ibv_reg_mr fails with 'Cannot allocate memory'",
 				  most, nic);
 	}
 }

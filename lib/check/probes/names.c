@@ -110,7 +110,7 @@ static void judge_name(struct check *check, size_t node, size_t other, const jso
 	if (owner >= 0) {
 		found->wrong = true;
 		check_add(check, node, "names", CHECK_FAULT, "correct /etc/hosts or DNS there",
-			  "the name %s leads to %s, which is an address of %s",
+			  "the name %s resolves to %s, which is an address of %s",
 			  check->nodes[other].name, first, check->nodes[owner].name);
 	} else if (other != node && is_loopback(first)) {
 		found->loopback[other] = true;
@@ -124,9 +124,8 @@ static void judge_node(struct check *check, size_t i, struct findings *found)
 	const json_t *nodes = json_object_get(answer, "nodes");
 	const char *self = json_string_value(json_array_get(json_object_get(answer, "self"), 0));
 	const char *own = check_text(answer, "own");
-	static const char advice[] =
-		"nothing for berth, which hands out numeric addresses; programs that use names "
-		"themselves need it in /etc/hosts or DNS";
+	static const char advice[] = "not needed for berth, which uses numeric addresses; programs "
+				     "that use names themselves need it in /etc/hosts or DNS";
 	char *names;
 
 	for (size_t n = 0; n < json_array_size(nodes); n++)
@@ -135,9 +134,9 @@ static void judge_node(struct check *check, size_t i, struct findings *found)
 		return;
 	if (json_array_size(nodes) < check->count) {
 		check_add(check, i, "names", CHECK_NOTE,
-			  "a name server that answers; berth hands out numeric addresses and needs "
-			  "none",
-			  "looking names up is slow here: %zu of %zu within %d s",
+			  "configure a name server that answers; berth uses numeric addresses and "
+			  "needs none",
+			  "name lookups are slow here: %zu of %zu done within %d s",
 			  json_array_size(nodes), check->count, ALL_MS / 1000);
 		return;
 	}
@@ -153,8 +152,8 @@ static void judge_node(struct check *check, size_t i, struct findings *found)
 		free(names);
 	} else if (!self || (check->count > 1 && is_loopback(self))) {
 		check_add(check, i, "names", CHECK_NOTE, advice,
-			  "its own name, %s, %s%s: what looks itself up by it tells others an "
-			  "address where nobody is",
+			  "its own name, %s, %s%s: a program that looks itself up by name gives "
+			  "the other nodes an unusable address",
 			  own, self ? "is " : "does not resolve", self ? self : "");
 	} else {
 		check_add(check, i, "names", CHECK_OK, NULL, "%s",
@@ -170,12 +169,12 @@ void probe_names_judge(struct check *check)
 		if (check->nodes[i].missing || check->simulated) {
 			if (check->simulated)
 				check_add(check, i, "names", CHECK_SKIPPED, NULL,
-					  "pretended nodes have no names of their own");
+					  "simulated nodes have no names of their own");
 		} else if (!check_answer(check, i, "names")) {
 			check_add(check, i, "names", CHECK_NOTE,
-				  "a name server that answers; berth hands out numeric addresses "
-				  "and needs none",
-				  "looking names up took too long here");
+				  "configure a name server that answers; berth uses numeric "
+				  "addresses and needs none",
+				  "name lookups took too long here");
 		} else if (found.unresolved && found.loopback) {
 			judge_node(check, i, &found);
 		}

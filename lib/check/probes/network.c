@@ -22,9 +22,9 @@ static bool judge_duplicates(struct check *check, size_t i)
 					continue;
 				check_address(mine, 0, text, sizeof text);
 				check_add(check, i, "network", CHECK_FAULT,
-					  "an administrator gives each node an address of its own",
-					  "%s has the address %s, which %s has too (%s)",
-					  mine->iface, text, check->nodes[j].name, its->iface);
+					  "ask an administrator to give each node its own address",
+					  "%s has the address %s, and so has %s (%s)", mine->iface,
+					  text, check->nodes[j].name, its->iface);
 				return true;
 			}
 	return false;
@@ -78,14 +78,15 @@ static bool judge_missing_address(struct check *check, size_t i,
 	check_address(best, 0, text, sizeof text);
 	if (down)
 		check_add(check, i, "network", CHECK_FAULT,
-			  "ip link set it up, or its cable; leave the node out until then",
-			  "%s is down here; the job would use a slower network because of it",
-			  down->iface);
+			  "bring it up with ip link set, or check its cable; exclude the node "
+			  "until then",
+			  "%s is down here, so the job would use a slower network", down->iface);
 	else
 		check_add(check, i, "network",
 			  has_iface(&check->inventories[i], best->iface) ? CHECK_FAULT : CHECK_NOTE,
-			  "an administrator gives it its address; leave the node out until then",
-			  "%s in the network of %s on %s (%s/%d); the job would use a slower one",
+			  "ask an administrator to assign its address; exclude the node until then",
+			  "%s in the network of %s on %s (%s/%d), so the job would use a slower "
+			  "network",
 			  has_iface(&check->inventories[i], best->iface) ? "no address"
 									 : "no interface",
 			  text, owner, best->iface, best->prefix);
@@ -106,7 +107,7 @@ static void report_choice(struct check *check, size_t i)
 
 	if (chosen < 0) {
 		check_add(check, i, "network", CHECK_FAULT,
-			  "name a network that it has with --iface or --subnet",
+			  "use --iface or --subnet to choose a network that this node has",
 			  "no interface in the chosen network, %s", check->plan.network.subnet);
 		return;
 	}
@@ -138,7 +139,7 @@ void probe_network_judge(struct check *check)
 			continue;
 		if (check->count == 1) {
 			check_add(check, i, "network", CHECK_SKIPPED, NULL,
-				  "one node: its ranks meet on loopback");
+				  "one node: its ranks use loopback");
 			continue;
 		}
 		if (!check->simulated)
@@ -147,7 +148,8 @@ void probe_network_judge(struct check *check)
 			reported = judge_missing_address(check, i, best, check->nodes[owner].name);
 		if (!check->planned && i == 0)
 			check_add(check, i, "network", CHECK_FAULT,
-				  "see reach below; --iface or --subnet names another network",
+				  "see reach below, or choose another network with --iface or "
+				  "--subnet",
 				  "%s", check->plan_error.text);
 		if (!reported && check->planned)
 			report_choice(check, i);

@@ -68,16 +68,16 @@ void probe_plugin_judge(struct check *check)
 				  check_text(answer, "found"));
 		else if (!fabric)
 			check_add(check, i, "plugin", CHECK_SKIPPED, NULL,
-				  "neither Slingshot nor EFA is here");
+				  "neither Slingshot nor EFA on this node");
 		else if (!check->inventories[i].gpu_count)
 			check_add(check, i, "plugin", CHECK_SKIPPED, NULL,
-				  "no GPU is here, so no NCCL either");
+				  "no GPU on this node, so NCCL is not used");
 		else
 			check_add(check, i, "plugin", CHECK_FAULT,
-				  "load the aws-ofi-nccl module, or put its lib folder into "
+				  "load the aws-ofi-nccl module, or add its lib directory to "
 				  "LD_LIBRARY_PATH",
-				  "no aws-ofi-nccl plug-in: NCCL would run on TCP, many times "
-				  "slower, without a word (%s)",
+				  "no aws-ofi-nccl plug-in: NCCL would silently use TCP, which is "
+				  "many times slower (%s)",
 				  check_text(answer, "problem"));
 	}
 }

@@ -24,8 +24,8 @@ void probe_port_judge(struct check *check)
 		return;
 	if (*taken)
 		check_add(check, 0, "port", CHECK_FAULT,
-			  "another --port, or none: berth finds a free one", "port %d: %s",
-			  check->plan.port, taken);
+			  "choose another --port, or omit it: berth then finds a free one",
+			  "port %d: %s", check->plan.port, taken);
 	for (size_t i = 0; !*taken && i < check->count; i++) {
 		const json_t *rows = json_object_get(check_answer(check, i, "port?"), "rows");
 		const char *outcome = json_string_value(json_array_get(json_array_get(rows, 0), 0));
@@ -33,14 +33,15 @@ void probe_port_judge(struct check *check)
 		if (check->nodes[i].missing)
 			continue;
 		if (outcome && !strcmp(outcome, "ok"))
-			check_add(check, i, "port", CHECK_OK, NULL, "meets the head at %s port %d",
+			check_add(check, i, "port", CHECK_OK, NULL,
+				  "reaches the first node at %s port %d",
 				  check->plan.network.address, check->plan.port);
 		else
 			check_add(check, i, "port", CHECK_FAULT,
-				  "open TCP ports from 1024 on between the job's nodes, or name an "
-				  "open one with --port",
-				  "the head's port %d at %s: %s", check->plan.port,
+				  "open TCP ports from 1024 up between the job's nodes, or choose "
+				  "an open one with --port",
+				  "the first node's port %d at %s: %s", check->plan.port,
 				  check->plan.network.address,
-				  outcome ? outcome : "no word in time");
+				  outcome ? outcome : "no answer in time");
 	}
 }

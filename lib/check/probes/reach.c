@@ -292,19 +292,18 @@ static const struct meaning *meaning_of(const char *outcome)
 		 "a firewall refuses it: open TCP between the job's nodes"},
 		{"timeout", "does not answer: connects are dropped silently",
 		 "a firewall or a broken link: open TCP between the job's nodes on this network, "
-		 "or leave the node out"},
+		 "or exclude the node"},
 		{"host-unreachable",
-		 "does not answer: as if nobody on this network had that address",
-		 "its cable, its port of the switch, its VLAN, in the end its address; leave the "
-		 "node out until then"},
-		{"no-reply", "takes a connection and does not answer",
-		 "something in between takes the connection and passes nothing on: large packets "
+		 "does not answer: no host on this network seems to have that address",
+		 "check its cable, its switch port, its VLAN, then its address; exclude the node "
+		 "until it is fixed"},
+		{"no-reply", "accepts a connection but does not answer",
+		 "something in between accepts the connection but forwards nothing: large packets "
 		 "may be lost (MTU)"},
-		{"unauthenticated", "is answered by something else",
-		 "another machine has this address too: an administrator gives each its own"},
+		{"unauthenticated", "is answered by another machine",
+		 "another machine has this address too: ask an administrator to give each its own"},
 		{NULL, "cannot be reached: there is no route",
-		 "no route from here: an administrator looks at the routes and the network's "
-		 "masks"},
+		 "no route from here: ask an administrator to check the routes and netmasks"},
 	};
 	const struct meaning *meaning = meanings;
 
@@ -390,7 +389,7 @@ static void report_pair(struct check *check, size_t at, size_t j, size_t address
 	check_address(target, 0, text, sizeof text);
 	if (at == j)
 		check_add(check, at, "reach", CHECK_FAULT, meaning->fix,
-			  "its %s %s %s; so say all other nodes", target->iface, text,
+			  "its %s %s %s, according to all other nodes", target->iface, text,
 			  meaning->seen);
 	else
 		check_add(check, at, "reach", CHECK_FAULT, meaning->fix, "%s %s of %s %s%s%s",
@@ -422,7 +421,7 @@ static void judge_row(struct check *check, size_t i, const size_t *columns, size
 		char more[64] = "";
 
 		if (lost > 1)
-			snprintf(more, sizeof more, "it does not reach %zu nodes in all", lost);
+			snprintf(more, sizeof more, "it does not reach %zu nodes in total", lost);
 		report_pair(check, i, first, address, first_outcome, lost > 1 ? more : NULL);
 		reported = true;
 	}
@@ -439,7 +438,7 @@ static void judge_row(struct check *check, size_t i, const size_t *columns, size
 	}
 	if (!reported)
 		check_add(check, i, "reach", CHECK_OK, NULL, "%s",
-			  "reaches all other nodes where it should");
+			  "reaches all other nodes on every network that matters");
 }
 
 void probe_reach_judge(struct check *check)
@@ -458,8 +457,8 @@ void probe_reach_judge(struct check *check)
 		if (check->count == 1)
 			check_add(check, i, "reach", CHECK_SKIPPED, NULL, "one node");
 		else if (!check_answer(check, i, "reach?"))
-			check_add(check, i, "reach", CHECK_FAULT, "look at the load of the node",
-				  "it did not say in time whom it reaches");
+			check_add(check, i, "reach", CHECK_FAULT, "check the load of the node",
+				  "it did not report in time which nodes it reaches");
 		else
 			judge_row(check, i, columns, alive);
 	}

@@ -114,8 +114,8 @@ static bool judge_bytes(struct check *check, size_t i, const json_t *answer)
 	    count * 100 >= sent * COUNTED_PERCENT)
 		return false;
 	check_add(check, i, "ring", CHECK_FAULT,
-		  "an administrator looks at the routes: traffic to the chosen network leaves by "
-		  "another NIC",
+		  "ask an administrator to check the routes: traffic to the chosen network leaves "
+		  "through another NIC",
 		  "%lld MiB were sent, but %s counted %lld MiB", (long long)(sent >> 20),
 		  ring_address(check, i)->iface, (long long)(count >> 20));
 	return true;
@@ -130,14 +130,13 @@ static void judge_node(struct check *check, size_t i, double best)
 	int64_t sent = 0;
 
 	if (!answer) {
-		check_add(check, i, "ring", CHECK_FAULT, "look at the load of the node",
-			  "no word about the all-reduce within %d s", PROBE_RING_MS / 1000);
+		check_add(check, i, "ring", CHECK_FAULT, "check the load of the node",
+			  "no result of the all-reduce within %d s", PROBE_RING_MS / 1000);
 		return;
 	}
 	if (*check_text(answer, "problem")) {
 		check_add(check, i, "ring", CHECK_FAULT,
-			  "the first node of which this is told is where to look: firewall, MTU, "
-			  "cable",
+			  "look at the first node that reports this: firewall, MTU, cable",
 			  "all-reduce over %s: %s", own->iface, check_text(answer, "problem"));
 		return;
 	}
@@ -146,14 +145,14 @@ static void judge_node(struct check *check, size_t i, double best)
 	json_get_int("ring", answer, "sent", 0, INT64_MAX, &sent, NULL);
 	if (is_slow(check, i, best))
 		check_add(check, i, "ring", CHECK_FAULT,
-			  "leave one of the two nodes out and check again; the slow one's cable, "
-			  "port or driver wants an administrator",
-			  "from %s come %.0f Mb/s over %s%s; the best link has %.0f Mb/s",
+			  "exclude one of the two nodes and check again; ask an administrator to "
+			  "look at the slow one's cable, port or driver",
+			  "receives from %s at %.0f Mb/s over %s%s; the best link has %.0f Mb/s",
 			  check->nodes[prev].name, rate, own->iface,
-			  own->speed_mbps > 0 ? ", which says it is much faster" : "", best);
+			  own->speed_mbps > 0 ? ", whose nominal speed is much higher" : "", best);
 	else
 		check_add(check, i, "ring", CHECK_OK, NULL,
-			  "all-reduce of 1 KiB to 4 MiB: sums right; %.0f Mb/s from %s, %lld MiB "
+			  "all-reduce of 1 KiB to 4 MiB: sums correct; %.0f Mb/s from %s, %lld MiB "
 			  "sent over %s",
 			  rate, check->nodes[prev].name, (long long)(sent >> 20), own->iface);
 }
@@ -170,7 +169,7 @@ void probe_ring_judge(struct check *check)
 			check_add(check, i, "ring", CHECK_SKIPPED, NULL, "one node");
 		else if (!possible)
 			check_add(check, i, "ring", CHECK_SKIPPED, NULL,
-				  "not all nodes reach each other in one network");
+				  "not all nodes reach each other over one network");
 		else
 			judge_node(check, i, best);
 	}

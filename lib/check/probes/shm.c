@@ -52,7 +52,7 @@ json_t *probe_shm_collect(const struct prober *prober)
 void probe_shm_judge(struct check *check)
 {
 	static const char bigger[] =
-		"a larger one: --shm-size of the container, size= of the mount";
+		"make it larger: --shm-size of the container, size= of the mount";
 
 	for (size_t i = 0; i < check->count; i++) {
 		const json_t *answer = check_answer(check, i, "shm");
@@ -68,19 +68,20 @@ void probe_shm_judge(struct check *check)
 				  SHM_DIR ": %s", check_text(answer, "error"));
 		else if (!json_is_true(json_object_get(answer, "writable")))
 			check_add(check, i, "shm", CHECK_FAULT, "chmod 1777 " SHM_DIR,
-				  SHM_DIR " may not be written by this user");
+				  SHM_DIR " is not writable by this user");
 		else if (unused <= NEEDED_BYTES)
 			check_add(check, i, "shm", CHECK_FAULT,
-				  left > 0 ? "rm " SHM_DIR "/nccl-* of programs that have ended"
+				  left > 0 ? "rm " SHM_DIR
+					     "/nccl-* left by programs that have ended"
 					   : bigger,
-				  SHM_DIR " has %lld MiB free of %lld MiB: NCCL ends with 'No "
-					  "space left on device'; files nccl-* of yours: %lld MiB",
+				  SHM_DIR " has %lld MiB free of %lld MiB: NCCL fails with 'No "
+					  "space left on device'; your nccl-* files take %lld MiB",
 				  (long long)(unused >> 20), (long long)(size >> 20),
 				  (long long)(left >> 20));
 		else if (unused < PLENTY_BYTES)
 			check_add(check, i, "shm", CHECK_NOTE, bigger,
-				  SHM_DIR " has %lld MiB free of %lld MiB: little for loaders of "
-					  "many processes",
+				  SHM_DIR " has %lld MiB free of %lld MiB: too little for data "
+					  "loaders with many processes",
 				  (long long)(unused >> 20), (long long)(size >> 20));
 		else
 			check_add(check, i, "shm", CHECK_OK, NULL, "%lld GiB free",

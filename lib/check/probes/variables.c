@@ -90,8 +90,9 @@ static bool judge_files(struct check *check, size_t node)
 		if (check->count < 2 || in_environment(check, node, check_text(entry, "name")))
 			continue;
 		check_add(check, node, "variables", CHECK_NOTE,
-			  "take the line out, or set the variable in the job script",
-			  "%s sets %s=%s, which NCCL obeys here: the environment says nothing",
+			  "remove the line, or set the variable in the job script",
+			  "%s sets %s=%s, which NCCL uses here because the environment does not "
+			  "set it",
 			  check_text(entry, "file"), check_text(entry, "name"),
 			  check_text(entry, "value"));
 		reported = true;
@@ -115,5 +116,5 @@ void probe_variables_judge(struct check *check)
 		reported |= !check->nodes[node].missing && judge_files(check, node);
 	if (!reported && !check->nodes[0].missing)
 		check_add(check, 0, "variables", CHECK_OK, NULL,
-			  "none that would not do what it says");
+			  "no suspicious environment variables");
 }

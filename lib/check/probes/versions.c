@@ -101,14 +101,15 @@ static const struct {
 	const char *key;
 	const char *fix;
 } compared[] = {
-	{"berth", "one berth for all nodes: in a folder that all of them see"},
-	{"architecture", "nodes of one kind in a job: name the partition or the constraint"},
-	{"driver", "an administrator updates the driver; leave the node out until then"},
+	{"berth", "use one berth for all nodes, in a directory that all of them see"},
+	{"architecture", "use nodes of one kind in a job: request a partition or a constraint"},
+	{"driver", "ask an administrator to update the driver; exclude the node until then"},
 	{"CUDA of the driver",
-	 "an administrator updates the driver; leave the node out until then"},
-	{"CUDA", "the same modules and LD_LIBRARY_PATH on all nodes"},
-	{"cuDNN", "the same modules and LD_LIBRARY_PATH on all nodes"},
-	{"NCCL", "the same modules and LD_LIBRARY_PATH on all nodes: NCCL refuses to mix versions"},
+	 "ask an administrator to update the driver; exclude the node until then"},
+	{"CUDA", "use the same modules and LD_LIBRARY_PATH on all nodes"},
+	{"cuDNN", "use the same modules and LD_LIBRARY_PATH on all nodes"},
+	{"NCCL",
+	 "use the same modules and LD_LIBRARY_PATH on all nodes: NCCL refuses to mix versions"},
 };
 #define COMPARED (sizeof compared / sizeof *compared)
 

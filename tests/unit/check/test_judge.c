@@ -163,24 +163,24 @@ static void test_one_node(void **state)
 		{"shm", "{\"free\":1048576,\"size\":67108864,\"writable\":true,\"left\":0}",
 		 "fault", "1 MiB free of 64 MiB"},
 		{"shm", "{\"free\":629145600,\"size\":629145600,\"writable\":true,\"left\":0}",
-		 "ok", "little for loaders"},
+		 "ok", "too little for data loaders"},
 		{"shm", "{\"free\":8589934592,\"size\":8589934592,\"writable\":false}", "fault",
-		 "may not be written"},
+		 "is not writable"},
 		{"shm", "{\"error\":\"No such file or directory\"}", "fault", "No such file"},
 		{"plugin", "{\"found\":\"libnccl-net-ofi.so\"}", "ok", "libnccl-net-ofi.so"},
 		{"plugin", "{\"problem\":\"not there\"}", "fault", "many times slower"},
 		{"gpus", "{\"gpus\":[]}", "ok", "1 of 1"},
 		{"gpus",
 		 "{\"gpus\":[{\"pci\":\"00000000:01:00.0\",\"processes\":[\"pid 8\"],\"ecc\":0}]}",
-		 "fault", "held by pid 8"},
+		 "fault", "in use by pid 8"},
 		{"gpus", "{\"gpus\":[{\"pci\":\"0000:01:00.0\",\"processes\":[],\"ecc\":3}]}",
-		 "fault", "3 uncorrected memory errors"},
+		 "fault", "uncorrected memory errors since the driver was loaded: 3"},
 		{"gpus",
 		 "{\"gpus\":[{\"pci\":\"0000:01:00.0\",\"processes\":[],\"ecc\":0,\"pending\":true}"
 		 "]}",
 		 "ok", "next reset"},
 		{"gpus", "{\"gpus\":[{\"pci\":\"0000:02:00.0\",\"processes\":[\"pid 8\"]}]}", "ok",
-		 "free, no errors"}, /* not a GPU of this job */
+		 "not in use, no errors"}, /* not a GPU of this job */
 	};
 
 	for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
@@ -209,7 +209,7 @@ static void test_gpus_unseen(void **state)
 		}
 		probe_gpus_judge(&f.check);
 		expect(&f, 1, "gpus", granted ? "fault" : "skipped",
-		       granted ? "1 GPUs are granted here, and none is seen" : "no GPU is here");
+		       granted ? "GPUs granted here: 1, but none is visible" : "no GPU on this node");
 		for (int i = 0; i < NODES; i++)
 			f.inventories[i].gpu_count = 1; /* end frees it */
 		end(&f);
@@ -230,8 +230,8 @@ static void test_memlock_with_verbs(void **state)
 	answer(&f, 1, "memlock", "{\"soft\":65536,\"hard\":-1}");
 	answer(&f, 2, "memlock", "{\"soft\":65536,\"hard\":-1}");
 	probe_memlock_judge(&f.check);
-	expect(&f, 0, "memlock", "fault", "64 KiB at most");
-	expect(&f, 1, "memlock", "fault", "unlimited is allowed");
+	expect(&f, 0, "memlock", "fault", "at most 64 KiB");
+	expect(&f, 1, "memlock", "fault", "hard limit: unlimited");
 	expect(&f, 2, "memlock", "ok", NULL);
 	end(&f);
 }
@@ -278,7 +278,7 @@ static void test_files(void **state)
 	       "nccl.conf\",\"name\":\"NCCL_NET\",\"value\":\"Socket\"}]}");
 	probe_variables_judge(&f.check);
 	assert_null(result(&f, 0, "variables")); /* berth sets that one */
-	expect(&f, 1, "variables", "ok", "/etc/nccl.conf sets NCCL_NET=Socket, which NCCL obeys");
+	expect(&f, 1, "variables", "ok", "/etc/nccl.conf sets NCCL_NET=Socket, which NCCL uses");
 	assert_true(json_is_true(json_object_get(result(&f, 1, "variables"), "note")));
 	end(&f);
 }
@@ -292,10 +292,10 @@ static void test_clock(void **state)
 	} table[] = {
 		{300000, 1000, 0, "ok", NULL},
 		{-990000, 1000, 0, "ok", NULL},
-		{1500000, 1000, 0, "fault", "1.500 s before"},
+		{1500000, 1000, 0, "fault", "1.500 s ahead of"},
 		{-90000000, 1000, 0, "fault", "90.000 s behind"},
 		{1500000, 900000, 0, "ok", NULL}, /* measured too roughly to blame it */
-		{0, 0, 5, "ok", "did not tell"},
+		{0, 0, 5, "ok", "did not report its time"},
 	};
 
 	for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
@@ -328,7 +328,7 @@ static void test_names(void **state)
 	probe_names_judge(&f.check);
 	expect(&f, 0, "names", "ok", "all nodes' names resolve");
 	expect(&f, 1, "names", "ok", "n3 does not resolve here");
-	expect(&f, 2, "names", "fault", "n1 leads to 10.1.0.12, which is an address of n2");
+	expect(&f, 2, "names", "fault", "n1 resolves to 10.1.0.12, which is an address of n2");
 	end(&f);
 	begin(&f);
 	answer(&f, 1, "names",
@@ -348,9 +348,9 @@ static void test_checkpoint(void **state)
 	answer(&f, 1, "checkpoint", "{\"free\":5368709120,\"inodes\":true}");
 	answer(&f, 0, "checkpoint?", "{\"unseen\":[1,2]}");
 	answer(&f, 1, "checkpoint?", "{\"unseen\":[2]}");
-	answer(&f, 2, "checkpoint", "{\"error\":\"no file can be made in it: Read-only\"}");
+	answer(&f, 2, "checkpoint", "{\"error\":\"cannot create a file in it: Read-only\"}");
 	probe_checkpoint_judge(&f.check);
-	expect(&f, 0, "checkpoint", "fault", "files written on n2 are not seen here");
+	expect(&f, 0, "checkpoint", "fault", "files written on n2 are not visible here");
 	/* n3 wrote none: that its file is not seen is not the folder's doing. */
 	expect(&f, 1, "checkpoint", "ok", "5 GiB free");
 	expect(&f, 2, "checkpoint", "fault", "Read-only");
@@ -414,8 +414,8 @@ static void test_twins(void **state)
 	judge_network(&f);
 	for (size_t i = 0; i < NODES; i++)
 		expect(&f, i, "reach", "ok", NULL);
-	expect(&f, 1, "network", "fault", "10.9.0.13, which n3 has too");
-	expect(&f, 2, "network", "fault", "10.9.0.13, which n2 has too");
+	expect(&f, 1, "network", "fault", "10.9.0.13, and so has n3");
+	expect(&f, 2, "network", "fault", "10.9.0.13, and so has n2");
 	end(&f);
 }
 
@@ -449,7 +449,7 @@ static void test_silence(void **state)
 		word(&f, 2, i, 1, "host-unreachable");
 	}
 	judge_network(&f);
-	expect(&f, 2, "reach", "fault", "its hsn0 10.9.0.13 does not answer: as if nobody");
+	expect(&f, 2, "reach", "fault", "its hsn0 10.9.0.13 does not answer: no host on this network");
 	assert_int_equal(reported(&f, 2, "reach"), 1);
 	expect(&f, 0, "reach", "ok", NULL);
 	end(&f);
@@ -514,11 +514,11 @@ static void test_ring(void **state)
 	check_make_plan(&f.check, 29500);
 	ring(&f, 0, 1024, -1, 400, NULL);
 	ring(&f, 1, 20, -1, 400, NULL);
-	ring(&f, 2, 1024, -1, 400, "the sum of 256 KiB is wrong, at element 7 first");
+	ring(&f, 2, 1024, -1, 400, "the sum of 256 KiB is wrong, first at element 7");
 	assert_false(
 		probe_ring_should_repeat(&f.check)); /* it broke: no better round will mend that */
 	probe_ring_judge(&f.check);
-	expect(&f, 1, "ring", "fault", "from n1 come");
+	expect(&f, 1, "ring", "fault", "receives from n1 at");
 	expect(&f, 2, "ring", "fault", "element 7");
 	end(&f);
 }

@@ -16,33 +16,33 @@ static const struct {
 	const char *line, *cause;
 } known[] = {
 	{"torch.distributed.elastic.rendezvous.api.RendezvousTimeoutError",
-	 "did not all come to one"},
+	 "not all torchrun agents joined"},
 	{"torch.distributed.elastic.rendezvous.api.RendezvousConnectionError: The connection to "
 	 "the C10d store has failed. See inner exception for details.",
 	 "found no store"},
 	{"[W socket.cpp:601] [c10d] The IPv6 network addresses of (node-0, 29500) cannot be "
 	 "retrieved (gai error: -2 - Name or service not known).",
-	 "not known on this node"},
+	 "does not resolve on this node"},
 	{"[E socket.cpp:860] [c10d] The client socket has timed out after 60s while trying to "
 	 "connect to (10.0.3.7, 29500).",
 	 "cannot be reached from this node"},
 	{"[W socket.cpp:426] [c10d] The server socket has failed to bind to [::]:29500 (errno: 98 "
 	 "- Address already in use).",
-	 "another program has MASTER_PORT"},
+	 "another program uses MASTER_PORT"},
 	{"[E socket.cpp:435] [c10d] The server socket has failed to listen on any local network "
 	 "address. The server socket has failed to bind to ?UNKNOWN? (errno: 98 - Address already "
 	 "in use).",
-	 "another program has MASTER_PORT"},
+	 "another program uses MASTER_PORT"},
 	{"[WARNING] The node 'nid0012_4711_0' has failed to send a keep-alive heartbeat to the "
 	 "rendezvous 'none' due to an error of type RendezvousTimeout.",
 	 "the node that hosts"},
 	{"RuntimeError: [6] is setting up NCCL communicator and retrieving ncclUniqueId from [0] "
 	 "via c10d key-value store by key '0', but store->get('0') got error: Socket Timeout",
-	 "rank 0 came late"},
+	 "rank 0 was late"},
 	{"[rank0]:[E321 02:07:08.408 ProcessGroupNCCL.cpp:607] [Rank 0] Watchdog caught collective "
 	 "operation timeout: WorkNCCL(SeqNum=1580, OpType=ALLREDUCE, Timeout(ms)=600000) ran for "
 	 "600004 milliseconds before timing out.",
-	 "not joined by all"},
+	 "not all ranks joined"},
 	{"gpu004:2200689:2200706 [3] misc/socket.cc:49 NCCL WARN socketProgress: Connection closed "
 	 "by remote peer gpu004<55693>",
 	 "ended"},
@@ -54,7 +54,7 @@ static const struct {
 	 "file system of the checkpoints is full"},
 	{"rank 1: the checkpoint of step 6 could not be saved: cannot write "
 	 "c/step-00000006.safetensors: Disk quota exceeded. Earlier checkpoints are unchanged",
-	 "quota where the checkpoints go"},
+	 "quota on the file system of the checkpoints"},
 	{"berth-train: m/metrics.jsonl: No space left on device", "a file system is full"},
 	{"OSError: [Errno 122] Disk quota exceeded", "quota"},
 	{"nid001:4711:4711 [0] misc/socket.cc:305 NCCL WARN Bootstrap : no socket interface found",
@@ -69,7 +69,7 @@ static const struct {
 	 "cannot reach each other"},
 	{"node7:2:9 [1] transport/net_ib.cc:1293 NCCL WARN NET/IB : Got completion from peer "
 	 "10.2.0.8<47> with error 12, opcode 0, len 0, vendor err 129",
-	 "never answered"},
+	 "never acknowledged"},
 	{"node7:2:9 [1] misc/ibvwrap.cc:84 NCCL WARN Call to ibv_reg_mr_iova2 failed with error "
 	 "Cannot allocate memory",
 	 "ulimit -l"},
@@ -78,8 +78,8 @@ static const struct {
 	{"mpiexec: RPC failed: No VNIs available in internal allocator", "PALS"},
 	{"transport/p2p.cc:240 NCCL WARN failed to open CUDA IPC handle : 217 peer access is not "
 	 "supported between these two devices",
-	 "its own GPU only"},
-	{"cuIpcOpenMemHandle return value:   1, invalid argument", "its own GPU only"},
+	 "only its own GPU"},
+	{"cuIpcOpenMemHandle return value:   1, invalid argument", "only its own GPU"},
 	{"n1:77:99 [0] init.cc:795 NCCL WARN Duplicate GPU detected : rank 1 and rank 0 both on "
 	 "CUDA device 3b000",
 	 "the same GPU"},
@@ -111,7 +111,7 @@ static const struct {
 	 "more memory"},
 	{"PMIX ERROR: AF_UNIX path too long: /scratch/users/somebody/jobs/very/long", "TMPDIR"},
 	{"The application appears to have been direct launched using \"srun\",", "without the PMI"},
-	{"x1921c0s0b0n0: ping RPC timeout on nid2 after 120s", "PALS heard nothing"},
+	{"x1921c0s0b0n0: ping RPC timeout on nid2 after 120s", "PALS received no answer"},
 	{"Setting OMP_NUM_THREADS environment variable for each process to be 1 in default, to "
 	 "avoid your system being overloaded",
 	 "one thread"},
@@ -120,7 +120,7 @@ static const struct {
 	 "Lightning"},
 	{"slurmstepd: error: *** JOB 4711 ON n1 CANCELLED AT 2026-11-20T10:00:00 DUE TO TIME LIMIT "
 	 "***",
-	 "time was over"},
+	 "reached its time limit"},
 	{"slurmstepd: error: *** STEP 4711.0 ON n1 CANCELLED AT 2026-11-20T10:00:00 DUE TO "
 	 "PREEMPTION ***",
 	 "priority"},
@@ -129,12 +129,12 @@ static const struct {
 	 "a node of the job failed"},
 	{"slurmstepd: error: *** JOB 4711 ON n1 CANCELLED AT 2026-11-20T10:00:00 DUE TO JOB "
 	 "REQUEUE ***",
-	 "back into the queue"},
-	{"=>> PBS: job killed: walltime 26 exceeded limit 10", "time was over"},
+	 "the job was requeued"},
+	{"=>> PBS: job killed: walltime 26 exceeded limit 10", "reached its time limit"},
 	{"=>> PBS: job killed: mem 2097152kb exceeded limit 1048576kb", "more memory"},
 	{"torch.distributed.elastic.multiprocessing.api: [WARNING] Received Signals.SIGTERM death "
 	 "signal, shutting down workers",
-	 "SIGTERM by the scheduler"},
+	 "scheduler sent torchrun SIGTERM"},
 };
 
 /* What goes well, or is another program's matter. */
