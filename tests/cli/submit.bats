@@ -170,12 +170,12 @@ with_site() {
 	"queue" is not a non-empty string|{"queue": 4}
 	"queue" is not a non-empty string|{"queue": ""}
 	has several lines|{"account": "a\nb"}
-	"nodes" is unknown|{"nodes": 4}
+	unknown key "nodes"|{"nodes": 4}
 	"lines" is not a list|{"lines": "module load x"}
 	"lines"[1] is not a string|{"lines": ["a", 1]}
 	has several lines|{"lines": ["a\nb"]}
 	has several lines|{"directives": ["-V\nrm -rf x"]}
-	"gpus_per_node" is no number|{"gpus_per_node": "4"}
+	"gpus_per_node" is not an integer|{"gpus_per_node": "4"}
 	"gpus_per_node" is not an integer from 0|{"gpus_per_node": -1}
 	"cpus_per_node" is not an integer from 1|{"cpus_per_node": 0}
 	"scheduler" is neither|{"scheduler": "lsf"}

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The judges: what three nodes say, and what is made of it. */
+/* The judges: answers of three nodes and the results expected for them. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdint.h>
@@ -84,7 +84,7 @@ static void answer(struct fixture *f, size_t node, const char *probe, const char
 	json_object_set_new(f->nodes[node].answers, probe, json);
 }
 
-/* A whole matrix where all is well but for [from][to][address]. */
+/* A full matrix in which every outcome is "ok" except [from][to][address]. */
 static void matrix(struct fixture *f)
 {
 	for (size_t i = 0; i < NODES; i++) {
@@ -130,7 +130,7 @@ static int reported(const struct fixture *f, size_t node, const char *probe)
 	return times;
 }
 
-/* said NULL: it is ok. */
+/* said NULL: any text is fine. */
 static void expect(const struct fixture *f, size_t node, const char *probe, const char *verdict,
 		   const char *said)
 {
@@ -143,12 +143,12 @@ static void expect(const struct fixture *f, size_t node, const char *probe, cons
 		fail_msg("%s, %s: %s: %s; expected %s: %s", names[node], probe,
 			 check_text(entry, "result"), check_text(entry, "seen"), verdict,
 			 said ? said : "anything");
-	/* What is amiss has a mend. */
+	/* Every fault has a fix. */
 	if (!strcmp(verdict, "fault"))
 		assert_true(*check_text(entry, "fix"));
 }
 
-/* ---- what one node says ---- */
+/* ---- answers of one node ---- */
 
 static void test_one_node(void **state)
 {
@@ -196,7 +196,7 @@ static void test_one_node(void **state)
 	}
 }
 
-/* The scheduler's word against what is seen. */
+/* The scheduler grants GPUs, but none is visible. */
 static void test_gpus_unseen(void **state)
 {
 	for (int granted = 0; granted < 2; granted++) {
@@ -209,7 +209,8 @@ static void test_gpus_unseen(void **state)
 		}
 		probe_gpus_judge(&f.check);
 		expect(&f, 1, "gpus", granted ? "fault" : "skipped",
-		       granted ? "GPUs granted here: 1, but none is visible" : "no GPU on this node");
+		       granted ? "GPUs granted here: 1, but none is visible"
+			       : "no GPU on this node");
 		for (int i = 0; i < NODES; i++)
 			f.inventories[i].gpu_count = 1; /* end frees it */
 		end(&f);
@@ -397,7 +398,7 @@ static void test_down(void **state)
 	assert_string_equal(f.check.plan.network.address, "10.1.0.11");
 	expect(&f, 1, "network", "fault", "hsn0 is down here");
 	expect(&f, 0, "network", "ok", "eth0");
-	expect(&f, 1, "reach", "ok", NULL); /* told already */
+	expect(&f, 1, "reach", "ok", NULL); /* reported already */
 	end(&f);
 }
 
@@ -419,7 +420,8 @@ static void test_twins(void **state)
 	end(&f);
 }
 
-/* One node that nobody reaches is told of once, there; one pair at the one that tries. */
+/* A node that no other node reaches is reported once, at that node; a single pair is reported at
+ * the node that connects. */
 static void test_silence(void **state)
 {
 	struct fixture f;
@@ -441,7 +443,7 @@ static void test_silence(void **state)
 	expect(&f, 1, "reach", "fault", "hsn0 10.9.0.13 of n3 refuses connections");
 	expect(&f, 2, "reach", "ok", NULL);
 	end(&f);
-	/* Nothing gets through to or from it: told once. */
+	/* Nothing gets through to or from it: reported once. */
 	begin(&f);
 	matrix(&f);
 	for (size_t i = 0; i < 2; i++) {
@@ -449,11 +451,12 @@ static void test_silence(void **state)
 		word(&f, 2, i, 1, "host-unreachable");
 	}
 	judge_network(&f);
-	expect(&f, 2, "reach", "fault", "its hsn0 10.9.0.13 does not answer: no host on this network");
+	expect(&f, 2, "reach", "fault",
+	       "its hsn0 10.9.0.13 does not answer: no host on this network");
 	assert_int_equal(reported(&f, 2, "reach"), 1);
 	expect(&f, 0, "reach", "ok", NULL);
 	end(&f);
-	/* Management closed to all: nobody needs it. */
+	/* The management network is closed to all, but no node needs it. */
 	begin(&f);
 	matrix(&f);
 	for (size_t i = 0; i < NODES; i++)
@@ -516,14 +519,14 @@ static void test_ring(void **state)
 	ring(&f, 1, 20, -1, 400, NULL);
 	ring(&f, 2, 1024, -1, 400, "the sum of 256 KiB is wrong, first at element 7");
 	assert_false(
-		probe_ring_should_repeat(&f.check)); /* it broke: no better round will mend that */
+		probe_ring_should_repeat(&f.check)); /* it broke: another round will not fix that */
 	probe_ring_judge(&f.check);
 	expect(&f, 1, "ring", "fault", "receives from n1 at");
 	expect(&f, 2, "ring", "fault", "element 7");
 	end(&f);
 }
 
-/* Slow once is no fault: the best round counts. */
+/* One slow round is not a fault: the best round counts. */
 static void test_ring_again(void **state)
 {
 	struct fixture f;
@@ -557,7 +560,7 @@ static void test_missing(void **state)
 	check_add(&f.check, 2, "agent", CHECK_FAULT, "look", "no agent");
 	for (const struct check_probe *probe = check_probes; probe->name; probe++)
 		probe->judge(&f.check);
-	/* That it is missing is all that is said of it. */
+	/* Only its absence is reported. */
 	assert_int_equal(json_array_size(f.nodes[2].results), 1);
 	expect(&f, 0, "reach", "ok", NULL);
 	expect(&f, 0, "ring", "skipped", NULL);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Slurm's task lists, the launcher, and the port that ranks agree on without asking. The launchers'
- * variables are tested from outside (tests/cli/exec.bats). */
+/* Slurm's task lists, the launcher, and the port that ranks derive without communication. The
+ * launchers' variables are tested from outside (tests/cli/exec.bats). */
 #include <netinet/in.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -65,7 +65,7 @@ static void test_port(void **state)
 		assert_in_range(exec_place_port(&none, salt), 10000, 29999);
 }
 
-/* A port that somebody listens on, at any address, is taken; let go, it is free. */
+/* A port with a listener at any address is in use; once closed, it is free. */
 static void test_try(void **state)
 {
 	static const uint32_t addresses[] = {INADDR_ANY, INADDR_LOOPBACK};
@@ -87,7 +87,7 @@ static void test_try(void **state)
 	}
 }
 
-/* Shells that the launcher's variable went through are no launchers. */
+/* Shells that inherited the launcher's variable are not launchers. */
 static void test_launcher(void **state)
 {
 	struct exec_place place = {.detected_by = "BERTH_TEST_MARK"};

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Known failures: each row is met by a line as programs print it, and healthy logs meet none. */
+/* Known failures: a line as printed by a program matches each row, and healthy logs match none. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -11,7 +11,7 @@
 
 #include "explain/explain.h"
 
-/* Line, and a word of the cause that it must lead to. */
+/* A line, and words of the cause that it must match. */
 static const struct {
 	const char *line, *cause;
 } known[] = {
@@ -137,7 +137,7 @@ static const struct {
 	 "scheduler sent torchrun SIGTERM"},
 };
 
-/* What goes well, or is another program's matter. */
+/* Lines of healthy programs, or of unrelated failures. */
 static const char *const unrelated[] = {
 	"",
 	"epoch 1/3  step 100/600  loss 0.4415  0:21 left  13589 images/s  lr 0.1  data wait 0.18 "
