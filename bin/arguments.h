@@ -57,9 +57,7 @@ struct arguments_command {
 	struct arguments_option positional; /* for arguments that are not options. ARGUMENTS_REST:
 					       PROGRAM, which is required, and its arguments */
 	const char *usage, *doc;	    /* args_doc and doc of argp */
-	int (*check)(
-		void *input,
-		struct error *err); /* called last, after all arguments are read; may be NULL */
+	int (*check)(void *input, struct error *err); /* called last; may be NULL */
 };
 
 /* Read argv into input, the verb's struct. On an error the process exits with ERR_USAGE; after

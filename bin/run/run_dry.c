@@ -144,10 +144,9 @@ static int environment_of(const struct show *show, size_t node, size_t local_ran
 static const char *why_no_plan(const struct show *show, char out[UNKNOWN_MAX])
 {
 	snprintf(out, UNKNOWN_MAX,
-		 "the ranks' cores, GPUs, NICs, rendezvous address and environment: berth plans "
-		 "them on %.80s, the first node, which is not this machine, and --dry-run starts "
-		 "nothing. To see them, run berth info as the program: berth run [the same "
-		 "options] -- berth info",
+		 "planned on %.80s, the first node, not on this machine: the ranks' cores, GPUs, "
+		 "NICs, rendezvous address and environment; --dry-run starts nothing. To see them, "
+		 "run berth info as the program: berth run [the same options] -- berth info",
 		 show->setup->alloc.nodes[0].name);
 	return out;
 }
