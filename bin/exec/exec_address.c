@@ -32,7 +32,7 @@ static int refuse_master_addr(const struct exec_place *place, struct error *err)
 	return error_set(err, ERR_UNAVAILABLE,
 			 "%s started %d ranks on several nodes but does not report the address of "
 			 "rank 0: " HINT "; use --master-addr none if PROGRAM needs neither (MPI "
-					 "programs); berth run finds both itself",
+			 "programs); berth run finds both itself",
 			 place->started_by, place->size);
 }
 
