@@ -147,6 +147,9 @@ static void lose(struct agent_uplink *uplink, const struct error *why)
 	if (uplink->lost)
 		return;
 	uplink->lost = true;
+	/* A move to a parent that is under way has nothing left to replace. */
+	connection_close(uplink->next);
+	uplink->next = NULL;
 	uplink->events.lost(uplink->events.context, why);
 }
 
