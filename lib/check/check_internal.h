@@ -70,9 +70,6 @@ const char *check_text(const json_t *answer, const char *key);
 /* Could other nodes use the address? It must be up, belong to a device, and be neither loopback nor
  * link-local. Simulated nodes use loopback. */
 bool check_address_usable(const struct check *check, const struct inventory_address *address);
-/* Format as "10.0.0.1" (port 0) or "[fd00::1]:4711". */
-void check_address(const struct inventory_address *address, int port, char *out, size_t size);
-bool check_same_address(const struct inventory_address *a, const struct inventory_address *b);
 bool check_same_subnet(const struct inventory_address *a, const struct inventory_address *b);
 /* An address of the node in the subnet of another; usable: only one that check_address_usable
  * accepts. NULL: none. A node without one is reported by the network probe. */

@@ -28,8 +28,8 @@ void check_make_plan(struct check *check, int port)
 			reached[a] +=
 				check->nodes[n].missing || (outcome && !strcmp(outcome, "ok"));
 			for (size_t b = 0; b < check->inventories[n].address_count; b++)
-				if (check_same_address(&check->inventories[0].addresses[a],
-						       &check->inventories[n].addresses[b]) &&
+				if (inventory_address_equal(&check->inventories[0].addresses[a],
+							    &check->inventories[n].addresses[b]) &&
 				    shared[a] < 0 && !check->simulated)
 					shared[a] = (int)n;
 		}

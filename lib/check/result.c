@@ -13,7 +13,7 @@ static json_t *address_list(const struct inventory *inventory)
 	for (size_t a = 0; a < inventory->address_count; a++) {
 		const struct inventory_address *address = &inventory->addresses[a];
 
-		check_address(address, 0, text, sizeof text);
+		inventory_address_format(address, 0, text, sizeof text);
 		json_array_append_new(list, json_pack("{s:o, s:s, s:I, s:s, s:b}", "iface",
 						      json_text(address->iface), "address", text,
 						      "speed_mbps", (json_int_t)address->speed_mbps,

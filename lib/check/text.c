@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include <arpa/inet.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -47,31 +46,9 @@ bool check_address_usable(const struct check *check, const struct inventory_addr
 	return check->simulated ? address->type == IFACE_LOOPBACK : address->type == IFACE_PHYSICAL;
 }
 
-void check_address(const struct inventory_address *address, int port, char *out, size_t size)
-{
-	char host[INET6_ADDRSTRLEN] = "?";
-
-	inet_ntop(address->family, address->bytes, host, sizeof host);
-	if (!port)
-		snprintf(out, size, "%s", host);
-	else
-		snprintf(out, size, address->family == AF_INET6 ? "[%s]:%d" : "%s:%d", host, port);
-}
-
-bool check_same_address(const struct inventory_address *a, const struct inventory_address *b)
-{
-	return a->family == b->family &&
-	       !memcmp(a->bytes, b->bytes, a->family == AF_INET6 ? 16 : 4);
-}
-
 bool check_same_subnet(const struct inventory_address *a, const struct inventory_address *b)
 {
-	int bytes = a->prefix / 8, bits = a->prefix % 8;
-
-	if (a->family != b->family || a->prefix != b->prefix ||
-	    memcmp(a->bytes, b->bytes, (size_t)bytes))
-		return false;
-	return !bits || !((a->bytes[bytes] ^ b->bytes[bytes]) >> (8 - bits));
+	return a->prefix == b->prefix && inventory_address_in_subnet(a, b);
 }
 
 const struct inventory_address *check_address_in_subnet(const struct check *check, size_t node,
@@ -107,7 +84,7 @@ int check_chosen_address(const struct check *check, size_t node)
 	for (size_t a = 0; a < check->inventories[0].address_count; a++) {
 		char text[80];
 
-		check_address(&check->inventories[0].addresses[a], 0, text, sizeof text);
+		inventory_address_format(&check->inventories[0].addresses[a], 0, text, sizeof text);
 		if (!strcmp(text, check->plan.network.address))
 			first_address = &check->inventories[0].addresses[a];
 	}

@@ -66,7 +66,7 @@ static bool owns(const struct inventory *inventory, const char *numeric)
 	size_t length = strcspn(numeric, "%");
 
 	for (size_t a = 0; a < inventory->address_count; a++) {
-		check_address(&inventory->addresses[a], 0, text, sizeof text);
+		inventory_address_format(&inventory->addresses[a], 0, text, sizeof text);
 		if (strlen(text) == length && !strncmp(text, numeric, length))
 			return true;
 	}

@@ -18,9 +18,9 @@ static bool judge_duplicates(struct check *check, size_t i)
 
 				if (!check_address_usable(check, mine) ||
 				    !check_address_usable(check, its) ||
-				    !check_same_address(mine, its))
+				    !inventory_address_equal(mine, its))
 					continue;
-				check_address(mine, 0, text, sizeof text);
+				inventory_address_format(mine, 0, text, sizeof text);
 				check_add(check, i, "network", CHECK_FAULT,
 					  "ask an administrator to give each node its own address",
 					  "%s has the address %s, and so has %s (%s)", mine->iface,
@@ -75,7 +75,7 @@ static bool judge_missing_address(struct check *check, size_t i,
 
 	if (check_address_in_subnet(check, i, best, true))
 		return false;
-	check_address(best, 0, text, sizeof text);
+	inventory_address_format(best, 0, text, sizeof text);
 	if (down)
 		check_add(check, i, "network", CHECK_FAULT,
 			  "bring it up with ip link set, or check its cable; exclude the node "
@@ -113,7 +113,7 @@ static void report_choice(struct check *check, size_t i)
 	}
 	const struct inventory_address *address = &check->inventories[i].addresses[chosen];
 
-	check_address(address, 0, text, sizeof text);
+	inventory_address_format(address, 0, text, sizeof text);
 	if (address->speed_mbps >= 0)
 		check_add(check, i, "network", CHECK_OK, NULL, "%s %s, %s, %lld Mb/s",
 			  address->iface, text, nic_kind_name(address->kind),

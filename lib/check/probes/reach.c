@@ -261,8 +261,8 @@ json_t *probe_reach_question(const struct check *check, size_t node)
 
 			if (j != node && !check->nodes[j].missing &&
 			    is_worth_trying(check, &inventory->addresses[a]))
-				check_address(&inventory->addresses[a], check->nodes[j].port, text,
-					      sizeof text);
+				inventory_address_format(&inventory->addresses[a],
+							 check->nodes[j].port, text, sizeof text);
 			json_array_append_new(list, json_string(text));
 		}
 		json_array_append_new(nodes,
@@ -341,7 +341,7 @@ static bool is_duplicate_address(const struct check *check, size_t node,
 	for (size_t j = 0; !check->simulated && j < check->count; j++)
 		for (size_t a = 0; j != node && a < check->inventories[j].address_count; a++)
 			if (check_address_usable(check, &check->inventories[j].addresses[a]) &&
-			    check_same_address(&check->inventories[j].addresses[a], address))
+			    inventory_address_equal(&check->inventories[j].addresses[a], address))
 				return true;
 	return false;
 }
@@ -386,7 +386,7 @@ static void report_pair(struct check *check, size_t at, size_t j, size_t address
 	const struct meaning *meaning = meaning_of(outcome);
 	char text[80];
 
-	check_address(target, 0, text, sizeof text);
+	inventory_address_format(target, 0, text, sizeof text);
 	if (at == j)
 		check_add(check, at, "reach", CHECK_FAULT, meaning->fix,
 			  "its %s %s %s, according to all other nodes", target->iface, text,

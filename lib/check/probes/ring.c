@@ -43,9 +43,9 @@ json_t *probe_ring_question(const struct check *check, size_t node)
 	const struct inventory_address *own = ring_address(check, node);
 	char own_text[80], next_text[80];
 
-	check_address(own, 1, own_text, sizeof own_text);
-	check_address(ring_address(check, next), check->nodes[next].ring_port, next_text,
-		      sizeof next_text);
+	inventory_address_format(own, 1, own_text, sizeof own_text);
+	inventory_address_format(ring_address(check, next), check->nodes[next].ring_port, next_text,
+				 sizeof next_text);
 	return json_pack("{s:s, s:i, s:i, s:i, s:i, s:s, s:s, s:o}", "ask", "ring", "place",
 			 (int)node, "count", (int)check->count, "next_node", (int)next, "prev_node",
 			 (int)prev, "next", next_text, "own", own_text, "iface",
