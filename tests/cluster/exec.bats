@@ -34,7 +34,7 @@ steps() { batch "$1" -N2 -w n1,n2 --ntasks-per-node=2 --mem-per-cpu=10; }
 		srun --mpi=$mpi "\$BERTH" exec -- sh -c '$SAY'
 		S
 		everybody n1
-		has '4 ranks of srun: .*no supervision'
+		has '4 ranks started by srun: .*no supervision'
 	done
 }
 

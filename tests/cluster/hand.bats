@@ -167,7 +167,7 @@ SAY='echo "rank $RANK of $WORLD_SIZE on $(hostname) node $NODE_RANK local $LOCAL
 	by_hand n2 --nnodes 2 --node-rank 0 --rdzv-endpoint n3:4718 --start-timeout 2s -- touch "$SHARE/hand/started"
 	ended n1
 	[ "$status" = 76 ]
-	has 'nobody.invalid is not known here.*give its address'
+	has 'cannot resolve the first node.s name nobody.invalid on this node.*Give its IP address'
 	ended n2
 	[ "$status" = 76 ]
 	has 'warning: this machine should be the first one .*none of its interfaces has an address of n3:4718'

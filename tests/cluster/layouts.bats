@@ -161,8 +161,8 @@ well() {
 	has '^rank 1 at 10.1.0.11'
 	check shared-check n1,n2
 	[ "$status" = 76 ]
-	says 'FAULT network n1 hsn0 has the address 10.9.0.11, which n2 has too'
-	says 'FAULT network n2 hsn0 has the address 10.9.0.11, which n1 has too'
+	says 'FAULT network n1 hsn0 has the address 10.9.0.11, and so has n2'
+	says 'FAULT network n2 hsn0 has the address 10.9.0.11, and so has n1'
 	saysnt 'FAULT reach' # what is refused there is refused by oneself
 	trains MPI eth0 eth0
 }
