@@ -1,16 +1,20 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Where the time of a training step goes: each node of the plan (cuda/plan.h), forward and
- * backward, timed by events on the stream, beside its floor: the larger of its operations and of
- * the bytes that a kernel of its own must move, with fused batch norms as in one kernel each way,
- * none of it found in the cache. A node's backward pass is all of its passes. layer_times [--floor]
- * MODEL SIDE BATCH bf16|fp16|f32 [TB/S TFLOP/S] The rates are an H200's: 4.3 and 790, 67 for f32.
- * SIDE below 64: with the stem for small images.
+/* Where the time of a training step goes.
  *
- * The nodes are launched one by one, behind work that keeps the GPU busy meanwhile; where they are
- * shorter than a launch takes (small images) their times are launches'. The step itself, with its
- * graph, is timed before. One JSON object a line: nodes, then types, the largest gap first, then
- * all.
- * --floor: floors and memory alone, no GPU needed. 77: no GPU. */
+ *     layer_times [--floor] MODEL SIDE BATCH bf16|fp16|f32 [TB/S TFLOP/S]
+ *
+ * Prints one JSON object per line: nodes, then types with the largest gap first, then all together.
+ * Events on the stream time each node of the lowered graph (train/device/cuda/lowered_graph.h),
+ * forward and backward. Next to the time is the node's floor: the larger of its operations and of
+ * the bytes that a kernel of its own must move, with fused batch norms counted as one kernel each
+ * way, and nothing in the cache. A node's backward time includes all its passes.
+ *
+ * The default rates are an H200's: 4.3 TB/s, and 790 TFLOP/s, or 67 for f32. SIDE below 64 selects
+ * the stem for small images. The nodes are launched one by one, behind work that keeps the GPU
+ * busy. If they are shorter than a launch takes (small images), the times are those of launches.
+ * The step itself, with its graph, is timed before.
+ *
+ * --floor prints floors and memory only, and needs no GPU. Exits with code 77 if there is none. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

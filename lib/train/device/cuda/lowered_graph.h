@@ -11,7 +11,10 @@
 #include "train/model/graph.h"
 
 #define NO_SLOT (-1)
-/* node_count - i. */
+/* Rows of a batch norm's saved statistics. Rows 0 to 3: mean, 1/std, scale and shift. SAVED_SUMS:
+ * the sums of its input or of its gradient. If a convolution applies this batch norm itself,
+ * SAVED_APPLY: scale and shift in 16 bits, then copies of w and b, whose offset in the flat buffer
+ * need not be aligned. SAVED_REST: values that cuDNN writes and nothing reads. */
 #define SAVED_SUMS 4
 #define SAVED_APPLY 6
 #define SAVED_REST 9
@@ -29,7 +32,7 @@ struct lowered_weight {
 };
 
 /* One node, which runs forward and backward. Times: node i runs forward at i, the loss at
- * node_count, and node i backward at */
+ * node_count, and node i backward at 2 * node_count - i. */
 struct lowered_node {
 	struct fused fused;
 	struct shape x_shape, y_shape; /* x: with padded channels, as in memory */
