@@ -200,7 +200,7 @@ engines_kept() {
 	LD_LIBRARY_PATH=$PWD BERTH_FAKE_NVML=held FAKE_CUDA_MIB=40 run gpu resnet18 --stem cifar \
 		--data synthetic:3x32x32,n=600,classes=5 --batch 512 --steps 1
 	[ "$status" -eq 69 ]
-	[[ "$output" =~ "its memory is in use by pid "[0-9]+" ("[^,]*", 3072 MiB)" ]]
+	[[ "$output" =~ "its memory is held by pid "[0-9]+" ("[^,]*", 3072 MiB)" ]]
 	FAKE_CUDA_MIB=400 run gpu resnet18 --stem cifar --data synthetic:3x32x32,n=600,classes=5 --batch 512 --steps 1
 	[ "$status" -eq 69 ]
 	[[ "$output" =~ "training with a batch of 512 needs "[0-9]+" MiB, and "[0-9]+" of the GPU's 400 MiB are free" ]]
