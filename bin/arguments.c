@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "arguments.h"
+#include "base/log.h"
 
 #include <argp.h>
 #include <assert.h>
@@ -29,7 +30,7 @@ static FILE *open_capture(void)
 
 static void print_error(const char *text, const char *name)
 {
-	fprintf(stderr, "berth: %s (%s --help lists the options)\n", text, name);
+	log_user(LOG_ERROR, "%s (%s --help lists the options)", text, name);
 }
 
 /* Runs at exit, when argp has ended the process. The first captured line describes the error and

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/log.h"
 #include "verb.h"
 
 static const struct verb verbs[] = {
@@ -25,7 +26,7 @@ static const struct verb verbs[] = {
 
 int verb_fail(const struct error *err)
 {
-	fprintf(stderr, "berth: %s\n", err->text);
+	log_user(LOG_ERROR, "%s", err->text);
 	return err->code ? err->code : ERR_INTERNAL;
 }
 
@@ -94,6 +95,6 @@ int main(int argc, char **argv)
 		argv[1] = name;
 		return verb->main(argc - 1, argv + 1);
 	}
-	fprintf(stderr, "berth: unknown verb '%s'; berth --help lists the verbs\n", argv[1]);
+	log_user(LOG_ERROR, "unknown verb '%s'; berth --help lists the verbs", argv[1]);
 	return ERR_USAGE;
 }

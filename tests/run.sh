@@ -43,7 +43,7 @@ configure() {
 }
 
 # Configure a half-configured directory again; leave a directory that is not meson's alone.
-echo "berth: building in $build" >&2
+echo "berth: note: building in $build" >&2
 options=$*
 if [ ! -f "$build/build.ninja" ]; then
 	[ ! -d "$build/meson-private" ] || rm -rf "$build"
@@ -51,7 +51,7 @@ if [ ! -f "$build/build.ninja" ]; then
 elif [ "$options" != "$(cat "$build/run.options" 2>/dev/null)" ]; then
 	configure --reconfigure "$@" || exit 1
 fi
-ninja --quiet -C "$build" </dev/null || { echo "berth: the build failed" >&2; exit 1; }
+ninja --quiet -C "$build" </dev/null || { echo "berth: error: the build failed" >&2; exit 1; }
 
 log=$build/meson-logs/testlog.json
 rm -f "$log"

@@ -5,6 +5,7 @@
 
 #include "arguments.h"
 #include "base/json.h"
+#include "base/log.h"
 #include "check/check.h"
 #include "check/check_text.h"
 #include "run/run.h"
@@ -80,7 +81,7 @@ static void on_note(void *context, enum log_level level, const char *text)
 	const struct arguments *arguments = context;
 
 	if (level <= LOG_NOTE || arguments->verbose)
-		fprintf(stderr, "berth: %s%s\n", level == LOG_WARNING ? "warning: " : "", text);
+		log_user(level, "%s", text);
 }
 
 /* Make path absolute from the current directory, which need not be the ranks'. */
@@ -136,7 +137,7 @@ static int show(const struct arguments *arguments, const struct run_setup *setup
 	if (faults)
 		return error_set(err, ERR_NETWORK, "%zu fault%s on %zu node%s", faults,
 				 plural(faults), nodes, plural(nodes));
-	fprintf(stderr, "berth: %zu node%s checked, no fault\n", nodes, plural(nodes));
+	log_user(LOG_NOTE, "%zu node%s checked, no fault", nodes, plural(nodes));
 	return 0;
 }
 

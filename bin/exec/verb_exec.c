@@ -10,6 +10,7 @@
 
 #include "alloc/slurm.h"
 #include "arguments.h"
+#include "base/log.h"
 #include "exec/exec.h"
 #include "exec/exec_address.h"
 #include "exec/exec_place.h"
@@ -220,18 +221,18 @@ static void warn(const struct exec *exec)
 	if (exec->place.local_rank)
 		return;
 	if (slurm_gpus_isolated(exec->env, exec->place.local_size, isolation, sizeof isolation))
-		fprintf(stderr, "berth: %s\n", isolation);
+		log_user(LOG_WARNING, "%s", isolation);
 	for (size_t i = 0; i < node->warning_count; i++)
-		fprintf(stderr, "berth: %s\n", node->warnings[i]);
+		log_user(LOG_WARNING, "%s", node->warnings[i]);
 	if (!exec->inventory.this_system && !exec->request->keep_binding)
-		fprintf(stderr, "berth: BERTH_TOPOLOGY comes from another machine, so ranks are "
-				"not bound\n");
+		log_user(LOG_WARNING,
+			 "BERTH_TOPOLOGY comes from another machine, so ranks are not bound");
 	if (exec->place.rank)
 		return;
-	fprintf(stderr,
-		"berth: %d rank%s started by %s: berth exec sets each rank's place and cores; the "
-		"launcher handles starting, signals, failures and logs (no supervision)\n",
-		exec->place.size, exec->place.size == 1 ? "" : "s", exec->place.started_by);
+	log_user(LOG_NOTE,
+		 "%d rank%s started by %s: berth exec sets each rank's place and cores; the "
+		 "launcher handles starting, signals, failures and logs (no supervision)",
+		 exec->place.size, exec->place.size == 1 ? "" : "s", exec->place.started_by);
 }
 
 /* Returns only on failure, with a shell's exit codes. */
@@ -251,9 +252,9 @@ static int exec_program(struct exec *exec)
 	int seen = errno;
 
 	free(envp);
-	fprintf(stderr, "berth: cannot run %s: %s\n", exec->request->program[0],
-		seen == ENOENT ? "not found in PATH, or its interpreter is missing"
-			       : strerror(seen));
+	log_user(LOG_ERROR, "cannot run %s: %s", exec->request->program[0],
+		 seen == ENOENT ? "not found in PATH, or its interpreter is missing"
+				: strerror(seen));
 	return seen == ENOENT ? 127 : 126;
 }
 

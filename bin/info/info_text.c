@@ -34,11 +34,10 @@ static const char *state_name(enum nic_state state)
 	return state == NIC_STATE_UP ? "up" : state == NIC_STATE_DOWN ? "down" : "";
 }
 
-/* Print "Title   text" with the text wrapped, and where the decision is made. */
-static void section(const struct paint *paint, const char *title, const char *dir, const char *text)
+/* Print a title, and below it the wrapped text. */
+static void section(const struct paint *paint, const char *title, const char *text)
 {
-	printf("\n%s%s%s %s(%s)%s\n  ", paint->bold, title, paint->off, paint->dim, dir,
-	       paint->off);
+	printf("\n%s%s%s\n  ", paint->bold, title, paint->off);
 	text_wrap(text, 2, paint->width);
 }
 
@@ -68,12 +67,9 @@ static void print_alloc(const struct info *info, const struct paint *paint)
 	struct table table = {0};
 	struct cell heading, slots, gpus;
 
-	cell(&heading, "%s: %s", alloc->source, alloc->why ? alloc->why : "no reason recorded");
-	if (info->plan_file)
-		section(paint, "Allocation", "BERTH_PLAN_FILE", heading.text);
-	else
-		section(paint, "Allocation", cell(&slots, "lib/alloc/%s.c", alloc->source),
-			heading.text);
+	cell(&heading, "%s: %s%s", alloc->source, alloc->why ? alloc->why : "no reason recorded",
+	     info->plan_file ? " (from BERTH_PLAN_FILE)" : "");
+	section(paint, "Allocation", heading.text);
 	print_job(alloc);
 	TABLE_ROW(&table, "node", "slots", "GPUs granted");
 	for (size_t i = 0; i < alloc->node_count; i++) {
@@ -190,7 +186,7 @@ static void print_inventory(const struct info *info, const struct paint *paint)
 	     cell_set(&cpus, inventory->allowed_cpus_os), inventory->gpu_count,
 	     plural(inventory->gpu_count), inventory->nic_count, plural(inventory->nic_count),
 	     inventory->this_system ? "" : "; from another machine, so ranks cannot be bound");
-	section(paint, "Inventory", "lib/inventory", heading.text);
+	section(paint, "Inventory", heading.text);
 	if (inventory->memory_limit_bytes >= 0)
 		printf("  the cgroup allows %s of memory\n",
 		       cell_bytes(&memory, inventory->memory_limit_bytes));
@@ -216,8 +212,7 @@ static void print_network(const struct info *info, const struct paint *paint)
 	const struct plan_fabric *fabric = plan_fabric(network->kind);
 	char port[48] = "a free port that rank 0's agent reserves", lead[96];
 
-	section(paint, "Network", "lib/plan/network.c",
-		network->why ? network->why : "no reason recorded");
+	section(paint, "Network", network->why ? network->why : "no reason recorded");
 	if (plan->port)
 		snprintf(port, sizeof port, "%d", plan->port);
 	printf("  MASTER_ADDR %s%s%s, MASTER_PORT %s\n", network->address,
@@ -247,7 +242,7 @@ static void print_plan(const struct info *info, const struct paint *paint)
 	else
 		cell(&heading, "%d rank%s on %s", plan->world_size,
 		     plural((size_t)plan->world_size), node->node);
-	section(paint, "Plan", "lib/plan/gpus.c", heading.text);
+	section(paint, "Plan", heading.text);
 	TABLE_ROW(&table, "rank", "GPU", "CPUs", "NUMA", "threads", "NICs", "why");
 	for (size_t i = 0; i < node->rank_count; i++) {
 		const struct plan_rank *entry = &node->ranks[i];
@@ -283,7 +278,7 @@ static void print_environment(const struct info *info, const struct paint *paint
 	cell(&heading, "of rank %d%s%s", node->ranks[info->local_rank].rank,
 	     info->plan_file && info->local_rank == info->own_local_rank ? ", this process" : "",
 	     info->other ? "; values marked * differ between the ranks of a node" : "");
-	section(paint, "Environment", "lib/plan/environment.c", heading.text);
+	section(paint, "Environment", heading.text);
 	TABLE_ROW(&table, "name", "value", "from", "why");
 	for (size_t i = 0; i < env_count(info->changes); i++) {
 		const struct env_var *var = env_at(info->changes, i);

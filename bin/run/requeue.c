@@ -8,6 +8,7 @@
 
 #include "alloc/scheduler_tool.h"
 #include "alloc/slurm.h"
+#include "base/log.h"
 #include "base/number.h"
 
 #define QUERY_MS 5000
@@ -213,11 +214,11 @@ bool requeue_now(const struct requeue *requeue, char *next, size_t size)
 	} else {
 		done = !requeue_pbs_submit(requeue->pbs, reply, sizeof reply);
 		if (done)
-			fprintf(stderr, "berth: requeued as %s\n", reply);
+			log_user(LOG_NOTE, "requeued as %s", reply);
 		else
 			snprintf(next, size, "qsub: %.160s; submit the job again", reply);
 	}
 	if (!done)
-		fprintf(stderr, "berth: %s\n", next);
+		log_user(LOG_WARNING, "%s", next);
 	return done;
 }

@@ -21,6 +21,7 @@
 #include "verb.h"
 
 #define WARN_MS 120000 /* --warn-signal alone */
+#define SHOWN_LINES 48 /* of the ranks: about a screen */
 
 /* Choose the first N nodes, or simulate N. */
 static int choose_nodes(struct run_setup *setup, struct error *err)
@@ -148,7 +149,20 @@ struct console {
 	enum log_level limit;
 	bool over;  /* progress lines overwrite each other */
 	bool dirty; /* the terminal's last line is a progress line */
+	/* The ranks of the last lines printed, as a ring. */
+	int shown[SHOWN_LINES];
+	size_t lines;
 };
+
+/* Does the end of what was printed still show the rank's last count lines? */
+static bool is_shown(const struct console *console, int rank, size_t count)
+{
+	size_t size = console->lines < SHOWN_LINES ? console->lines : SHOWN_LINES, seen = 0;
+
+	for (size_t i = 0; i < size; i++)
+		seen += console->shown[i] == rank;
+	return seen >= count;
+}
 
 static void end_progress(struct console *console)
 {
@@ -172,6 +186,8 @@ static void on_output(void *context, int rank, bool is_err, const char *text, si
 	struct console *console = context;
 	size_t prefix = sizeof PROGRESS_MARK - 1;
 
+	if (newline)
+		console->shown[console->lines++ % SHOWN_LINES] = rank;
 	if (console->over && !rank && is_err && newline && size >= prefix &&
 	    !memcmp(text, PROGRESS_MARK, prefix)) {
 		on_progress(console, text + prefix, size - prefix);
@@ -184,17 +200,10 @@ static void on_output(void *context, int rank, bool is_err, const char *text, si
 static void on_note(void *context, enum log_level level, const char *text)
 {
 	struct console *console = context;
-	char line[1400];
-	int size;
-
 	if (level > console->limit)
 		return;
 	end_progress(console);
-	size = snprintf(line, sizeof line, "berth: %s%s\n", level == LOG_WARNING ? "warning: " : "",
-			text);
-	if (size > 0 && file_write_all(STDERR_FILENO, line,
-				       (size_t)size < sizeof line ? (size_t)size : sizeof line - 1))
-		return; /* stderr is closed: there is nowhere to report it */
+	log_user(level, "%s", text);
 }
 
 static bool is_full(void *context)
@@ -204,21 +213,22 @@ static bool is_full(void *context)
 	return printer_full(console->printer);
 }
 
+/* An error that the end of the output still shows is not printed again. */
 static void print_end(const struct job_result *result, const struct run_end *end,
-		      const struct run_options *options)
+		      const struct run_options *options, bool tail_is_shown)
 {
 	size_t i;
 	json_t *line;
 
 	if (result->unkilled)
-		fprintf(stderr, "berth: warning: could not end: %s\n", result->unkilled);
+		log_user(LOG_WARNING, "cannot kill %s", result->unkilled);
 	if (!result->code)
 		return;
 	/* If the program stopped with its work saved, its output contains no error to show. */
 	bool stopped = result->code == ERR_STOPPED && result->by_program;
 
-	if (json_array_size(result->output_tail) && !options->quiet && !stopped) {
-		fprintf(stderr, "berth: last output of rank %d:\n", result->rank);
+	if (json_array_size(result->output_tail) && !options->quiet && !stopped && !tail_is_shown) {
+		log_user(LOG_NOTE, "last output of rank %d:", result->rank);
 		json_array_foreach(result->output_tail, i, line)
 			fprintf(stderr, "berth:   | %s\n", json_string_value(line));
 	}
@@ -227,22 +237,23 @@ static void print_end(const struct job_result *result, const struct run_end *end
 
 		attempts_log_dir(options->job.log_dir, options->restarts.max_restarts,
 				 result->attempt, dir, sizeof dir);
-		fprintf(stderr, "berth: full output: %s/rank-%04d.log%s%s\n", dir, result->rank,
-			result->node ? " on " : "", result->node ? result->node : "");
+		log_user(LOG_NOTE, "full output: %s/rank-%04d.log%s%s", dir, result->rank,
+			 result->node ? " on " : "", result->node ? result->node : "");
 	}
 	if (result->no_restart_reason)
-		fprintf(stderr, "berth: not restarting: %s\n", result->no_restart_reason);
-	if (end->known)
-		fprintf(stderr, "berth: known failure: %s\nberth: fix: %s (%s)\n",
-			end->known->cause, end->known->fix, end->known->source);
+		log_user(LOG_NOTE, "not restarting: %s", result->no_restart_reason);
+	if (end->known) {
+		log_user(LOG_NOTE, "known failure: %s", end->known->cause);
+		log_user(LOG_NOTE, "fix: %s (%s)", end->known->fix, end->known->source);
+	}
 	if (end->why[0])
-		fprintf(stderr, "berth: reason: %s\n", end->why);
+		log_user(LOG_NOTE, "reason: %s", end->why);
 	if (result->saved)
-		fprintf(stderr, "berth: saved: %s\n", result->saved);
+		log_user(LOG_NOTE, "saved: %s", result->saved);
 	if (end->next[0])
-		fprintf(stderr, "berth: next: %s\n", end->next);
-	fprintf(stderr, "berth: %s\n",
-		result->first_cause ? result->first_cause : "the job failed");
+		log_user(LOG_NOTE, "next: %s", end->next);
+	log_user(stopped ? LOG_NOTE : LOG_ERROR, "%s",
+		 result->first_cause ? result->first_cause : "the job failed");
 }
 
 static int write_report(const struct run_options *options, const struct job_result *result,
@@ -281,8 +292,9 @@ static struct job_result result_of_error(const struct error *err)
 				   .first_cause = strdup(err->text)};
 }
 
+/* *tail_is_shown: the end of what was printed contains result's output_tail. */
 static int run(struct run_setup *setup, const char *const *argv, bool own_program, bool progress,
-	       struct job_result *result, struct error *err)
+	       struct job_result *result, bool *tail_is_shown, struct error *err)
 {
 	const struct run_options *options = setup->options;
 	struct attempts_policy policy = options->restarts;
@@ -323,6 +335,7 @@ static int run(struct run_setup *setup, const char *const *argv, bool own_progra
 	requeue_announce(setup->requeue, &console, on_note);
 	rc = attempts_run(&request, &policy, &sink, result, err);
 	end_progress(&console);
+	*tail_is_shown = is_shown(&console, result->rank, json_array_size(result->output_tail));
 	printer_free(console.printer, result->interrupted ? 2000 : -1, problem, sizeof problem);
 	if (!problem[0])
 		return rc;
@@ -332,7 +345,7 @@ static int run(struct run_setup *setup, const char *const *argv, bool own_progra
 		result->by_program = false;
 		result->first_cause = strdup(problem);
 	} else {
-		fprintf(stderr, "berth: warning: %s\n", problem);
+		log_user(LOG_WARNING, "%s", problem);
 	}
 	return rc;
 }
@@ -347,7 +360,7 @@ static void warn_lost_node_policy(const struct run_setup *setup)
 		return;
 	slurm_lost_node_policy(setup->env, &setup->alloc, SLURM_QUERY_MS, text, sizeof text);
 	if (text[0])
-		fprintf(stderr, "berth: %s\n", text);
+		log_user(LOG_WARNING, "%s", text);
 }
 
 /* The ranks have ended. If the scheduler repeats its signal, it must not interrupt the report or
@@ -382,7 +395,7 @@ int run_program(const struct run_options *options, const char *const *argv, bool
 		rc = run_prepare(options, argv, &setup, &err);
 	if (!rc)
 		run_warn_hosts(&setup);
-	bool bad_report = rc && setup.bad_report;
+	bool bad_report = rc && setup.bad_report, tail_is_shown = false;
 	bool own_program = progress;
 
 	progress = progress && !options->label && isatty(STDERR_FILENO);
@@ -407,7 +420,7 @@ int run_program(const struct run_options *options, const char *const *argv, bool
 	if (!rc)
 		warn_lost_node_policy(&setup);
 	if (!rc)
-		rc = run(&setup, argv, own_program, progress, &result, &err);
+		rc = run(&setup, argv, own_program, progress, &result, &tail_is_shown, &err);
 	ignore_signals();
 	if (rc)
 		result = result_of_error(&err);
@@ -415,7 +428,7 @@ int run_program(const struct run_options *options, const char *const *argv, bool
 	bool will_requeue =
 		requeue_wanted(setup.requeue, &result, end.kind, end.next, sizeof end.next);
 
-	print_end(&result, &end, options);
+	print_end(&result, &end, options, tail_is_shown);
 	rc = result.code;
 	/* If the run failed because of an unwritable report, that was already reported. */
 	if (!bad_report && write_report(options, &result, &end, &report_err)) {

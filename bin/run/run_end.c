@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "alloc/scheduler_tool.h"
+#include "base/log.h"
 #include "base/number.h"
 #include "explain/explain.h"
 #include "run/run.h"
@@ -64,12 +65,12 @@ int run_end_time(struct run_setup *setup, struct error *err)
 		free(alloc->end_reason);
 		alloc->end_reason = strdup(name);
 	} else if (alloc->end_time && alloc->end_time <= now) {
-		fprintf(stderr,
-			"berth: warning: by this machine's clock the job's time limit passed %lld "
-			"s ago (%s), but the job still runs: the clock is wrong or the limit is "
-			"not enforced; berth ignores the end time\n",
-			(long long)(now - alloc->end_time),
-			alloc->end_reason ? alloc->end_reason : alloc->source);
+		log_user(LOG_WARNING,
+			 "by this machine's clock the job's time limit passed %lld "
+			 "s ago (%s), but the job still runs: the clock is wrong or the limit is "
+			 "not enforced; berth ignores the end time",
+			 (long long)(now - alloc->end_time),
+			 alloc->end_reason ? alloc->end_reason : alloc->source);
 		alloc->end_time = 0;
 	}
 	return 0;
@@ -88,11 +89,11 @@ int run_remove_stale_stop_file(const struct run_setup *setup, struct error *err)
 				 "cannot remove the stop file %s of an earlier run: %s", path,
 				 strerror(errno));
 	if (!setup->options->quiet)
-		fprintf(stderr,
-			"berth: the stop file %s already existed, created %lld s ago: it %s "
-			"removed, because this run would otherwise stop at once; create it again "
-			"to stop the run\n",
-			path, (long long)(time(NULL) - info.st_mtime), dry ? "will be" : "is");
+		log_user(LOG_WARNING,
+			 "the stop file %s already existed, created %lld s ago: it %s "
+			 "removed, because this run would otherwise stop at once; create it again "
+			 "to stop the run",
+			 path, (long long)(time(NULL) - info.st_mtime), dry ? "will be" : "is");
 	return 0;
 }
 

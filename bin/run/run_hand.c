@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "agent/agent.h"
+#include "base/log.h"
 #include "launch/launcher.h"
 #include "overlay/secret.h"
 #include "run/run.h"
@@ -42,10 +43,10 @@ int run_as_agent(const struct run_setup *setup, struct error *err)
 	if (rc)
 		return rc;
 	if (!setup->options->quiet)
-		fprintf(stderr,
-			"berth: %s of %zu, waiting for the first machine at %s, which prints all "
-			"output\n",
-			params.name, alloc->node_count, alloc->rendezvous);
+		log_user(LOG_NOTE,
+			 "%s of %zu, waiting for the first machine at %s, which prints all "
+			 "output",
+			 params.name, alloc->node_count, alloc->rendezvous);
 	/* Repeat for a further attempt of the job, also if the connection was lost and one may
 	 * follow. */
 	params.outcome = &outcome;
@@ -59,10 +60,10 @@ int run_as_agent(const struct run_setup *setup, struct error *err)
 	secret_wipe(&params.secret);
 	if (!rc && outcome.reported) {
 		if (outcome.exit_code && !setup->options->quiet)
-			fprintf(stderr,
-				"berth: %s: the job exited with code %d; the first machine prints "
-				"the reason\n",
-				params.name, outcome.exit_code);
+			log_user(LOG_NOTE,
+				 "%s: the job exited with code %d; the first machine prints "
+				 "the reason",
+				 params.name, outcome.exit_code);
 		return outcome.exit_code; /* that of all its machines */
 	}
 	if (!rc)
@@ -100,12 +101,12 @@ void run_warn_hosts(const struct run_setup *setup)
 	else if (outside)
 		snprintf(text, sizeof text, "; %.100s is not one of its nodes", first);
 	if (!strcmp(job.source, "slurm") || !strcmp(job.source, "pbs"))
-		fprintf(stderr,
-			"berth: warning: %s in the %s job %s: berth reaches these hosts through "
-			"ssh, so the job's limits, GPUs and end time do not apply to the ranks%s; "
-			"omit %s to use the job's own nodes (--nodes N: the first N)\n",
-			option, !strcmp(job.source, "slurm") ? "Slurm" : "PBS", job.job_id, text,
-			option);
+		log_user(LOG_WARNING,
+			 "%s in the %s job %s: berth reaches these hosts through "
+			 "ssh, so the job's limits, GPUs and end time do not apply to the ranks%s; "
+			 "omit %s to use the job's own nodes (--nodes N: the first N)",
+			 option, !strcmp(job.source, "slurm") ? "Slurm" : "PBS", job.job_id, text,
+			 option);
 	alloc_free(&job);
 }
 
@@ -132,14 +133,13 @@ int run_check_rendezvous(const struct run_setup *setup, struct error *err)
 		here = launcher_is_this_host(at) || !strncmp(at, "127.", 4);
 	}
 	if (!here && !setup->options->quiet)
-		fprintf(stderr,
-			"berth: warning: this machine should be the first one (%s), but none of "
-			"its interfaces has an address of %s, where the other machines look for "
-			"it\n",
-			alloc->why, alloc->rendezvous);
+		log_user(LOG_WARNING,
+			 "this machine should be the first one (%s), but none of "
+			 "its interfaces has an address of %s, where the other machines look for "
+			 "it",
+			 alloc->why, alloc->rendezvous);
 	if (!setup->options->quiet && !setup->options->dry_run)
-		fprintf(stderr, "berth: %s of %zu, waiting at %s for the other%s\n",
-			alloc->nodes[0].name, alloc->node_count, alloc->rendezvous,
-			alloc->node_count > 2 ? "s" : "");
+		log_user(LOG_NOTE, "%s of %zu, waiting at %s for the other%s", alloc->nodes[0].name,
+			 alloc->node_count, alloc->rendezvous, alloc->node_count > 2 ? "s" : "");
 	return 0;
 }

@@ -65,7 +65,7 @@ static void note(void *context, const char *text)
  * names this rank. */
 static void lost(void *context, const char *why)
 {
-	fprintf(stderr, "berth-train: %s\n", why);
+	fprintf(stderr, "berth-train: error: %s\n", why);
 	_exit(ERR_NETWORK);
 }
 
@@ -80,8 +80,10 @@ static void saved(void *context, const char *path, int64_t step)
 	struct error err;
 
 	if (text && screen->report &&
-	    file_write_atomic(screen->report, text, strlen(text), 0666, &err))
+	    file_write_atomic(screen->report, text, strlen(text), 0666, &err)) {
+		error_prefix(&err, "berth-train: warning");
 		note(context, err.text);
+	}
 	free(text);
 	json_decref(report);
 }
@@ -92,9 +94,9 @@ static int fail(const struct ranks_place *place, const struct error *err)
 	if (!err->text[0]) /* another rank reports it */
 		return err->code ? err->code : ERR_INTERNAL;
 	if (place->size > 1)
-		fprintf(stderr, "berth-train: rank %d: %s\n", place->rank, err->text);
+		fprintf(stderr, "berth-train: error: rank %d: %s\n", place->rank, err->text);
 	else
-		fprintf(stderr, "berth-train: %s\n", err->text);
+		fprintf(stderr, "berth-train: error: %s\n", err->text);
 	return err->code ? err->code : ERR_INTERNAL;
 }
 

@@ -140,7 +140,7 @@ packages_apt_get() {
 packages_say() {
 	packages_rows=$(cat)
 	{
-		echo "berth: these packages are missing:"
+		echo "berth: error: these packages are missing:"
 		printf '%s\n' "$packages_rows" | while IFS='|' read -r _ want debian _ _; do
 			case $want in
 			cc) echo "  a C compiler with the C library's headers" ;;
@@ -168,12 +168,12 @@ packages_need() {
 	[ -n "$packages_left" ] || return 0
 	if packages_can_install; then
 		packages_list=$(printf '%s\n' "$packages_left" | packages_names 3)
-		echo "berth: installing $packages_list" >&2
+		echo "berth: note: installing $packages_list" >&2
 		# shellcheck disable=SC2086 # a list of names
 		packages_apt $packages_list || true
 		packages_left=$(packages_missing "$@")
 		[ -n "$packages_left" ] || return 0
-		echo "berth: apt-get could not install everything" >&2
+		echo "berth: error: apt-get could not install everything" >&2
 	fi
 	printf '%s\n' "$packages_left" | packages_say
 	exit 69
@@ -183,8 +183,8 @@ packages_need() {
 packages_want() {
 	packages_can_install || return 0
 	for packages_name in $(packages_missing "$@" | packages_names 3); do
-		echo "berth: installing $packages_name" >&2
+		echo "berth: note: installing $packages_name" >&2
 		packages_apt "$packages_name" 2>/dev/null ||
-			echo "berth: cannot install $packages_name; continuing without it" >&2
+			echo "berth: warning: cannot install $packages_name; continuing without it" >&2
 	done
 }

@@ -13,7 +13,7 @@ packages_need build
 packages_want data speed
 
 build='build-quickstart'
-echo "berth: building in $build" >&2
+echo "berth: note: building in $build" >&2
 if ! [ -f "$build/build.ninja" ]; then
 	[ ! -d "$build/meson-private" ] || rm -rf "$build"
 	said=$(meson setup "$build" --buildtype=release -Dtests=disabled </dev/null 2>&1) || {

@@ -29,6 +29,28 @@ void log_set_level(enum log_level limit)
 	state.limit = limit;
 }
 
+const char *log_level_name(enum log_level level)
+{
+	return level_names[level];
+}
+
+void log_user(enum log_level level, const char *format, ...)
+{
+	char line[LINE_MAX_BYTES];
+	int at = snprintf(line, sizeof line, "berth: %s: ", level_names[level]), n;
+	va_list ap;
+
+	va_start(ap, format);
+	n = vsnprintf(line + at, sizeof line - 1 - (size_t)at, format, ap);
+	va_end(ap);
+	at = n < 0 ? at : at + n;
+	if ((size_t)at > sizeof line - 2)
+		at = sizeof line - 2;
+	line[at] = '\n';
+	if (write(STDERR_FILENO, line, (size_t)at + 1) < 0)
+		return; /* stderr is closed: there is nowhere to report it */
+}
+
 void log_line(enum log_level level, const char *module, const char *format, ...)
 {
 	int saved = errno;

@@ -129,7 +129,8 @@ static void describe_launcher(const struct controller *controller, int status, c
 	}
 }
 
-/* Handle "berth: no agent on n2: it is ..." about a node whose agent has not connected yet. */
+/* Handle "berth: error: no agent on n2: it is ..." about a node whose agent has not connected yet.
+ */
 static void read_no_agent_lines(struct controller *controller, char *line)
 {
 	char *name = line + strlen(LAUNCHER_NO_AGENT), *why;

@@ -331,6 +331,7 @@ static void run(struct job *job)
 
 		next = earlier(next, job->deadline_ms);
 		next = earlier(next, job->settle_ms);
+		next = earlier(next, job->notes.due_ms);
 		next = earlier(next, controller_silence_due(job->controller));
 		next = earlier(next, all_ranks_run(job) ? job->warn_ms : 0);
 		next = earlier(next, driver_ms);
@@ -355,6 +356,8 @@ static void run(struct job *job)
 		job->woke_ms = now;
 		job_settle(job, now);
 		check_deadline(job, now);
+		if (job->notes.due_ms && now >= job->notes.due_ms)
+			node_notes_print(&job->notes);
 		warn_of_end(job, now);
 		driver_ms = run_driver(job, now);
 		if (job->phase >= JOB_PHASE_RUN && job->phase != JOB_PHASE_OVER)
@@ -411,6 +414,7 @@ static void clean(struct job *job)
 	controller_stop(job->controller, AGENTS_MS, left, sizeof left);
 	if (left[0])
 		job->result->unkilled = strdup(left);
+	node_notes_print(&job->notes);
 	loop_close(job->loop, &job->signals);
 	gathers_free(&job->gathers);
 	job_hang_close(&job->hang);
@@ -428,8 +432,11 @@ static void clean(struct job *job)
 int job_run(const struct job_request *request, const struct job_sink *sink, struct job_result *out,
 	    struct error *err)
 {
-	struct job job = {
-		.request = request, .sink = sink, .node_count = request->launch->alloc->node_count};
+	const struct alloc *alloc = request->launch->alloc;
+	struct job job = {.request = request,
+			  .sink = sink,
+			  .node_count = alloc->node_count,
+			  .notes = {.alloc = alloc, .sink = sink}};
 	struct job_result result = {
 		.rank = -1, .node_index = -1, .steps = -1, .attempt = request->plan.attempt};
 	struct sigaction ignore = {.sa_handler = SIG_IGN}, old_pipe;

@@ -181,8 +181,7 @@ static void on_message(void *context, size_t node, const struct wire_message *me
 		break;
 	case MESSAGE_NOTE:
 		if (!json_get_string("NOTE", text, "text", &string, NULL))
-			job_note(job->sink, LOG_WARNING, "%s: %s", job_node_name(job, node),
-				 string);
+			node_notes_add(&job->notes, node, string);
 		break;
 	case MESSAGE_SIGNALLED:
 		if (!json_get_int("SIGNALLED", text, "signal", 1, SIGRTMAX, &number, NULL))

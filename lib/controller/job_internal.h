@@ -8,6 +8,7 @@
 #include "controller/controller.h"
 #include "controller/hang.h"
 #include "controller/job.h"
+#include "controller/node_notes.h"
 #include "overlay/tree.h"
 #include "plan/plan.h"
 
@@ -60,6 +61,7 @@ struct job {
 	enum job_cause cause; /* how strong the cause is */
 	int64_t settle_ms;    /* until then a stronger cause replaces it; 0: none does */
 	struct job_hang hang;
+	struct node_notes notes;
 	/* The time limit by the monotonic clock, which cannot be set; the scheduler gives a time
 	 * of day. end_ms 0: unknown. warn_ms 0: no warning, or it was sent. */
 	int64_t end_ms, warn_ms;

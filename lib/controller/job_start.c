@@ -104,8 +104,9 @@ int job_start_make_plan(struct job *job, struct error *err)
 
 		job->nodes_with_ranks += node->rank_count > 0;
 		for (size_t w = 0; w < node->warning_count; w++)
-			job_note(job->sink, LOG_WARNING, "%s: %s", node->node, node->warnings[w]);
+			node_notes_add(&job->notes, i, node->warnings[w]);
 	}
+	node_notes_print(&job->notes);
 	if (request->pmix == JOB_PMIX_OFF)
 		job_check_world_size(request->argv[0], request->launch->env, plan->world_size,
 				     job->sink);

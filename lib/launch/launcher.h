@@ -38,10 +38,10 @@
 #define LAUNCHER_COOKIE "PBS_JOBCOOKIE"
 #define LAUNCHER_ENV_NODE_TIMEOUT "BERTH_AGENT_NODE_TIMEOUT_MS"
 
-/* The beginning of a line "berth: no agent on NAME: why". An agent that cannot start prints it
- * if the controller would not notice otherwise, because the launcher's tool may keep running for
+/* The beginning of a line "berth: error: no agent on NAME: why". An agent that cannot start prints
+ * it if the controller would not notice otherwise, because the launcher's tool may keep running for
  * other nodes. */
-#define LAUNCHER_NO_AGENT "berth: no agent on "
+#define LAUNCHER_NO_AGENT "berth: error: no agent on "
 
 struct launcher;
 

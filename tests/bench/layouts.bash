@@ -91,7 +91,7 @@ judge() {
 		echo "trains over ${nics:-loopback}; $took${word:+; says: *${word#berth: warning: }*}"
 		return
 	fi
-	word=$(grep -oE '^berth: [^w].*' <<<"$output" | tail -n 1)
+	word=$(grep -oE '^berth: error: .*' <<<"$output" | tail -n 1)
 	[ -n "$word" ] || word=$(grep -oE '[A-Za-z.]*([Ee]rror|Exception|Timeout): [^"]*' <<<"$output" | grep -v '^srun\|^slurmstepd\|^error:' | head -n 1 | cut -c 1-160)
 	[ "$status" != 124 ] || word="no end, stopped; ${word:-no word}"
 	echo "**fails** after $took: ${word:-code $status}"

@@ -36,7 +36,7 @@ setup() {
 @test "one machine without faults: reports no fault" {
 	check
 	[ "$status" = 0 ]
-	[[ $words == "berth: 1 node checked, no fault" ]]
+	[[ $words == "berth: note: 1 node checked, no fault" ]]
 	has '^RESULT PROBE NODE FINDING'
 	has "ok versions [^ ]+ berth $BERTH_VERSION, $(uname -m)"
 	has 'ok port [^ ]+ reaches the first node at 127.0.0.1 port [0-9]+'
@@ -79,7 +79,7 @@ setup() {
 	amiss clock 1
 	[ "$status" = 76 ]
 	has 'FAULT clock loop1 its clock is (89|90)\.[0-9]* s ahead of .* Fix: .*chronyd'
-	[ "${stderr##*$'\n'}" = "berth: 1 fault on 3 nodes" ]
+	[ "${stderr##*$'\n'}" = "berth: error: 1 fault on 3 nodes" ]
 	amiss arch 2
 	[ "$status" = 76 ]
 	has "FAULT versions loop2 architecture: riscv64 here, $(uname -m) on other nodes"
@@ -155,13 +155,13 @@ print(s.getsockname()[1], flush=True); time.sleep(60)' >port &
 	[ "$status" = 76 ]
 	has "FAULT agent .*port $(cat port) is already in use"
 	expect 64 --separate-stderr "$BERTH" check now
-	[[ $stderr == "berth: unexpected argument 'now'"* ]]
+	[[ $stderr == "berth: error: unexpected argument 'now'"* ]]
 	expect 64 --separate-stderr "$BERTH" check --ckpt ''
 	while IFS='|' read -r text arguments; do
 		eval "run --separate-stderr \"\$BERTH\" check $arguments"
 		echo "$arguments: $status: $stderr"
 		[ "$status" = 64 ]
-		[[ $stderr == "berth: "*"$text"* ]]
+		[[ $stderr == "berth: error: "*"$text"* ]]
 	done <<'ROWS'
 unrecognized option '--head'|--head 127.0.0.1
 unrecognized option '--engine'|--engine fork

@@ -27,7 +27,7 @@ setup() { pbs_begin; }
 	[ "$(date +%s)" -lt $((end + 9)) ]
 	[[ $output == *"rank 0 warning 1 $end"* && $output == *"rank 1 warning 1 $end"* && $output != *soon* ]]
 	[[ $output == *"warned the ranks with SIGUSR1 and their stop file"* ]]
-	[[ $output == *"berth: reason: the job's time limit is near, so berth asked the ranks to save"* ]]
+	[[ $output == *"berth: note: reason: the job's time limit is near, so berth asked the ranks to save"* ]]
 	report 'report["kind"] == "stopped" and report["code"] == 75'
 	expect 0 "$BERTH" run -n 1 --warn-before 6s -- true
 	[[ $output == *"job end time unknown: no warning will be sent"* ]]
@@ -43,8 +43,8 @@ setup() { pbs_begin; }
 	kill -TERM $pid
 	ends 75 $pid err
 	report 'report["saved"] == "step SIGTERM" and report["next"] == "once more" and report["by"] == "program"'
-	grep -qx 'berth: saved: step SIGTERM' err
-	grep -qx 'berth: next: once more' err
+	grep -qx 'berth: note: saved: step SIGTERM' err
+	grep -qx 'berth: note: next: once more' err
 	report 'len(report["ranks"]) == 2 and not any(rank["stopped"] for rank in report["ranks"])'
 }
 
@@ -56,7 +56,7 @@ setup() { pbs_begin; }
 		within 20 test -e up
 		kill -USR1 $pid
 		ends "${row%% *}" $pid err
-		grep -q '^berth: reason: berth received SIGUSR1 (from the user, .*) and forwarded it to the ranks$' err
+		grep -q '^berth: note: reason: berth received SIGUSR1 (from the user, .*) and forwarded it to the ranks$' err
 		report 'report["why"].startswith("berth received SIGUSR1")'
 	done
 }
@@ -64,7 +64,7 @@ setup() { pbs_begin; }
 @test "exit code 75: the ranks' last lines are not printed again" {
 	expect 75 "$BERTH" run -n 2 --log-dir logs -- sh -c 'echo "step 7 of $RANK" >&2; exit 75'
 	[ "$(grep -c 'step 7 of' <<<"$output")" = 2 ]
-	[[ "$output" != *"last output"* && "$output" != *"full output"* && "$output" == *"berth: next: submit the job again"* ]]
+	[[ "$output" != *"last output"* && "$output" != *"full output"* && "$output" == *"berth: note: next: submit the job again"* ]]
 }
 
 @test "if one rank stops with its work saved and another fails, the failure is the cause" {
@@ -79,7 +79,7 @@ setup() { pbs_begin; }
 	[[ "$output" == *"the stop file $DIR/mine already existed"*"it will be removed"* ]] && [ -e mine ]
 	expect 0 --separate-stderr "$BERTH" run -n 1 -- sh -c '[ ! -e $BERTH_STOP_FILE ] && echo $BERTH_STOP_FILE'
 	[ "$output" = "$DIR/mine" ]
-	[[ "$stderr" =~ ^"berth: the stop file $DIR/mine already existed, created 1"[0-9]{3}" s ago: it is removed, because this run would otherwise stop at once; create it again to stop the run"$ ]]
+	[[ "$stderr" =~ ^"berth: warning: the stop file $DIR/mine already existed, created 1"[0-9]{3}" s ago: it is removed, because this run would otherwise stop at once; create it again to stop the run"$ ]]
 	run --separate-stderr "$BERTH" run -n 1 -- true
 	[ -z "$stderr" ]
 }
@@ -87,8 +87,8 @@ setup() { pbs_begin; }
 @test "a known failure is explained at the end and in the report; berth explain finds it in a log" {
 	line='nid1:1:1 [0] init.cc:795 NCCL WARN Duplicate GPU detected : rank 1 and rank 0 both on CUDA device 3b000'
 	expect 3 "$BERTH" run -n 1 --report report.json -- sh -c "echo fine; echo '$line' >&2; exit 3"
-	[[ $output == *"berth: known failure: two ranks use the same GPU"* ]]
-	[[ "${lines[-1]}" == "berth: rank 0 on "*" exited with code 3" ]]
+	[[ $output == *"berth: note: known failure: two ranks use the same GPU"* ]]
+	[[ "${lines[-1]}" == "berth: error: rank 0 on "*" exited with code 3" ]]
 	report '"same GPU" in report["known"]["cause"] and report["known"]["fix"] and report["known"]["source"].startswith("https://")'
 	{ echo fine; head -c 100000 /dev/zero; echo; echo "$line"; echo "$line"; } >log
 	expect 0 "$BERTH" explain log
@@ -145,7 +145,7 @@ slurm_job() {
 		echo "JobId=4711 Requeue=1 JobState=RUNNING BatchFlag=1"'
 	expect 75 "$BERTH" run --launcher fork -n 1 --requeue --report report.json -- sh -c 'exit 75'
 	grep -qx 'requeue 4711' told
-	[[ "${lines[-1]}" == "berth: scontrol requeue 4711: it is busy; submit the job again" ]]
+	[[ "${lines[-1]}" == "berth: warning: scontrol requeue 4711: it is busy; submit the job again" ]]
 	report 'report["code"] == 75 and report["next"] == "scontrol requeue 4711: it is busy; submit the job again"'
 }
 

@@ -37,7 +37,7 @@ HERE=$SOURCE/tests/cli
 
 @test "errors name what was read and exit with the right code" {
 	expect 65 "$BERTH" hosts 'n[3-1]'
-	[[ "$output" == "berth: "*"3-1"* ]]
+	[[ "$output" == "berth: error: "*"3-1"* ]]
 	expect 66 "$BERTH" hosts --nodefile "$DIR/absent"
 	[[ "$output" == *"$DIR/absent"* ]]
 	printf 'n1\nn2 n3\n' >"$DIR/nodes"

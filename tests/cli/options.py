@@ -63,7 +63,7 @@ def refused(berth, verb):
     for wrong in '--no-such-option', '--no-such=1', '-@':
         answer = run(berth, verb, wrong)
         if (answer.returncode, answer.stdout) != (64, '') or not re.fullmatch(
-                rf"berth: (unrecognized|invalid) option .*\(berth {verb} --help lists the options\)\n", answer.stderr):
+                rf"berth: error: (unrecognized|invalid) option .*\(berth {verb} --help lists the options\)\n", answer.stderr):
             yield f'{verb} {wrong} ends with {answer.returncode} and says {answer.stderr!r}'
 
 

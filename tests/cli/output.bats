@@ -108,7 +108,7 @@ SH
 	[[ $stderr == *"rank 1 on $HOST exited with code 3"* ]]
 	[[ $stderr == *"the reason of it all"*"rank 1 on"* || $stderr == *"rank 1 on"*"the reason of it all"* ]]
 	[[ $stderr != *"rank 0 on"* && $stderr != *"rank 2 on"* ]]
-	[[ $(tail -n 1 <<<"$stderr") == "berth: "* ]]
+	[[ $(tail -n 1 <<<"$stderr") == "berth: error: "* ]]
 	report "report['by'] == 'program' and report['code'] == 3 and report['signal'] == 0"
 	report "report['rank'] == 1 and report['node'] == '$HOST'"
 	report "'rank 1' in report['first_cause']"
@@ -201,4 +201,34 @@ SH
 	expect 0 bash -c "echo hello | '$BERTH' run -n 2 --label -- cat"
 	[[ $output == *"[0] hello"* ]]
 	[[ $output != *"[1]"* ]]
+}
+
+@test "every message of berth has a level" {
+	run "$BERTH" run -v --launcher loopback --nodes 2 -n 5 --log-dir log --max-restarts 1 -- sh -c '[ $RANK = 1 ] && exit 7; sleep 60'
+	[ "$status" -eq 7 ]
+	grep '^berth' <<<"$output" >words
+	[ "$(wc -l <words)" -ge 4 ]
+	! grep -vE '^berth: ((error|warning|note|debug): |  \| )' words
+	[[ "${lines[-1]}" == "berth: error: rank 1 on loop0 exited with code 7" ]]
+	run "$BERTH" nosuch
+	[[ "$status" -eq 64 && "$output" == "berth: error: unknown verb 'nosuch'"* ]]
+}
+
+@test "an error is printed once: the last lines of a rank are repeated only if others have followed" {
+	run "$BERTH" run -n 2 -- sh -c '[ $RANK = 1 ] || sleep 60; printf "Traceback\n  in f\nValueError: 3\n" >&2; exit 1'
+	[[ "$status" -eq 1 && "$(grep -c ValueError <<<"$output")" -eq 1 && "$output" != *"last output"* ]]
+	run "$BERTH" run -n 2 -- sh -c '[ $RANK = 0 ] && { sleep 0.5; seq 200; : >done; sleep 60; }
+		echo "ValueError: 3" >&2; until [ -e done ]; do sleep 0.1; done; sleep 0.3; exit 1'
+	[[ "$status" -eq 1 && "$(grep -c ValueError <<<"$output")" -eq 2 ]]
+	[[ "$output" == *"berth: note: last output of rank 1:"*"berth:   | ValueError: 3"*"berth: error: rank 1 on"* ]]
+}
+
+@test "the same warning about several nodes is one line" {
+	run "$BERTH" run --launcher loopback --nodes 4 -n 256 -- true
+	[ "$status" -eq 0 ]
+	[ "$(grep -c 'more ranks (64) than cores' <<<"$output")" -eq 1 ]
+	grep -q '^berth: warning: 4 nodes: more ranks (64) than cores' <<<"$output"
+	run "$BERTH" run --launcher loopback --nodes 4 -n 254 -- true
+	grep -q '^berth: warning: 2 of 4 nodes (loop\[0-1\]): more ranks (64) than cores' <<<"$output"
+	grep -q '^berth: warning: 2 of 4 nodes (loop\[2-3\]): more ranks (63) than cores' <<<"$output"
 }

@@ -10,7 +10,7 @@ check() { holds plan.json "(lambda ranks: $1)(plan['ranks'])"; }
 # refuses CODE TEXT ARGS...: berth plan exits with CODE and prints TEXT on stderr only
 refuses() {
 	expect "$1" --separate-stderr --keep-empty-lines "$BERTH" plan "${@:3}"
-	[[ $stderr == *"$2"* && $'\n'$stderr == *$'\n'"berth: "* && -z $output ]]
+	[[ $stderr == *"$2"* && $'\n'$stderr == *$'\n'"berth: error: "* && -z $output ]]
 }
 
 @test "JSON has the documented members" {
@@ -97,5 +97,5 @@ refuses() {
 	status=0
 	"$BERTH" plan -t "$TOPO/partitions.xml" --json >/dev/full 2>"$DIR/err" || status=$?
 	[ "$status" -eq 74 ]
-	grep -q '^berth: ' "$DIR/err"
+	grep -q '^berth: error: ' "$DIR/err"
 }

@@ -64,8 +64,8 @@ assert [r["local_rank"] for r in p["ranks"]] == [0, 1], p'
 @test "the job exits with the code of the first failed rank; the others are killed" {
 	run "$BERTH" run -n 3 --report report.json -- sh -c '[ $RANK = 1 ] && { echo dying; exit 7; }; sleep 60'
 	[ "$status" -eq 7 ]
-	[[ "$output" == *"berth: rank 1 on $HOST exited with code 7"* ]]
-	[[ "$output" == *"| dying"* ]]
+	[[ "$output" == *"berth: error: rank 1 on $HOST exited with code 7"* ]]
+	[ "$(grep -c dying <<<"$output")" -eq 1 ] # printed once
 	report 'report["schema"] == "berth.run/1" and report["by"] == "program"'
 	report 'report["code"] == 7 and report["signal"] == 0 and report["rank"] == 1'
 	report 'report["last_lines"] == ["dying"] and "rank 1" in report["first_cause"]'
@@ -152,7 +152,7 @@ os.execv(sys.argv[1], sys.argv[1:])'
 	run bash -c 'ulimit -f 0; "$BERTH" run -n 1 --report report.json -- true'
 	echo "$output"
 	[ "$status" -ge 64 ] && [ "$status" -lt 128 ]
-	[[ $output == *"berth: "*"File too large"* ]]
+	[[ $output == *"berth: error: "*"File too large"* ]]
 }
 
 @test "a second SIGINT ends the job at once" {
@@ -161,7 +161,7 @@ os.execv(sys.argv[1], sys.argv[1:])'
 	kill -INT $!; sleep 0.2; kill -INT $!
 	code=0; wait $! || code=$?
 	[ "$code" -eq 130 ]
-	grep -q '^berth: ' err
+	grep -q '^berth: error: ' err
 }
 
 @test "bad input: an error message and the documented exit code, nothing is started" {
@@ -174,7 +174,7 @@ os.execv(sys.argv[1], sys.argv[1:])'
 		echo "$arguments: $status: $output"
 		[ "$status" -eq "$code" ]
 		[[ "$output" == *"$text"* ]]
-		[[ "${lines[-1]}" == "berth: "* ]]
+		[[ "${lines[-1]}" == "berth: error: "* ]]
 	done <<'ROWS'
 64|--ranks is "0"|-n 0 -- touch started
 64|--ranks|-n -1 -- touch started
@@ -360,7 +360,7 @@ assert [(n["node"], n["plan"], n["environments"], n["ranks"]) for n in dry["node
 	for options in '-n 2' '--launcher loopback -N 2'; do
 		run --separate-stderr "$BERTH" run $options --master-addr 203.0.113.9 --report r.json -- touch started
 		[ "$status" -eq 64 ] && [ ! -e started ]
-		[[ "$stderr" == *"berth: --master-addr 203.0.113.9: no interface of "*" has that address, and the ranks meet on "*"give one of them"* ]]
+		[[ "$stderr" == *"berth: error: --master-addr 203.0.113.9: no interface of "*" has that address, and the ranks meet on "*"give one of them"* ]]
 		grep -q '"by": "berth"' r.json
 	done
 }
@@ -380,7 +380,7 @@ assert [(n["node"], n["plan"], n["environments"], n["ranks"]) for n in dry["node
 	run by_hand
 	cat out.0
 	[ "$status" -eq 76 ]
-	grep -q '^berth: no address of node0 can .*(--iface lo where all are one machine)' out.0
+	grep -q '^berth: error: no address of node0 can .*(--iface lo where all are one machine)' out.0
 	run by_hand --iface lo
 	cat out.0
 	[ "$status" -eq 0 ]
@@ -438,7 +438,7 @@ assert [(n["node"], n["plan"], n["environments"], n["ranks"]) for n in dry["node
 	kill -STOP "$(cat agent.3)" # a leaf, below node 0
 	code=0; wait "$pid" || code=$?
 	[ "$code" -eq 76 ]
-	grep -q '^berth: node loop3 was lost: no heartbeat from its agent for 2 s' err
+	grep -q '^berth: error: node loop3 was lost: no heartbeat from its agent for 2 s' err
 	report 'report["by"] == "berth" and report["node"] == "loop3" and report["rank"] is None'
 	for rank in $(cat up); do ! kill -0 "$rank" 2>/dev/null; done
 }
@@ -446,7 +446,7 @@ assert [(n["node"], n["plan"], n["environments"], n["ranks"]) for n in dry["node
 @test "an agent started by hand explains how to start it" {
 	run env -u BERTH_AGENT_HEAD "$BERTH" agent
 	[ "$status" -eq 64 ]
-	[[ "$output" == "berth: "*"berth run"* ]]
+	[[ "$output" == "berth: error: "*"berth run"* ]]
 	BERTH_AGENT_HEAD=127.0.0.1:1 BERTH_AGENT_JOB=x BERTH_AGENT_NODE=0 BERTH_AGENT_SECRET=xyz run "$BERTH" agent
 	[ "$status" -eq 65 ]
 	[[ "$output" == *"64 hexadecimal digits"* ]]

@@ -41,7 +41,7 @@ is_dead() { ! grep -qs '^State:[[:space:]]*[^ZX[:space:]]' "/proc/$1/status"; }
 	S
 	# (srun is given --chdir for its tasks; the stand-in stays where it was started.)
 	HERE=$DIR expect 76 "$BERTH" run --start-timeout 4s -- true
-	[[ "${lines[-1]}" == "berth: no agent or no inventory from n1, n2 within 4 s; srun: Requested nodes are busy,  [2Jretrying"* ]]
+	[[ "${lines[-1]}" == "berth: error: no agent or no inventory from n1, n2 within 4 s; srun: Requested nodes are busy,  [2Jretrying"* ]]
 	[[ "$output" != *$'\033'* && "$output" != *$'\a'* ]]
 	is_gone "$(cat pid)"
 }
@@ -82,5 +82,5 @@ is_dead() { ! grep -qs '^State:[[:space:]]*[^ZX[:space:]]' "/proc/$1/status"; }
 	run "$BERTH" run -- true
 	echo "${lines[-1]}"
 	[ "$status" = 76 ]
-	[[ "${lines[-1]}" == "berth: no agent on n1: srun exited with code 0 before all agents connected; its last output: the last line; its environment sets SLURM_JOB_ID '77', SLURM_JOB_NODELIST 'n[1-2]', SLURM_GPUS_PER_NODE '0'" ]]
+	[[ "${lines[-1]}" == "berth: error: no agent on n1: srun exited with code 0 before all agents connected; its last output: the last line; its environment sets SLURM_JOB_ID '77', SLURM_JOB_NODELIST 'n[1-2]', SLURM_GPUS_PER_NODE '0'" ]]
 }

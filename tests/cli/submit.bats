@@ -98,7 +98,7 @@ golden() {
 		echo "$options: $status $output"
 		[ "$status" = "$code" ]
 		[[ "$output" == *"$text"* ]]
-		[[ "$output" == "berth: "* ]]
+		[[ "$output" == "berth: error: "* ]]
 	done <<-'ROWS'
 	64|give one|--slurm --pbs
 	64|--queue|--slurm --queue 'a b'
@@ -153,7 +153,7 @@ with_site() {
 		run with_site "$json" env PATH="$DIR/bin:$PATH" "$BERTH" submit --queue q -- true
 		echo "$json: $status $output"
 		[ "$status" = 65 ]
-		[[ "$output" == "berth: "*/etc/berth/submit.json* ]]
+		[[ "$output" == "berth: error: "*/etc/berth/submit.json* ]]
 	done
 	[ ! -e "$DIR/submitted" ]
 }

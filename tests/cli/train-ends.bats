@@ -67,6 +67,6 @@ setup() {
 	case " $MODULES " in *comm-mpi*) ;; *) skip "built without MPI" ;; esac
 	touch file
 	expect 73 "$BERTH" train linear -n 2 $made --steps 3 --ckpt file/c --report r.json
-	[[ "${lines[-1]}" == "berth: rank 0 on "*" exited with code 73" ]]
+	[[ "${lines[-1]}" == "berth: error: rank 0 on "*" exited with code 73" ]]
 	grep -q '"rank": 0' r.json
 }

@@ -16,7 +16,7 @@ teardown() {
 @test "three nodes without faults" {
 	check well n1,n2,n3 --ckpt "$SHARE"
 	[ "$status" = 0 ]
-	has '^berth: 3 nodes checked, no fault$'
+	has '^berth: note: 3 nodes checked, no fault$'
 	saysnt FAULT
 	says 'ok network n1 hsn0 10.9.0.11, slingshot'
 	says 'ok reach all reaches all other nodes'
@@ -34,7 +34,7 @@ teardown() {
 	check down n1,n2,n3
 	[ "$status" = 76 ]
 	says 'FAULT network n2 hsn0 is down here, so the job would use a slower network'
-	has '^berth: 1 fault on 3 nodes$'
+	has '^berth: error: 1 fault on 3 nodes$'
 }
 
 @test "packets are silently lost on the fast network of one node" {
@@ -136,5 +136,5 @@ teardown() {
 	[ "$status" = 0 ]
 	table=$(tr -s ' \n' ' ' <<<"$output")
 	says 'ok ring [^ ]+ all-reduce of 1 KiB to 4 MiB: sums correct; [0-9]+ Mb/s from [^ ]+, [0-9]+ MiB sent over hsn0'
-	says 'berth: 2 nodes checked, no fault'
+	says 'berth: note: 2 nodes checked, no fault'
 }

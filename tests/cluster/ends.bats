@@ -132,7 +132,7 @@ saves() {
 	cat low.out urgent.saw
 	[ "$(cat low.saved)" = TERM ] || [ "$(cat low.saved)" = SIGTERM ]
 	holds low.report.0 'r["code"] == 75 and r["kind"] == "preempted" and r["saved"] == "part 0"'
-	grep -q '^berth: reason: Slurm preempted the job' low.out
+	grep -q '^berth: note: reason: Slurm preempted the job' low.out
 	grep -qx 'done after 1' low.out
 }
 

@@ -58,7 +58,7 @@ SAY='echo "rank $RANK of $WORLD_SIZE on $(hostname) node $NODE_RANK local $LOCAL
 @test "who waits says so, and a signal ends the waiting" {
 	by_hand n1 --nnodes 3 --node-rank 0 --rdzv-endpoint n1:4719 -n 3 -- true
 	by_hand n2 --nnodes 3 --node-rank 1 --rdzv-endpoint 10.9.0.13:4719 -- true
-	until_seen hand/n1.out 'berth: node0 of 3, waiting at n1:4719 for the others'
+	until_seen hand/n1.out 'berth: note: node0 of 3, waiting at n1:4719 for the others'
 	until_seen hand/n2.out 'node1 of 3, waiting for the first machine at 10.9.0.13:4719'
 	sleep 0.5 # into the waiting
 	local begun=$SECONDS
@@ -67,7 +67,7 @@ SAY='echo "rank $RANK of $WORLD_SIZE on $(hostname) node $NODE_RANK local $LOCAL
 		ended "$node"
 		[ "$status" = 143 ]
 	done
-	has '^berth: node1 .*: stopped by Terminated while waiting for the controller$'
+	has '^berth: error: node1 .*: stopped by Terminated while waiting for the controller$'
 	[ $((SECONDS - begun)) -lt 15 ]
 	nothing_left n1 n2
 }
@@ -79,7 +79,7 @@ SAY='echo "rank $RANK of $WORLD_SIZE on $(hostname) node $NODE_RANK local $LOCAL
 	on n2 pkill -KILL -x berth-guard
 	ended n1
 	[ "$status" = 76 ]
-	has '^berth: node1: the agent.s guardian process .* was killed$'
+	has '^berth: error: node1: the agent.s guardian process .* was killed$'
 	ended n2
 	[ "$status" = 137 ]
 	nothing_left n1 n2

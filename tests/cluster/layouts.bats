@@ -69,7 +69,7 @@ trains() {
 # well NAME: berth check on n1 and n2 finds no fault.
 well() {
 	check "$1-check" n1,n2
-	[ "$status" = 0 ] && has '^berth: 2 nodes checked, no fault$' && saysnt FAULT
+	[ "$status" = 0 ] && has '^berth: note: 2 nodes checked, no fault$' && saysnt FAULT
 }
 
 @test "management first, fast second" {
@@ -93,7 +93,7 @@ well() {
 	has '^rank 1 at 10.9.0.11:[0-9]+ gloo hsn0 nccl hsn0 ompi 10.9.0.0/24$'
 	meet closed-asked --iface eth0
 	[ "$status" = 76 ]
-	has '^berth: no address of n1 can serve .*eth0 10.1.0.11 \(reached by 1 of 2 nodes, not by n2\)'
+	has '^berth: error: no address of n1 can serve .*eth0 10.1.0.11 \(reached by 1 of 2 nodes, not by n2\)'
 	well closed
 	trains MPI
 }
@@ -127,11 +127,11 @@ well() {
 	has "^berth: warning: .*hsn0 10.9.0.11.*reached by 1 of 2 nodes; n2's hsn0 is down"
 	meet down-asked --iface hsn0
 	[ "$status" = 76 ]
-	has '^berth: no address of n1 can serve .*hsn0 10.9.0.11 \(.*n2'
+	has '^berth: error: no address of n1 can serve .*hsn0 10.9.0.11 \(.*n2'
 	check down-check n1,n2
 	[ "$status" = 76 ]
 	says 'FAULT network n2 hsn0 is down here, so the job would use a slower network'
-	has '^berth: 1 fault on 2 nodes$'
+	has '^berth: error: 1 fault on 2 nodes$'
 	trains MPI eth0 eth0
 }
 
@@ -144,7 +144,7 @@ well() {
 	[ "$status" = 76 ]
 	has '^berth: warning: .*hsn0 10.9.0.11.*n2 and n3 both have 10.9.0.13'
 	has '^rank 2 at 10.1.0.11$'
-	has '^berth: no address of n1 can serve .*n2 and n3 both have 10.9.0.13'
+	has '^berth: error: no address of n1 can serve .*n2 and n3 both have 10.9.0.13'
 	check twice-check n1,n2,n3
 	[ "$status" = 76 ]
 	says 'FAULT network n2 hsn0 has the address 10.9.0.13, and so has n3'
@@ -197,7 +197,7 @@ well() {
 	hasnt ':29500 '
 	meet port-asked --port 29500
 	[ "$status" = 76 ]
-	has '^berth: .*29500'
+	has '^berth: error: .*29500'
 	well port
 	check port-asked-check n1,n2 --port 29500
 	[ "$status" = 76 ]
@@ -259,7 +259,7 @@ well() {
 	check lost-check n1,n2,n3
 	[ "$status" = 76 ]
 	says 'FAULT reach n2 its hsn0 10.9.0.12 does not answer: (connects are dropped silently|no host on this network).*, according to all other nodes'
-	has '^berth: 1 fault on 3 nodes$'
+	has '^berth: error: 1 fault on 3 nodes$'
 	trains MPI eth0 eth0
 }
 

@@ -147,7 +147,7 @@ conf() {
 	srun --gpus-per-task=1 "$BERTH" info --json 2>&1 | grep 'each of'
 	S
 	words='CUDA_VISIBLE_DEVICES is [01] in this task, while SLURM_GPUS_ON_NODE is 2 \(SLURMD_TRES_BIND is gpu:(per_task|single):1\): each of the 2 tasks on this node sees 1 of its 2 GPUs .*peer-to-peer.*--gpus-per-node=2 --gpu-bind=none'
-	[ "$(grep -cE "^berth: $words" <<<"$output")" = 3 ]
+	[ "$(grep -cE "^berth: warning: $words" <<<"$output")" = 3 ]
 	[ "$(grep -cE "^ *\"$words" <<<"$output")" = 2 ] # of either task
 	[ -z "$(sed -n '/^= --gpu-bind=none/,/^= --gpu-bind=single/{/^=/!p}' <<<"$output")" ]
 }
@@ -180,7 +180,7 @@ conf() {
 	[ "$(grep -cE '^rank [0-3] of 4 local [0-2] on n[12] mark 7$' <<<"$output")" = 4 ]
 	has '^rank 0 of 4 local 0 on n1 mark 7$'
 	has '^code 0$'
-	has '^berth: srun started berth run as one of 4 tasks, .*--log-dir has no effect'
+	has '^berth: error: srun started berth run as one of 4 tasks, .*--log-dir has no effect'
 	has '^code 64$'
 	has '^own 1 of 2$'
 }
@@ -190,7 +190,7 @@ conf() {
 	"$BERTH" run --ranks-per-node 1 --report fail.json -- sh -c '[ $RANK = 1 ] && { echo out of disk >&2; exit 3; }; sleep 75'
 	S
 	[ "$status" = 3 ]
-	has '^berth: rank 1 on n2 exited with code 3$'
+	has '^berth: error: rank 1 on n2 exited with code 3$'
 	grep -q '"by": "program"' "$SHARE/fail.json"
 	nothing_left n1 n2
 }
@@ -277,7 +277,7 @@ conf() {
 	nothing_left n2 n3
 	on n3 ip link set eth0 up
 	[ "$status" = 76 ]
-	has '^berth: node n3 was lost: no heartbeat from its agent for 2 s$'
+	has '^berth: error: node n3 was lost: no heartbeat from its agent for 2 s$'
 	ms=$(sed -n 's/^after \([0-9]*\) ms$/\1/p' <<<"$output")
 	[ "$ms" -lt 12000 ]
 	grep -q '"node": "n3"' "$SHARE/silent.json"
@@ -303,12 +303,12 @@ conf() {
 	PATH=/nonexistent "$BERTH" run --ranks-per-node 1 -- /bin/hostname
 	S
 	[ "$status" = 69 ]
-	has '^berth: cannot start srun: No such file or directory; is it in PATH\?$'
+	has '^berth: error: cannot start srun: No such file or directory; is it in PATH\?$'
 	batch refused -N2 <<-'S'
 	SLURM_JOB_ID=4242 SLURM_JOBID=4242 "$BERTH" run --ranks-per-node 1 -- hostname
 	S
 	[ "$status" = 76 ]
-	has '^berth: no agent on n1: srun exited with code 1 before all agents connected; its last output: .*srun: error: .*Invalid job id'
+	has '^berth: error: no agent on n1: srun exited with code 1 before all agents connected; its last output: .*srun: error: .*Invalid job id'
 	has "Invalid job id.*; its environment sets SLURM_JOB_ID '4242', SLURM_JOB_NODELIST 'n\[1-2\]'\$"
 	batch refused -N2 -w n1,n2 --gpus-per-node=2 <<-'S'
 	SLURM_JOB_NODELIST='n[1-3]' SLURM_JOB_NUM_NODES=3 SLURM_TASKS_PER_NODE='1(x3)' "$BERTH" run --ranks-per-node 1 -- hostname
@@ -371,7 +371,7 @@ conf() {
 	on n1 ip link delete only1
 	on n2 ip link delete only2
 	while IFS='|' read -r code words; do
-		has "^= berth: .*$words" || return 1
+		has "^= berth: error: .*$words" || return 1
 		has "^= code $code of " || return 1
 	done <<-'ROWS'
 		65|SLURM_JOB_ID is '[0-9]+' and SLURM_JOBID '77'

@@ -32,7 +32,7 @@ ROOMS = {
     'rendezvous': ['base', 'hostlist'],
     'pmix': ['base', 'hostlist', 'rendezvous'],
     'agent': ['base', 'hostlist', 'alloc', 'inventory', 'plan', 'launch', 'overlay', 'process', 'pmix'],
-    'controller': ['base', 'alloc', 'plan', 'launch', 'overlay', 'process', 'agent'],
+    'controller': ['base', 'hostlist', 'alloc', 'plan', 'launch', 'overlay', 'process', 'agent'],
     'check': ['base', 'hostlist', 'alloc', 'inventory', 'plan', 'launch', 'overlay', 'controller'],
     'check/probes': ['base', 'overlay', 'check'],
     'libberth': ['base', 'rendezvous'],

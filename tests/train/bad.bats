@@ -175,7 +175,7 @@ PY
 	cp small/step-00000002.safetensors kept
 	expect 74 timeout 60 "$BERTH" train linear -n 2 --data mnist:data --batch 4 --steps 4 --ckpt small
 	[[ "$output" == *"No space left on device"*"; in small, 1 checkpoint uses 0.1 MB. Free space there (see df -h; you may remove all checkpoints but the newest, and set --keep 2 to remove older ones automatically), or choose another directory with --ckpt and pass the newest checkpoint to --resume"* ]]
-	[[ "$output" == *"berth: known failure: the file system of the checkpoints is full"*"fix: run df -h"* ]]
+	[[ "$output" == *"berth: note: known failure: the file system of the checkpoints is full"*"fix: run df -h"* ]]
 	cmp kept small/step-00000002.safetensors
 	[ "$(cat small/latest)" = step-00000002.safetensors ]
 	# No unfinished file is left to fill the disk.

@@ -89,7 +89,7 @@ PY
 	env LD_PRELOAD="$BAD_FS" BERTH_BAD_FS=eio BERTH_BAD_FS_FOLDER=e/step-00000020 \
 		ASAN_OPTIONS="$ASAN_OPTIONS:verify_asan_link_order=0" timeout 60 "$BUILD/bin/berth-train" linear --data "$DATA" \
 		--batch 32 --epochs 3 --lr 0.4 --keep 1 --save-every 1000 --log-every 1000 --ckpt e 2>out
-	grep -q 'the checkpoint of step 20 could not be saved' out
+	grep -q 'berth-train: warning: cannot save the checkpoint of step 20:' out
 	[[ "$(cat e/best)" =~ ^step-000000(40|60).safetensors\ Acc@1\ 100$ ]]
 	expect 64 job c --keep 0
 	expect 64 job c --keep some
@@ -279,8 +279,8 @@ bad() {
 		code=74
 		[ "${row%%|*}" != read-only ] || code=73
 		bad "${row%%|*}" $code old
-		[[ "$output" == *"the checkpoint of step 6 could not be saved: "*"${row#*|}"*"Earlier checkpoints are unchanged"* ]]
-		[[ "${lines[-1]}" == "berth-train: "*"${row#*|}"* ]]
+		[[ "$output" == *"berth-train: warning: cannot save the checkpoint of step 6: "*"${row#*|}"*"; earlier checkpoints are unchanged"* ]]
+		[[ "${lines[-1]}" == "berth-train: error: "*"${row#*|}"* ]]
 		cmp old/step-00000005.safetensors c/step-00000005.safetensors
 		[ "$(names c)" = "$(names old)" ]
 		[ "$(cat c/latest)" = step-00000005.safetensors ]
@@ -296,7 +296,7 @@ bad() {
 		ASAN_OPTIONS="$ASAN_OPTIONS:verify_asan_link_order=0" \
 		"$BUILD/bin/berth-train" convnet --data "$DATA" --batch 32 --epochs 2 --no-eval --log-every 1000 \
 		--save-every 6 --ckpt c2 2>out
-	grep -q 'the checkpoint of step 6 could not be saved' out
+	grep -q 'berth-train: warning: cannot save the checkpoint of step 6:' out
 	[ "$(steps c2)" = "5 12 18 24 30 36 40 " ]
 	cmp whole/step-00000040.safetensors c2/step-00000040.safetensors
 }

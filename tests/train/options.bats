@@ -94,7 +94,7 @@ PY
 		# shellcheck disable=SC2086
 		expect 64 timeout 60 "$BERTH" train linear -n 2 --data "$DATA" $arguments
 		echo "$arguments: $output"
-		[[ "${lines[-1]}" == "berth: "*"$text"* ]]
+		[[ "${lines[-1]}" == "berth: error: "*"$text"* ]]
 		[ "${#lines[@]}" -eq 1 ]
 	done <<'ROWS'
 --label-smoothing is "1.5": expected a number from 0 to 1|--label-smoothing 1.5
@@ -150,12 +150,12 @@ ROWS
 
 @test "an error of all ranks is reported once; an error of one rank, by that rank" {
 	expect 66 timeout 60 "$BERTH" train linear -n 3 --data mnist:nowhere --report r.json
-	[ "$(grep -c '^berth-train: ' <<<"$output")" -eq 1 ]
-	[[ "$output" == *"berth-train: rank 0: nowhere/"* ]]
+	[ "$(grep -c '^berth-train: error: ' <<<"$output")" -eq 1 ]
+	[[ "$output" == *"berth-train: error: rank 0: nowhere/"* ]]
 	grep -q '"rank": 0' r.json
 	expect 66 timeout 60 "$BERTH" run -n 3 -- sh -c \
 		"[ \$RANK = 1 ] && data=mnist:nowhere; exec '$BUILD/bin/berth-train' linear --data \${data:-$DATA} --steps 2"
-	[[ "$output" == *"berth-train: rank 1: nowhere/"* ]]
+	[[ "$output" == *"berth-train: error: rank 1: nowhere/"* ]]
 }
 
 @test "an option that differs between ranks: exit code 65, the option is named, and no rank waits" {
@@ -164,7 +164,7 @@ ROWS
 			"exec '$BUILD/bin/berth-train' linear --data $DATA --batch 16 --epochs 1 $arguments"
 		echo "$arguments: $output"
 		[[ "$output" == *"the ranks differ in $name: rank "* ]]
-		[ "$(grep -c '^berth-train: ' <<<"$output")" -eq 1 ]
+		[ "$(grep -c '^berth-train: error: ' <<<"$output")" -eq 1 ]
 	done <<'ROWS'
 --log-every|--log-every $((5 + RANK))
 --steps|--steps $((5 + RANK))

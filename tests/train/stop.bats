@@ -134,7 +134,7 @@ stopped() {
 	run "$BERTH" train linear -n 1 --data synthetic:20,n=64 --batch 8 --epochs 1 --ckpt c --env BERTH_STOP_FILE="$DIR/stop"
 	echo "$output"
 	[ "$status" -eq 0 ] && [ ! -e stop ]
-	[[ "$output" == *"berth: the stop file $DIR/stop already existed"* ]]
+	[[ "$output" == *"berth: warning: the stop file $DIR/stop already existed"* ]]
 	touch stop
 	run env BERTH_STOP_FILE="$DIR/stop" "$BUILD/bin/berth-train" linear --data synthetic:20,n=64 --batch 8 --epochs 1 --ckpt d
 	echo "$output"

@@ -42,7 +42,7 @@ lines = text.rstrip('\n').split('\n')
 # one, and a line that stays.
 assert re.match(r'computing on cpu', lines.pop(0)), text
 assert re.fullmatch(r'batch (32 on each of 2 ranks|64), lr 0\.01, momentum 0\.9, weight decay 0, schedule constant', lines.pop(0)), text
-assert lines.pop(0) == 'note: no checkpoints will be saved; set --ckpt to save them', text
+assert lines.pop(0) == 'berth-train: note: no checkpoints will be saved; set --ckpt to save them', text
 assert len(lines) == 4, lines
 for progress, stays in zip(lines[::2], lines[1::2]):
     shown = progress.split('\r\033[K')

@@ -379,7 +379,7 @@ int checkpoint_resume(const char *directory, const struct checkpoint_sink *sink,
 			return rc;
 		}
 		if (rc) {
-			error_prefix(&why, "skipped");
+			error_prefix(&why, "warning: skipped");
 			sink->note_skipped(sink->context, why.text);
 		}
 	}

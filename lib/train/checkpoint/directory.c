@@ -92,13 +92,14 @@ int64_t *checkpoint_dir_steps(const char *directory, size_t *count, struct error
 static void __attribute__((format(printf, 2, 3)))
 report_skipped(const struct checkpoint_sink *sink, const char *format, ...)
 {
-	char text[1024];
+	char text[1024] = "warning: ";
+	size_t level = strlen(text);
 	va_list ap;
 
 	if (!sink)
 		return;
 	va_start(ap, format);
-	vsnprintf(text, sizeof text, format, ap);
+	vsnprintf(text + level, sizeof text - level, format, ap);
 	va_end(ap);
 	sink->note_skipped(sink->context, text);
 }

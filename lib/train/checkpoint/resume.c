@@ -87,7 +87,7 @@ static int load_newest_up_to(struct replica *replica, int64_t bound, struct erro
 			replica->fingerprint = fingerprint_of(replica->state, replica->variables);
 			return 0;
 		}
-		error_prefix(&why, "skipped");
+		error_prefix(&why, "warning: skipped");
 		rank_group_note_from_rank(request->group, why.text);
 	}
 	replica->step = -1;
@@ -144,7 +144,8 @@ static int agree_on_step(struct replica *replica, int64_t *step, int64_t *newest
 				*step = (int64_t)max;
 				break;
 			}
-			rank_group_note(group, "skipped: the copies of step %" PRId64 " differ",
+			rank_group_note(group,
+					"warning: skipped: the copies of step %" PRId64 " differ",
 					(int64_t)max);
 			min--;
 		}
@@ -161,7 +162,7 @@ static int load_newest_of_any(struct replica *replica, int64_t newest, struct er
 	struct rank_group *group = replica->saver->request.group;
 	int rc = 0;
 
-	rank_group_note(group, "note: no checkpoint is complete on all nodes; resuming from the "
+	rank_group_note(group, "warning: no checkpoint is complete on all nodes; resuming from the "
 			       "newest on any node");
 	replica->next = 0;
 	replica->step = -1;

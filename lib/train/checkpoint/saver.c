@@ -80,6 +80,8 @@ static int start_writer(struct saver *saver, struct error *err)
 	if (!rc && checkpoint_dir_has_space(request.directory,
 					    checkpoint_size(own->graph, own->buckets), &space)) {
 		checkpoint_dir_explain_full(request.directory, request.keep, &space);
+		saver->reported = space;
+		error_prefix(&space, "warning");
 		rank_group_note_from_rank(own->group, space.text);
 	}
 	return rc;
@@ -191,12 +193,15 @@ static int report_result(struct saver *saver, struct writer_result *result, stru
 		return request->saved(request->context, result, saver->stall_s, err);
 	saver->best_acc1 = saver->best_saved;
 	snprintf(text, sizeof text,
-		 "the checkpoint of step %" PRId64
-		 " could not be saved: %.800s. Earlier checkpoints are unchanged",
-		 result->step, result->err.text);
+		 "warning: cannot save the checkpoint of step %" PRId64
+		 ": %.800s; earlier checkpoints are unchanged",
+		 result->step,
+		 strcmp(result->err.text, saver->reported.text) ? result->err.text
+								: "same reason as above");
 	/* At the end it is the error that the run ends with. */
 	if (!saver->at_end)
 		rank_group_note_from_rank(request->group, text);
+	saver->reported = result->err;
 	return 0;
 }
 
@@ -228,14 +233,14 @@ static bool wait_for_last(struct saver *saver, int64_t step)
 	/* Half of what the others wait for this rank. */
 	if (writer_wait(saver->writer, request->timeout_ms / 2, &err)) {
 		saver->skip_error = err;
-		snprintf(text, sizeof text, "step %" PRId64 " is not saved: %.1000s", step,
+		snprintf(text, sizeof text, "warning: step %" PRId64 " is not saved: %.1000s", step,
 			 err.text);
 		rank_group_note_from_rank(request->group, text);
 		return false;
 	}
 	snprintf(
 		text, sizeof text,
-		"the save of step %" PRId64
+		"warning: the save of step %" PRId64
 		" waited %.2f s for the previous one: the file system is too slow for --save-every",
 		step, clock_now_s() - begin);
 	if (!saver->wait_reported)
@@ -310,6 +315,7 @@ int saver_wait(struct saver *saver, struct error *err)
 	rc = wait_for_writer(saver, err);
 	/* A missing copy is no loss while rank 0 has its own. */
 	if (rc && rank_group_rank(group)) {
+		error_prefix(err, "warning");
 		rank_group_note_from_rank(group, err->text);
 		rc = 0;
 	}

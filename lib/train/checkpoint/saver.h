@@ -47,6 +47,7 @@ struct saver {
 	struct error save_error; /* of the last write; code 0: it succeeded */
 	struct error skip_error; /* why the last save was not begun; code 0: it was */
 	bool wait_reported, at_end;
+	struct error reported; /* why a checkpoint could not be saved, as last printed */
 };
 
 void saver_init(struct saver *saver, const struct saver_request *request);

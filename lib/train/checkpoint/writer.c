@@ -65,7 +65,7 @@ append_note(struct writer_result *result, const char *format, ...)
 
 static void note_skipped(void *context, const char *text)
 {
-	append_note(context, "note: %s", text);
+	append_note(context, "%s", text);
 }
 
 static int write_files(struct writer *writer, const struct writer_job *job,

@@ -118,7 +118,7 @@ static int choose_writers(const struct rank_group *group, const struct markers *
 
 	if (sees_another && !has_marker)
 		rank_group_note_here(
-			group, "note: rank %d: this node keeps no copy of the checkpoints: %s",
+			group, "warning: rank %d: this node keeps no copy of the checkpoints: %s",
 			markers->rank, why.text);
 	if (!rc && has_marker)
 		out->own = lowest_marker_rank(markers) == markers->rank;
@@ -131,10 +131,11 @@ static int choose_writers(const struct rank_group *group, const struct markers *
 		return rc;
 	out->count = (int)copies[0];
 	if (out->count > 1)
-		rank_group_note(group,
-				"--ckpt %s is not a directory that all nodes share: %d copies of "
-				"each checkpoint are kept",
-				markers->directory, out->count);
+		rank_group_note(
+			group,
+			"note: --ckpt %s is not a directory that all nodes share: %d copies of "
+			"each checkpoint are kept",
+			markers->directory, out->count);
 	return 0;
 }
 

@@ -91,12 +91,25 @@ int rank_group_ready(struct rank_group *group, int rc, struct error *err)
 
 /* ---- messages ---- */
 
+/* Messages get the program's name; the rank, if it is not -1, follows the level. */
+static void print_text(const struct rank_group *group, int rank, const char *text)
+{
+	char line[LINE_MAX_BYTES], who[24] = "";
+	size_t level = !strncmp(text, "note: ", 6) ? 6 : !strncmp(text, "warning: ", 9) ? 9 : 0;
+
+	if (rank >= 0)
+		snprintf(who, sizeof who, "rank %d: ", rank);
+	snprintf(line, sizeof line, "%s%.*s%s%s", level ? "berth-train: " : "", (int)level, text,
+		 who, text + level);
+	group->print(group->context, line);
+}
+
 static void print_line(const struct rank_group *group, const char *format, va_list ap)
 {
 	char text[LINE_MAX_BYTES];
 
 	vsnprintf(text, sizeof text, format, ap);
-	group->print(group->context, text);
+	print_text(group, -1, text);
 }
 
 void rank_group_note(const struct rank_group *group, const char *format, ...)
@@ -123,8 +136,5 @@ void rank_group_note_from_rank(void *group, const char *text)
 {
 	const struct rank_group *own = group;
 
-	if (own->comm->rank)
-		rank_group_note_here(own, "rank %d: %s", own->comm->rank, text);
-	else
-		own->print(own->context, text);
+	print_text(own, own->comm->rank ? own->comm->rank : -1, text);
 }

@@ -184,7 +184,8 @@ static int load_variables(struct train_setup *setup, const struct saver *saver,
 	if (rc || !*path)
 		return rc;
 	rank_group_note(&setup->group,
-			"resuming from %s: step %" PRId64 ", epoch %" PRId64 ", position %" PRId64,
+			"note: resuming from %s: step %" PRId64 ", epoch %" PRId64
+			", position %" PRId64,
 			*path, state->step, state->epoch + 1, state->position);
 	note_changed_options(setup, state);
 	return 0;
@@ -267,7 +268,8 @@ int train_find_end(const struct train_setup *setup, const struct train_result *r
 	if (step < progress->last_step)
 		return 0;
 	rank_group_note(&setup->group,
-			"nothing to train: step %" PRId64 " is done and the last step is %" PRId64
+			"note: nothing to train: step %" PRId64
+			" is done and the last step is %" PRId64
 			"; raise --epochs or --steps to continue",
 			step, progress->last_step);
 	return finish_model(setup, result->checkpoint, progress, err);

@@ -408,7 +408,8 @@ static int sum_faults(struct run *run, struct error *err)
 
 	if (!rc && faults[0] > 0)
 		rank_group_note(&run->setup.group,
-				"training samples that cannot be decoded were replaced by the next "
+				"warning: training samples that cannot be decoded were replaced by "
+				"the next "
 				"one %.0f time%s",
 				faults[0], faults[0] > 1 ? "s" : "");
 	return rc;
@@ -443,7 +444,7 @@ static int stop_run(struct run *run, struct error *err)
 	int rc = why ? 0 : -err->code;
 
 	if (!rc)
-		rank_group_note(&run->setup.group, "stopping after step %" PRId64 ": %s",
+		rank_group_note(&run->setup.group, "note: stopping after step %" PRId64 ": %s",
 				run->progress.state.step, why);
 	if (!rc && run->progress.saved_step != run->progress.state.step)
 		rc = save_checkpoint(run, err);

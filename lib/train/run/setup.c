@@ -88,11 +88,11 @@ static void report_device(const struct train_setup *setup, const struct error *n
 				: options->tf32 && device->ops->reduced ? ", TF32"
 									: "");
 	else if (strcmp(wanted, device->ops->name))
-		rank_group_note(
-			&setup->group,
-			"computing on %s, which is slow: the module %s.so or the oneDNN library is "
-			"missing. Install oneDNN 2 (Debian: libdnnl-dev) and rebuild berth",
-			device->ops->name, DEVICE_CPU_MODULE);
+		rank_group_note(&setup->group,
+				"warning: computing on %s, which is slow: the module %s.so or the "
+				"oneDNN library is "
+				"missing. Install oneDNN 2 (Debian: libdnnl-dev) and rebuild berth",
+				device->ops->name, DEVICE_CPU_MODULE);
 }
 
 /* Report the settings that result from the model's defaults and the options. */
@@ -163,7 +163,7 @@ static void open_meter(struct train_setup *setup)
 	ops->uuid(setup->device, uuid);
 	setup->meter = *uuid ? gpu_meter_open(uuid, NULL) : NULL;
 	if (!setup->meter)
-		rank_group_note(&setup->group, "note: NVML does not find this GPU: the metrics "
+		rank_group_note(&setup->group, "warning: NVML does not find this GPU: the metrics "
 					       "will lack its utilization, memory and power");
 }
 
@@ -173,9 +173,9 @@ static void note_fault(void *context, const char *text)
 	const struct rank_group *group = context;
 
 	if (rank_group_size(group) > 1)
-		rank_group_note_here(group, "rank %d: %s", rank_group_rank(group), text);
+		rank_group_note_here(group, "warning: rank %d: %s", rank_group_rank(group), text);
 	else
-		rank_group_note_here(group, "%s", text);
+		rank_group_note_here(group, "warning: %s", text);
 }
 
 /* Decoding files is worth one thread per core; samples in memory need no threads. */
@@ -202,7 +202,7 @@ static int open_feeds(struct train_setup *setup, struct error *err)
 
 	if (setup->data->skipped_files)
 		rank_group_note(&setup->group,
-				"note: training files left out: %" PRId64
+				"warning: training files left out: %" PRId64
 				" (neither .jpg nor .jpeg)",
 				setup->data->skipped_files);
 	request.loader.dataset = setup->val;

@@ -52,7 +52,7 @@ static const struct {
 	{"berth-train: ckpt: No space left on device: a checkpoint needs 205.1 MB, but 12.0 MB are "
 	 "free. Earlier checkpoints are unchanged",
 	 "file system of the checkpoints is full"},
-	{"rank 1: the checkpoint of step 6 could not be saved: cannot write "
+	{"berth-train: warning: rank 1: cannot save the checkpoint of step 6: cannot write "
 	 "c/step-00000006.safetensors: Disk quota exceeded. Earlier checkpoints are unchanged",
 	 "quota on the file system of the checkpoints"},
 	{"berth-train: m/metrics.jsonl: No space left on device", "a file system is full"},

@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "controller/node_notes.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "controller/job.h"
+#include "hostlist/hostlist.h"
+
+static struct node_note *find(struct node_notes *notes, const char *text)
+{
+	for (size_t i = 0; i < notes->count; i++)
+		if (!strcmp(notes->notes[i].text, text))
+			return &notes->notes[i];
+	if (notes->count == NODE_NOTES_MAX)
+		node_notes_print(notes);
+
+	struct node_note made = {strdup(text), calloc(notes->alloc->node_count, sizeof(bool))};
+
+	if (!made.text || !made.nodes) {
+		free(made.text);
+		free(made.nodes);
+		return NULL;
+	}
+	notes->notes[notes->count] = made;
+	return &notes->notes[notes->count++];
+}
+
+void node_notes_add(struct node_notes *notes, size_t node, const char *text)
+{
+	struct node_note *note = find(notes, text);
+
+	if (!note) {
+		job_note(notes->sink, LOG_WARNING, "%s: %s", notes->alloc->nodes[node].name, text);
+		return;
+	}
+	note->nodes[node] = true;
+	if (!notes->due_ms)
+		notes->due_ms = clock_now_ms() + NODE_NOTES_MS;
+}
+
+static void print(const struct node_notes *notes, const struct node_note *note)
+{
+	size_t all = notes->alloc->node_count, count = 0;
+	const char **names = calloc(all, sizeof *names);
+	char *list;
+
+	for (size_t i = 0; names && i < all; i++)
+		if (note->nodes[i])
+			names[count++] = notes->alloc->nodes[i].name;
+	list = count ? hostlist_compress(names, count) : NULL;
+	if (count == 1)
+		job_note(notes->sink, LOG_WARNING, "%s: %s", names[0], note->text);
+	else if (count == all || !list)
+		job_note(notes->sink, LOG_WARNING, "%zu nodes: %s", count, note->text);
+	else
+		job_note(notes->sink, LOG_WARNING, "%zu of %zu nodes (%.200s%s): %s", count, all,
+			 list, strlen(list) > 200 ? "..." : "", note->text);
+	free(list);
+	free(names);
+}
+
+void node_notes_print(struct node_notes *notes)
+{
+	for (size_t i = 0; i < notes->count; i++) {
+		print(notes, &notes->notes[i]);
+		free(notes->notes[i].text);
+		free(notes->notes[i].nodes);
+	}
+	notes->count = 0;
+	notes->due_ms = 0;
+}

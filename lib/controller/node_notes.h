@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Warnings about nodes. The same text about several nodes becomes one line:
+ *
+ *   n1: more ranks (4) than cores (2)
+ *   2 of 4 nodes (n[1-2]): more ranks (4) than cores (2)
+ *   256 nodes: more ranks (4) than cores (2)
+ *
+ * Agents send theirs one by one, so a text waits NODE_NOTES_MS for further nodes. */
+#ifndef BERTH_CONTROLLER_NODE_NOTES_H
+#define BERTH_CONTROLLER_NODE_NOTES_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "alloc/alloc.h"
+
+#define NODE_NOTES_MS 300
+#define NODE_NOTES_MAX 16 /* different texts that wait; a further one prints them first */
+
+struct job_sink;
+
+/* Zero-initialise it, and set alloc and sink, which are borrowed. */
+struct node_notes {
+	const struct alloc *alloc;
+	const struct job_sink *sink;
+	struct node_note {
+		char *text;
+		bool *nodes; /* [alloc->node_count] */
+	} notes[NODE_NOTES_MAX];
+	size_t count;
+	int64_t due_ms; /* when node_notes_print is due, by clock_now_ms; 0: nothing waits */
+};
+
+/* Add a warning about a node; text is copied. If memory is out, it is printed at once. */
+void node_notes_add(struct node_notes *notes, size_t node, const char *text);
+/* Print what waits, as warnings, in the order of arrival. Nothing waits afterwards. */
+void node_notes_print(struct node_notes *notes);
+
+#endif
