@@ -24,7 +24,7 @@ struct arguments {
 static const struct arguments_option options[] = {
 	{.type = ARGUMENTS_GROUP, .group = 1},
 	{"nodes", "N",
-	 "Check the first N nodes of the allocation, or with --launcher loopback pretend N nodes "
+	 "Check the first N nodes of the allocation, or with --launcher loopback simulate N nodes "
 	 "(default: all)",
 	 ARGUMENTS_INT, RUN(nodes), 1, 100000, .letter = 'N'},
 	{"hosts", "LIST", "Check these hosts, such as n[1-4],gpu7", ARGUMENTS_TEXT,
@@ -35,22 +35,6 @@ static const struct arguments_option options[] = {
 	 RUN(shared.plan.iface)},
 	{"subnet", "CIDR", "Use the network with this address range", ARGUMENTS_TEXT,
 	 RUN(shared.plan.subnet)},
-	{"master-addr", "ADDRESS",
-	 "Set MASTER_ADDR to this numeric address of the first node (default: the best one that "
-	 "all nodes reach)",
-	 ARGUMENTS_TEXT, RUN(master_addr)},
-	{"nnodes", "N",
-	 "By hand, as for berth run: start this line on each of N machines; the first one prints "
-	 "the table",
-	 ARGUMENTS_INT, RUN(shared.alloc.nnodes), 1, 100000},
-	{"node-rank", "R", "By hand: the number of this machine, from 0", ARGUMENTS_INT,
-	 RUN(shared.alloc.node_rank), 0, 99999, .given = RUN(has_node_rank)},
-	{"rdzv-endpoint", "HOST:PORT",
-	 "By hand: the name or address of the first machine, where it waits for the others, and a "
-	 "free port there",
-	 ARGUMENTS_TEXT, RUN(rdzv_endpoint)},
-	{"port", "PORT", "Set MASTER_PORT (default: a free port)", ARGUMENTS_INT,
-	 RUN(shared.plan.port), 1, 65535},
 	{"launcher", "NAME", "Start the agents this way, as for berth run", ARGUMENTS_TEXT,
 	 RUN(launcher)},
 	{"start-timeout", "TIME",
@@ -144,7 +128,7 @@ static int show(const struct arguments *arguments, const struct run_setup *setup
 int verb_check(int argc, char **argv)
 {
 	static const struct arguments_command command = {
-		.tables = {{options}},
+		.tables = {{options}, {run_rendezvous_table, offsetof(struct arguments, run)}},
 		.positional = ARGUMENTS_NONE,
 		.check = check_options,
 		.doc = "Examine every node of the job and the network between them, in seconds: "

@@ -50,10 +50,9 @@ static int add_env(const char *text, void *out, struct error *err)
 	return 0;
 }
 
-const struct arguments_option run_options_table[] = {
+/* Shared with berth check. */
+const struct arguments_option run_rendezvous_table[] = {
 	{.type = ARGUMENTS_GROUP, .group = 11},
-	{"nodes", "N", "Use N nodes (default: all of the allocation)", ARGUMENTS_INT, RUN(nodes), 1,
-	 100000, .letter = 'N'},
 	{"master-addr", "ADDRESS",
 	 "Set MASTER_ADDR to this numeric address of the first node (default: the best one that "
 	 "all nodes reach); not with --nnodes",
@@ -70,13 +69,20 @@ const struct arguments_option run_options_table[] = {
 	 ARGUMENTS_TEXT, RUN(rdzv_endpoint)},
 	{"port", "PORT", "Set MASTER_PORT (default: a free port)", ARGUMENTS_INT,
 	 RUN(shared.plan.port), 1, 65535},
+	{0},
+};
+
+const struct arguments_option run_options_table[] = {
+	{.type = ARGUMENTS_GROUP, .group = 11},
+	{"nodes", "N", "Use N nodes (default: all of the allocation)", ARGUMENTS_INT, RUN(nodes), 1,
+	 100000, .letter = 'N'},
 	{"port-hold", "on|off",
 	 "Keep MASTER_PORT bound, without listening, while rank 0 runs, so that no other process "
 	 "takes it (default: on); off for programs that bind it without SO_REUSEADDR",
 	 ARGUMENTS_BOOL, RUN(job.port_hold), 0},
 	{"launcher", "NAME",
 	 "Start the agents with fork (this machine), srun (a Slurm job), prterun, mpirun, pals, tm "
-	 "(a PBS job), ssh, hand (you start berth run on each machine) or loopback (pretended "
+	 "(a PBS job), ssh, hand (you start berth run on each machine) or loopback (simulated "
 	 "nodes here); default: what fits the allocation",
 	 ARGUMENTS_TEXT, RUN(launcher)},
 	{"node-timeout", "TIME",

@@ -40,5 +40,7 @@ void run_options_free(struct run_options *options);
 
 /* They fill a struct run_options; its shared is filled by options_table. */
 extern const struct arguments_option run_options_table[];
+/* --master-addr, --nnodes, --node-rank, --rdzv-endpoint, --port; they fill a struct run_options. */
+extern const struct arguments_option run_rendezvous_table[];
 
 #endif

@@ -20,7 +20,8 @@ int verb_run(int argc, char **argv)
 {
 	static const struct arguments_command command = {
 		.tables = {{options_table, offsetof(struct arguments, run.shared)},
-			   {run_options_table, offsetof(struct arguments, run)}},
+			   {run_options_table, offsetof(struct arguments, run)},
+			   {run_rendezvous_table, offsetof(struct arguments, run)}},
 		.positional = {.type = ARGUMENTS_REST,
 			       .offset = offsetof(struct arguments, program)},
 		.check = check,

@@ -64,6 +64,7 @@ int verb_train(int argc, char **argv)
 	static const struct arguments_command command = {
 		.tables = {{options_table, offsetof(struct arguments, run.shared)},
 			   {run_options_table, offsetof(struct arguments, run)},
+			   {run_rendezvous_table, offsetof(struct arguments, run)},
 			   {train_options_table, offsetof(struct arguments, train),
 			    train_arguments_add_given}},
 		.positional = {.type = ARGUMENTS_READ,

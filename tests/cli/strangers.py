@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Strangers at the doors of a job: strangers.py BERTH [PMIX_PROGRAM]
 
-Runs `berth run` on pretended nodes in a tree, finds every port that the head and the agents listen
+Runs `berth run` on simulated nodes in a tree, finds every port that the head and the agents listen
 on, and sends rubbish, half a greeting, floods, silence, and the recorded greeting of a true agent of
 another run. Nobody may be answered with more than a refusal, the job must end well, and who stays
 silent must be shown the door. The listening sockets of the agents' PMIx servers are PMIx's own: its

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Cards of pretended nodes, built in memory. */
+/* Cards of simulated nodes, built in memory. */
 #ifndef BERTH_TESTS_UNIT_PLAN_INVENTORIES_H
 #define BERTH_TESTS_UNIT_PLAN_INVENTORIES_H
 
