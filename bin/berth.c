@@ -35,7 +35,7 @@ static void usage(FILE *stream)
 	fprintf(stream, "Usage: berth VERB [options]\n\n");
 	for (const struct verb *verb = verbs; verb->name; verb++)
 		fprintf(stream, "  %-8s %s\n", verb->name, verb->summary);
-	fprintf(stream, "\nberth VERB --help lists a verb's options; man berth tells more.\n");
+	fprintf(stream, "\nberth VERB --help lists a verb's options; see also man berth.\n");
 }
 
 /* Descriptors 0 to 2 that are closed would be given to the next file opened, and ranks would

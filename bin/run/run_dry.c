@@ -52,7 +52,7 @@ static int load_inventories(struct show *show, struct error *err)
 		return rc;
 	show->assumed = alloc->node_count > 1 && !single_host;
 	show->inventories = stages_assume_alike(&show->own, alloc, single_host);
-	return show->inventories ? 0 : error_memory(err, "the cards");
+	return show->inventories ? 0 : error_memory(err, "the inventories");
 }
 
 /* Count each node's ranks if that does not depend on the nodes' inventories, or if the scheduler

@@ -31,7 +31,8 @@ int json_get_array(const char *what, const json_t *object, const char *key, json
 int json_get_object(const char *what, const json_t *object, const char *key, json_t **out,
 		    struct error *err);
 
-/* The same for a value that is no member of an object; key may be NULL, as in json_unexpected. */
+/* The same for a value that is not a member of an object; key may be NULL, as in json_unexpected.
+ */
 int json_integer_in(const char *what, const char *key, const json_t *value, int64_t min,
 		    int64_t max, int64_t *out, struct error *err);
 

@@ -12,7 +12,7 @@
 
 static bool fits(const struct launcher *launcher, const struct alloc *alloc, const struct env *env)
 {
-	return false; /* only with --launcher loopback: nobody simulates nodes by accident */
+	return false; /* only with --launcher loopback: simulating nodes is a deliberate choice */
 }
 
 static int spawn(const struct launcher_job *job, size_t node_index, int null_fd, pid_t *pid,

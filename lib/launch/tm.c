@@ -3,7 +3,7 @@
  *
  * Tasks inherit nothing of our environment, but PBS gives them PBS_JOBCOOKIE and the job's own
  * variables. What an agent must know is on its command line, which everybody can read. Its
- * secret is therefore derived from the cookie or read from a file, which nobody else can read.
+ * secret is therefore derived from the cookie or read from a file, which other users cannot read.
  * Hosts are named exactly as in the node file. A task's output goes to the job's output, pbsdsh
  * returns 0 whatever happened to the task, and killing the tool does not end the task. So an
  * agent ends by itself when its controller has ended. */

@@ -2,7 +2,7 @@
 /* A listening socket and its unauthenticated peers. Each such peer costs little and must
  * authenticate within CONNECTION_HANDSHAKE_MS. There are at most limit of them; when one more
  * connects, the listener drops the oldest. An authentic peer needs only two round trips, so
- * flooding the socket keeps nobody out. */
+ * flooding the socket cannot keep authenticated peers out. */
 #ifndef BERTH_OVERLAY_LISTENER_H
 #define BERTH_OVERLAY_LISTENER_H
 

@@ -98,7 +98,7 @@ void child_spec_free(struct child_spec *spec)
 static _Noreturn void report_and_exit(const struct child_spec *spec, int stage)
 {
 	struct child_report report = {.stage = stage, .error = errno};
-	/* If nobody reads the report, nobody needs it. */
+	/* A report without a reader is not needed. */
 	ssize_t ignored = write(spec->report_fd, &report, sizeof report);
 
 	(void)ignored;

@@ -12,10 +12,14 @@ import sys
 
 LINK = re.compile(r'!?\[[^\]]*\]\(([^)\s]+)\)')
 NAMED = re.compile(r'(?:^|[`(\s])((?:lib|bin|tests|jobscripts|examples|docs)/[A-Za-z0-9_./*{},-]+)')
-PHRASES = [
-    'gone on from', 'goes on from', 'go on from', 'beside the training', 'nobody', 'is told', 'are told', 'is said', 'a node a', 'for who has',
-    'made data', 'mended', 'where it is there', 'where it is not there', 'by TM', 'a file a rank', 'one agent a node', 'one a GPU',
+# Phrases of the dialect that the project once spoke, as regular expressions. SOURCES: in code and tests, too.
+SOURCES = [
+    r'go(es|ne)? on from', r'beside the training', r'\bnobody\b', r'\b(is|are|was|were) told\b', r'\b(is|are|was|were) said\b',
+    r'\ba node a\b', r'\bfor who has\b', r'\bmade data\b', r'\bmended\b', r'where it is (not )?there', r'\ba file a rank\b',
+    r'\bone agent a node\b', r'\bone a GPU\b', r'\bfor want of\b', r'\bpretended nodes\b', r'\bthe strangers?\b', r'\bqueued? again\b',
+    r'(?<!there )\bis no (file|directory|failure|member|number|checkpoint|JSON|port|name|host|time)\b',
 ]
+PHRASES = SOURCES + [r'\bby TM\b', r'\bfolders?\b', r'\btells\b', r'\btold\b']
 
 
 def pages(root):
@@ -65,13 +69,22 @@ def links(root):
     return wrong
 
 
+def joined(text):
+    """The text without the marks that stand between two lines of a comment or of a string literal."""
+    return re.sub(r'"[ \t]*\n\s*"', '\n', re.sub(r'\n[ \t]*(?:\*|#|//)[ \t]', '\n ', text))
+
+
 def phrases(root):
     wrong = []
-    for page in pages(root):
-        for number, line in enumerate(without_code(page.read_text()).split('\n'), 1):
-            for phrase in PHRASES:
-                if phrase in line:
-                    wrong.append(f'{page.relative_to(root)}:{number}: "{phrase}"')
+    suffixes = ('.c', '.h', '.cu', '.cuh', '.cc', '.py', '.sh', '.bash', '.bats', '.build', '.scd', '.in', '.tsv', '.lua')
+    sources = [path for place in ('lib', 'bin', 'tests', 'jobscripts', 'modulefiles', 'examples') for path in sorted((root / place).rglob('*'))
+               if path.suffix in suffixes and path.name != 'docs.py']
+    for page, forbidden in [(page, PHRASES) for page in pages(root)] + [(page, SOURCES) for page in sources]:
+        text = without_code(page.read_text()) if page.suffix == '.md' else joined(page.read_text())
+        for phrase in forbidden:
+            for match in re.finditer(phrase.replace(' ', r'\s+'), text):
+                line = text[:match.start()].count('\n') + 1
+                wrong.append(f'{page.relative_to(root)}:{line}: "{" ".join(match.group().split())}"')
     return wrong
 
 

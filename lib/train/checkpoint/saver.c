@@ -37,11 +37,11 @@ static int acquire_directory(struct opening *opening, struct error *err)
 	struct saver *saver = opening->saver;
 	struct rank_group *group = saver->request.group;
 	const struct checkpoint_options *options = saver->request.options;
-	static const struct owner_identity nobody = {
+	static const struct owner_identity no_identity = {
 		.scheduler = "", .job = "", .predecessors = ""};
 	const struct owner_request request = {
 		.directory = options->directory,
-		.self = options->self ? options->self : &nobody,
+		.self = options->self ? options->self : &no_identity,
 		.take_over = options->take_over,
 		.cancel = &opening->cancel,
 		.notify = rank_group_note_from_rank,

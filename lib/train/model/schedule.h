@@ -26,8 +26,8 @@ enum warmup_unit { WARMUP_NONE, WARMUP_EPOCHS, WARMUP_STEPS };
  * lr (start + (1 - start) e / W) while e < W, then the above with e - W for e.
  *
  * Warm-up by W steps, as torchvision's reference for detection has it: LinearLR(start_factor,
- * total_iters=W), whose step() is called after each update, beside the above: that is the above
- * times (start + (1 - start) min(s, W) / W), s updates done. */
+ * total_iters=W), whose step() is called after each update. After s updates it multiplies the rate
+ * above by start + (1 - start) min(s, W) / W. */
 /* clang-format on */
 struct schedule {
 	enum schedule_kind kind;

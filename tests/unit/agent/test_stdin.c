@@ -93,7 +93,7 @@ static void test_more_than_a_pipe_holds(void **state)
 	end();
 }
 
-static void test_one_that_does_not_read_holds_up_nobody(void **state)
+static void test_a_rank_that_does_not_read_delays_no_other(void **state)
 {
 	int late, prompt;
 	size_t at = 0;
@@ -134,7 +134,7 @@ int main(void)
 {
 	static const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_more_than_a_pipe_holds),
-		cmocka_unit_test(test_one_that_does_not_read_holds_up_nobody),
+		cmocka_unit_test(test_a_rank_that_does_not_read_delays_no_other),
 		cmocka_unit_test(test_a_closed_end),
 	};
 

@@ -179,7 +179,7 @@ static void captures(void **state)
 	const char *odd[] = {"A=1", "nothing", "=x", "A=2", "B=", "C=a=b", NULL};
 	char **saved = environ;
 
-	environ = (char **)odd; /* nobody writes there */
+	environ = (char **)odd; /* only read */
 	struct env *env = env_capture();
 
 	environ = NULL;

@@ -107,7 +107,7 @@ static void errors(void **state)
 	assert_int_equal(strlen(err.text), sizeof err.text - 1);
 	error_prefix(&err, "%s", text);
 	assert_int_equal(strlen(err.text), sizeof err.text - 1);
-	/* Nobody wants it. */
+	/* The caller may pass no error. */
 	assert_int_equal(error_set(NULL, ERR_DATA, "x"), -ERR_DATA);
 	assert_int_equal(error_prefix(NULL, "x"), -ERR_INTERNAL);
 	assert_int_equal(error_memory(&err, "a list"), -ERR_UNAVAILABLE);
