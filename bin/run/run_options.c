@@ -156,7 +156,7 @@ const struct arguments_option run_options_table[] = {
 void run_options_default(struct run_options *options)
 {
 	options->job.port_hold = true;
-	options->launch.node_timeout_ms = 8000;
+	options->launch.node_timeout_ms = NODE_TIMEOUT_MS;
 	options->max_requeues = 100;
 	options->launch.start_timeout_ms = 60000;
 	options->shared.alloc.node_rank = -1;

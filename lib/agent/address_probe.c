@@ -211,10 +211,10 @@ int agent_probes_start(struct loop *loop, struct agent_uplink *uplink,
 {
 	json_t *list;
 	int64_t deadline_ms;
-	int rc = json_get_array("REACH", question, "addresses", &list, err);
+	int rc = json_get_array("PROBE", question, "addresses", &list, err);
 
 	if (!rc)
-		rc = json_get_int("REACH", question, "deadline_ms", 0, 3600000, &deadline_ms, err);
+		rc = json_get_int("PROBE", question, "deadline_ms", 0, 3600000, &deadline_ms, err);
 	if (rc)
 		return rc;
 	if (*out || json_array_size(list) > CANDIDATES_MAX)

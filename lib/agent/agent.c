@@ -168,7 +168,7 @@ static void handle_message(struct agent *agent, const struct wire_message *messa
 			agent_ranks_stop(&agent->ranks, (int)number);
 		break;
 	case MESSAGE_JOB_OVER:
-		rc = json_get_int("OVER", text, "code", 0, 255, &number, &err);
+		rc = json_get_int("JOB_OVER", text, "code", 0, 255, &number, &err);
 		if (!rc && agent->params->outcome)
 			*agent->params->outcome = (struct job_outcome){
 				true, json_is_true(json_object_get(text, "again")), (int)number};

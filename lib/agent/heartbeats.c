@@ -237,7 +237,7 @@ void agent_heartbeats_dump_stacks(struct agent_heartbeats *heartbeats, const str
 	size_t count = 0;
 
 	if (!heartbeats || heartbeats->states ||
-	    json_get_array("LOOK", text, "ranks", &ranks, NULL))
+	    json_get_array("DUMP_STACKS", text, "ranks", &ranks, NULL))
 		return;
 	heartbeats->states = json_array();
 	process_tree_read(NULL, 0, &list);

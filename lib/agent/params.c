@@ -119,7 +119,7 @@ static int read_secret(const struct env *env, struct agent_params *params, struc
 int agent_params_read(const struct env *env, struct agent_params *out, struct error *err)
 {
 	static const char *const needed[] = {LAUNCHER_ENV_CONTROLLER, LAUNCHER_ENV_JOB};
-	struct agent_params params = {.fd = -1, .node_timeout_ms = 8000, .env = env};
+	struct agent_params params = {.fd = -1, .node_timeout_ms = NODE_TIMEOUT_MS, .env = env};
 	int rc;
 
 	for (size_t i = 0; i < sizeof needed / sizeof *needed; i++)

@@ -13,6 +13,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/json.h"
+#include "base/log.h"
 #include "base/loop.h"
 #include "check/check_internal.h"
 #include "overlay/listener.h"
@@ -208,7 +209,7 @@ static void handle_line(struct prober_session *session, const char *text, size_t
 				start_thread(session, probe, question);
 	if (!rc)
 		return;
-	fprintf(stderr, "berth check: %s\n", err.text);
+	log_user(LOG_ERROR, "%s", err.text);
 	exit_prober(session, err.code);
 }
 
@@ -275,7 +276,7 @@ void check_prober(const struct env *env, const char *version)
 		if (session.master_listener)
 			listener_tick(session.master_listener, now);
 	}
-	fprintf(stderr, "berth check: %s\n", err.text);
+	log_user(LOG_ERROR, "%s", err.text);
 	exit_prober(&session, err.code);
 	abort();
 }

@@ -184,7 +184,7 @@ static void handle_listening(struct controller *controller, size_t node,
 	size_t first, end;
 
 	if (message_text(message, &text, NULL) ||
-	    json_get_int("LISTENS", text, "port", 1, 65535, &port, NULL) || !it->connection)
+	    json_get_int("LISTENING", text, "port", 1, 65535, &port, NULL) || !it->connection)
 		return;
 	if (node == 0)
 		controller->probe_port = (int)port;

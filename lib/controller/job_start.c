@@ -20,10 +20,10 @@ int job_start_add_inventory(struct job *job, size_t node, const json_t *text, st
 {
 	json_t *inventory;
 	int64_t port;
-	int rc = json_get_object("CARD", text, "card", &inventory, err);
+	int rc = json_get_object("INVENTORY", text, "card", &inventory, err);
 
 	if (!rc)
-		rc = json_get_int("CARD", text, "port", -1, 65535, &port, err);
+		rc = json_get_int("INVENTORY", text, "port", -1, 65535, &port, err);
 	if (!rc)
 		rc = inventory_from_json(inventory, &job->inventories[node], err);
 	if (!rc && node == 0)

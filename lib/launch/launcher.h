@@ -43,6 +43,10 @@
  * other nodes. */
 #define LAUNCHER_NO_AGENT "berth: error: no agent on "
 
+/* How long an agent may be silent before its node counts as lost, unless --node-timeout says
+ * otherwise. */
+#define NODE_TIMEOUT_MS 8000
+
 struct launcher;
 
 /* Where and how a job's agents are started, and how long the controller waits for them. The

@@ -249,7 +249,8 @@ int connection_send(struct connection *connection, const struct wire_message *me
 
 	if (rc)
 		return rc;
-	/* The next read notices a dead socket; the owner learns of it only from the loop. */
+	/* Ignore a write error: the next read fails, too, and ended must not be called from here.
+	 */
 	flush(connection, NULL);
 	update_events(connection);
 	return 0;

@@ -1,6 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* One connection between the controller and an agent, or between agents: a socket, its wire, and
- * the peer's identity. */
+ * the peer's identity. This directory, from bottom to top:
+ *
+ *   secret      where the key comes from
+ *   socket      TCP
+ *   wire        authentication and frames, without I/O; handshake is its beginning
+ *   connection  a wire on a socket, in the event loop
+ *   listener    accepts sockets, and keeps unauthenticated peers at bay
+ *   messages    what controller and agents send each other
+ *   tree        who is connected to whom */
 #ifndef BERTH_OVERLAY_CONNECTION_H
 #define BERTH_OVERLAY_CONNECTION_H
 
@@ -29,7 +37,7 @@ struct connection_owner {
 };
 
 struct connection {
-	struct loop_source source;
+	struct loop_source source; /* first: the loop's callback casts it back */
 	struct loop *loop;
 	int fd;
 	struct wire *wire;
@@ -55,8 +63,9 @@ int connection_open(struct loop *loop, int fd, bool connecting, enum wire_role r
  * allowed. */
 void connection_close(struct connection *connection);
 
-/* Stop reading (on true) or resume. The peer is held back by its own queue. A paused connection
- * does not count as silent: received_ms restarts when reading resumes. */
+/* Stop reading (on true) or resume. TCP then stops the peer's
+ * writes; its queue grows, and at WIRE_HIGH_WATER it stops reading its ranks' output. A paused
+ * connection does not count as silent: received_ms restarts when reading resumes. */
 void connection_pause(struct connection *connection, bool on);
 
 /* Queue a message and try to write it at once. If the connection itself fails, ended is called

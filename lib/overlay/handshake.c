@@ -25,14 +25,14 @@ enum {
 	ANSWER_PROOF = 72,
 };
 
-/* A hash keyed by the secret, over what, the job, and the handshake up to that point. */
-static void keyed_hash(const struct wire *wire, const char *what, size_t answer_bytes,
+/* A hash keyed by the secret, over a label, the job, and the handshake up to that point. */
+static void keyed_hash(const struct wire *wire, const char *label, size_t answer_bytes,
 		       const unsigned char *extra, size_t extra_bytes, unsigned char out[32])
 {
 	crypto_generichash_state state;
 
 	crypto_generichash_init(&state, wire->secret.bytes, sizeof wire->secret.bytes, 32);
-	crypto_generichash_update(&state, (const unsigned char *)what, strlen(what) + 1);
+	crypto_generichash_update(&state, (const unsigned char *)label, strlen(label) + 1);
 	crypto_generichash_update(&state, wire->job_hash, sizeof wire->job_hash);
 	crypto_generichash_update(&state, wire->hello, sizeof wire->hello);
 	crypto_generichash_update(&state, wire->answer, answer_bytes);
@@ -82,7 +82,8 @@ static int version_differs(unsigned version, struct error *err)
 }
 
 /* The keys depend only on the nonces, not on the stream headers: each side makes its own header
- * with its key before it has seen the other's. */
+ * with its key before it has seen the other's. So the hash covers ANSWER up to its stream header.
+ * "in" is the direction towards the accepting side. */
 static void start_pull(struct wire *wire, const unsigned char header[STREAM_HEADER])
 {
 	unsigned char key[32];
@@ -161,7 +162,7 @@ static int handle_hello(struct wire *wire, struct error *err)
 static int handle_answer(struct wire *wire, struct error *err)
 {
 	const unsigned char *answer = wire->in.data;
-	unsigned char proof[PROOF_BYTES], fingerprint[WIRE_PROOF_BYTES];
+	unsigned char expected[PROOF_BYTES], message[WIRE_PROOF_BYTES]; /* PROOF */
 	char text[17];
 
 	if (memcmp(answer, MAGIC, wire->in.size < 8 ? wire->in.size : 8))
@@ -185,17 +186,17 @@ static int handle_answer(struct wire *wire, struct error *err)
 		return 0;
 	memcpy(wire->answer, answer, WIRE_ANSWER_BYTES);
 	bytes_drop(&wire->in, WIRE_ANSWER_BYTES);
-	keyed_hash(wire, "berth accepts 1", ANSWER_PROOF, NULL, 0, proof);
-	if (sodium_memcmp(proof, wire->answer + ANSWER_PROOF, PROOF_BYTES))
+	keyed_hash(wire, "berth accepts 1", ANSWER_PROOF, NULL, 0, expected);
+	if (sodium_memcmp(expected, wire->answer + ANSWER_PROOF, PROOF_BYTES))
 		return error_set(err, ERR_DATA,
 				 "the peer did not prove that it has this job's secret "
 				 "(fingerprint %s): it belongs to another job or is an impostor",
 				 text);
-	start_push(wire, fingerprint);
-	keyed_hash(wire, "berth connects 1", WIRE_ANSWER_BYTES, fingerprint, STREAM_HEADER,
-		   fingerprint + STREAM_HEADER);
+	start_push(wire, message);
+	keyed_hash(wire, "berth connects 1", WIRE_ANSWER_BYTES, message, STREAM_HEADER,
+		   message + STREAM_HEADER);
 	start_pull(wire, wire->answer + ANSWER_HEADER);
-	if (bytes_add(&wire->out, fingerprint, sizeof fingerprint))
+	if (bytes_add(&wire->out, message, sizeof message))
 		return error_memory(err, "a handshake");
 	wire->state = WIRE_OPEN;
 	return wire_send_queued(wire, err);

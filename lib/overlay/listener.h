@@ -2,7 +2,7 @@
 /* A listening socket and its unauthenticated peers. Each such peer costs little and must
  * authenticate within CONNECTION_HANDSHAKE_MS. There are at most limit of them; when one more
  * connects, the listener drops the oldest. An authentic peer needs only two round trips, so
- * flooding the socket cannot keep authenticated peers out. */
+ * only a flood of more than that many connections within this time keeps an authentic peer out. */
 #ifndef BERTH_OVERLAY_LISTENER_H
 #define BERTH_OVERLAY_LISTENER_H
 
@@ -16,8 +16,8 @@ struct listener; /* opaque */
 
 /* The listener calls authenticated once for each peer that has authenticated. The callback takes
  * the connection over and sets connection->owner to its own. rejected (may be NULL) receives the
- * reason why a peer was dropped. It is called at most once per second, with the number of similar
- * cases. */
+ * reason why a peer was dropped. It is called at most once per second, with the number of other
+ * rejections since the last call. */
 struct listener_events {
 	void *context;
 	void (*authenticated)(void *context, struct connection *connection);

@@ -14,23 +14,39 @@ static const struct {
 	unsigned type;
 	const char *name;
 } names[] = {
-	{MESSAGE_HEARTBEAT, "BEAT"},	  {MESSAGE_HELLO, "HELLO"},
-	{MESSAGE_LISTENING, "LISTENS"},	  {MESSAGE_MOVED, "MOVED"},
-	{MESSAGE_MOVE_FAILED, "STAYS"},	  {MESSAGE_INVENTORY, "CARD"},
-	{MESSAGE_PROBED, "REACHED"},	  {MESSAGE_STARTED, "STARTED"},
-	{MESSAGE_OUTPUT, "OUTPUT"},	  {MESSAGE_ENDED, "ENDED"},
-	{MESSAGE_ABORT, "ABORT"},	  {MESSAGE_LOST, "LOST"},
-	{MESSAGE_FAILED, "FAILED"},	  {MESSAGE_NOTE, "NOTE"},
-	{MESSAGE_SIGNALLED, "SIGNALLED"}, {MESSAGE_GATHER, "GATHER"},
-	{MESSAGE_DONE, "DONE"},		  {MESSAGE_FETCH, "FETCH"},
-	{MESSAGE_FETCHED, "FETCHED"},	  {MESSAGE_WELCOME, "WELCOME"},
-	{MESSAGE_MOVE, "MOVE"},		  {MESSAGE_TREE, "TREE"},
-	{MESSAGE_PROBE, "REACH"},	  {MESSAGE_JOB, "JOB"},
-	{MESSAGE_START, "START"},	  {MESSAGE_SIGNAL, "SIGNAL"},
-	{MESSAGE_STOP, "STOP"},		  {MESSAGE_GATHERED, "GATHERED"},
-	{MESSAGE_STDIN, "INPUT"},	  {MESSAGE_JOB_OVER, "OVER"},
-	{MESSAGE_PROGRESS, "STEPS"},	  {MESSAGE_STACKS, "LOOKED"},
-	{MESSAGE_DUMP_STACKS, "LOOK"},
+	{MESSAGE_HEARTBEAT, "HEARTBEAT"},
+	{MESSAGE_HELLO, "HELLO"},
+	{MESSAGE_LISTENING, "LISTENING"},
+	{MESSAGE_MOVED, "MOVED"},
+	{MESSAGE_MOVE_FAILED, "MOVE_FAILED"},
+	{MESSAGE_INVENTORY, "INVENTORY"},
+	{MESSAGE_PROBED, "PROBED"},
+	{MESSAGE_STARTED, "STARTED"},
+	{MESSAGE_OUTPUT, "OUTPUT"},
+	{MESSAGE_ENDED, "ENDED"},
+	{MESSAGE_ABORT, "ABORT"},
+	{MESSAGE_LOST, "LOST"},
+	{MESSAGE_FAILED, "FAILED"},
+	{MESSAGE_NOTE, "NOTE"},
+	{MESSAGE_SIGNALLED, "SIGNALLED"},
+	{MESSAGE_GATHER, "GATHER"},
+	{MESSAGE_DONE, "DONE"},
+	{MESSAGE_FETCH, "FETCH"},
+	{MESSAGE_FETCHED, "FETCHED"},
+	{MESSAGE_WELCOME, "WELCOME"},
+	{MESSAGE_MOVE, "MOVE"},
+	{MESSAGE_TREE, "TREE"},
+	{MESSAGE_PROBE, "PROBE"},
+	{MESSAGE_JOB, "JOB"},
+	{MESSAGE_START, "START"},
+	{MESSAGE_SIGNAL, "SIGNAL"},
+	{MESSAGE_STOP, "STOP"},
+	{MESSAGE_GATHERED, "GATHERED"},
+	{MESSAGE_STDIN, "STDIN"},
+	{MESSAGE_JOB_OVER, "JOB_OVER"},
+	{MESSAGE_PROGRESS, "PROGRESS"},
+	{MESSAGE_STACKS, "STACKS"},
+	{MESSAGE_DUMP_STACKS, "DUMP_STACKS"},
 };
 
 const char *message_name(unsigned type)
@@ -86,9 +102,9 @@ void message_add_probed(const struct wire_message *message, size_t node_count, s
 	int64_t nodes;
 
 	if (message_text(message, &text, NULL) ||
-	    json_get_int("REACHED", text, "nodes", 1, (int64_t)node_count, &nodes, NULL) ||
-	    json_get_array("REACHED", text, "reached", &reached_list, NULL) ||
-	    json_get_array("REACHED", text, "shared", &shared_list, NULL) ||
+	    json_get_int("PROBED", text, "nodes", 1, (int64_t)node_count, &nodes, NULL) ||
+	    json_get_array("PROBED", text, "reached", &reached_list, NULL) ||
+	    json_get_array("PROBED", text, "shared", &shared_list, NULL) ||
 	    json_array_size(reached_list) != count || json_array_size(shared_list) != count)
 		return;
 	for (size_t i = 0; i < count; i++) {

@@ -14,9 +14,10 @@
 #include "overlay/wire.h"
 
 /* Extra time beyond MESSAGE_PROBE's deadline_ms for a node that has reached none of the
- * controller's addresses by then. */
+ * first node's addresses by then. */
 #define AGENT_PROBE_EXTENSION_MS 4000
 
+/* The values travel: add a type at the end of its group, or raise WIRE_VERSION. */
 enum message_type {
 	/* In both directions. */
 	MESSAGE_HEARTBEAT = 1, /* every second; empty */
@@ -49,14 +50,14 @@ enum message_type {
 	MESSAGE_FETCHED,
 
 	/* Down, towards the agents. */
-	MESSAGE_WELCOME = 60, /* {nodes, fanout, listen, port}: port -1: reserve none */
+	MESSAGE_WELCOME = 60, /* {nodes, fanout, listen, move, port}: port -1: reserve none */
 	MESSAGE_MOVE,	      /* {node, address}: the node's parent in the tree */
 	MESSAGE_TREE,	/* {detached: [node...]}: all nodes have connected; these stay connected to
 			   the controller */
-	MESSAGE_PROBE,	/* {port, addresses: [..], deadline_ms}: try to connect to these */
+	MESSAGE_PROBE,	/* {addresses: [..], deadline_ms}: try to connect to these */
 	MESSAGE_JOB,	/* what all nodes need to start: see agent/ranks.h */
 	MESSAGE_START,	/* what one node needs to start: see agent/ranks.h */
-	MESSAGE_SIGNAL, /* {signal}: to all ranks */
+	MESSAGE_SIGNAL, /* {signal, stop}: to all ranks; stop: create their stop file first */
 	MESSAGE_STOP,	/* {grace_ms}: end all ranks, then send DONE */
 	MESSAGE_GATHERED,    /* sequence; data: the contributions of all nodes, in node order */
 	MESSAGE_STDIN,	     /* data: for the standard input of all ranks of the node */

@@ -132,8 +132,8 @@ static int find_path(const struct env *env, char *path, int size, bool *own, str
 
 /* Write the secret to a new file in path's directory, which is created if missing. *temp_path is
  * the file's name. */
-static int write_temp(const char *path, const struct secret *secret, char *temp_path, size_t size,
-		      struct error *err)
+static int write_new(const char *path, const struct secret *secret, char *temp_path, size_t size,
+		     struct error *err)
 {
 	char text[DIGITS + 2], *slash;
 	int fd, rc;
@@ -169,7 +169,7 @@ static int make_file(const char *path, bool *made, struct error *err)
 	int rc = secret_generate(&secret, err);
 
 	if (!rc)
-		rc = write_temp(path, &secret, temp_path, sizeof temp_path, err);
+		rc = write_new(path, &secret, temp_path, sizeof temp_path, err);
 	secret_wipe(&secret);
 	if (rc)
 		return rc;
@@ -246,7 +246,7 @@ int secret_file_create(const struct env *env, const struct secret *secret, char 
 			err, ERR_INPUT,
 			"cannot pass the secret to the agents: PBS_JOBCOOKIE is not set, and HOME "
 			"is not an absolute path. Set HOME, or use another --launcher.");
-	return write_temp(beside, secret, path, size, err);
+	return write_new(beside, secret, path, size, err);
 }
 
 int secret_file_load(const char *path, struct secret *out, struct error *err)

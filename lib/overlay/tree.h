@@ -13,10 +13,10 @@
  *
  * An estimate for 10,000 nodes of one rank with 1 KiB each: the tree has three levels (32, 1,024
  * and 8,944 nodes). A fence takes 20,000 messages (n log2 n would be 133,000), at most 2 (F + 1) =
- * 66 of them through one agent. Every node receives all 10 MB: n^2 bytes in all, 100 GB, whatever
- * the tree. The controller and each inner agent send 10 MB 32 times, one level after the other. At
- * 10 Gb/s that is 0.26 s per level and 0.8 s in all. The time grows with n times the number of
- * levels.
+ * 66 of them through one agent. Every node receives all 10 MB: n^2 contributions in all, 100 GB,
+ * whatever the tree. The controller and each inner agent send 10 MB 32 times, one level after the
+ * other. At 10 Gb/s that is 0.26 s per level and 0.8 s in all. The time grows with n times the
+ * number of levels.
  *
  * A message has at most WIRE_MAX_MESSAGE bytes (64 MiB), so more than 65,000 ranks with 1 KiB each
  * are refused. Data fetched on demand (MESSAGE_FETCH) has no such limit. */

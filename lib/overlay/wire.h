@@ -13,8 +13,13 @@
  * are new for each connection, so a recorded handshake proves nothing. An unauthenticated peer
  * receives at most a refusal, and costs one struct of a few hundred bytes.
  *
- * A HELLO of kind PROBE asks "are you the controller of this job?". The answer is the keyed hash of
- * its nonce; then the connection ends. */
+ * A HELLO of kind PROBE asks "are you part of this job?". The answer is the keyed hash of its
+ * nonce; then the connection ends. HELLO is not MESSAGE_HELLO, which follows the handshake.
+ *
+ * A frame's plain text is a header of 44 bytes, little endian, and the message's text and data:
+ *   type (2), 0 (2), node (4), attempt (4), sequence (8), job (8), count (8), text size (4),
+ *   data size (4)
+ * job is the start of the hashed job name, count the message's number in its direction. */
 #ifndef BERTH_OVERLAY_WIRE_H
 #define BERTH_OVERLAY_WIRE_H
 
@@ -28,7 +33,8 @@
 #define WIRE_VERSION 1
 #define WIRE_MAX_MESSAGE (64u << 20) /* bytes of one message, text and data together */
 #define WIRE_MAX_QUEUE (256u << 20)  /* bytes waiting to be sent; more is an error */
-#define WIRE_HIGH_WATER (1u << 20)   /* a longer queue asks senders to wait */
+#define WIRE_HIGH_WATER                                                                            \
+	(1u << 20) /* above this, agents stop reading output: agent_uplink_is_full */
 #define WIRE_HELLO_BYTES 56
 #define WIRE_ANSWER_BYTES 104
 #define WIRE_PROOF_BYTES 56

@@ -25,7 +25,7 @@
 #include "inventory/inventory.h"
 
 #define NODES 3
-#define NODE_TIMEOUT_MS 1500
+#define SHORT_TIMEOUT_MS 1500
 #define START_TIMEOUT_MS 2500
 #define RANKS_TIMEOUT_MS 2000
 
@@ -321,7 +321,7 @@ static void run(const struct act *what, size_t count, struct job_result *result)
 					.env = env,
 					.berth_path = "berth",
 					.fan_out = fan_out,
-					.node_timeout_ms = NODE_TIMEOUT_MS,
+					.node_timeout_ms = SHORT_TIMEOUT_MS,
 					.start_timeout_ms = START_TIMEOUT_MS};
 	struct job_request request = {.launch = &launch,
 				      .argv = argv,
@@ -377,7 +377,7 @@ static void test_first_cause(void **state)
 		/* garbage from an authenticated peer */
 		{{1, RUBBISH, MESSAGE_INVENTORY}, 76, false, -1, "n1", "node n1 was lost"},
 		{{1, NO_CARD, MESSAGE_INVENTORY}, 65, false, -1, "n1", "the inventory of n1"},
-		{{1, BAD_TEXT, MESSAGE_INVENTORY}, 65, false, -1, "n1", "CARD of node 1"},
+		{{1, BAD_TEXT, MESSAGE_INVENTORY}, 65, false, -1, "n1", "INVENTORY of node 1"},
 		{{2, WRONG_NODE, MESSAGE_HELLO}, 76, false, -1, "n2", "n2"},
 		{{2, FAILED, MESSAGE_INVENTORY}, 73, false, -1, "n2", "n2: no room"},
 		/* ends of ranks */
