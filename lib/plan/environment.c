@@ -83,9 +83,9 @@ void environment_put_from(struct environment_builder *m, enum env_from from, con
 		return;
 	}
 	if (!strcmp(var->value, value))
-		snprintf(text, sizeof text, "set already, as berth would: %s", why);
+		snprintf(text, sizeof text, "already set to the same value: %s", why);
 	else
-		snprintf(text, sizeof text, "set already, so it stays; berth would set %s: %s",
+		snprintf(text, sizeof text, "already set, so unchanged; berth would set %s: %s",
 			 value, why);
 	m->rc = env_set(m->out, name, var->value, provenance(m->env, var), text, m->err);
 }
@@ -119,18 +119,20 @@ static void drop(struct environment_builder *m, const char *name, const char *wh
 static void add_identity(struct environment_builder *m)
 {
 	const char *address_why =
-		m->plan->network.why ? m->plan->network.why : "the head's address";
+		m->plan->network.why ? m->plan->network.why : "the rendezvous address";
 
-	set_always_int(m, "RANK", m->rank->rank, "this rank, nodes in order");
-	set_always_int(m, "WORLD_SIZE", m->plan->world_size, "ranks of the job");
-	set_always_int(m, "LOCAL_RANK", m->rank->local_rank, "this rank on its node");
-	set_always_int(m, "LOCAL_WORLD_SIZE", (long)m->node->rank_count, "ranks of this node");
-	set_always_int(m, "NODE_RANK", (long)m->node_index, "this node, in the scheduler's order");
+	set_always_int(m, "RANK", m->rank->rank, "number of this rank, counted node by node");
+	set_always_int(m, "WORLD_SIZE", m->plan->world_size, "number of ranks in the job");
+	set_always_int(m, "LOCAL_RANK", m->rank->local_rank, "number of this rank on its node");
+	set_always_int(m, "LOCAL_WORLD_SIZE", (long)m->node->rank_count,
+		       "number of ranks on this node");
+	set_always_int(m, "NODE_RANK", (long)m->node_index,
+		       "index of this node, in the scheduler's order");
 	set_always_int(m, "GROUP_RANK", (long)m->node_index, "torchrun's name for NODE_RANK");
 	set_always(m, "MASTER_ADDR", m->plan->network.address, address_why);
 	if (m->plan->port)
 		set_always_int(m, "MASTER_PORT", m->plan->port,
-			       "held by rank 0's agent while rank 0 runs");
+			       "kept reserved by rank 0's agent while rank 0 runs");
 }
 
 /* Only if each rank sees just its own GPUs; otherwise the list is the node's. */
@@ -169,7 +171,8 @@ static void add_devices(struct environment_builder *m)
 	if (!*list) {
 		/* The first node's list does not apply to a node without NVIDIA GPUs. */
 		if (m->node_index)
-			drop(m, "CUDA_VISIBLE_DEVICES", "the head's list is not this node's");
+			drop(m, "CUDA_VISIBLE_DEVICES",
+			     "the first node's list does not apply to this node");
 		return;
 	}
 	if (given && given->value && strcmp(given->value, list)) {
@@ -178,13 +181,13 @@ static void add_devices(struct environment_builder *m)
 		snprintf(why + used, sizeof why - used,
 			 m->inventory->this_system
 				 ? " (from the list %.200s)"
-				 : " (the list %.200s says nothing about another machine's)",
+				 : " (the list %.200s does not apply to another machine)",
 			 given->value);
 	}
 	set_always(m, "CUDA_VISIBLE_DEVICES", list, why);
 	environment_put(m, "CUDA_DEVICE_ORDER", "PCI_BUS_ID",
-			"so that ordinals mean the plan's PCI order");
-	drop(m, "GPU_DEVICE_ORDINAL", "CUDA_VISIBLE_DEVICES takes its place");
+			"makes ordinals follow the plan's PCI order");
+	drop(m, "GPU_DEVICE_ORDINAL", "replaced by CUDA_VISIBLE_DEVICES");
 }
 
 static int workers(const struct environment_builder *m)
@@ -205,7 +208,8 @@ static void add_threads(struct environment_builder *m)
 	int count = workers(m), threads = m->rank->threads / (count > 0 ? count : 1);
 
 	put_int(m, "OMP_NUM_THREADS", threads > 0 ? threads : 1,
-		count > 1 ? "cores of each worker of this process" : "cores of this rank");
+		count > 1 ? "number of cores per worker of this process"
+			  : "number of cores of this rank");
 }
 
 /* "10.0.0.1:29500", "[fd00::1]:29500". */
@@ -227,9 +231,9 @@ static void add_jax(struct environment_builder *m)
 				"rank 0's address for jax.distributed");
 	}
 	set_always_int(m, "JAX_NUM_PROCESSES", m->plan->world_size,
-		       "give it to jax.distributed.initialize as num_processes");
+		       "pass it to jax.distributed.initialize as num_processes");
 	set_always_int(m, "JAX_PROCESS_ID", m->rank->rank,
-		       "give it to jax.distributed.initialize as process_id");
+		       "pass it to jax.distributed.initialize as process_id");
 }
 
 static void add_berth(struct environment_builder *m)
@@ -238,8 +242,8 @@ static void add_berth(struct environment_builder *m)
 
 	set_always(m, "BERTH_JOB_ID", m->plan->job_id, "the job");
 	set_always_int(m, "BERTH_NODE_RANK", (long)m->node_index,
-		       "this node, in the scheduler's order");
-	set_always_int(m, "BERTH_ATTEMPT", m->plan->attempt, "attempts before this one");
+		       "index of this node, in the scheduler's order");
+	set_always_int(m, "BERTH_ATTEMPT", m->plan->attempt, "number of attempts before this one");
 	if (m->plan->end_time > 0)
 		set_always_int(m, "BERTH_END_TIME", (long)m->plan->end_time,
 			       "when the scheduler ends the job, Unix seconds");
@@ -248,10 +252,10 @@ static void add_berth(struct environment_builder *m)
 			   "this node's part of the plan as JSON");
 	if (request->stop_file)
 		set_always(m, "BERTH_STOP_FILE", request->stop_file,
-			   "once it exists: save a checkpoint and end with code 75");
+			   "once this file exists, save a checkpoint and exit with code 75");
 	if (request->report)
 		set_always(m, "BERTH_REPORT", request->report,
-			   "where the program may say how it ended");
+			   "file in which the program may report how it ended");
 }
 
 static void local_address(const struct environment_builder *m, char *text, size_t size)
@@ -272,7 +276,7 @@ static void add_c10d(struct environment_builder *m)
 
 	endpoint(m->plan, text, sizeof text);
 	environment_put(m, "PET_RDZV_ENDPOINT", text,
-			"the head's address for torchrun's c10d store");
+			"the rendezvous address for torchrun's c10d store");
 	environment_put(m, "PET_RDZV_ID", m->plan->job_id, "the job");
 }
 
@@ -296,14 +300,14 @@ static void add_torchrun(struct environment_builder *m)
 
 	if (!m->request->per_node)
 		return;
-	set_always_int(m, "PET_NNODES", (long)m->plan->node_count, "nodes of the job");
-	put_int(m, "PET_NPROC_PER_NODE", workers(m), "workers of this process");
+	set_always_int(m, "PET_NNODES", (long)m->plan->node_count, "number of nodes in the job");
+	put_int(m, "PET_NPROC_PER_NODE", workers(m), "number of workers of this process");
 	set_always_int(m, "PET_NODE_RANK", (long)m->node_index,
-		       "this node, in the scheduler's order");
-	set_always(m, "PET_MASTER_ADDR", m->plan->network.address, "the head's address");
+		       "index of this node, in the scheduler's order");
+	set_always(m, "PET_MASTER_ADDR", m->plan->network.address, "the rendezvous address");
 	if (m->plan->port)
 		set_always_int(m, "PET_MASTER_PORT", m->plan->port,
-			       "held by rank 0's agent while rank 0 runs");
+			       "kept reserved by rank 0's agent while rank 0 runs");
 	add_host(m);
 	if (backend && !strcmp(backend, "c10d") && m->plan->port)
 		add_c10d(m);
@@ -314,7 +318,7 @@ static void add_torchrun(struct environment_builder *m)
  * MPI treats a process as a world of one if there is a job but no step. */
 static void add_slurm(struct environment_builder *m)
 {
-	static const char why[] = "as srun would say it of this rank";
+	static const char why[] = "the value that srun would set for this rank";
 
 	if (!env_get(m->env, "SLURM_JOB_ID") && !env_get(m->env, "SLURM_JOBID"))
 		return;
@@ -333,8 +337,8 @@ static void add_slurm(struct environment_builder *m)
 	}
 	if (!env_get(m->env, "SLURM_STEP_ID"))
 		set_always(m, "SLURM_STEP_ID", "4294967291",
-			   "the batch script's own; without any, Open MPI takes a rank for a world "
-			   "of one");
+			   "the batch script's step ID; without one, Open MPI treats each rank as "
+			   "a world of one");
 }
 
 int plan_environment(const struct plan *plan, const struct inventory *inventory, size_t node_index,

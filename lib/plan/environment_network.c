@@ -108,7 +108,7 @@ static void put_include(struct environment_builder *m, enum env_from from, const
 {
 	if (!env_get(m->env, exclusion))
 		environment_put_from(m, from, name, range,
-				     "Open MPI spreads over every network it sees unless told");
+				     "otherwise Open MPI uses every network it finds");
 }
 
 void environment_add_interfaces(struct environment_builder *m)
@@ -192,9 +192,9 @@ static void add_cray_nics(struct environment_builder *m)
 	if (used >= sizeof text)
 		return;
 	environment_put(m, "MPICH_OFI_NIC_POLICY", "USER",
-			"the NICs of the plan, by MPICH_OFI_NIC_MAPPING");
+			"use the plan's NICs, listed in MPICH_OFI_NIC_MAPPING");
 	environment_put(m, "MPICH_OFI_NIC_MAPPING", text,
-			"NIC: the local ranks whose GPUs it is nearest to");
+			"for each NIC, the local ranks whose GPUs are nearest to it");
 }
 
 void environment_add_fabric(struct environment_builder *m)
@@ -208,7 +208,7 @@ void environment_add_fabric(struct environment_builder *m)
 		nccl_hcas(m->inventory, hcas, sizeof hcas);
 		if (*hcas)
 			environment_put(m, "NCCL_IB_HCA", hcas,
-					"the fabric's ports without the management NICs");
+					"the fabric's ports, without management NICs");
 	}
 	if (kind == NIC_SLINGSHOT)
 		add_cray_nics(m);

@@ -20,24 +20,24 @@ static bool mentions(const struct env *env, const char *name, const char *part)
 
 static const struct plan_fabric profiles[] = {
 	{NIC_INFINIBAND, "InfiniBand", "NCCL's own transport (verbs)",
-	 "NCCL_IB_HCA where there are other HCAs too; NCCL's defaults for the rest "
-	 "(NCCL_IB_TIMEOUT 20, NCCL_IB_RETRY_CNT 7), its sockets only for the first meeting",
+	 "NCCL_IB_HCA if a node also has other HCAs; NCCL's defaults for the rest (NCCL_IB_TIMEOUT "
+	 "20, NCCL_IB_RETRY_CNT 7); NCCL uses sockets only for its bootstrap",
 	 "NVIDIA/nccl 2.30.7, src/transport/net_ib"},
 	{NIC_ROCE, "RoCE", "NCCL's own transport (verbs)",
-	 "NCCL_IB_HCA where there are other HCAs too; the GID index is NCCL's to find (since 2.21: "
+	 "NCCL_IB_HCA if a node also has other HCAs; NCCL finds the GID index itself (since 2.21: "
 	 "RoCE v2 with an IPv4 address)",
 	 "NVIDIA/nccl 2.30.7, src/transport/net_ib: NCCL_IB_GID_INDEX -1, NCCL_IB_ROCE_VERSION_NUM "
 	 "2"},
 	{NIC_SLINGSHOT, "Slingshot", "aws-ofi-nccl, libfabric's cxi",
-	 "the settings that HPE gives for NCCL, each with its reason", SHS},
+	 "the settings that HPE recommends for NCCL, each with its reason", SHS},
 	{NIC_EFA, "EFA", "aws-ofi-nccl, libfabric's efa",
-	 "nothing: since its version 1.6 the plug-in chooses FI_PROVIDER and "
-	 "FI_EFA_USE_DEVICE_RDMA; RDMAV_FORK_SAFE must not be set",
+	 "nothing: since version 1.6 the plug-in chooses FI_PROVIDER and FI_EFA_USE_DEVICE_RDMA "
+	 "itself; RDMAV_FORK_SAFE must not be set",
 	 "aws/aws-ofi-nccl, doc/efa-env-var.md"},
-	{NIC_OTHER_FABRIC, "another fabric", "its own libraries", "nothing: none is known for it",
-	 "no measurements"},
+	{NIC_OTHER_FABRIC, "another fabric", "its own libraries",
+	 "nothing: no settings are known for it", "no measurements"},
 	{NIC_ETHERNET, "Ethernet", "NCCL's sockets",
-	 "the interface; how many sockets and threads NCCL uses is its own choice",
+	 "the interface; NCCL chooses the number of its sockets and threads itself",
 	 "NVIDIA/nccl 2.30.7, src/transport/net_socket"},
 };
 
@@ -88,7 +88,9 @@ bool fabric_has_gh200(const struct inventory *inventory, const struct env *env)
 
 const struct fabric_setting fabric_settings[] = {
 	{NIC_SLINGSHOT, "NCCL_NET", "AWS Libfabric", has_ofi_plugin,
-	 "the libfabric plug-in or nothing: TCP would be twenty times slower without a word", SHS},
+	 "NCCL fails if it cannot load the libfabric plug-in, instead of silently using TCP, which "
+	 "is twenty times slower",
+	 SHS},
 	{NIC_SLINGSHOT, "NCCL_CROSS_NIC", "1", has_gpu, "all NICs are on one network", SHS},
 	{NIC_SLINGSHOT, "NCCL_NET_GDR_LEVEL", "PHB", has_gpu,
 	 "GPUs and NICs under one host bridge exchange data directly", SHS},
@@ -101,9 +103,9 @@ const struct fabric_setting fabric_settings[] = {
 	{NIC_SLINGSHOT, "FI_CXI_DEFAULT_TX_SIZE", "2048", NULL, "room for NCCL's outstanding sends",
 	 SHS},
 	{NIC_SLINGSHOT, "FI_CXI_RDZV_PROTO", "alt_read", without_rdzv_get,
-	 "the step was made with --network=disable_rdzv_get", SHS},
+	 "the job step was started with --network=disable_rdzv_get", SHS},
 	{NIC_SLINGSHOT, "FI_CXI_RDZV_EAGER_SIZE", "0", without_rdzv_get,
-	 "the step was made with --network=disable_rdzv_get", SHS},
+	 "the job step was started with --network=disable_rdzv_get", SHS},
 	{NIC_SLINGSHOT, "FI_CXI_RX_MATCH_MODE", "hybrid", NULL,
 	 "falls back to software matching when the NIC's queues are full", SHS},
 	{NIC_SLINGSHOT, "NCCL_PROTO", "^LL128", fabric_has_gh200,

@@ -200,8 +200,8 @@ static int check_request(const struct gpu_choice *choice, const struct plan_requ
 	if (request->gpus_per_rank == 1 && choice->usable_count)
 		return 0; /* shared, which a warning reports */
 	return error_set(err, ERR_USAGE,
-			 "%d rank%s with %d GPU%s each want %ld GPUs, %s has %zu that may be used: "
-			 "lower --gpus-per-rank or the number of ranks",
+			 "%d rank%s with %d GPU%s per rank: the total is %ld, but %s has %zu "
+			 "usable. Lower --gpus-per-rank or the number of ranks.",
 			 rank_count, rank_count == 1 ? "" : "s", request->gpus_per_rank,
 			 request->gpus_per_rank == 1 ? "" : "s", wanted, node,
 			 choice->usable_count);
@@ -400,7 +400,7 @@ int plan_map_node(const struct inventory *inventory, const struct plan_request *
 	int rc;
 
 	if (rank_count < 1 || rank_count > PLAN_MAX_RANKS_PER_NODE)
-		return error_set(err, ERR_USAGE, "%d ranks on a node, expected 1 to %d", rank_count,
+		return error_set(err, ERR_USAGE, "%d ranks per node, expected 1 to %d", rank_count,
 				 PLAN_MAX_RANKS_PER_NODE);
 	rc = gpus_choose(inventory, request, rank_count, &scratch, &gpus, err);
 	if (!rc)

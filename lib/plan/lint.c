@@ -136,7 +136,7 @@ static void lint_spelling(json_t *list, const struct env *env)
 				meant = known[k];
 		}
 		if (meant && !exact)
-			add(list, "%s is no variable that any library reads; %s?", var->name,
+			add(list, "no library reads the variable %s; did you mean %s?", var->name,
 			    meant);
 	}
 }
@@ -200,8 +200,7 @@ static void lint_entries(json_t *list, const struct env *env, const char *name, 
 			add(list, "%s names the %s %.*s, which no node has", name, what,
 			    (int)length, entry);
 		else if (without)
-			add(list,
-			    "%s names the %s %.*s, which %zu of %zu nodes lack (the first: %s)",
+			add(list, "%s names the %s %.*s, which %zu of %zu nodes lack (first: %s)",
 			    name, what, (int)length, entry, without, count, first ? first : "?");
 		entry += length;
 		entry += *entry == ',';
@@ -228,8 +227,10 @@ static void lint_prefix_match(json_t *list, const struct env *env, const char *n
 
 			if (strlen(other) <= length || !starts_with(other, entry, length))
 				continue;
-			add(list, "%s=%s takes %s in too, which begins like %.*s: write =%s", name,
-			    value, other, (int)length, entry, value);
+			add(list,
+			    "%s=%s also matches %s, whose name begins with %.*s; write =%s for "
+			    "exact names",
+			    name, value, other, (int)length, entry, value);
 			return;
 		}
 	}
@@ -256,8 +257,8 @@ static void lint_management(json_t *list, const struct env *env, const struct in
 			    (exact && strlen(nic->rdma) != length))
 				continue;
 			add(list,
-			    "NCCL_IB_HCA=%s takes %s in, a NIC for management: NCCL hangs or is "
-			    "slow where it connects over it",
+			    "NCCL_IB_HCA=%s includes %s, a management NIC: NCCL hangs or is slow "
+			    "if it connects over that NIC",
 			    value, nic->rdma);
 			return;
 		}
@@ -271,7 +272,9 @@ static void lint_nccl_syntax(json_t *list, const struct env *env, const char *na
 	const char *value = env_get(env, name);
 
 	if (value && (*value == '^' || *value == '='))
-		add(list, "%s=%s: only NCCL knows '%c'; here it is taken for a part of the name",
+		add(list,
+		    "%s=%s: only NCCL understands '%c'; in this variable it counts as part of the "
+		    "name",
 		    name, value, *value);
 }
 
@@ -311,8 +314,8 @@ static void lint_exclusion(json_t *list, const struct env *env)
 		      !strncmp(entry + strspn(entry, "="), "lo", 2);
 	if (!lo)
 		add(list,
-		    "NCCL_SOCKET_IFNAME=%s takes the place of NCCL's own exclusions: it may now "
-		    "choose lo; write %s,lo,docker",
+		    "NCCL_SOCKET_IFNAME=%s replaces NCCL's own exclusions, so NCCL may now choose "
+		    "lo; write %s,lo,docker",
 		    value, value);
 }
 
@@ -326,41 +329,43 @@ static void lint_fabric(json_t *list, const struct env *env, const struct invent
 	if (count)
 		nic_best_class(&inventories[0], &kind);
 	if (kind == NIC_SLINGSHOT && is(env, "FI_PROVIDER", "efa"))
-		add(list, "FI_PROVIDER=efa beside Slingshot: the provider there is cxi");
+		add(list, "FI_PROVIDER=efa on Slingshot: the provider for this network is cxi");
 	if (kind == NIC_EFA && is(env, "FI_PROVIDER", "cxi"))
-		add(list, "FI_PROVIDER=cxi beside EFA: the provider there is efa");
+		add(list, "FI_PROVIDER=cxi on EFA: the provider for this network is efa");
 	if (kind == NIC_SLINGSHOT && is(env, "FI_MR_CACHE_MONITOR", "memhooks"))
-		add(list,
-		    "FI_MR_CACHE_MONITOR=memhooks deadlocks with NCCL on Slingshot: userfaultfd");
+		add(list, "FI_MR_CACHE_MONITOR=memhooks deadlocks with NCCL on Slingshot; use "
+			  "userfaultfd");
 	if (kind == NIC_EFA && env_get(env, "RDMAV_FORK_SAFE"))
 		add(list, "RDMAV_FORK_SAFE must not be set with EFA");
 	if ((kind == NIC_INFINIBAND || kind == NIC_ROCE) && is(env, "NCCL_IB_DISABLE", "1"))
-		add(list, "NCCL_IB_DISABLE=1 beside %s: NCCL will use TCP", fabric_title(kind));
+		add(list, "NCCL_IB_DISABLE=1 on %s: NCCL will use TCP instead", fabric_title(kind));
 	if (env_get(env, "NCCL_NET") && is(env, "NCCL_NET_PLUGIN", "none") &&
 	    !is(env, "NCCL_NET", "IB") && !is(env, "NCCL_NET", "Socket"))
-		add(list, "NCCL_NET=%s beside NCCL_NET_PLUGIN=none: NCCL ends with 'invalid usage'",
+		add(list, "NCCL_NET=%s with NCCL_NET_PLUGIN=none: NCCL fails with 'invalid usage'",
 		    env_get(env, "NCCL_NET"));
 	if (kind == NIC_SLINGSHOT && inventories[0].gpu_count &&
 	    is(env, "MPICH_GPU_SUPPORT_ENABLED", "1"))
-		add(list, "MPICH_GPU_SUPPORT_ENABLED=1 beside NCCL on Slingshot: both register GPU "
-			  "memory and may deadlock; 0 where MPI moves no GPU buffers");
+		add(list, "MPICH_GPU_SUPPORT_ENABLED=1 with NCCL on Slingshot: both register GPU "
+			  "memory and may deadlock; set it to 0 if MPI moves no GPU buffers");
 	if (kind == NIC_SLINGSHOT && is(env, "FI_CXI_RDZV_PROTO", "alt_read") &&
 	    !(env_get(env, "SLURM_NETWORK") &&
 	      strstr(env_get(env, "SLURM_NETWORK"), "disable_rdzv_get")))
-		add(list, "FI_CXI_RDZV_PROTO=alt_read needs a step made with "
+		add(list, "FI_CXI_RDZV_PROTO=alt_read needs a job step started with "
 			  "--network=disable_rdzv_get (PALS: --disable_rdzv_get)");
 	if (kind == NIC_SLINGSHOT && fabric_has_gh200(&inventories[0], env) &&
 	    env_get(env, "NCCL_PROTO") && *env_get(env, "NCCL_PROTO") != '^' &&
 	    strstr(env_get(env, "NCCL_PROTO"), "LL128"))
 		add(list,
 		    "NCCL_PROTO=%s: LL128 gave silently wrong sums on GH200 over Slingshot "
-		    "(NVIDIA/nccl issue 2001); ^LL128",
+		    "(NVIDIA/nccl issue 2001); use ^LL128",
 		    env_get(env, "NCCL_PROTO"));
 	if (count == 1 && is(env, "NCCL_NET", "AWS Libfabric"))
 		add(list, "NCCL_NET=AWS Libfabric on one node: NCCL needs no network there, and "
-			  "the job may fail for want of a VNI; unset it");
+			  "the job may fail if it has no VNI; unset it");
 	if (env_get(env, "CUDA_DEVICE_ORDER") && !is(env, "CUDA_DEVICE_ORDER", "PCI_BUS_ID"))
-		add(list, "CUDA_DEVICE_ORDER=%s: ordinals no longer mean the plan's PCI order",
+		add(list,
+		    "CUDA_DEVICE_ORDER=%s: GPU ordinals do not follow the plan's PCI order; unset "
+		    "it",
 		    env_get(env, "CUDA_DEVICE_ORDER"));
 }
 
@@ -381,8 +386,8 @@ static void lint_rank_variables(json_t *list, const struct env *env)
 	}
 	if (used)
 		add(list,
-		    "%s: replaced by each rank's own; where another launcher has started this rank "
-		    "already, berth exec takes its place",
+		    "%s: replaced by each rank's own values; if another launcher has already "
+		    "started this rank, use berth exec",
 		    set);
 }
 
@@ -391,13 +396,13 @@ static void lint_fixed(json_t *list, const struct env *env, size_t count)
 {
 	if (env_get(env, "NCCL_COMM_ID"))
 		add(list,
-		    "NCCL_COMM_ID=%s: every communicator of every job that has it meets there, and "
-		    "its network becomes NCCL's; unset it",
+		    "NCCL_COMM_ID=%s: all communicators of all jobs with this value share one "
+		    "rendezvous address, and NCCL uses that address's network; unset it",
 		    env_get(env, "NCCL_COMM_ID"));
 	if (env_get(env, "NCCL_HOSTID") && count > 1)
 		add(list,
-		    "NCCL_HOSTID=%s is the same on all nodes: NCCL takes ranks of different nodes "
-		    "for neighbours and fails or hangs; unset it",
+		    "NCCL_HOSTID=%s is the same on all nodes: NCCL believes that ranks of "
+		    "different nodes share one node, and fails or hangs; unset it",
 		    env_get(env, "NCCL_HOSTID"));
 }
 
@@ -411,8 +416,9 @@ static void lint_exclude(json_t *list, const struct env *env, size_t count)
 	for (size_t i = 0; count > 1 && i < sizeof names / sizeof *names; i++)
 		if (env_get(env, names[i]))
 			add(list,
-			    "%s=%s keeps berth from naming the chosen network there (both together "
-			    "are refused): data goes over all others; unset it",
+			    "%s=%s prevents berth from setting the matching include list (the two "
+			    "exclude each other), so data uses every network that is not excluded; "
+			    "unset it",
 			    names[i], env_get(env, names[i]));
 }
 
@@ -421,13 +427,13 @@ static void lint_identity(json_t *list, const struct env *env)
 {
 	if (env_get(env, "MASTER_ADDR"))
 		add(list,
-		    "MASTER_ADDR=%s is replaced by the address that all nodes reach; --master-addr "
-		    "keeps one of your own",
+		    "MASTER_ADDR=%s is replaced by the address that all nodes can reach; use "
+		    "--master-addr to choose your own",
 		    env_get(env, "MASTER_ADDR"));
 	if (env_get(env, "MASTER_PORT"))
 		add(list,
-		    "MASTER_PORT=%s is replaced by a port that is held free; --port keeps one of "
-		    "your own",
+		    "MASTER_PORT=%s is replaced by a port that berth keeps reserved; use --port to "
+		    "choose your own",
 		    env_get(env, "MASTER_PORT"));
 	lint_rank_variables(list, env);
 }
@@ -457,8 +463,8 @@ static void lint_threads(json_t *list, const struct env *env)
 
 	if (value && !is_thread_list(value))
 		add(list,
-		    "OMP_NUM_THREADS=%.100s is no number of threads from 1 on: OpenMP passes over "
-		    "it; unset it and each rank gets the number of its cores",
+		    "OMP_NUM_THREADS=%.100s is not a number of threads (1 or more), so OpenMP "
+		    "ignores it; unset it to give each rank as many threads as cores",
 		    value);
 }
 
@@ -474,8 +480,9 @@ static void lint_visible(json_t *list, const struct env *env, const struct inven
 		amd |= inventories[0].gpus[g].vendor == 0x1002;
 	if (amd && rocr && cuda && !env_get(env, "HIP_VISIBLE_DEVICES"))
 		add(list,
-		    "CUDA_VISIBLE_DEVICES=%.100s beside ROCR_VISIBLE_DEVICES=%.100s on AMD GPUs: "
-		    "HIP counts the one among what the other leaves; unset CUDA_VISIBLE_DEVICES",
+		    "CUDA_VISIBLE_DEVICES=%.100s with ROCR_VISIBLE_DEVICES=%.100s on AMD GPUs: HIP "
+		    "applies the first to the GPUs that the second leaves; unset "
+		    "CUDA_VISIBLE_DEVICES",
 		    cuda, rocr);
 }
 

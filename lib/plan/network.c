@@ -129,11 +129,10 @@ static int parse_request(struct search *search, struct error *err)
 				 "--subnet is '%.80s', expected a CIDR such as 10.1.0.0/16",
 				 request->subnet);
 	if (request->master_addr && parse_address(request->master_addr, &search->master_addr) < 0)
-		return error_set(
-			err, ERR_USAGE,
-			"--master-addr is '%.80s', expected a numeric address such as 10.1.0.7 "
-			"(names are not resolved: nodes may resolve them differently)",
-			request->master_addr);
+		return error_set(err, ERR_USAGE,
+				 "--master-addr is '%.80s', expected a numeric address such as "
+				 "10.1.0.7 (not a name, which nodes may resolve differently)",
+				 request->master_addr);
 	return 0;
 }
 
@@ -170,7 +169,7 @@ static int other_owner(const struct search *search, const struct inventory_addre
 
 static const char *first_node_name(const struct search *search)
 {
-	return search->inventories[0].node ? search->inventories[0].node : "the head";
+	return search->inventories[0].node ? search->inventories[0].node : "the first node";
 }
 
 static const char *node_name(const struct search *search, size_t node)
@@ -178,8 +177,8 @@ static const char *node_name(const struct search *search, size_t node)
 	return search->inventories[node].node ? search->inventories[node].node : "another node";
 }
 
-/* Append the nodes that cannot be in the address's subnet: "; n2's hsn0 is down", "; n2 has no
- * address in 10.9.0.0/24". The inventories do not show what lies between the nodes. */
+/* Append why other nodes cannot reach the address: "; n2's hsn0 is down", "; n2 has no address in
+ * 10.9.0.0/24". The inventories do not show what lies between the nodes. */
 static void add_unreachable(const struct search *search, const struct inventory_address *address,
 			    char *text, size_t size)
 {
@@ -203,11 +202,12 @@ static void add_unreachable(const struct search *search, const struct inventory_
 			       range);
 	}
 	if (lacking > 1)
-		append(text, size, ", and %zu more nodes alike", lacking - 1);
+		append(text, size, "; %zu more node%s cannot use it either", lacking - 1,
+		       lacking == 2 ? "" : "s");
 	else if (!lacking && search->count == 2)
-		append(text, size, ", not by %s", node_name(search, 1));
+		append(text, size, "; %s cannot", node_name(search, 1));
 	else if (!lacking)
-		append(text, size, "; berth check says from which not");
+		append(text, size, "; berth check lists the others");
 }
 
 static void describe_duplicate(const struct search *search, size_t low, size_t high,
@@ -216,7 +216,7 @@ static void describe_duplicate(const struct search *search, size_t low, size_t h
 	char host[INET6_ADDRSTRLEN];
 
 	inventory_address_format(address, 0, host, sizeof host);
-	snprintf(text, size, "%s and %s both have %s", node_name(search, low),
+	snprintf(text, size, "%s and %s both have the address %s", node_name(search, low),
 		 high == low ? "another node" : node_name(search, high), host);
 }
 
@@ -232,7 +232,7 @@ static int compare_owners(const void *a, const void *b)
 }
 
 /* Find two nodes with one address in this address's subnet: connections may reach either. text
- * becomes "n2 and n3 both have 10.9.0.13", or "". */
+ * becomes "n2 and n3 both have the address 10.9.0.13", or "". */
 static void find_duplicate(const struct search *search, const struct inventory_address *address,
 			   char *text, size_t size)
 {
@@ -276,12 +276,12 @@ static void reject(const struct search *search, size_t index, char *text, size_t
 
 	*text = '\0';
 	if (search->request->iface && strcmp(search->request->iface, address->iface))
-		snprintf(text, size, "not --iface %s", search->request->iface);
+		snprintf(text, size, "excluded by --iface %s", search->request->iface);
 	else if (search->request->subnet && !inventory_address_in_subnet(address, &search->subnet))
-		snprintf(text, size, "not in --subnet");
+		snprintf(text, size, "outside --subnet");
 	else if (search->has_master_addr &&
 		 !inventory_address_in_subnet(address, &search->master_addr))
-		snprintf(text, size, "not --master-addr");
+		snprintf(text, size, "differs from --master-addr");
 	else if (!address->up)
 		snprintf(text, size, "down");
 	if (*text || search->count == 1)
@@ -290,7 +290,7 @@ static void reject(const struct search *search, size_t index, char *text, size_t
 		if (address->type == IFACE_LOOPBACK)
 			snprintf(text, size, "loopback");
 		else if (address->type == IFACE_VIRTUAL)
-			snprintf(text, size, "a container's, VM's or tunnel's interface");
+			snprintf(text, size, "interface of a container, VM or tunnel");
 		if (shared < 0 && !*text && !address->link_local)
 			shared = other_owner(search, address);
 		if (!*text && shared >= 0)
@@ -308,7 +308,7 @@ static void reject(const struct search *search, size_t index, char *text, size_t
 	if (*text || !search->reach || search->simulated || index >= search->reach->address_count ||
 	    search->reach->reached[index] >= (int)search->count)
 		return;
-	snprintf(text, size, "reached by %d of %zu nodes", search->reach->reached[index],
+	snprintf(text, size, "only %d of %zu nodes can reach it", search->reach->reached[index],
 		 search->count);
 	add_unreachable(search, address, text, size);
 }
@@ -344,12 +344,12 @@ static int slower_network_warning(const struct search *search, const struct inve
 			continue;
 		inventory_address_format(address, 0, host, sizeof host);
 		if (asprintf(&out->warning,
-			     "the ranks meet at %s on %s, and what nodes send each other goes over "
-			     "it; %s %s would be faster, but: %s",
+			     "rendezvous and traffic between nodes use %s on %s; the faster %s "
+			     "(%s) cannot be used: %s",
 			     out->address, best->iface, address->iface, host, why) >= 0)
 			return 0;
 		out->warning = NULL;
-		return error_memory(err, "the head's address");
+		return error_memory(err, "the rendezvous address");
 	}
 	return 0;
 }
@@ -372,7 +372,7 @@ static int set_reason(struct plan_network *network, struct error *err, const cha
 	if (asprintf(&network->why, "%s%s", first, more) >= 0)
 		return 0;
 	network->why = NULL;
-	return error_memory(err, "the head's address");
+	return error_memory(err, "the rendezvous address");
 }
 
 /* One node and no request: the ranks use loopback. */
@@ -396,7 +396,7 @@ static int on_loopback(const struct inventory *inventory, struct plan_network *o
 		if (best->family == AF_INET6)
 			snprintf(out->address, sizeof out->address, "::1");
 	}
-	return set_reason(out, err, "one node: its ranks meet on loopback", "");
+	return set_reason(out, err, "one node: its ranks use loopback", "");
 }
 
 /* Is a --master-addr on none of the first node's interfaces? The ranks would wait for each other at
@@ -411,7 +411,7 @@ static int refuse_foreign_address(const struct search *search, struct plan_netwo
 	if (!first_node->address_count) {
 		out->single_node = search->count == 1;
 		snprintf(out->address, sizeof out->address, "%s", given);
-		return set_reason(out, err, "taken as given: the head's addresses are not known",
+		return set_reason(out, err, "used as given: the first node's addresses are unknown",
 				  "");
 	}
 	for (size_t a = 0; a < first_node->address_count; a++) {
@@ -427,12 +427,12 @@ static int refuse_foreign_address(const struct search *search, struct plan_netwo
 		for (size_t a = 0; a < search->inventories[n].address_count; a++)
 			if (inventory_address_in_subnet(&search->inventories[n].addresses[a],
 							&search->master_addr))
-				snprintf(other, sizeof other, " (it is %.64s's)",
+				snprintf(other, sizeof other, " (it belongs to %.64s)",
 					 node_name(search, n));
 	return error_set(err, ERR_USAGE,
-			 "--master-addr %s: no interface of %s has that address%s, and the ranks "
-			 "meet on %s; it has %s: give one of them, or leave --master-addr away and "
-			 "the best that all nodes reach is taken",
+			 "--master-addr %s: no interface of %s has that address%s, but rank 0 "
+			 "listens on %s, which has %s. Give an address of that node, or omit "
+			 "--master-addr to use its best address that all nodes can reach.",
 			 given, first_node_name(search), other, first_node_name(search),
 			 *own ? own : "none that is up");
 }
@@ -450,16 +450,17 @@ static int no_usable_address(const struct search *search, const char *rejected, 
 		else
 			others |= first_node->addresses[a].up;
 	if (loopback && !others && search->count > 1)
-		snprintf(hint, sizeof hint, " (--iface %s where all are one machine)", loopback);
+		snprintf(hint, sizeof hint, " (--iface %s if all nodes are this machine)",
+			 loopback);
 	return error_set(err, ERR_NETWORK,
-			 "no address of %s can serve as the head's for %zu node%s: %s; name one "
-			 "with --iface%s, --subnet or --master-addr",
+			 "no address of %s can serve as the rendezvous address for %zu node%s: %s. "
+			 "Choose one with --iface%s, --subnet or --master-addr.",
 			 first_node_name(search), search->count, search->count == 1 ? "" : "s",
-			 *rejected ? rejected : "its card lists none", hint);
+			 *rejected ? rejected : "its inventory lists none", hint);
 }
 
-/* Append the alternatives: "; rather than eth0 10.1.0.11 (management only); not docker0 ...".
- * Loopback and link-local addresses are left out, since nobody expects them. */
+/* Append the other addresses: "; alternatives: eth0 10.1.0.11 (management only); rejected: docker0
+ * ...". Loopback and link-local addresses are left out, since nobody expects them. */
 static void add_others(const struct search *search, const struct inventory_address *best,
 		       char *text, size_t size)
 {
@@ -480,8 +481,8 @@ static void add_others(const struct search *search, const struct inventory_addre
 					     : "management only",
 				     rather, sizeof rather);
 	}
-	snprintf(text, size, "%s%s%s%s", *rather ? "; rather than " : "", rather,
-		 *rejected ? "; not " : "", rejected);
+	snprintf(text, size, "%s%s%s%s", *rather ? "; alternatives: " : "", rather,
+		 *rejected ? "; rejected: " : "", rejected);
 }
 
 static int describe(const struct search *search, const struct inventory_address *best,
@@ -503,14 +504,14 @@ static int describe(const struct search *search, const struct inventory_address 
 		snprintf(first, sizeof first, "%s on %s: all nodes are this machine", out->address,
 			 best->iface);
 	else if (by)
-		snprintf(first, sizeof first, "%s on %s: asked for by %s", out->address,
+		snprintf(first, sizeof first, "%s on %s: requested with %s", out->address,
 			 best->iface, by);
 	else
 		snprintf(first, sizeof first,
 			 search->reach ? "%s on %s (%s, %s): the best address of %s that all %zu "
-					 "nodes reach"
-				       : "%s on %s (%s, %s): the best address of %s; whether all "
-					 "%zu nodes reach it is tried before ranks start",
+					 "nodes can reach"
+				       : "%s on %s (%s, %s): the best address of %s; before ranks "
+					 "start, berth tests whether all %zu nodes can reach it",
 			 out->address, best->iface, nic_kind_name(best->kind), speed,
 			 first_node_name(search), search->count);
 	add_others(search, best, others, sizeof others);

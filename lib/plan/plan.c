@@ -165,12 +165,12 @@ static int check_counts(const int *counts, size_t count, struct error *err)
 	for (size_t n = 0; n < count; n++) {
 		if (counts[n] > PLAN_MAX_RANKS_PER_NODE)
 			return error_set(err, ERR_USAGE,
-					 "%d ranks on one node, at most %d are started", counts[n],
+					 "%d ranks on one node, expected at most %d", counts[n],
 					 PLAN_MAX_RANKS_PER_NODE);
 		total += counts[n];
 	}
 	if (total > INT32_MAX || total < 1)
-		return error_set(err, ERR_USAGE, "%ld ranks in all, expected 1 to %d", total,
+		return error_set(err, ERR_USAGE, "%ld ranks in total, expected 1 to %d", total,
 				 INT32_MAX);
 	return 0;
 }
@@ -181,20 +181,22 @@ int plan_rank_counts(const struct alloc *alloc, const struct inventory *inventor
 	size_t all = count;
 
 	if (!count || alloc->node_count != count)
-		return error_set(err, ERR_INTERNAL, "%zu cards for %zu nodes", count,
+		return error_set(err, ERR_INTERNAL, "%zu inventories for %zu nodes", count,
 				 alloc->node_count);
 	if (request->spares >= count)
-		return error_set(err, ERR_USAGE, "%zu spares of %zu nodes leave none for the ranks",
-				 request->spares, count);
+		return error_set(
+			err, ERR_USAGE,
+			"--spares %zu leaves no node for the ranks (nodes in the job: %zu)",
+			request->spares, count);
 	count -= request->spares;
 	for (size_t n = count; n < all; n++)
 		counts[n] = 0;
 	if (request->ranks < 0 || request->ranks_per_node < 0 || request->gpus_per_rank < 0)
-		return error_set(err, ERR_USAGE, "a negative number of ranks or GPUs");
+		return error_set(err, ERR_USAGE, "the number of ranks or GPUs is negative");
 	if (request->per_node && request->ranks % (int)count)
 		return error_set(err, ERR_USAGE,
-				 "--per-node starts one process on each of %zu nodes: %d ranks do "
-				 "not divide evenly among them",
+				 "--per-node starts one process on each of %zu nodes, but %d ranks "
+				 "do not divide evenly among them",
 				 count, request->ranks);
 	if (request->per_node) {
 		for (size_t n = 0; n < count; n++)
@@ -268,14 +270,14 @@ static void name_interfaces(const struct inventory *inventories, struct plan *pl
 	}
 	if (routed)
 		warn(warnings,
-		     "%zu node%s (the first: %s) %s no address in %s: the best interface of the "
-		     "same kind is taken",
+		     "%zu node%s (first: %s) %s no address in %s: using the best interface of the "
+		     "same kind instead",
 		     routed, routed == 1 ? "" : "s", plan->nodes[first_routed].node,
 		     routed == 1 ? "has" : "have", plan->network.subnet);
 	if (without && *plan->network.subnet)
 		warn(warnings,
-		     "%zu node%s (the first: %s) %s no interface for %s: the libraries choose "
-		     "their own",
+		     "%zu node%s (first: %s) %s no interface for %s: NCCL and other libraries will "
+		     "choose one themselves",
 		     without, without == 1 ? "" : "s", plan->nodes[first_without].node,
 		     without == 1 ? "has" : "have", plan->network.subnet);
 }
@@ -297,7 +299,8 @@ static void warn_plan(const struct inventory *inventories, const struct plan *pl
 		nic_best_class(&inventories[n], &kind);
 		if (kind == first_node_kind)
 			continue;
-		warn(warnings, "%s has %s and %s has %s: ranks meet over what both have",
+		warn(warnings,
+		     "%s has %s but %s has %s: ranks communicate over a network that both have",
 		     plan->nodes[0].node, fabric_title(first_node_kind), plan->nodes[n].node,
 		     fabric_title(kind));
 		return;
@@ -311,9 +314,10 @@ static void warn_unseen_gpus(const struct alloc *alloc, const struct inventory *
 	for (size_t n = 0; n < alloc->node_count; n++)
 		if (alloc->nodes[n].gpus > 0 && !inventories[n].gpu_count) {
 			warn(warnings,
-			     "%d GPUs are granted on %s, and none is seen there: ranks go without; "
-			     "is the driver loaded (nvidia-smi, dmesg)?",
-			     alloc->nodes[n].gpus, alloc->nodes[n].name);
+			     "%d GPU%s granted on %s, but none is visible there: its ranks run "
+			     "without GPUs. Check that the driver is loaded (nvidia-smi, dmesg).",
+			     alloc->nodes[n].gpus, alloc->nodes[n].gpus == 1 ? "" : "s",
+			     alloc->nodes[n].name);
 			return;
 		}
 }
@@ -330,8 +334,8 @@ static void warn_no_gpus(const struct alloc *alloc, const struct inventory *inve
 	    strcmp(alloc->source, "pbs"))
 		return;
 	warn(warnings,
-	     "CUDA_VISIBLE_DEVICES is empty: PBS granted no GPU, and %s has %zu; ask for them: -l "
-	     "select=%zu%s%s:ngpus=%zu:mpiprocs=%zu",
+	     "CUDA_VISIBLE_DEVICES is empty: PBS granted no GPU, although %s has %zu. Request GPUs "
+	     "with -l select=%zu%s%s:ngpus=%zu:mpiprocs=%zu",
 	     inventories[0].node ? inventories[0].node : "this node", inventories[0].gpu_count,
 	     alloc->node_count, cpus ? ":ncpus=" : "", cpus ? ncpus : "", inventories[0].gpu_count,
 	     inventories[0].gpu_count);

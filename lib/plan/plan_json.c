@@ -102,7 +102,7 @@ static const struct json_field network_members[] = {
 	{"why", &json_as_text, NETWORK(why), JSON_NULLABLE},
 	{0}};
 
-/* What is the same for all nodes. */
+/* The members that are the same for all nodes. */
 static const struct json_field job_members[] = {
 	{"job_id", &json_as_text, PLAN(job_id), JSON_NULLABLE},
 	{"world_size", &json_as_number, PLAN(world_size), .max = INT32_MAX},
@@ -135,18 +135,19 @@ json_t *plan_file_to_json(const struct plan *plan, size_t node_index)
 	return json_incref(out);
 }
 
-/* The ranks of one node follow each other and are of this world. */
+/* The ranks of one node must be consecutive and below the world size. */
 static int check_part(const struct plan *plan, const struct plan_node *node, struct error *err)
 {
 	for (size_t i = 0; i < node->rank_count; i++) {
 		const struct plan_rank *rank = &node->ranks[i];
 
 		if (rank->local_rank != (int)i)
-			return error_set(err, ERR_DATA, "a plan: local rank %d stands at place %zu",
+			return error_set(err, ERR_DATA,
+					 "invalid plan: local rank %d is at index %zu",
 					 rank->local_rank, i);
 		if (rank->rank != node->ranks[0].rank + (int)i || rank->rank >= plan->world_size)
-			return error_set(err, ERR_DATA, "a plan: place %zu has rank %d of %d", i,
-					 rank->rank, plan->world_size);
+			return error_set(err, ERR_DATA, "invalid plan: index %zu has rank %d of %d",
+					 i, rank->rank, plan->world_size);
 	}
 	return 0;
 }

@@ -56,11 +56,13 @@ static void append_gpus(struct sentence *sentence, const struct gpu_choice *gpus
 		else
 			append(sentence, "GPU of its own");
 	} else if (used == gpus->usable_count) {
-		append(sentence, rank->gpu_count == 1 ? "GPU in PCI order" : "GPUs in PCI order");
+		append(sentence, rank->gpu_count == 1 ? "GPU assigned in PCI order"
+						      : "GPUs assigned in PCI order");
 	} else {
-		append(sentence, rank->gpu_count == 1
-					 ? "GPU chosen to spread over packages, NUMA nodes and NICs"
-					 : "neighbouring GPUs, spread over packages");
+		append(sentence,
+		       rank->gpu_count == 1
+			       ? "GPU chosen to spread ranks over packages, NUMA nodes and NICs"
+			       : "neighbouring GPUs, ranks spread over packages");
 	}
 }
 
@@ -105,18 +107,19 @@ static void append_cores(struct sentence *sentence, const struct inventory *inve
 		known = known && inventory->gpus[mine[k]].local_known;
 	count_cores(inventory, gpus, cores, rank, &near, &all);
 	if (!rank->gpu_count)
-		append(sentence, "; an equal part of the cores");
+		append(sentence, "; an equal share of the cores");
 	else if (cores->away[rank->local_rank])
-		append(sentence, "; cores of another package, its GPU's has none left");
+		append(sentence,
+		       "; cores on another package, because its GPU's package has none left");
 	else if (!known)
-		append(sentence, "; its GPU's locality is not recorded");
+		append(sentence, "; the locality of its GPU is unknown");
 	else if (near == all)
-		append(sentence, "; all cores local to it");
+		append(sentence, "; all cores local to the GPU");
 	else if (near)
-		append(sentence, "; %d of %d cores local to it, the rest of its package", near,
+		append(sentence, "; %d of %d cores local to the GPU, the rest on its package", near,
 		       all);
 	else
-		append(sentence, "; cores of its package, none is local to it");
+		append(sentence, "; cores on the GPU's package, none local to the GPU");
 }
 
 static const char *path_description(enum path_class path)
@@ -137,7 +140,7 @@ static const char *path_description(enum path_class path)
 	case PATH_UNKNOWN:
 		break;
 	}
-	return "at a distance that is not recorded";
+	return "at an unknown distance";
 }
 
 static const char *nic_name(const struct plan_nic *nic)
@@ -173,24 +176,25 @@ static void warn_gpus(const struct inventory *inventory, const struct gpu_choice
 		const struct inventory_gpu *gpu = &inventory->gpus[g];
 
 		if (gpu->fault && gpu->allowed)
-			warn(warnings, "GPU %d (%s) is left out: %s", gpu->index, gpu->pci,
+			warn(warnings, "GPU %d (%s) is not used: %s", gpu->index, gpu->pci,
 			     gpu->fault);
 	}
 	if (inventory->gpu_count && !gpus->usable_count)
-		warn(warnings, "none of the node's %zu GPUs may be used", inventory->gpu_count);
+		warn(warnings, "none of the node's GPUs can be used (it has %zu)",
+		     inventory->gpu_count);
 	if (gpus->shared)
 		warn(warnings,
-		     "%zu ranks share %zu GPU%s: each rank sees its own GPU only (--gpus-visible "
-		     "own), and NCCL refuses two ranks on one GPU",
+		     "%zu ranks share %zu GPU%s: each rank sees only its own GPU (--gpus-visible "
+		     "own), and NCCL rejects two ranks on one GPU",
 		     node->rank_count, gpus->usable_count, plural((int)gpus->usable_count));
 	else if (gpus->own_implied)
 		warn(warnings,
-		     "several GPUs a rank: each rank sees its own only (--gpus-visible own)");
+		     "several GPUs per rank: each rank sees only its own (--gpus-visible own)");
 	for (size_t i = 0; i < gpus->usable_count; i++)
 		other_vendor |= !gpus_is_cuda(&inventory->gpus[gpus->usable[i]]);
 	if (other_vendor)
-		warn(warnings, "CUDA_VISIBLE_DEVICES names NVIDIA GPUs only: other vendors' GPUs "
-			       "are planned, but the program chooses them itself");
+		warn(warnings, "CUDA_VISIBLE_DEVICES applies only to NVIDIA GPUs: the plan assigns "
+			       "other vendors' GPUs too, but the program must select them itself");
 }
 
 static int warn_cores(const struct inventory *inventory, const struct core_choice *cores,
@@ -208,19 +212,19 @@ static int warn_cores(const struct inventory *inventory, const struct core_choic
 		     node->rank_count, inventory->core_count, cores->shared_count);
 	if (away)
 		warn(warnings,
-		     "%d rank%s on cores of another package than the GPU's: that package has no "
-		     "allowed core left",
+		     "%d rank%s got cores on another package than the GPU's, which has no allowed "
+		     "core left",
 		     away, plural(away));
 	if (*left)
 		warn(warnings,
-		     "CPUs %s stay free: no rank's GPU is on their package (--all-cores deals them "
-		     "out)",
+		     "CPUs %s stay unused: no rank's GPU is on their package (--all-cores assigns "
+		     "them too)",
 		     left);
 	free(left);
 	return 0;
 }
 
-/* "mlx5_0 is down, the nearest NIC of local ranks 0-1", once per NIC. */
+/* "mlx5_0, the nearest NIC of local ranks 0-1, is down", once per NIC. */
 static int warn_nic(const struct plan_node *node, const char *name, struct warnings *warnings)
 {
 	struct idset *ranks = idset_new();
@@ -233,7 +237,7 @@ static int warn_nic(const struct plan_node *node, const char *name, struct warni
 				idset_add(ranks, (int)r);
 	text = ranks ? idset_format(ranks) : NULL;
 	if (text)
-		warn(warnings, "%s is down, the nearest NIC of local rank%s %s", name,
+		warn(warnings, "%s, the nearest NIC of local rank%s %s, is down", name,
 		     plural((int)idset_count(ranks)), text);
 	free(text);
 	idset_free(ranks);

@@ -180,7 +180,7 @@ ROWS
 @test "suspicious variables produce a note" {
 	NCCL_SOCKET_IFRAME=eth0 check
 	[ "$status" = 0 ]
-	has 'note variables [^ ]+ NCCL_SOCKET_IFRAME is no variable that any library reads; NCCL_SOCKET_IFNAME\?'
+	has 'note variables [^ ]+ no library reads the variable NCCL_SOCKET_IFRAME; did you mean NCCL_SOCKET_IFNAME\?'
 }
 
 @test "a line of NCCL's configuration file that chooses the network produces a note" {

@@ -34,7 +34,7 @@ int rank_package(const struct inventory *inventory, const struct plan_rank *rank
 	return gpu->local_known ? gpu->package : -1;
 }
 
-/* Bit p: the CPUs hold a core of package p. */
+/* Bit p: the CPUs include a core of package p. */
 static unsigned long packages_of(const struct inventory *inventory, const struct idset *cpus)
 {
 	unsigned long packages = 0;
@@ -121,10 +121,10 @@ static void check_gpus(struct check *c)
 		violation(c, -1, "GPUs are shared unevenly");
 	for (size_t r = 0; count && r < c->node->rank_count; r++)
 		if (!c->node->ranks[r].gpu_count)
-			violation(c, (int)r, "no GPU though there are some");
+			violation(c, (int)r, "no GPU, although there are usable ones");
 }
 
-/* A rank's package, when its cores can be there: it has allowed cores, enough for its ranks. */
+/* Does the package have enough allowed cores for the ranks whose GPUs are on it? */
 static bool roomy(const struct check *c, int package)
 {
 	size_t cores = 0, ranks = 0;
@@ -136,8 +136,8 @@ static bool roomy(const struct check *c, int package)
 	return cores >= ranks;
 }
 
-/* Ranks whose own package has no allowed core have to live in somebody else's: shares there are
- * only equal among those that nobody moved in on. */
+/* Does a rank from another package take cores of this one? Ranks without an allowed core on their
+ * own package do; shares are equal only on packages without such ranks. */
 static bool visited(const struct check *c, int package)
 {
 	for (size_t r = 0; r < c->node->rank_count; r++) {

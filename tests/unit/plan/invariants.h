@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What must hold of every plan of one node, whatever the machine. */
+/* Rules that every plan of one node must follow, on any machine. */
 #ifndef BERTH_TESTS_PLAN_INVARIANTS_H
 #define BERTH_TESTS_PLAN_INVARIANTS_H
 
 #include "plan/plan.h"
 
-/* Print each violation with label, N and rank; returns how many there are. */
+/* Print each violation with label, N and rank. Return the number of violations. */
 int invariants_check(const char *label, const struct inventory *inventory,
 		     const struct plan_request *request, const struct plan_node *node);
 
@@ -13,11 +13,11 @@ int invariants_check(const char *label, const struct inventory *inventory,
 int invariants_plan(const char *label, const struct inventory *inventory,
 		    const struct plan_request *request, int n);
 
-/* The package that the rank's first GPU is in, -1 without GPU or where that is unknown. */
+/* The package of the rank's first GPU; -1 without a GPU, or if the package is unknown. */
 int rank_package(const struct inventory *inventory, const struct plan_rank *rank);
 
-/* Do these CPUs hold some of the GPU's own, and none of another package than the GPU's? Where
- * its locality is not recorded: none of more than one package. */
+/* Are some of these CPUs local to the GPU, and are all of them on its package? If the GPU's
+ * locality is unknown: are they all on one package? */
 bool cpus_local(const struct inventory *inventory, const struct inventory_gpu *gpu,
 		const struct idset *cpus);
 

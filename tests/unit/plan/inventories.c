@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Tests end when memory does. */
+/* Tests abort if memory is out. */
 static void *grow(void *array, size_t count, size_t size)
 {
 	void *grown = realloc(array, (count + 1) * size);

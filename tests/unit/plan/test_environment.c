@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The environment of a rank, and what lint says of the user's. */
+/* The environment of a rank, and lint's warnings about the user's variables. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -113,7 +113,7 @@ static void set(struct job *job, const char *name, const char *value)
 	assert_int_equal(env_set(job->env, name, value, ENV_FROM_USER, NULL, &err), 0);
 }
 
-/* name=value, or name absent when value is NULL; every variable has a reason. */
+/* Check name=value, or that name is absent if value is NULL. Every variable has a reason. */
 static void expect(const struct env *env, const char *name, const char *value)
 {
 	const char *got = env_get(env, name);
@@ -207,7 +207,7 @@ static void test_unknowns_are_absent(void **state)
 	job_request_end(&job);
 }
 
-/* Fabric by fabric: what is set, and what is not because the library does the same. */
+/* For each fabric: what is set, and what is not set because the library does the same. */
 static void test_fabrics(void **state)
 {
 	static const struct {
@@ -218,27 +218,28 @@ static void test_fabrics(void **state)
 		{SORT_IB, "MPICH_OFI_NIC_POLICY", NULL},
 		{SORT_SLINGSHOT, "NCCL_SOCKET_IFNAME", "hsn0"},
 		{SORT_SLINGSHOT, "NCCL_IB_HCA", NULL},
-		{SORT_SLINGSHOT, "NCCL_NET", NULL}, /* no plug-in in sight */
+		{SORT_SLINGSHOT, "NCCL_NET", NULL}, /* no plug-in is visible */
 		{SORT_SLINGSHOT, "NCCL_CROSS_NIC", "1"},
 		{SORT_SLINGSHOT, "NCCL_NET_GDR_LEVEL", "PHB"},
 		{SORT_SLINGSHOT, "FI_MR_CACHE_MONITOR", "userfaultfd"},
 		{SORT_SLINGSHOT, "FI_CXI_DISABLE_HOST_REGISTER", "1"},
 		{SORT_SLINGSHOT, "FI_CXI_DEFAULT_CQ_SIZE", "131072"},
 		{SORT_SLINGSHOT, "FI_CXI_DEFAULT_TX_SIZE", "2048"},
-		{SORT_SLINGSHOT, "FI_CXI_RDZV_PROTO", NULL}, /* the step allows rendezvous gets */
-		{SORT_SLINGSHOT, "NCCL_PROTO", NULL},	     /* no GH200 */
+		{SORT_SLINGSHOT, "FI_CXI_RDZV_PROTO",
+		 NULL},				      /* the job step allows rendezvous gets */
+		{SORT_SLINGSHOT, "NCCL_PROTO", NULL}, /* no GH200 */
 		{SORT_SLINGSHOT, "MPICH_OFI_NIC_POLICY", "USER"},
 		{SORT_SLINGSHOT, "MPICH_OFI_NIC_MAPPING", "0:0;1:1"},
 		{SORT_SLINGSHOT, "UCX_NET_DEVICES", "hsn0"},
 		{SORT_EFA, "FI_PROVIDER", NULL},
-		{SORT_EFA, "NCCL_SOCKET_IFNAME", NULL}, /* NCCL takes eno1 too */
+		{SORT_EFA, "NCCL_SOCKET_IFNAME", NULL}, /* NCCL would also use eno1 */
 		{SORT_EFA, "GLOO_SOCKET_IFNAME", "eno1"},
 		{SORT_EFA, "NCCL_IB_HCA", NULL},
 		{SORT_TCP, "NCCL_SOCKET_IFNAME", NULL},
 		{SORT_TCP, "GLOO_SOCKET_IFNAME", "eno1"},
 		{SORT_TCP, "NCCL_IB_HCA", NULL},
 		{SORT_TCP, "UCX_NET_DEVICES", "eno1"},
-		{SORT_ROCE, "NCCL_IB_HCA", NULL}, /* every RDMA port is the fabric's */
+		{SORT_ROCE, "NCCL_IB_HCA", NULL}, /* every RDMA port belongs to the fabric */
 		{SORT_ROCE, "NCCL_SOCKET_IFNAME", "roce0"},
 		{SORT_ROCE, "UCX_NET_DEVICES", "bnxt0:1"},
 	};
@@ -275,7 +276,7 @@ static void test_conditions(void **state)
 	job_request_end(&job);
 }
 
-/* All NCCL_* are equal for every rank of a node, or NCCL hangs. */
+/* NCCL hangs unless all NCCL_* variables are equal on every rank of a node. */
 static void test_nccl_is_the_nodes(void **state)
 {
 	for (int sort = SORT_IB; sort <= SORT_ROCE; sort++) {
@@ -321,7 +322,7 @@ static void test_one_node(void **state)
 	job_request_end(&job);
 }
 
-/* Who wins: the user; berth over a scheduler; an option over the user. */
+/* Precedence: an option over the user, the user over berth, berth over a scheduler. */
 static void test_provenance(void **state)
 {
 	struct job job;
@@ -389,7 +390,7 @@ static void test_own_gpus(void **state)
 	job_request_end(&job);
 }
 
-/* "hsn1" is also the beginning of "hsn10". */
+/* "hsn1" is also a prefix of "hsn10". */
 static void test_prefix(void **state)
 {
 	struct job job;
@@ -456,7 +457,7 @@ static void test_per_node(void **state)
 	env = rank_env(&job, 0, 0);
 	expect(env, "PET_RDZV_CONF", "is_host=true");
 	env_free(env);
-	/* Who gives torchrun its rendezvous by arguments needs these two all the same. */
+	/* Users who pass the rendezvous to torchrun in arguments need these two, too. */
 	env_drop(job.env, "PET_RDZV_BACKEND");
 	env = rank_env(&job, 0, 0);
 	expect(env, "PET_RDZV_CONF", "is_host=true");
@@ -473,7 +474,7 @@ static void test_lint(void **state)
 	static const struct {
 		enum sort sort;
 		const char *name, *value;
-		const char *said; /* NULL: nothing */
+		const char *said; /* NULL: no warning */
 	} table[] = {
 		{SORT_IB, "NCCL_SOCKET_IFRAME", "ib0", "NCCL_SOCKET_IFNAME?"},
 		{SORT_IB, "NCCL_SOCKET_IFNAME", "ib0", NULL},
@@ -485,27 +486,27 @@ static void test_lint(void **state)
 		{SORT_IB, "NCCL_SOCKET_IFNAME", "^bond,lo,docker", NULL},
 		{SORT_IB, "NCCL_SOCKET_IFNAME", "^lo", NULL},
 		{SORT_IB, "GLOO_SOCKET_IFNAME", "ib", "the interface ib, which no node has"},
-		{SORT_IB, "GLOO_SOCKET_IFNAME", "spare0", "1 of 2 nodes lack (the first: node1)"},
+		{SORT_IB, "GLOO_SOCKET_IFNAME", "spare0", "1 of 2 nodes lack (first: node1)"},
 		{SORT_IB, "NCCL_IB_HCA", "mlx5_0,mlx5_1", NULL},
-		{SORT_IB, "NCCL_IB_HCA", "mlx5", "takes mlx5_9 in, a NIC for management"},
-		{SORT_IB, "NCCL_IB_HCA", "=mlx5_0,mlx5_9:1", "takes mlx5_9 in"},
+		{SORT_IB, "NCCL_IB_HCA", "mlx5", "includes mlx5_9, a management NIC"},
+		{SORT_IB, "NCCL_IB_HCA", "=mlx5_0,mlx5_9:1", "includes mlx5_9"},
 		{SORT_IB, "NCCL_IB_HCA", "^mlx5_9", NULL},
 		{SORT_IB, "NCCL_IB_HCA", "=mlx5_0:1", NULL},
 		{SORT_IB, "NCCL_IB_HCA", "hfi1_0", "the HCA hfi1_0, which no node has"},
 		{SORT_IB, "NCCL_IB_DISABLE", "1", "NCCL will use TCP"},
 		{SORT_IB, "NCCL_SOCKET_IFNAME", "bond", NULL},
-		{SORT_IB, "NCCL_SOCKET_IFNAME", "bond0", "takes bond0.7 in too"},
+		{SORT_IB, "NCCL_SOCKET_IFNAME", "bond0", "also matches bond0.7"},
 		{SORT_IB, "NCCL_SOCKET_IFNAME", "ib0,bond0", "write =ib0,bond0"},
 		{SORT_IB, "NCCL_SOCKET_IFNAME", "=bond0", NULL},
-		{SORT_IB, "GLOO_SOCKET_IFNAME", "^docker0", "only NCCL knows '^'"},
-		{SORT_IB, "TP_SOCKET_IFNAME", "=ib0", "only NCCL knows '='"},
+		{SORT_IB, "GLOO_SOCKET_IFNAME", "^docker0", "only NCCL understands '^'"},
+		{SORT_IB, "TP_SOCKET_IFNAME", "=ib0", "only NCCL understands '='"},
 		{SORT_IB, "UCX_NET_DEVICES", "all", NULL},
 		{SORT_IB, "UCX_NET_DEVICES", "mlx5_0:1", NULL},
 		{SORT_IB, "UCX_NET_DEVICES", "mlx5_0:1,mlx5_7:1",
 		 "the device mlx5_7:1, which no node"},
-		{SORT_IB, "NCCL_COMM_ID", "10.0.0.1:29600", "meets there"},
-		{SORT_IB, "NCCL_HOSTID", "gpu", "for neighbours"},
-		{SORT_IB, "OMPI_MCA_btl_tcp_if_exclude", "docker0", "both together are refused"},
+		{SORT_IB, "NCCL_COMM_ID", "10.0.0.1:29600", "share one rendezvous address"},
+		{SORT_IB, "NCCL_HOSTID", "gpu", "share one node, and fails or hangs"},
+		{SORT_IB, "OMPI_MCA_btl_tcp_if_exclude", "docker0", "the two exclude each other"},
 		{SORT_SLINGSHOT, "FI_CXI_RDZV_PROTO", "alt_read", "--network=disable_rdzv_get"},
 		{SORT_SLINGSHOT, "FI_CXI_RDZV_PROTO", "default", NULL},
 		{SORT_SLINGSHOT, "MPICH_GPU_SUPPORT_ENABLED", "1", "may deadlock"},
@@ -514,22 +515,22 @@ static void test_lint(void **state)
 		{SORT_IB, "NCCL_IB_TC", "106", NULL},
 		{SORT_IB, "NCCL_IB_SL", "1", NULL},
 		{SORT_IB, "NCCL_SOME_NEW_THING", "1", NULL},
-		{SORT_SLINGSHOT, "FI_PROVIDER", "efa", "beside Slingshot"},
+		{SORT_SLINGSHOT, "FI_PROVIDER", "efa", "FI_PROVIDER=efa on Slingshot"},
 		{SORT_SLINGSHOT, "FI_PROVIDER", "cxi", NULL},
 		{SORT_SLINGSHOT, "FI_MR_CACHE_MONITOR", "memhooks", "deadlocks"},
 		{SORT_EFA, "FI_PROVIDER", "efa", NULL},
 		{SORT_EFA, "RDMAV_FORK_SAFE", "1", "must not be set with EFA"},
-		{SORT_TCP, "CUDA_DEVICE_ORDER", "FASTEST_FIRST", "no longer mean"},
-		{SORT_TCP, "MASTER_ADDR", "10.0.0.1", "--master-addr keeps one of your own"},
-		{SORT_TCP, "RANK", "3", "RANK=3: replaced by each rank's own"},
-		{SORT_TCP, "WORLD_SIZE", "8", "berth exec takes its place"},
+		{SORT_TCP, "CUDA_DEVICE_ORDER", "FASTEST_FIRST", "do not follow"},
+		{SORT_TCP, "MASTER_ADDR", "10.0.0.1", "use --master-addr to choose your own"},
+		{SORT_TCP, "RANK", "3", "RANK=3: replaced by each rank's own values"},
+		{SORT_TCP, "WORLD_SIZE", "8", "use berth exec"},
 		{SORT_TCP, "LOCAL_RANK", "x", "LOCAL_RANK=x: replaced"},
 		{SORT_TCP, "OMP_NUM_THREADS", "4", NULL},
 		{SORT_TCP, "OMP_NUM_THREADS", "4, 2", NULL},
-		{SORT_TCP, "OMP_NUM_THREADS", "0", "OMP_NUM_THREADS=0 is no number of threads"},
-		{SORT_TCP, "OMP_NUM_THREADS", "", "is no number of threads"},
-		{SORT_TCP, "OMP_NUM_THREADS", "4,", "is no number of threads"},
-		{SORT_TCP, "OMP_NUM_THREADS", "-1", "is no number of threads"},
+		{SORT_TCP, "OMP_NUM_THREADS", "0", "OMP_NUM_THREADS=0 is not a number of threads"},
+		{SORT_TCP, "OMP_NUM_THREADS", "", "is not a number of threads"},
+		{SORT_TCP, "OMP_NUM_THREADS", "4,", "is not a number of threads"},
+		{SORT_TCP, "OMP_NUM_THREADS", "-1", "is not a number of threads"},
 		{SORT_TCP, "OMP_NUM_THREADS", "all", "unset it"},
 		{SORT_TCP, "PATH", "/bin", NULL},
 	};
@@ -552,14 +553,14 @@ static void test_lint(void **state)
 		text = json_string_value(json_array_get(list, 0));
 		if (json_array_size(list) != (table[i].said ? 1 : 0) ||
 		    (table[i].said && !strstr(text, table[i].said)))
-			fail_msg("%s=%s: %zu sentences, the first: %s", table[i].name,
-				 table[i].value, json_array_size(list), text ? text : "(none)");
+			fail_msg("%s=%s: %zu warnings, first: %s", table[i].name, table[i].value,
+				 json_array_size(list), text ? text : "(none)");
 		json_decref(list);
 		job_request_end(&job);
 	}
 }
 
-/* One node has no fabric to set up. */
+/* On one node there is no fabric to set up. */
 static void test_lint_one_node(void **state)
 {
 	struct job job;
@@ -571,12 +572,12 @@ static void test_lint_one_node(void **state)
 	set(&job, "OMPI_MCA_btl_tcp_if_exclude", "docker0");
 	list = plan_lint(job.env, job.inventories, 1);
 	assert_int_equal(json_array_size(list), 1);
-	assert_non_null(strstr(json_string_value(json_array_get(list, 0)), "for want of a VNI"));
+	assert_non_null(strstr(json_string_value(json_array_get(list, 0)), "if it has no VNI"));
 	json_decref(list);
 	job_request_end(&job);
 }
 
-/* Each fabric has a profile that says where its values are from. */
+/* Each fabric has a profile that gives the source of its values. */
 static void test_profiles(void **state)
 {
 	static const struct {
@@ -601,7 +602,7 @@ static void test_profiles(void **state)
 	}
 }
 
-/* A list of networks beside an exclusion is refused by Open MPI: the user's stands alone. */
+/* Open MPI refuses an include list together with an exclude list, so only the user's is set. */
 static void test_exclusion(void **state)
 {
 	struct job job;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The plans of the hand-made topologies against tests/golden/plan, and the rules that always hold
- * for 1 to 64 ranks of each. BERTH_UPDATE_GOLDEN=1 writes the goldens anew: read the difference,
- * it is the review. */
+/* Compares the plans of the handwritten topologies with tests/golden/plan, and checks the rules
+ * that always hold for 1 to 64 ranks on each. BERTH_UPDATE_GOLDEN=1 writes the golden files again:
+ * review the difference. */
 #include <dirent.h>
 #include <limits.h>
 #include <setjmp.h>
@@ -68,7 +68,7 @@ static void print_plan(FILE *out, const struct inventory *inventory, int n, int 
 	plan_node_free(&node);
 }
 
-/* 1 rank, one a GPU, two a GPU, pairs of GPUs. */
+/* 1 rank, one per GPU, two per GPU, one per pair of GPUs. */
 static char *describe(const struct inventory *inventory)
 {
 	int gpus = (int)inventory->gpu_count;
@@ -120,7 +120,7 @@ static int check_fixture(const char *name)
 	char *text;
 
 	if (load(name, &inventory, &err)) {
-		/* hwloc-3 is there to be refused; whatever else is refused is a violation. */
+		/* hwloc-3 must be refused; any other refusal is a violation. */
 		if (!strcmp(name, "hwloc-3") && err.code == ERR_DATA)
 			return 0;
 		fprintf(stderr, "%s: %s\n", name, err.text);

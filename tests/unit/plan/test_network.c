@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The head's address, and each node's interface in its subnet. */
+/* The rendezvous address, and each node's interface in its subnet. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -15,13 +15,13 @@
 
 #define MAX_ADDRESSES 10
 
-/* One address of the head: "" ends the list. What follows the sign says what is special:
- * '!' down, '~' virtual. Interfaces: ib* InfiniBand, hsn* Slingshot, roce* RoCE, else Ethernet. */
+/* One choice of a rendezvous address. A mark after the interface's name describes it: '!' down, '~'
+ * virtual. The name gives the kind: ib* InfiniBand, hsn* Slingshot, roce* RoCE, else Ethernet. */
 struct row {
 	const char *first_node[MAX_ADDRESSES]; /* "eth0 10.0.0.1/24" */
-	const char *other[4];		       /* of the second node; none: one node */
+	const char *other[4];		       /* of the second node; empty: there is one node */
 	struct plan_request request;
-	int reached[MAX_ADDRESSES]; /* of 2 nodes; all 0: no reach is passed */
+	int reached[MAX_ADDRESSES]; /* nodes that reach each address; all 0: reach is NULL */
 	const char *expected;	    /* "ADDRESS IFACE SUBNET OTHER-IFACE", or part of the error */
 	const char *reason;
 };
@@ -34,13 +34,13 @@ static const struct row rows[] = {
 	 "127.0.0.1 lo  ",
 	 "one node: loopback"},
 	{{"lo ::1/128", "eth0 fd00::1/64"}, {0}, {0}, {0}, "::1 lo  ", "one node without IPv4"},
-	{{NULL}, {0}, {0}, {0}, "127.0.0.1 lo  ", "one node whose card has no addresses"},
+	{{NULL}, {0}, {0}, {0}, "127.0.0.1 lo  ", "one node whose inventory has no addresses"},
 	{{"lo 127.0.0.1/8", "eth0 10.0.0.1/24"},
 	 {0},
 	 {.iface = "eth0"},
 	 {0},
 	 "10.0.0.1 eth0  ",
-	 "one node: a wish counts"},
+	 "one node: a request takes effect"},
 	{{"lo 127.0.0.1/8", "eth0 10.0.0.1/24", "hsn0 10.1.0.1/16"},
 	 {"eth0 10.0.0.2/24", "hsn0 10.1.0.2/16"},
 	 {0},
@@ -52,13 +52,13 @@ static const struct row rows[] = {
 	 {0},
 	 {0},
 	 "10.1.0.1 ib0 10.1.0.0/16 ib0",
-	 "equals: by name"},
+	 "equal networks: sorted by name"},
 	{{"ib10 10.2.0.1/16", "ib9 10.1.0.1/16"},
 	 {"ib9 10.1.0.2/16"},
 	 {0},
 	 {0},
 	 "10.1.0.1 ib9 10.1.0.0/16 ib9",
-	 "names count as numbers do"},
+	 "numbers in names are compared as numbers"},
 	{{"ib0 10.1.0.1/16"},
 	 {"ib5 10.1.0.2/16", "ib0 10.9.0.2/16"},
 	 {0},
@@ -70,69 +70,70 @@ static const struct row rows[] = {
 	 {0},
 	 {2, 1},
 	 "10.0.0.1 eth0 10.0.0.0/24 eth0",
-	 "reached by all comes first"},
+	 "an address that all nodes reach comes first"},
 	{{"eth0 10.0.0.1/24", "ib0 10.1.0.1/16"},
 	 {"eth0 10.0.0.2/24"},
 	 {0},
 	 {2, 0},
 	 "10.0.0.1 eth0 10.0.0.0/24 eth0",
-	 "reached by the head only"},
+	 "only the first node reaches the other address"},
 	{{"eth0 10.0.0.1/24", "ib0 10.1.0.1/16"},
 	 {"eth0 10.0.0.2/24"},
 	 {0},
 	 {1, 1},
-	 "ib0 10.1.0.1 (reached by 1 of 2 nodes; other has no address in 10.1.0.0/16)",
-	 "nothing is reached: an error that lists all"},
+	 "ib0 10.1.0.1 (only 1 of 2 nodes can reach it; other has no address in 10.1.0.0/16)",
+	 "no address is reached by all: the error lists every address"},
 	{{"lo 127.0.0.1/8", "eth0 169.254.3.4/16", "eth1 fe80::1/64", "docker0~ 172.17.0.1/16",
 	  "eth2! 10.4.0.1/16"},
 	 {"lo 127.0.0.1/8"},
 	 {0},
 	 {0},
-	 "docker0 172.17.0.1 (a container's, VM's or tunnel's interface)",
-	 "never loopback, link-local, container bridges"},
+	 "docker0 172.17.0.1 (interface of a container, VM or tunnel)",
+	 "loopback, link-local addresses and container bridges are never used"},
 	{{"lo 127.0.0.1/8", "eth0 169.254.3.4/16", "eth2! 10.4.0.1/16"},
 	 {"lo 127.0.0.1/8"},
 	 {0},
 	 {0},
 	 "lo 127.0.0.1 (loopback); eth0 169.254.3.4 (link-local); eth2 10.4.0.1 (down)",
-	 "each candidate with why it was refused"},
+	 "the error gives the reason for each candidate"},
 	{{"lo 127.0.0.1/8", "eth0! 10.4.0.1/16"},
 	 {"lo 127.0.0.1/8"},
 	 {0},
 	 {0},
-	 "lo 127.0.0.1 (loopback); eth0 10.4.0.1 (down); name one with --iface (--iface lo where "
-	 "all are one machine), ",
-	 "loopback alone: how to have it"},
+	 "lo 127.0.0.1 (loopback); eth0 10.4.0.1 (down). Choose one with --iface (--iface lo if "
+	 "all "
+	 "nodes are this machine), ",
+	 "only loopback is up: the error shows how to use it"},
 	{{"lo 127.0.0.1/8"},
 	 {"lo 127.0.0.1/8"},
 	 {.iface = "lo"},
 	 {2},
 	 "127.0.0.1 lo 127.0.0.0/8 lo",
-	 "loopback, asked for"},
+	 "loopback on request"},
 	{{"eth0 192.168.122.1/24", "eth1 10.0.0.1/24"},
 	 {"eth0 192.168.122.1/24", "eth1 10.0.0.2/24"},
 	 {0},
 	 {0},
 	 "10.0.0.1 eth1 10.0.0.0/24 eth1",
-	 "an address that another node owns too is shared"},
+	 "an address that another node also owns is not used"},
 	{{"eth0 192.168.122.1/24"},
 	 {"eth0 192.168.122.1/24"},
 	 {0},
 	 {0},
-	 "eth0 192.168.122.1 (head and other both have 192.168.122.1)",
-	 "... and said"},
+	 "eth0 192.168.122.1 (head and other both have the address 192.168.122.1)",
+	 "... and the error names both nodes"},
 	{{"eth0 10.0.0.1/24", "eth0 fd00::1/64"},
 	 {"eth0 10.0.0.2/24"},
 	 {0},
 	 {0},
 	 "10.0.0.1 eth0 10.0.0.0/24 eth0",
-	 "IPv4 of one interface before IPv6"},
+	 "IPv4 before IPv6 on the same interface"},
 	{{"eth0 10.0.0.1/24", "hsn0 fd00::1/64"},
 	 {"hsn0 fd00::2/64"},
 	 {0},
 	 {0},
 	 "fd00::1 hsn0 fd00::/64 hsn0",
-	 "IPv6 on the fabric, bare"},
+	 "IPv6 on the fabric, without brackets"},
 	{{"eth0 10.0.0.1/24", "hsn0 10.1.0.1/16"},
 	 {"eth0 10.0.0.2/24", "hsn0 10.1.0.2/16"},
 	 {.iface = "eth0"},
@@ -144,7 +145,7 @@ static const struct row rows[] = {
 	 {.subnet = "10.0.0.0/8"},
 	 {0},
 	 "10.1.0.1 hsn0 10.1.0.0/16 hsn0",
-	 "--subnet: the best in it"},
+	 "--subnet: the best address in it"},
 	{{"eth0 10.0.0.1/24", "hsn0 10.1.0.1/16"},
 	 {"eth0 10.0.0.2/24", "hsn0 10.1.0.2/16"},
 	 {.master_addr = "10.0.0.1"},
@@ -156,89 +157,88 @@ static const struct row rows[] = {
 	 {.master_addr = "127.0.0.1"},
 	 {0},
 	 "127.0.0.1 lo 127.0.0.0/8 lo",
-	 "agents that share a machine may meet on loopback, asked for"},
+	 "agents on one machine may use loopback on request"},
 	{{"lo 127.0.0.1/8", "eth0 10.0.0.1/24"},
 	 {"lo 127.0.0.1/8", "eth0 10.0.0.1/24"},
 	 {.single_host = true},
 	 {2, 2},
 	 "127.0.0.1 lo 127.0.0.0/8 lo",
-	 "simulated nodes meet on loopback"},
+	 "simulated nodes use loopback"},
 	{{"lo 127.0.0.1/8", "eth0 10.0.0.1/24"},
 	 {"lo 127.0.0.1/8", "eth0 10.0.0.1/24"},
 	 {.single_host = true},
 	 {1, 2},
 	 "127.0.0.1 lo 127.0.0.0/8 lo",
-	 "simulated nodes, of which one was too busy to try it"},
+	 "simulated nodes: one was too busy to test loopback"},
 	{{"lo 127.0.0.1/8", "eth0 10.0.0.1/24"},
 	 {"lo 127.0.0.1/8", "eth0 10.0.0.1/24"},
 	 {.single_host = true, .iface = "eth0"},
 	 {2, 2},
 	 "10.0.0.1 eth0 10.0.0.0/24 eth0",
-	 "simulated nodes, asked for otherwise"},
+	 "simulated nodes with --iface"},
 	{{"eth0 10.0.0.1/24"},
 	 {"eth0 10.0.0.2/24"},
 	 {.master_addr = "203.0.113.9"},
 	 {0},
-	 "--master-addr 203.0.113.9: no interface of head has that address, and the ranks meet on "
-	 "head; it has "
-	 "10.0.0.1 on eth0: give one of them",
+	 "--master-addr 203.0.113.9: no interface of head has that address, but rank 0 "
+	 "listens on head, which has 10.0.0.1 on eth0. Give an address of that node",
 	 "--master-addr that no node has"},
 	{{"lo 127.0.0.1/8", "eth0 10.0.0.1/24", "eth1! 10.2.0.1/24", "hsn0 10.1.0.1/16"},
 	 {"eth0 10.0.0.2/24"},
 	 {.master_addr = "10.0.0.2"},
 	 {0},
-	 "has that address (it is other's), and the ranks meet on head; it has 10.0.0.1 on eth0, "
-	 "10.1.0.1 on hsn0: "
-	 "give",
+	 "has that address (it belongs to other), but rank 0 listens on head, which has 10.0.0.1 "
+	 "on "
+	 "eth0, 10.1.0.1 on hsn0. Give",
 	 "--master-addr of another node"},
 	{{"lo 127.0.0.1/8", "eth0 10.0.0.1/24"},
 	 {NULL},
 	 {.master_addr = "10.0.0.2"},
 	 {0},
-	 "it has 127.0.0.1 on lo, 10.0.0.1 on eth0: give one of them",
-	 "--master-addr of one node that has it not"},
+	 "which has 127.0.0.1 on lo, 10.0.0.1 on eth0. Give an address of that node",
+	 "--master-addr that the only node does not have"},
 	{{NULL},
 	 {"eth0 10.0.0.2/24"},
 	 {.master_addr = "203.0.113.9"},
 	 {0},
 	 "203.0.113.9   ",
-	 "--master-addr of a machine whose addresses are not known: taken as given"},
+	 "--master-addr of a machine whose addresses are unknown: used as given"},
 	{{"eth0 10.0.0.1/24"},
 	 {"eth0 10.0.0.2/24"},
 	 {.iface = "hsn0"},
 	 {0},
-	 "eth0 10.0.0.1 (not --iface hsn0)",
-	 "a wish that nothing fulfils"},
+	 "eth0 10.0.0.1 (excluded by --iface hsn0)",
+	 "a request that no address meets"},
 	{{"eth0 10.0.0.1/24"},
 	 {"eth0 10.0.0.2/24"},
 	 {.subnet = "10.0.0.0/40"},
 	 {0},
 	 "--subnet is '10.0.0.0/40', expected a CIDR",
-	 "a prefix too long"},
+	 "the prefix is too long"},
 	{{"eth0 10.0.0.1/24"},
 	 {"eth0 10.0.0.2/24"},
 	 {.subnet = "hsn"},
 	 {0},
 	 "--subnet is 'hsn', expected a CIDR",
-	 "no subnet"},
+	 "not a subnet"},
 	{{"eth0 10.0.0.1/24"},
 	 {"eth0 10.0.0.2/24"},
 	 {.master_addr = "node1"},
 	 {0},
 	 "--master-addr is 'node1', expected a numeric address",
-	 "names are not resolved"},
+	 "names are refused"},
 	{{"eth0 10.128.0.1/32"},
 	 {"ens4 10.128.0.2/32"},
 	 {0},
 	 {0},
 	 "10.128.0.1 eth0 10.128.0.1/32 ens4",
-	 "routed: no node is in the subnet, the kind decides"},
+	 "routed: no other node is in the subnet, so the kind decides"},
 	{{"hsn0 10.1.0.1/25"},
 	 {"eth0 10.3.0.1/16", "hsn0 10.1.0.130/25"},
 	 {0},
 	 {0},
 	 "10.1.0.1 hsn0 10.1.0.0/25 hsn0",
-	 "the neighbour subnet's interface of the same kind"},
+	 "the other node's interface of the same kind is in another subnet"},
 };
 
 static void add(struct inventory *inventory, const char *const *list, size_t max)
@@ -259,7 +259,7 @@ static void add(struct inventory *inventory, const char *const *list, size_t max
 	}
 }
 
-/* The NICs that the lists name, each once. */
+/* Add each NIC in the lists once. */
 static void add_nics(struct inventory *inventory, const char *const *list, size_t max)
 {
 	for (size_t i = 0; i < max && list[i]; i++) {
@@ -323,7 +323,7 @@ static void test_rows(void **state)
 
 		answer(&rows[i], text, sizeof text);
 		if (strchr(rows[i].expected, '(') || strstr(rows[i].expected, "expected") ||
-				    strstr(rows[i].expected, "give")
+				    strstr(rows[i].expected, "Give")
 			    ? strstr(text, rows[i].expected) != NULL
 			    : !strcmp(text, rows[i].expected))
 			continue;
@@ -334,7 +334,7 @@ static void test_rows(void **state)
 	assert_int_equal(failures, 0);
 }
 
-/* Speed, then nearness to the GPUs, decide between NICs of one kind. */
+/* Among NICs of one kind, the speed decides, then the distance to the GPUs. */
 static void test_speed_and_nearness(void **state)
 {
 	struct plan_request request = {0};
@@ -359,17 +359,17 @@ static void test_speed_and_nearness(void **state)
 	make_nic(&inventories[0], "eth9", "", NIC_ETHERNET, 1);
 	make_address(&inventories[0], "eth9", "10.9.0.1/16")->speed_mbps = 800000;
 	assert_int_equal(plan_network(inventories, 2, &request, NULL, &network, &err), 0);
-	assert_string_equal(network.iface, "ib0"); /* the kind before the speed */
+	assert_string_equal(network.iface, "ib0"); /* the kind counts before the speed */
 	plan_network_free(&network);
 	inventories[0].nics[0].management = true;
 	assert_int_equal(plan_network(inventories, 2, &request, NULL, &network, &err), 0);
-	assert_string_equal(network.iface, "ib1"); /* management never beside a fabric */
+	assert_string_equal(network.iface, "ib1"); /* no management NIC if there is a fabric */
 	plan_network_free(&network);
 	inventory_free(&inventories[0]);
 	inventory_free(&inventories[1]);
 }
 
-/* A fast network that cannot be taken is no secret, and the node to look at is named. */
+/* berth warns if a faster network cannot be used, and names the node to look at. */
 static void test_warning(void **state)
 {
 	static const struct {
@@ -381,28 +381,29 @@ static void test_warning(void **state)
 		 {"eth0 10.0.0.2/24", "hsn0! 10.1.0.2/16"},
 		 {"eth0 10.0.0.3/24", "hsn0 10.1.0.3/16"},
 		 {3, 2},
-		 "at 10.0.0.1 on eth0, and what nodes send each other goes over it; hsn0 10.1.0.1 "
-		 "would be faster, but: reached by 2 of 3 nodes; other's hsn0 is down"},
+		 "use 10.0.0.1 on eth0; the faster hsn0 (10.1.0.1) cannot be used: only 2 of 3 "
+		 "nodes "
+		 "can reach it; other's hsn0 is down"},
 		{{"eth0 10.0.0.1/24", "hsn0 10.1.0.1/16"},
 		 {"eth0 10.0.0.2/24"},
 		 {"eth0 10.0.0.3/24"},
 		 {3, 1},
-		 "other has no address in 10.1.0.0/16, and 1 more nodes alike"},
+		 "other has no address in 10.1.0.0/16; 1 more node cannot use it either"},
 		{{"eth0 10.0.0.1/24", "hsn0 10.1.0.1/16"},
 		 {"eth0 10.0.0.2/24", "hsn0 10.1.0.7/16"},
 		 {"eth0 10.0.0.3/24", "hsn0 10.1.0.7/16"},
 		 {3, 3},
-		 "other and third both have 10.1.0.7"},
+		 "other and third both have the address 10.1.0.7"},
 		{{"eth0 10.0.0.1/24", "hsn0 10.1.0.1/16"},
 		 {"eth0 10.0.0.2/24", "hsn0 10.1.0.2/16"},
 		 {"eth0 10.0.0.3/24", "hsn0 10.1.0.3/16"},
 		 {3, 2},
-		 "but: reached by 2 of 3 nodes"},
+		 "cannot be used: only 2 of 3 nodes can reach it; berth check"},
 		{{"eth0 10.0.0.1/24", "hsn0! 10.1.0.1/16"},
 		 {"eth0 10.0.0.2/24", "hsn0 10.1.0.2/16"},
 		 {"eth0 10.0.0.3/24", "hsn0 10.1.0.3/16"},
 		 {3, 1},
-		 "but: down"},
+		 "cannot be used: down"},
 		{{"eth0 10.0.0.1/24", "hsn0 10.1.0.1/16", "docker0~ 172.17.0.1/16"},
 		 {"eth0 10.0.0.2/24", "hsn0 10.1.0.2/16", "docker0~ 172.17.0.1/16"},
 		 {"eth0 10.0.0.3/24", "hsn0 10.1.0.3/16", "docker0~ 172.17.0.1/16"},
@@ -412,7 +413,7 @@ static void test_warning(void **state)
 		 {"hsn0 10.1.0.2/16", "hsn1! 10.2.0.2/16"},
 		 {"hsn0 10.1.0.3/16", "hsn1 10.2.0.3/16"},
 		 {3, 2},
-		 NULL}, /* one of several that are alike */
+		 NULL}, /* another NIC of the same kind and speed is used */
 	};
 
 	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -441,7 +442,7 @@ static void test_warning(void **state)
 	}
 }
 
-/* The choice depends on no order: neither of the addresses nor of the nodes after the head. */
+/* The choice does not depend on the order of the addresses. */
 static void test_order(void **state)
 {
 	static const char *const list[] = {"eth0 10.0.0.1/24", "hsn1 10.2.0.1/16",

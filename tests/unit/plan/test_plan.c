@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Ranks over nodes, the plan of all nodes, and the plan as JSON. */
+/* Ranks per node, the plan of all nodes, and the plan as JSON. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -38,33 +38,41 @@ static void test_spread(void **state)
 		struct plan_request request;
 		const char *expected, *reason;
 	} table[] = {
-		{{4, 4, -1}, {0}, {0}, "4 4", "one a GPU"},
+		{{4, 4, -1}, {0}, {0}, "4 4", "one rank per GPU"},
 		{{4, 2, -1}, {9, 9}, {0}, "4 2", "GPUs before slots"},
-		{{0, 0, -1}, {3, 9}, {0}, "3 4", "one a slot, at most the cores"},
-		{{0, -1}, {0}, {0}, "1", "slots not said"},
-		{{4, 4, -1}, {0}, {.gpus_per_rank = 2}, "2 2", "one a pair of GPUs"},
-		{{4, 4, -1}, {0}, {.ranks = 8}, "4 4", "all"},
-		{{4, 4, -1}, {0}, {.ranks = 5}, "3 2", "the odd one to the first"},
+		{{0, 0, -1}, {3, 9}, {0}, "3 4", "one rank per slot, at most one per core"},
+		{{0, -1}, {0}, {0}, "1", "slots unknown"},
+		{{4, 4, -1}, {0}, {.gpus_per_rank = 2}, "2 2", "one rank per pair of GPUs"},
+		{{4, 4, -1}, {0}, {.ranks = 8}, "4 4", "one rank on each GPU"},
+		{{4, 4, -1}, {0}, {.ranks = 5}, "3 2", "the first node gets the odd rank"},
 		{{4, 4, -1}, {0}, {.ranks = 2}, "1 1", "spread, not packed"},
 		{{4, 2, -1}, {0}, {.ranks = 3}, "2 1", "in proportion to the GPUs"},
-		{{4, 2, -1}, {0}, {.ranks = 12}, "8 4", "more ranks than GPUs too"},
+		{{4, 2, -1},
+		 {0},
+		 {.ranks = 12},
+		 "8 4",
+		 "in proportion also with more ranks than GPUs"},
 		{{4, 4, 4, -1}, {0}, {.ranks = 2}, "1 1 0", "fewer ranks than nodes"},
-		{{4, 4, -1}, {0}, {.ranks_per_node = 3}, "3 3", "as asked for"},
-		{{4, 4, -1}, {0}, {.ranks_per_node = 3, .ranks = 4}, "3 1", "both"},
+		{{4, 4, -1}, {0}, {.ranks_per_node = 3}, "3 3", "as requested"},
+		{{4, 4, -1}, {0}, {.ranks_per_node = 3, .ranks = 4}, "3 1", "both options"},
 		{{4, 4, -1},
 		 {0},
 		 {.ranks_per_node = 3, .ranks = 7},
 		 "7 ranks do not fit on 2 nodes with --ranks-per-node 3",
 		 "too many"},
-		{{4, 4, -1}, {0}, {.per_node = true}, "1 1", "one process a node"},
+		{{4, 4, -1}, {0}, {.per_node = true}, "1 1", "one process per node"},
 		{{4, 4, -1}, {0}, {.per_node = true, .ranks = 6}, "1 1", "for 3 workers each"},
 		{{4, 4, -1},
 		 {0},
 		 {.per_node = true, .ranks = 7},
 		 "7 ranks do not divide evenly",
-		 "odd"},
-		{{4, -1}, {0}, {.ranks = 5000}, "5000 ranks on one node, at most 4096", "a slip"},
-		{{4, -1}, {0}, {.ranks = -1}, "a negative number", "nonsense"},
+		 "not divisible"},
+		{{4, -1},
+		 {0},
+		 {.ranks = 5000},
+		 "5000 ranks on one node, expected at most 4096",
+		 "a typing error"},
+		{{4, -1}, {0}, {.ranks = -1}, "is negative", "negative"},
 	};
 
 	for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
@@ -129,14 +137,14 @@ static void job_request_end(struct job *job)
 	plan_free(&job->plan);
 }
 
-/* Each node gets what it would have got alone. */
+/* Each node gets the same plan as it would get alone. */
 static void test_copies(void **state)
 {
 	struct job job = {.request = {0}};
 
 	for (int n = 0; n < MAX_NODES; n++)
 		job.inventories[n] = make_cluster(n);
-	/* Two that are not like the others. */
+	/* Two nodes that differ from the others. */
 	job.inventories[2].gpus[3].fault = strdup("lost");
 	set_path(&job.inventories[3], 0, 0, PATH_SYS);
 	set_path(&job.inventories[3], 0, 5, PATH_PIX);
@@ -187,14 +195,14 @@ static void test_mixed_fabrics(void **state)
 		job.inventories[1].nics[n].kind = NIC_SLINGSHOT;
 	job_make(&job, 2);
 	assert_int_equal(job.plan.warning_count, 1);
-	assert_non_null(strstr(job.plan.warnings[0], "gpu00000 has InfiniBand and gpu00001 has "
+	assert_non_null(strstr(job.plan.warnings[0], "gpu00000 has InfiniBand but gpu00001 has "
 						     "Slingshot"));
 	job_request_end(&job);
 }
 
 /* ---- JSON ---- */
 
-/* Each node's part of a plan: written, read, and written again. */
+/* Each node's part of a plan is the same after it was written, read and written again. */
 static void test_round_trip(void **state)
 {
 	struct job job = {.request = {.ranks = 20, .port = 29500, .attempt = 3}};
@@ -260,7 +268,7 @@ static void test_schema(void **state)
 	job_request_end(&job);
 }
 
-/* A damaged part of a plan: the error names the member, and nothing is kept. */
+/* If a part of a plan is damaged, the error names the member, and the output stays empty. */
 static void test_damage(void **state)
 {
 	static const struct {
@@ -284,7 +292,7 @@ static void test_damage(void **state)
 		{"ranks", "{}", "ranks"},
 		{"iface", "\"a-name-of-sixteen\"", "iface"},
 		{"ranks.0", "null", "rank"},
-		{"ranks.1.rank", "2", "place 1 has rank 2"},
+		{"ranks.1.rank", "2", "index 1 has rank 2"},
 		{"ranks.0.local_rank", "1", "local rank 1"},
 		{"ranks.0.cpus", "\"0-\"", "rank of a plan"},
 		{"ranks.0.cpus", "\"0-70000\"", "rank of a plan"},
@@ -324,7 +332,7 @@ static void test_damage(void **state)
 			json_object_del(at, part);
 		assert_int_equal(plan_file_from_json(bad, &plan, &index, &err), -ERR_DATA);
 		if (!strstr(err.text, table[i].said))
-			fail_msg("%s: '%s' does not name '%s'", table[i].path, err.text,
+			fail_msg("%s: '%s' does not contain '%s'", table[i].path, err.text,
 				 table[i].said);
 		assert_null(plan.nodes);
 		json_decref(value);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Captures of real machines, where BERTH_TEST_TOPO names their folder: every plan of 1 to 64
- * ranks, the nearest NICs and fair shares of best.tsv, and mpibind's answers. */
+/* Captures of real machines in the directory BERTH_TEST_TOPO: checks every plan of 1 to 64 ranks,
+ * and compares with the nearest NICs and fair shares in best.tsv and with mpibind's plans. */
 #include <dirent.h>
 #include <limits.h>
 #include <setjmp.h>
@@ -83,7 +83,7 @@ static int by_name(const void *a, const void *b)
 	return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-/* All XML files; the caller frees. */
+/* List all XML files; the caller frees the list. */
 static size_t list_files(char ***out)
 {
 	DIR *stream = opendir(dir);
@@ -224,7 +224,8 @@ static int check_gpu(const struct row *row, const struct plan_node *node)
 	struct error err = {0};
 	int violations = 0, seen = 0;
 
-	/* Partitions of one PCI function stand in one row: together they have its share. */
+	/* Partitions of one PCI function share one row: together they have its share of the cores.
+	 */
 	for (size_t r = 0; r < node->rank_count; r++) {
 		const struct plan_rank *rank = &node->ranks[r];
 
@@ -321,9 +322,9 @@ static size_t count_used(const struct inventory *inventory, const bool *used)
 	return count;
 }
 
-/* A core near one of the used GPUs that no task counted before. mpibind may put two tasks on the
- * SMT siblings of one core (12 on the 6 cores of a NUMA node: corona-nps4 with 48, lyra-mi50 with
- * 8), which berth never does: such tasks count once a core. */
+/* Claim a core near one of the used GPUs that no earlier task has claimed. mpibind may put two
+ * tasks on the SMT siblings of one core (12 on the 6 cores of a NUMA node: corona-nps4 with 48,
+ * lyra-mi50 with 8). berth never does this, so such tasks count once per core. */
 static bool claim_core(const struct inventory *inventory, const struct idset *cpus,
 		       const bool *mine, bool *claimed)
 {
@@ -341,7 +342,7 @@ static bool claim_core(const struct inventory *inventory, const struct idset *cp
 	return false;
 }
 
-/* One task of mpibind's: gpus as PCI addresses, or as places in PCI order. */
+/* Score one task of mpibind; its GPUs are PCI addresses or indices in PCI order. */
 static void score_task(const struct inventory *inventory, const char *cpus_text,
 		       const char *gpus_text, bool *used, bool *claimed, struct score *score)
 {
@@ -393,8 +394,9 @@ static struct score score_plan(const struct inventory *inventory, const struct p
 	return score;
 }
 
-/* mpibind deals all GPUs to the tasks, several a task when they are few. So does --gpus-per-rank;
- * without it a rank has one GPU, and min(N, GPUs) are used at the most. */
+/* mpibind shares out all GPUs to the tasks, several per task if there are few tasks.
+ * --gpus-per-rank does the same; without it a rank has one GPU, and at most min(N, GPUs) are used.
+ */
 static int compare_plans(const struct inventory *inventory, const char *file, int line, int n,
 			 struct score theirs)
 {
@@ -430,7 +432,7 @@ static int compare_plans(const struct inventory *inventory, const char *file, in
 	return violations;
 }
 
-/* The columns of the two tables that matter here. */
+/* The columns of the two tables that this test uses. */
 struct columns {
 	int file, ntasks, options, cpus, gpus;
 };
@@ -500,7 +502,7 @@ int main(void)
 
 	dir = getenv("BERTH_TEST_TOPO");
 	if (!dir || !*dir) {
-		printf("skipped: BERTH_TEST_TOPO names no folder of captured topologies\n");
+		printf("skipped: BERTH_TEST_TOPO is not a directory of captured topologies\n");
 		return 77;
 	}
 	return cmocka_run_group_tests(tests, NULL, NULL);
