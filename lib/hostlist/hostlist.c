@@ -175,7 +175,7 @@ static int read_bracket(const char *expr, const char **p, struct group *group, s
 			if (!read_number(p, &range.hi))
 				return bad(expr, *p, "expected the range's upper end", err);
 			if (range.hi < range.lo)
-				return bad(expr, start, "the range runs downwards", err);
+				return bad(expr, start, "the range is descending", err);
 		}
 		if (range.hi - range.lo >= HOSTLIST_MAX_HOSTS ||
 		    group->count + (range.hi - range.lo) >= HOSTLIST_MAX_HOSTS)
@@ -214,21 +214,21 @@ static int read_pattern(const char *expr, const char **p, struct pattern *out, s
 			if (**p == ']')
 				return bad(expr, *p, "']' without '['", err);
 			if ((unsigned char)**p < ' ' || **p == 0x7f)
-				return bad(expr, *p, "a control character in a name", err);
+				return bad(expr, *p, "the name contains a control character", err);
 			/* Refuse these: names become command-line words and parts of file names. */
 			if (**p == '/' || (**p == '-' && *p == start))
-				return bad(expr, *p, "no host name has a '/' or begins with '-'",
-					   err);
+				return bad(expr, *p,
+					   "a host name cannot contain '/' or begin with '-'", err);
 			++*p;
 		}
 		group->literal_size = (size_t)(*p - group->literal);
 		literal_total += group->literal_size;
 		if (literal_total > HOSTLIST_MAX_NAME)
-			return bad(expr, group->literal, "a name longer than 255 bytes", err);
+			return bad(expr, group->literal, "the name is longer than 255 bytes", err);
 		if (**p != '[')
 			return 0;
 		if (out->group_count == MAX_GROUPS)
-			return bad(expr, *p, "more than 32 brackets in a name", err);
+			return bad(expr, *p, "the name has more than 32 brackets", err);
 		++*p;
 		int rc = read_bracket(expr, p, group, err);
 
@@ -248,7 +248,7 @@ static int add_name(const char *expr, const struct pattern *pattern, struct host
 		const struct group *group = &pattern->groups[i];
 
 		if (length + group->literal_size >= sizeof name)
-			return bad(expr, group->literal, "a name longer than 255 bytes", err);
+			return bad(expr, group->literal, "the name is longer than 255 bytes", err);
 		memcpy(name + length, group->literal, group->literal_size);
 		length += group->literal_size;
 		if (i < pattern->group_count)
@@ -256,7 +256,7 @@ static int add_name(const char *expr, const struct pattern *pattern, struct host
 						   group->ranges[group->at].width,
 						   (unsigned long long)group->number);
 		if (length >= sizeof name)
-			return bad(expr, group->literal, "a name longer than 255 bytes", err);
+			return bad(expr, group->literal, "the name is longer than 255 bytes", err);
 	}
 	return hosts_add(hosts, name, length, err);
 }

@@ -198,13 +198,13 @@ static const char *read_id(const char **p, int *out)
 	int id = 0;
 
 	if (**p < '0' || **p > '9')
-		return **p ? "no digit" : "the text ends";
+		return **p ? "missing digit" : "unexpected end";
 	if (**p == '0' && (*p)[1] >= '0' && (*p)[1] <= '9')
 		return "a leading zero";
 	for (; **p >= '0' && **p <= '9'; (*p)++) {
 		id = id * 10 + (**p - '0');
 		if (id > IDSET_MAX)
-			return "an id too large";
+			return "an id that is too large";
 	}
 	*out = id;
 	return NULL;
@@ -230,7 +230,7 @@ static int parse_range(struct idset *set, const char *text, const char **p, stru
 	int next = idset_next(set, first - 1);
 
 	if (next >= 0 && next <= last)
-		return bad(text, start, "an id twice", err);
+		return bad(text, start, "a repeated id", err);
 	if (idset_add_range(set, first, last))
 		return error_memory(err, "an id set");
 	return 0;
@@ -249,7 +249,7 @@ int idset_parse(const char *text, struct idset **out, struct error *err)
 		if (rc || !*p)
 			break;
 		if (*p != ',') {
-			rc = bad(text, p, "neither a digit, '-' nor ','", err);
+			rc = bad(text, p, "unexpected character", err);
 			break;
 		}
 		p++;
@@ -312,7 +312,7 @@ static int set_from_json(const struct json_field *field, const json_t *json, voi
 		return rc == -ERR_DATA ? error_prefix(err, "%s: \"%s\"", what, field->name) : rc;
 	if (!field->max || idset_next(*set, (int)field->max) < 0)
 		return 0;
-	snprintf(expected, sizeof expected, "no id over %d", (int)field->max);
+	snprintf(expected, sizeof expected, "ids up to %d", (int)field->max);
 	return json_unexpected(what, field->name, json, expected, err);
 }
 

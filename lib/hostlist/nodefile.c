@@ -92,11 +92,11 @@ static int count_host(struct table *table, struct hosts *hosts, const char *name
 	size_t *place = slot_of(table, hosts, name, size);
 
 	if (*place && table->lines)
-		return error_set(err, ERR_DATA,
-				 "host '%.*s' is there already, on line %zu; name each host once, "
-				 "with slots=N behind it for N ranks (a scheduler's node file "
-				 "needs no --hostfile)",
-				 (int)size, name, table->lines[*place - 1]);
+		return error_set(
+			err, ERR_DATA,
+			"host '%.*s' is already listed on line %zu. List each host once, followed "
+			"by slots=N for N ranks (a scheduler's node file needs no --hostfile).",
+			(int)size, name, table->lines[*place - 1]);
 	if (*place) {
 		hosts->slots[*place - 1]++;
 		return 0;
@@ -137,22 +137,22 @@ static int read_slots(const char *line, size_t *size, int *slots, struct error *
 	return 0;
 bad:
 	return error_set(err, ERR_DATA,
-			 "'%.*s' behind a host; expected nothing, or slots=N with N from 1 to %d",
+			 "'%.*s' after a host; expected nothing or slots=N, with N from 1 to %d",
 			 (int)(*size - at < 60 ? *size - at : 60), line + at, HOSTFILE_MAX_SLOTS);
 }
 
 static int check_name(const char *name, size_t size, struct error *err)
 {
 	if (size > HOSTLIST_MAX_NAME)
-		return error_set(err, ERR_DATA, "a name of %zu bytes; expected at most %d", size,
+		return error_set(err, ERR_DATA, "the name has %zu bytes; expected at most %d", size,
 				 HOSTLIST_MAX_NAME);
 	for (size_t i = 0; i < size; i++) {
 		unsigned char c = (unsigned char)name[i];
 
 		if (c <= ' ' || c == 0x7f || strchr(",[]/", c) || (c == '-' && !i))
 			return error_set(err, ERR_DATA,
-					 "'%.*s': character %zu does not belong in a host name; "
-					 "expected one name a line",
+					 "'%.*s': character %zu is not allowed in a host name; "
+					 "expected one name per line",
 					 (int)(size < 60 ? size : 60), name, i + 1);
 	}
 	return 0;
@@ -189,7 +189,7 @@ static int parse(const char *text, size_t size, bool once, struct hosts *out, st
 	int rc = 0;
 
 	if (size > HOSTLIST_MAX_TEXT)
-		return error_set(err, ERR_DATA, "node file of %zu bytes; expected at most %d", size,
+		return error_set(err, ERR_DATA, "the file has %zu bytes; expected at most %d", size,
 				 HOSTLIST_MAX_TEXT);
 	if (once && !(table.lines = calloc(1, sizeof *table.lines)))
 		return error_memory(err, "the host file");

@@ -58,7 +58,7 @@ HERE=$SOURCE/tests/cli
 		run env -C "$DIR" PATH="$DIR/bin:$PATH" "$BERTH" "$1" --hostfile nodes "${@:2}"
 		echo "$verb: $status $output"
 		[ "$status" -eq 65 ]
-		[[ "$output" == *"nodes: line 4: host 'n1' is there already, on line 1; name each host once"* ]]
+		[[ "$output" == *"nodes: line 4: host 'n1' is already listed on line 1. List each host once"* ]]
 	done
 	[ ! -e "$DIR/started" ]
 	# In PBS's own node file repeated hosts do mean slots.

@@ -5,17 +5,17 @@
 
 struct row {
 	const char *expr;
-	const char *hosts; /* blank between; NULL: must fail */
+	const char *hosts; /* separated by blanks; NULL: must fail */
 	const char *why;
 };
 
-/* What scontrol 22.05 prints, but where the reason says otherwise. */
+/* As scontrol 22.05 prints them, unless the reason says otherwise. */
 static const struct row rows[] = {
-	{"", "", "nothing"},
+	{"", "", "an empty list"},
 	{"a", "a", "one host"},
 	{"a,b", "a b", "a list"},
-	{"a,a", "a a", "repeats stay"},
-	{"a,,b,", "a b", "empty entries are nothing"},
+	{"a,a", "a a", "repeats are kept"},
+	{"a,,b,", "a b", "empty entries are ignored"},
 	{"a b\tc\n", "a b c", "blanks separate"},
 	{"n[1-3,07]", "n1 n2 n3 n07", "width of each entry"},
 	{"n[09-11]", "n09 n10 n11", "padding"},
@@ -25,45 +25,45 @@ static const struct row rows[] = {
 	{"n[1-02]", "n1 n2", "the low end's width, again"},
 	{"n[3,1]", "n3 n1", "order of the list"},
 	{"[1-3]", "1 2 3", "no prefix"},
-	{"n[1-2][3-4]", "n13 n14 n23 n24", "two brackets, the right one fastest"},
+	{"n[1-2][3-4]", "n13 n14 n23 n24", "two brackets: the last one varies fastest"},
 	{"n[1-2]m[1-2]x[1-2]", "n1m1x1 n1m1x2 n2m1x1 n2m1x2 n1m2x1 n1m2x2 n2m2x1 n2m2x2",
 	 "three brackets: last, first, second"},
 	{"n[2,1]m[1,3]x[1-2]", "n2m1x1 n2m1x2 n1m1x1 n1m1x2 n2m3x1 n2m3x2 n1m3x1 n1m3x2",
 	 "three brackets with lists"},
 	{"n[1-2]m[3,5]x[01-02],b[1-2]c[1-2]",
 	 "n1m3x01 n1m3x02 n2m3x01 n2m3x02 n1m5x01 n1m5x02 n2m5x01 n2m5x02 b1c1 b1c2 b2c1 b2c2",
-	 "lists of them"},
-	{"n[1-2]-ib", "n1-ib n2-ib", "a suffix (22.05 refuses it, later ones take it)"},
+	 "several names with brackets"},
+	{"n[1-2]-ib", "n1-ib n2-ib", "a suffix (22.05 refuses it, later versions accept it)"},
 	{"x1000c[0-1]s[6-7]b[0-1]n0",
 	 "x1000c0s6b0n0 x1000c0s6b1n0 x1000c1s6b0n0 x1000c1s6b1n0 x1000c0s7b0n0 x1000c0s7b1n0 "
 	 "x1000c1s7b0n0 x1000c1s7b1n0",
 	 "Cray names: brackets and a suffix"},
 	{"n[18446744073709551615]", "n18446744073709551615", "64 bits"},
-	{"n{1-2}", "n{1-2}", "other brackets are letters"},
+	{"n{1-2}", "n{1-2}", "other brackets are ordinary characters"},
 	{"n[18446744073709551616]", NULL, "65 bits"},
-	{"n[3-1]", NULL, "downwards"},
-	{"n[", NULL, "never closed (scontrol makes 'n]')"},
-	{"n[1", NULL, "never closed"},
-	{"n1]", NULL, "never opened"},
-	{"n[]", NULL, "nothing inside"},
+	{"n[3-1]", NULL, "a descending range"},
+	{"n[", NULL, "unclosed bracket (scontrol prints 'n]')"},
+	{"n[1", NULL, "unclosed bracket"},
+	{"n1]", NULL, "unopened bracket"},
+	{"n[]", NULL, "an empty bracket"},
 	{"n[1-]", NULL, "no upper end (scontrol takes it as 1)"},
 	{"n[-1]", NULL, "no lower end"},
 	{"n[1,]", NULL, "a trailing comma inside"},
 	{"n[1,,2]", NULL, "an empty entry inside"},
 	{"n[1-2-3]", NULL, "two dashes"},
-	{"n[a]", NULL, "no number"},
+	{"n[a]", NULL, "not a number"},
 	{"n[0x1-0x3]", NULL, "hexadecimal"},
-	{"n[[1-2]]", NULL, "nested"},
-	{"n[1 - 2]", NULL, "blanks inside (scontrol pads them)"},
-	{"bgl[123x456]", NULL, "Blue Gene boxes, gone since 2015"},
+	{"n[[1-2]]", NULL, "nested brackets"},
+	{"n[1 - 2]", NULL, "blanks in a bracket (scontrol pads them)"},
+	{"bgl[123x456]", NULL, "Blue Gene boxes (removed from Slurm in 2015)"},
 	{"n\001", NULL, "a control character"},
-	{"-x", NULL, "an option, were it a word of a command line"},
-	{"a,-[1-2]", NULL, "the same in a list"},
-	{"../n[1-2]", NULL, "a path, were it a file name"},
-	{"n[0-999999999]", NULL, "too many"},
-	{"n[0-262144]", NULL, "one too many"},
-	{"n[1-9][1-9][1-9][1-9][1-9][1-9]", NULL, "too many by product"},
-	{"a,n[1-512][1-512]", NULL, "too many by sum"},
+	{"-x", NULL, "would be an option on a command line"},
+	{"a,-[1-2]", NULL, "the same, in a list"},
+	{"../n[1-2]", NULL, "would be a path as a file name"},
+	{"n[0-999999999]", NULL, "too many hosts"},
+	{"n[0-262144]", NULL, "one host too many"},
+	{"n[1-9][1-9][1-9][1-9][1-9][1-9]", NULL, "too many hosts, as a product"},
+	{"a,n[1-512][1-512]", NULL, "too many hosts, as a sum"},
 };
 
 static char *joined(const struct hosts *hosts)
@@ -115,7 +115,7 @@ static void limits(void **state)
 	assert_int_equal(hosts.count, HOSTLIST_MAX_HOSTS);
 	hosts_free(&hosts);
 
-	/* A hostile text of the largest size costs no more than its reading. */
+	/* A hostile text of the maximum size costs no more than reading it. */
 	char *text = malloc(HOSTLIST_MAX_TEXT + 2);
 
 	memset(text, '[', HOSTLIST_MAX_TEXT);
@@ -132,8 +132,8 @@ static void limits(void **state)
 	memcpy(text, "n[", 2);
 	text[HOSTLIST_MAX_TEXT] = '\0';
 	assert_int_equal(hostlist_expand(text, &hosts, &err), -ERR_DATA);
-	/* As many entries as there may be hosts: read and expanded in linear time (34 billion
-	 * steps, were the entry of each name searched for). */
+	/* As many entries as hosts are allowed. The list must be expanded in linear time: if each
+	 * name's entry were searched for, this would take 34 billion steps. */
 	size_t used = (size_t)sprintf(text, "n[1");
 
 	for (int i = 1; i < HOSTLIST_MAX_HOSTS; i++)
@@ -142,12 +142,12 @@ static void limits(void **state)
 	assert_int_equal(hostlist_expand(text, &hosts, &err), 0);
 	assert_int_equal(hosts.count, HOSTLIST_MAX_HOSTS);
 	hosts_free(&hosts);
-	/* More brackets than a name may have. */
+	/* More brackets than a name is allowed to have. */
 	text[0] = '\0';
 	for (int i = 0; i < 33; i++)
 		strcat(text, "[1]");
 	assert_int_equal(hostlist_expand(text, &hosts, &err), -ERR_DATA);
-	/* A name that is too long only after expansion. */
+	/* A name that becomes too long only by expansion. */
 	memset(text, 'a', 250);
 	strcpy(text + 250, "[100000-100001]");
 	assert_int_equal(hostlist_expand(text, &hosts, &err), -ERR_DATA);
@@ -196,13 +196,13 @@ static void node_files(void **state)
 		const char *why;
 	} table[] = {
 		{"", "", "an empty file"},
-		{"n1\nn2\n", "n1*1 n2*1", "plain"},
-		{"n1\nn1\nn2\nn1\n", "n1*3 n2*1", "repeats, not next to each other"},
+		{"n1\nn2\n", "n1*1 n2*1", "two hosts"},
+		{"n1\nn1\nn2\nn1\n", "n1*3 n2*1", "repeats that are not adjacent"},
 		{"n1\r\nn2\r\n", "n1*1 n2*1", "CR"},
 		{"\n\n  n1\t\n\nn2", "n1*1 n2*1", "blanks, blank lines, no last newline"},
 		{"# all\nn1 # the first\n", "n1*1", "comments"},
 		{"x1.hostmgmt.cm.example.com\n", "x1.hostmgmt.cm.example.com*1", "a full name"},
-		{"n1 n2\n", NULL, "two names in a line"},
+		{"n1 n2\n", NULL, "two names on a line"},
 		{"n[1-2]\n", NULL, "a host list"},
 		{"n1,n2\n", NULL, "a comma"},
 		{"n\001\n", NULL, "a control character"},
@@ -243,22 +243,24 @@ static void host_files(void **state)
 {
 	(void)state;
 	static const struct {
-		const char *text, *hosts; /* "name*slots ..."; or what the error says after "!" */
+		const char *text, *hosts; /* "name*slots ...", or "!" and a part of the error */
 		const char *why;
 	} table[] = {
 		{"", "", "an empty file"},
-		{"n2\n# the others\nn1 # one\n", "n2*0 n1*0", "slots are not said"},
-		{"n1 slots=4\r\nn2\tslots=1 # last", "n1*4 n2*1", "as Open MPI has them"},
-		{"n1\nn2\nn1\n", "!line 3: host 'n1' is there already, on line 1", "twice"},
-		{"\nn1 slots=2\n\nn1 slots=2", "!line 4: host 'n1' is there already, on line 2",
-		 "with slots"},
-		{"n1 n2\n", "!line 1: 'n2' behind a host; expected nothing, or slots=N",
-		 "two names"},
-		{"n1 slots=0\n", "!line 1: 'slots=0'", "no slots"},
-		{"n1 slots=\n", "!line 1: 'slots='", "slots cut short"},
-		{"n1 slots=4 max_slots=4\n", "!line 1: 'slots=4 max_slots=4'", "more than slots"},
-		{"n1 slots=100001\n", "!slots=100001", "too many"},
-		{"n1 slots=99999999999999999999\n", "!slots=9999", "far too many"},
+		{"n2\n# the others\nn1 # one\n", "n2*0 n1*0", "slots unknown"},
+		{"n1 slots=4\r\nn2\tslots=1 # last", "n1*4 n2*1", "slots as in Open MPI"},
+		{"n1\nn2\nn1\n", "!line 3: host 'n1' is already listed on line 1",
+		 "a repeated host"},
+		{"\nn1 slots=2\n\nn1 slots=2", "!line 4: host 'n1' is already listed on line 2",
+		 "a repeated host with slots"},
+		{"n1 n2\n", "!line 1: 'n2' after a host; expected nothing or slots=N",
+		 "two names on a line"},
+		{"n1 slots=0\n", "!line 1: 'slots=0'", "zero slots"},
+		{"n1 slots=\n", "!line 1: 'slots='", "incomplete slots"},
+		{"n1 slots=4 max_slots=4\n", "!line 1: 'slots=4 max_slots=4'",
+		 "more options than slots"},
+		{"n1 slots=100001\n", "!slots=100001", "too many slots"},
+		{"n1 slots=99999999999999999999\n", "!slots=9999", "far too many slots"},
 		{"n1\nn[1-2]\n", "!line 2", "a host list"},
 		{"-x slots=1\n", "!line 1", "an option"},
 	};
@@ -284,7 +286,7 @@ static void host_files(void **state)
 	}
 }
 
-/* More hosts than the table begins with; the last is the first again. */
+/* A repeated host after more hosts than the initial table holds. */
 static void host_file_twice_late(void **state)
 {
 	(void)state;
@@ -300,14 +302,14 @@ static void host_file_twice_late(void **state)
 	hosts_free(&hosts);
 	sprintf(text + size, "n2000");
 	assert_int_equal(hostfile_parse(text, size + 5, &hosts, &err), -ERR_DATA);
-	assert_non_null(strstr(err.text, "line 3001: host 'n2000' is there already, on line 2001"));
+	assert_non_null(strstr(err.text, "line 3001: host 'n2000' is already listed on line 2001"));
 	free(text);
 }
 
 static void many_repeats(void **state)
 {
 	(void)state;
-	/* 100,000 lines of 1,000 hosts dealt in turn. */
+	/* 100,000 lines, on which 1,000 hosts take turns. */
 	size_t size = 0;
 	char *text = malloc(100000 * 8);
 	struct hosts hosts = {0};
@@ -333,9 +335,9 @@ static uint32_t low_hash(uint32_t h, const char *text, size_t size)
 #define PIECES 17 /* 2^17 names */
 #define PIECE 4	  /* bytes */
 
-/* Names that all hash alike in the low 20 bits of FNV-1a from its usual start: 17 pieces, each
- * with two spellings that lead from one state to one state. A table that is hashed so needs nine
- * billion comparisons for this file. */
+/* Names with equal hashes in the low 20 bits of FNV-1a with its usual start value. Each consists of
+ * 17 pieces, and each piece has two spellings that lead from the same state to the same state. With
+ * such a hash, a table needs nine billion comparisons for this file. */
 static void colliding_names(void **state)
 {
 	static char pieces[PIECES][2][PIECE + 1], *seen[1 << 20];

@@ -14,19 +14,19 @@ static const struct row rows[] = {
 	{"", "", 0, "the empty set"},
 	{"0", "0", 1, "one id"},
 	{"0-3", "0-3", 4, "a range"},
-	{"3-3", NULL, 0, "a range of one: written 3"},
+	{"3-3", NULL, 0, "a range of one id must be written as 3"},
 	{"0,1,2,3", "0-3", 4, "neighbours are joined"},
 	{"0-3,4-7", "0-7", 8, "ranges that touch are joined"},
-	{"8,64-67,128", "8,64-67,128", 6, "across words"},
+	{"8,64-67,128", "8,64-67,128", 6, "ids in several words"},
 	{"65535", "65535", 1, "the largest id"},
-	{"63-64", "63-64", 2, "a word's edge"},
-	{"65536", NULL, 0, "past the largest"},
-	{"0-65536", NULL, 0, "past the largest, in a range"},
-	{"99999999999999999999", NULL, 0, "past any integer"},
-	{"3-0", NULL, 0, "downwards"},
+	{"63-64", "63-64", 2, "across the edge of a word"},
+	{"65536", NULL, 0, "larger than the largest id"},
+	{"0-65536", NULL, 0, "a range beyond the largest id"},
+	{"99999999999999999999", NULL, 0, "larger than any integer"},
+	{"3-0", NULL, 0, "a descending range"},
 	{"01,2", NULL, 0, "a leading zero"},
-	{"1,1", NULL, 0, "an id twice"},
-	{"0-4,2", NULL, 0, "an id twice by range"},
+	{"1,1", NULL, 0, "a repeated id"},
+	{"0-4,2", NULL, 0, "an id that a range repeats"},
 	{"1,", NULL, 0, "a trailing comma"},
 	{",1", NULL, 0, "a leading comma"},
 	{"1,,2", NULL, 0, "an empty entry"},
@@ -39,7 +39,7 @@ static const struct row rows[] = {
 	{"+1", NULL, 0, "a sign"},
 	{"0x10", NULL, 0, "hexadecimal"},
 	{"[0-3]", NULL, 0, "brackets"},
-	{"a", NULL, 0, "no number"},
+	{"a", NULL, 0, "not a number"},
 };
 
 static void parses(void **state)
@@ -135,7 +135,7 @@ static void changes(void **state)
 	idset_clear(set);
 	assert_int_equal(idset_count(set), 0);
 	idset_free(set);
-	/* NULL is an empty set wherever it is const. */
+	/* Functions with a const set accept NULL as an empty set. */
 	assert_int_equal(idset_count(NULL), 0);
 	assert_int_equal(idset_next(NULL, -1), -1);
 	assert_true(idset_contains(NULL, NULL));
