@@ -170,7 +170,7 @@ static int read_names(struct discovery *discovery, struct error *err)
 	char host[256];
 
 	if (gethostname(host, sizeof host) != 0)
-		return error_set(err, ERR_UNAVAILABLE, "this node's host name cannot be read: %m");
+		return error_set(err, ERR_UNAVAILABLE, "cannot read this node's host name: %m");
 	host[sizeof host - 1] = '\0';
 
 	const char *captured = NULL;
@@ -192,8 +192,7 @@ static int read_addresses(struct discovery *discovery, struct error *err)
 	if (discovery->source->no_network)
 		return 0;
 	if (getifaddrs(&list) != 0)
-		return error_set(err, ERR_UNAVAILABLE,
-				 "the network interfaces cannot be listed: %m");
+		return error_set(err, ERR_UNAVAILABLE, "cannot list the network interfaces: %m");
 
 	int rc = address_read(discovery, list, err);
 

@@ -12,7 +12,7 @@
  *    "nics":[{"net":"hsn0","rdma":"cxi0","port":1,"pci":"..","id":"17db:0501","class":"0200",
  *        "kind":"slingshot","state":1,"speed":200000,"numa":"3","cpus":"48-55","package":0,
  *        "management":false}],
- *    "paths":["0123"],  one text per GPU, with one digit of enum path_class per NIC
+ *    "paths":["0123"],  one string per GPU, with one digit of enum path_class per NIC
  *    "addresses":[["hsn0","10.0.0.1",prefix,scope,sort,up,speed,nic,kind]],
  *    "notes":["..."]}
  *
@@ -38,7 +38,7 @@
 #define MAX_NOTES 256
 #define MAX_TEXT 4096
 
-#define INVENTORY_NAME "a node's card" /* its name in errors */
+#define INVENTORY_NAME "a node's inventory" /* its name in errors */
 
 /* ---- kinds of values that only an inventory has ---- */
 
@@ -70,7 +70,7 @@ static int id_read(const struct json_field *field, const json_t *json, void *own
 	if (text && read_hex(text, ':', json_member(field, owner)) &&
 	    read_hex(text + 5, '\0', json_second_member(field, owner)))
 		return 0;
-	return json_unexpected(what, field->name, json, "a text like \"10de:2335\"", err);
+	return json_unexpected(what, field->name, json, "a string such as \"10de:2335\"", err);
 }
 
 static const struct json_type as_id = {id_write, id_read};
@@ -92,7 +92,7 @@ static int class_read(const struct json_field *field, const json_t *json, void *
 
 	if (text && read_hex(text, '\0', json_member(field, owner)))
 		return 0;
-	return json_unexpected(what, field->name, json, "a text like \"0302\"", err);
+	return json_unexpected(what, field->name, json, "a string such as \"0302\"", err);
 }
 
 static const struct json_type as_class = {class_write, class_read};
@@ -145,7 +145,7 @@ static int paths_read(const struct json_field *field, const json_t *json, void *
 	size_t gpus = inventory->gpu_count, nics = inventory->nic_count;
 
 	if (!json_is_array(json) || json_array_size(json) > MAX_GPUS)
-		return json_unexpected(what, field->name, json, "an array of texts", err);
+		return json_unexpected(what, field->name, json, "an array of strings", err);
 	if (!gpus || !nics)
 		return 0;
 	if (json_array_size(json) != gpus)
@@ -240,8 +240,8 @@ static int add_cores(const struct core_row *row, struct inventory *inventory, st
 {
 	if (!idset_count(row->first) || row->count > MAX_CORES - (int)inventory->core_count)
 		return error_set(err, ERR_DATA,
-				 "%s: expected at least one CPU, and at most %d cores in all", what,
-				 MAX_CORES);
+				 "%s: expected at least one CPU, and at most %d cores in total",
+				 what, MAX_CORES);
 	for (int k = 0; k < row->count; k++) {
 		struct inventory_core *core = &inventory->cores[inventory->core_count];
 
@@ -255,8 +255,8 @@ static int add_cores(const struct core_row *row, struct inventory *inventory, st
 
 			if (cpu > MAX_CPU || idset_has(seen, cpu))
 				return error_set(err, ERR_DATA,
-						 "%s: CPU %d in two cores or over %d", what, cpu,
-						 MAX_CPU);
+						 "%s: CPU %d belongs to two cores or exceeds %d",
+						 what, cpu, MAX_CPU);
 			if (!core->cpus_os || idset_add(core->cpus_os, cpu) || idset_add(seen, cpu))
 				return error_memory(err, what);
 		}
@@ -401,8 +401,11 @@ static int check_package(const char *list, size_t i, int package, const struct i
 {
 	if (package < (int)inventory->package_count)
 		return 0;
-	return error_set(err, ERR_DATA, INVENTORY_NAME ", entry %zu of \"%s\": package %d of %zu",
-			 i, list, package, inventory->package_count);
+	return error_set(
+		err, ERR_DATA,
+		INVENTORY_NAME
+		", entry %zu of \"%s\": package %d is out of range; expected less than %zu",
+		i, list, package, inventory->package_count);
 }
 
 static int check_references(const struct inventory *inventory, struct error *err)
@@ -424,7 +427,8 @@ static int check_references(const struct inventory *inventory, struct error *err
 		    address->prefix > (address->family == AF_INET ? 32 : 128))
 			rc = error_set(err, ERR_DATA,
 				       INVENTORY_NAME
-				       ", entry %zu of \"addresses\": prefix %d, NIC %d of %zu",
+				       ", entry %zu of \"addresses\": prefix %d or NIC %d is out "
+				       "of range (number of NICs: %zu)",
 				       i, address->prefix, address->nic, inventory->nic_count);
 	}
 	return rc;
@@ -436,7 +440,7 @@ int inventory_from_json(const json_t *json, struct inventory *out, struct error 
 	int rc;
 
 	if (!json_is_object(json))
-		return error_set(err, ERR_DATA, INVENTORY_NAME ": no JSON object");
+		return error_set(err, ERR_DATA, INVENTORY_NAME " is not a JSON object");
 	rc = json_fields_read(machine_members, json, &inventory, INVENTORY_NAME, err);
 	if (!rc)
 		rc = check_references(&inventory, err);

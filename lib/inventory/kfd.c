@@ -73,7 +73,7 @@ static int64_t memory_of(const char *dir, const char *node)
 	return bytes && bytes < INT64_MAX ? (int64_t)bytes : -1;
 }
 
-/* Read the node if it is a GPU that we may read. */
+/* Read the node if it is a GPU that this process may read. */
 static bool read_node(const char *dir, const char *name, struct kfd_node *out)
 {
 	char *text = properties_of("%s/%s/properties", dir, name);

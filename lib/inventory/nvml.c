@@ -23,7 +23,7 @@ static void set_fault(struct inventory_gpu *gpu, const char *text)
 		gpu->fault = strdup(text);
 }
 
-/* A call's result as the GPU's health; true when the call succeeded. */
+/* Record a lost or hung GPU as its fault. Return true if the call succeeded. */
 static bool check_health(const struct nvml *nvml, struct inventory_gpu *gpu, int result)
 {
 	char text[256];
@@ -31,8 +31,9 @@ static bool check_health(const struct nvml *nvml, struct inventory_gpu *gpu, int
 	if (result == NVML_GPU_IS_LOST || result == NVML_RESET_REQUIRED) {
 		snprintf(text, sizeof text,
 			 result == NVML_GPU_IS_LOST
-				 ? "NVML: %s; the node needs a restart (look for Xid in dmesg)"
-				 : "NVML: %s; an administrator resets it (nvidia-smi --gpu-reset)",
+				 ? "NVML: %s; the node must be rebooted (look for Xid in dmesg)"
+				 : "NVML: %s; ask an administrator to reset the GPU (nvidia-smi "
+				   "--gpu-reset)",
 			 nvml->error_string(result));
 		set_fault(gpu, text);
 	}
@@ -49,11 +50,11 @@ static void read_health(const struct nvml *nvml, struct nvml_device *device,
 			  nvml->remapped_rows(device, &corrected, &uncorrected, &pending, &failed)))
 		return;
 	if (failed)
-		set_fault(gpu,
-			  "NVML: row remapping failed, its memory is worn; it has to be replaced");
+		set_fault(gpu, "NVML: row remapping failed because the GPU's memory is worn out; "
+			       "the GPU must be replaced");
 }
 
-/* Read what NVML knows of device, which is gpu or a MIG device of it. */
+/* Read what NVML reports about device, which is gpu or one of its MIG devices. */
 static void read_device(const struct nvml *nvml, struct nvml_device *device,
 			struct inventory_gpu *gpu)
 {
@@ -74,7 +75,7 @@ static void read_device(const struct nvml *nvml, struct nvml_device *device,
 		gpu->memory_bytes = (int64_t)memory.total;
 }
 
-/* "MIG-GPU-uuid/gi/ci", which older lists name a MIG device by. */
+/* "MIG-GPU-uuid/gi/ci", the name of a MIG device in older lists. */
 static char *mig_name(const struct nvml *nvml, struct nvml_device *mig, const char *parent)
 {
 	unsigned gi, ci;
@@ -87,7 +88,7 @@ static char *mig_name(const struct nvml *nvml, struct nvml_device *mig, const ch
 	return name;
 }
 
-/* With MIG on, gpus[at] becomes its MIG devices, an entry each. */
+/* If MIG is on, replace gpus[at] by its MIG devices, one entry each. */
 static int read_mig(struct discovery *discovery, const struct nvml *nvml,
 		    struct nvml_device *device, size_t at, struct error *err)
 {
@@ -118,12 +119,12 @@ static int read_mig(struct discovery *discovery, const struct nvml *nvml,
 	}
 	free(parent);
 	if (!rc && !found)
-		set_fault(&inventory->gpus[at], "MIG mode is on but no MIG device exists; an "
-						"administrator makes some or turns it off");
+		set_fault(&inventory->gpus[at], "MIG mode is on, but no MIG device exists; ask an "
+						"administrator to create some or to turn MIG off");
 	return rc;
 }
 
-/* The entry at id, or a new one where hwloc has no such function (a container without PCI). */
+/* The entry at id, or a new one if hwloc has no such function (a container without PCI). */
 static int find_or_add(struct discovery *discovery, struct pci_id id, const struct nvml_pci *info,
 		       size_t *at, struct error *err)
 {
@@ -173,7 +174,8 @@ static int read_gpu(struct discovery *discovery, const struct nvml *nvml,
 
 	info.bus_id[sizeof info.bus_id - 1] = '\0';
 	if (result != NVML_SUCCESS || pci_parse(info.bus_id, &id) != 0) {
-		inventory_note(discovery->inventory, "NVML has a GPU without a PCI address (%s)",
+		inventory_note(discovery->inventory,
+			       "NVML reports a GPU without a PCI address (%s)",
 			       nvml->error_string(result));
 		return 0;
 	}
@@ -198,8 +200,8 @@ static void disallow_unseen(struct inventory *inventory)
 			inventory->gpus[i].allowed = false;
 }
 
-/* GPUs that the bus has and NVML did not open: asked by address, NVML tells a broken one from one
- * that is not given to this job or container. */
+/* GPUs on the bus that NVML did not list. Queried by address, NVML distinguishes a broken GPU from
+ * one that this job or container may not use. */
 static void diagnose_unseen(const struct nvml *nvml, struct inventory *inventory)
 {
 	for (size_t i = 0; i < inventory->gpu_count; i++) {
@@ -218,7 +220,8 @@ static void diagnose_unseen(const struct nvml *nvml, struct inventory *inventory
 		gpu->allowed = true;
 		if (check_health(nvml, gpu, result) || gpu->fault)
 			continue;
-		snprintf(text, sizeof text, "NVML cannot open it: %s", nvml->error_string(result));
+		snprintf(text, sizeof text, "NVML cannot open the GPU: %s",
+			 nvml->error_string(result));
 		set_fault(gpu, text);
 	}
 }

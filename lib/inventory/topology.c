@@ -153,7 +153,7 @@ static int read_cores(struct discovery *discovery, struct error *err)
 			return error_memory(err, "the cores");
 	}
 	inventory_note(discovery->inventory,
-		       "the topology has no cores: each of its CPUs counts as one");
+		       "the topology has no cores; each CPU counts as a core");
 	return 0;
 }
 
@@ -221,7 +221,7 @@ int topology_read(struct discovery *discovery, struct error *err)
 		return error_memory(err, "the allowed CPUs");
 	if (!idset_count(inventory->allowed_cpus_os))
 		return error_set(err, ERR_DATA,
-				 "%s: no CPU that this job may use; expected at least one",
+				 "%s: this job may use none of its CPUs; expected at least one",
 				 inventory->source);
 
 	if (find_cpu_nodes(discovery) != 0)
@@ -280,7 +280,7 @@ static int set_locality(const struct discovery *discovery, hwloc_obj_t around,
 		idset_free(everything);
 		idset_free(numa_os);
 		idset_free(cpus_os);
-		return error_memory(err, "a device's place");
+		return error_memory(err, "a device's locality");
 	}
 	if (package < 0)
 		package = package_of_nodes(discovery, numa_os);

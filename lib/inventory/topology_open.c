@@ -24,8 +24,8 @@ static int refuse_version(const char *path, const char *text, struct error *err)
 
 	if (!root)
 		return error_set(err, ERR_DATA,
-				 "%s: no <topology> element in it; expected an hwloc XML file "
-				 "(lstopo file.xml makes one)",
+				 "%s: contains no <topology> element; expected an hwloc XML file "
+				 "(create one with lstopo file.xml)",
 				 path);
 
 	const char *end = strchr(root, '>');
@@ -37,9 +37,9 @@ static int refuse_version(const char *path, const char *text, struct error *err)
 	version += *version == '"' || *version == '\'';
 	if (*version >= '3' && *version <= '9')
 		return error_set(err, ERR_DATA,
-				 "%s: hwloc XML of version %.*s; expected 1 or 2, which is what "
-				 "hwloc %d reads: write it again on that machine with \"lstopo "
-				 "--export-xml-flags v2 file.xml\"",
+				 "%s: hwloc XML of version %.*s; expected 1 or 2, which hwloc %d "
+				 "can read. Write it again on that machine with \"lstopo "
+				 "--export-xml-flags v2 file.xml\".",
 				 path, (int)strcspn(version, "\"' \t\r\n/>"), version,
 				 HWLOC_API_VERSION >> 16);
 	return 0;
@@ -145,7 +145,8 @@ static int try_xml(const struct inventory_source *source, const char *xml, size_
 	if (child == 0)
 		try_and_exit(source, xml, xml_size);
 	if (child < 0)
-		return error_set(err, ERR_UNAVAILABLE, "%s: no process to try it in: %s", file,
+		return error_set(err, ERR_UNAVAILABLE,
+				 "%s: cannot start a process to test the file: %s", file,
 				 strerror(errno));
 	while (waitpid(child, &status, 0) < 0)
 		if (errno != EINTR) /* another waiter reaped it: the load will show */
@@ -154,13 +155,14 @@ static int try_xml(const struct inventory_source *source, const char *xml, size_
 		return 0;
 	if (WIFEXITED(status))
 		return error_set(err, ERR_DATA,
-				 "%s: hwloc makes no topology of it; expected a whole XML file as "
-				 "lstopo writes it",
+				 "%s: hwloc cannot load the file; expected a complete XML file "
+				 "written by lstopo",
 				 file);
-	return error_set(
-		err, ERR_DATA,
-		"%s: hwloc %s on it (signal %d): the file is damaged; write it again with lstopo",
-		file, WTERMSIG(status) == SIGALRM ? "takes too long" : "fails", WTERMSIG(status));
+	return error_set(err, ERR_DATA,
+			 "%s: hwloc %s while reading it (signal %d): the file is damaged; write it "
+			 "again with lstopo",
+			 file, WTERMSIG(status) == SIGALRM ? "timed out" : "crashed",
+			 WTERMSIG(status));
 }
 
 static int open_xml(const struct inventory_source *source, hwloc_topology_t *out, struct error *err)
@@ -176,7 +178,7 @@ static int open_xml(const struct inventory_source *source, hwloc_topology_t *out
 	if (!rc)
 		rc = try_xml(source, text, size, err);
 	if (!rc && prepare(source, text, size, out) != 0)
-		rc = error_set(err, ERR_DATA, "%s: hwloc makes no topology of it", file);
+		rc = error_set(err, ERR_DATA, "%s: hwloc cannot load the file", file);
 	free(text);
 	return rc;
 }
@@ -189,12 +191,13 @@ int topology_open(const struct inventory_source *source, hwloc_topology_t *out, 
 	hwloc_topology_t topology;
 
 	if (prepare(source, NULL, 0, &topology) != 0)
-		return error_set(err, ERR_UNAVAILABLE,
-				 "hwloc cannot read this machine's topology: %s; is /sys mounted?",
-				 strerror(errno));
+		return error_set(
+			err, ERR_UNAVAILABLE,
+			"hwloc cannot read this machine's topology: %s; check that /sys is mounted",
+			strerror(errno));
 	if (!hwloc_topology_is_thissystem(topology)) {
 		hwloc_topology_destroy(topology);
-		return error_set(err, ERR_INTERNAL, "hwloc gave another machine's topology");
+		return error_set(err, ERR_INTERNAL, "hwloc returned another machine's topology");
 	}
 	*out = topology;
 	return 0;

@@ -49,7 +49,7 @@ static int select_gpu(struct lookup *lookup, size_t i, const char *entry, struct
 	if (lookup->chosen[i])
 		return error_set(
 			err, ERR_DATA,
-			"%s names GPU %s twice, the second time as \"%s\"; expected each GPU once",
+			"%s lists GPU %s twice, the second time as \"%s\"; expected each GPU once",
 			lookup->name, lookup->inventory->gpus[i].pci, entry);
 	lookup->chosen[i] = true;
 	lookup->chosen_count++;
@@ -78,8 +78,8 @@ static int choose_ordinal(struct lookup *lookup, const char *entry, struct error
 		count++;
 	}
 	return error_set(err, ERR_DATA,
-			 "%s has \"%s\", which no GPU here is; expected ordinals below %zu, UUIDs "
-			 "or their prefixes",
+			 "%s contains \"%s\", which matches no GPU here; expected ordinals below "
+			 "%zu, UUIDs or their prefixes",
 			 lookup->name, entry, count);
 }
 
@@ -114,16 +114,16 @@ static int choose_uuid(struct lookup *lookup, const char *entry, struct error *e
 		/* A GPU's own UUID means all its MIG devices; otherwise one device is meant. */
 		if (first && !(strncmp(entry, "GPU-", 4) == 0 && same_function(first, gpu)))
 			return error_set(err, ERR_DATA,
-					 "%s has \"%s\", which is the beginning of more than one "
-					 "GPU's UUID; expected enough of it to tell them apart",
+					 "%s contains \"%s\", a prefix of more than one GPU's "
+					 "UUID; expected a longer prefix",
 					 lookup->name, entry);
 		first = gpu;
 	}
 	if (!first)
 		return error_set(err, ERR_DATA,
-				 "%s has \"%s\", which no GPU here has as its UUID%s", lookup->name,
-				 entry,
-				 any_uuid ? "; are these devices of another node?"
+				 "%s contains \"%s\", which is not the UUID of a GPU here%s",
+				 lookup->name, entry,
+				 any_uuid ? "; check whether these devices belong to another node"
 					  : ": UUIDs are unknown here (no NVML)");
 	for (size_t i = 0; i < lookup->inventory->gpu_count; i++)
 		if (is_counted(lookup, i) && matches_uuid(&lookup->inventory->gpus[i], entry)) {

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* A libnvidia-ml that the tests load: what it shows is chosen by BERTH_FAKE_NVML:
+/* A fake libnvidia-ml for the tests. BERTH_FAKE_NVML selects what it reports:
  *   (unset)  0000:01:00.0 healthy, 0000:02:00.0 with failed row remapping
  *   mig      0000:01:00.0 with MIG devices at indices 0 and 2, 0000:02:00.0 healthy
  *   migless  0000:01:00.0 with MIG on and no MIG device
- *   lost     0000:02:00.0 has fallen off the bus: it is counted and cannot be opened
+ *   lost     0000:02:00.0 has fallen off the bus: it is counted but cannot be opened
  *   reset    0000:02:00.0 needs a reset
- *   one      only 0000:02:00.0 is given to this container
+ *   one      only 0000:02:00.0 is available to this container
  *   nopci    one GPU at 0000:77:00.0
  *   held     0000:01:00.0 is used by the process that started this one
  *   ecc      0000:02:00.0 has had uncorrected memory errors
@@ -29,7 +29,7 @@ struct nvml_memory {
 };
 
 struct fake {
-	int gpu, mig; /* mig -1: the GPU itself */
+	int gpu, mig; /* mig -1: the GPU itself, not a MIG device */
 };
 
 static struct fake gpus[2] = {{0, -1}, {1, -1}};
@@ -211,7 +211,7 @@ EXPORT int nvmlDeviceGetComputeRunningProcesses_v3(struct fake *device, unsigned
 EXPORT int nvmlDeviceGetTotalEccErrors(struct fake *device, int kind, int counter,
 				       unsigned long long *out)
 {
-	/* Uncorrected ones since the driver was loaded. */
+	/* Uncorrected errors since the driver was loaded. */
 	*out = is("ecc") && device->gpu == 1 && kind == 1 && counter == 0 ? 7 : 0;
 	return 0;
 }

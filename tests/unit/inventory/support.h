@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What the tests of this stage share. TOPO is the folder of the hand-made topologies. */
+/* Shared by the tests of this stage. TOPO is the directory of the handwritten topologies. */
 #ifndef BERTH_TESTS_UNIT_INVENTORY_SUPPORT_H
 #define BERTH_TESTS_UNIT_INVENTORY_SUPPORT_H
 
@@ -13,13 +13,13 @@
 #include "../../support/files.h"
 #include "inventory/inventory.h"
 
-/* Load TOPO/name.xml, without this node's network; fails the test with the error's text. */
+/* Load TOPO/name.xml without this node's network. On failure the test fails with the error. */
 void load_fixture(const char *name, struct inventory *out);
 
-/* Everything in a machine, a line a thing; free() it. */
+/* Describe the inventory as text, one line per item. The caller frees it. */
 char *describe(const struct inventory *inventory);
 
-/* The set's text in a buffer that a later call overwrites (8 of them). */
+/* The set as text, in one of 8 static buffers that take turns. */
 const char *ids(const struct idset *set);
 
 #endif

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Captures of real machines, outside the repository: the folder BERTH_TEST_TOPO with hwloc XML
- * files, devices.tsv (a GPU or NIC a line) and best.tsv (the nearest NICs of each GPU). */
+/* Captures of real machines, which are not in the repository: the directory BERTH_TEST_TOPO has
+ * hwloc XML files, devices.tsv (one GPU or NIC per line) and best.tsv (the nearest NICs of each
+ * GPU). */
 #include "support.h"
 
 #include <limits.h>
@@ -18,7 +19,7 @@ struct row {
 struct table {
 	struct row names, rows[ROWS];
 	size_t count;
-	char *text; /* the cells point into it */
+	char *text; /* the cells point into this text */
 };
 
 static const char *dir;
@@ -83,7 +84,7 @@ static bool name_in(const char *name, const char *list)
 	return false;
 }
 
-/* Every GPU of the file once, in PCI order; partitions follow each other. */
+/* Each GPU of the file occurs once, in PCI order; partitions are adjacent. */
 static void check_gpus(const char *file, const struct inventory *inventory)
 {
 	size_t at = 0;
@@ -186,8 +187,8 @@ static void check_nics(const char *file, const struct inventory *inventory)
 		fail_msg("%s: %zu NICs, expected %zu", file, inventory->nic_count, at);
 }
 
-/* "mlx5_0/ib0,mlx5_1/ib1": the NICs nearest to GPU g that are not for management, as best.tsv
- * names them. */
+/* "mlx5_0/ib0,mlx5_1/ib1": the NICs nearest to GPU g, without management NICs, in best.tsv's
+ * format. */
 static enum path_class nearest(const struct inventory *inventory, size_t g, bool not_down,
 			       char *out, size_t size)
 {
@@ -238,7 +239,7 @@ static void check_best(const char *file, const struct inventory *inventory)
 				 path_class_name(path), names, cell(&best, row, "path"),
 				 cell(&best, row, "best_nics"));
 		path = nearest(inventory, g, true, names, sizeof names);
-		/* UNK in the table: packages were taken from empty cpusets; we know more. */
+		/* UNK in the table: it derived packages from empty cpusets; berth knows more. */
 		if (strcmp(names, cell(&best, row, "best_active_nics")) != 0 ||
 		    (strcmp(names, "-") != 0 &&
 		     strcmp(cell(&best, row, "path_active"), "UNK") != 0 &&

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* NVML's part, with a library made for the tests, and lists of visible devices. */
+/* What NVML adds (with a fake library), AMD's driver, and visible-device lists. */
 #include "support.h"
 
 #include <stdio.h>
@@ -35,7 +35,7 @@ static void test_uuids_and_health(void **state)
 	assert_null(inventory.gpus[0].fault);
 	assert_true(inventory.gpus[0].allowed);
 	assert_non_null(strstr(inventory.gpus[1].fault, "row remapping"));
-	/* On the bus, not in NVML: not given to this job. */
+	/* On the bus but not in NVML: not available to this job. */
 	assert_false(inventory.gpus[2].allowed);
 	assert_null(inventory.gpus[2].uuid);
 	inventory_free(&inventory);
@@ -100,7 +100,7 @@ static void test_broken(void **state)
 						"health of the GPUs are unknown");
 	inventory_free(&inventory);
 
-	/* A library without NVML's functions. */
+	/* A library that lacks NVML's functions. */
 	load(NULL, "libc.so.6", &inventory);
 	assert_true(inventory.gpus[0].allowed);
 	assert_string_equal(inventory.notes[0], "libc.so.6: too old; UUIDs, MIG and health of the "
@@ -117,7 +117,7 @@ static void test_container(void **state)
 	assert_false(inventory.gpus[0].allowed);
 	assert_true(inventory.gpus[1].allowed);
 	assert_false(inventory.gpus[2].allowed);
-	/* The only ordinal that this container has is 0. */
+	/* In this container, 0 is the only ordinal. */
 	assert_int_equal(inventory_allow_gpus(&inventory, "CUDA_VISIBLE_DEVICES", "0", &err), 0);
 	assert_true(inventory.gpus[1].allowed);
 	assert_false(inventory.gpus[0].allowed);
@@ -125,7 +125,7 @@ static void test_container(void **state)
 			 -ERR_DATA);
 	inventory_free(&inventory);
 
-	/* NVML has a GPU that hwloc's bus does not show: appended in PCI order. */
+	/* NVML has a GPU that hwloc does not show: it is inserted in PCI order. */
 	load("nopci", FAKE_NVML, &inventory);
 	assert_int_equal(inventory.gpu_count, 4);
 	assert_string_equal(inventory.gpus[2].pci, "0000:77:00.0");
@@ -164,7 +164,7 @@ static void test_kfd(void **state)
 		 "unique_id 11913027438264218377\n",
 		 bank); /* 82:00.0 */
 	put_node(root, 9, "simd_count 304\nlocation_id 33536\ndomain 0\nunique_id 5\n", bank);
-	/* 83:00.0, partition 1 in the high bits; nodes in the order of their numbers. */
+	/* 83:00.0 with partition 1 in the high bits; nodes are in the order of their numbers. */
 	put_node(root, 10, "simd_count 304\nlocation_id 268468992\ndomain 0\nunique_id 5\n", bank);
 	if (inventory_discover(&source, &inventory, &err) != 0)
 		fail_msg("%s", err.text);
@@ -182,7 +182,7 @@ static void test_kfd(void **state)
 		assert_null(inventory.gpus[4 + i].uuid);
 		assert_int_equal(inventory.gpus[4 + i].index, 4 + i);
 	}
-	assert_true(inventory.gpus[0].allowed); /* not AMD's */
+	assert_true(inventory.gpus[0].allowed); /* not an AMD GPU */
 	inventory_free(&inventory);
 	remove_tree(root);
 }
@@ -193,7 +193,7 @@ static void test_kfd(void **state)
 #define M1 "MIG-44444444-0000-0000-0000-000000000000"
 #define P2 "GPU-55555555-0000-0000-0000-000000000000"
 
-/* Two NVIDIA GPUs, two MIG devices of a third, an AMD GPU. */
+/* Two NVIDIA GPUs, two MIG devices of a third one, and an AMD GPU. */
 static void make_gpus(struct inventory *inventory)
 {
 	static const char *const uuids[] = {G0, G1, M0, M1, "GPU-a0a0a0a0a0a0a0a0"};
@@ -217,8 +217,8 @@ static void test_visible(void **state)
 {
 	static const struct {
 		const char *name, *list;
-		const char *allowed; /* a digit a GPU */
-		const char *says;    /* in the error, or NULL */
+		const char *allowed; /* one digit per GPU */
+		const char *says;    /* part of the error, or NULL */
 	} rows[] = {
 		{"CUDA_VISIBLE_DEVICES", NULL, "11111", NULL},
 		{"CUDA_VISIBLE_DEVICES", "", "00001", NULL},
@@ -244,17 +244,17 @@ static void test_visible(void **state)
 		{"ROCR_VISIBLE_DEVICES", "", "11110", NULL},
 		{"HIP_VISIBLE_DEVICES", "GPU-a0a0a0a0a0a0a0a0", "11111", NULL},
 		{"GPU_DEVICE_ORDINAL", "4,0", "10001", NULL},
-		{"ZE_AFFINITY_MASK", "0,1", "11000", NULL}, /* no Intel GPU: counts all */
-		/* Bad ones leave everything as it was. */
+		{"ZE_AFFINITY_MASK", "0,1", "11000", NULL}, /* no Intel GPU: all GPUs count */
+		/* Invalid lists change nothing. */
 		{"CUDA_VISIBLE_DEVICES", "4", "11111", "\"4\""},
-		{"CUDA_VISIBLE_DEVICES", "0,7", "11111", "\"7\", which no GPU here is"},
+		{"CUDA_VISIBLE_DEVICES", "0,7", "11111", "\"7\", which matches no GPU here"},
 		{"CUDA_VISIBLE_DEVICES", "0,0", "11111", "twice"},
 		{"CUDA_VISIBLE_DEVICES", "0," G0, "11111", "twice"},
 		{"CUDA_VISIBLE_DEVICES", "0x1", "11111", "0x1"},
 		{"CUDA_VISIBLE_DEVICES", "99999999999999999999", "11111", "999"},
-		{"CUDA_VISIBLE_DEVICES", "GPU-1111", "11111", "more than one"},
-		{"CUDA_VISIBLE_DEVICES", "GPU-", "11111", "more than one"},
-		{"CUDA_VISIBLE_DEVICES", "MIG-", "11111", "more than one"},
+		{"CUDA_VISIBLE_DEVICES", "GPU-1111", "11111", "a prefix of more than one"},
+		{"CUDA_VISIBLE_DEVICES", "GPU-", "11111", "a prefix of more than one"},
+		{"CUDA_VISIBLE_DEVICES", "MIG-", "11111", "a prefix of more than one"},
 		{"CUDA_VISIBLE_DEVICES", "GPU-9", "11111", "another node"},
 		{"CUDA_VISIBLE_DEVICES", "MIG-" P2 "/9/0", "11111", "/9/0"},
 		{"CUDA_VISIBLE_DEVICES", "cuda:0", "11111", "cuda:0"},
@@ -299,30 +299,31 @@ static void test_tiles(void **state)
 	inventory_free(&inventory);
 }
 
-/* Each vendor's list counts its own GPUs; four of NVIDIA (make_gpus) and one of AMD. */
+/* Each vendor's list counts that vendor's GPUs: four of NVIDIA (make_gpus) and one of AMD. */
 static void test_each_vendors_list(void **state)
 {
 	static const struct {
 		const char *cuda, *rocr, *hip, *ze;
-		int vendor; /* of all five; 0: as make_gpus has them */
+		int vendor; /* of all five; 0: as in make_gpus */
 		const char *allowed, *says;
 	} rows[] = {
 		{NULL, NULL, NULL, NULL, 0x1002, "11111", NULL},
 		{NULL, "0,2", NULL, NULL, 0x1002, "10100", NULL},
 		{NULL, NULL, "1", NULL, 0x1002, "01000", NULL},
 		{NULL, "", NULL, NULL, 0x1002, "00000", NULL},
-		/* HIP counts among what ROCR leaves: its 1 is GPU 4. */
+		/* HIP counts among the GPUs that ROCR leaves: its 1 is GPU 4. */
 		{NULL, "2,4", "1", NULL, 0x1002, "00001", NULL},
-		{NULL, "2,4", "2", NULL, 0x1002, NULL, "HIP_VISIBLE_DEVICES has \"2\""},
-		{NULL, "9", NULL, NULL, 0x1002, NULL, "ROCR_VISIBLE_DEVICES has \"9\""},
-		/* CUDA's alone counts, as HIP reads it; beside ROCR's it is Slurm's copy. */
+		{NULL, "2,4", "2", NULL, 0x1002, NULL, "HIP_VISIBLE_DEVICES contains \"2\""},
+		{NULL, "9", NULL, NULL, 0x1002, NULL, "ROCR_VISIBLE_DEVICES contains \"9\""},
+		/* CUDA's list alone applies, since HIP reads it; next to ROCR's it is Slurm's copy.
+		 */
 		{"3", NULL, NULL, NULL, 0x1002, "00010", NULL},
 		{"2,3", "2,3", NULL, NULL, 0x1002, "00110", NULL},
 		{"3", NULL, NULL, "0.1,4", 0x8086, "10001", NULL},
-		/* Lists of vendors that are not here say nothing. */
+		/* Lists of vendors without a GPU here have no effect. */
 		{NULL, NULL, NULL, "7", 0x1002, "11111", NULL},
 		{"1", "7", "7", "7", 0x10de, "01000", NULL},
-		/* A node with both: each list its own. */
+		/* A node with GPUs of both vendors: each list applies to its own. */
 		{"1", "", NULL, NULL, 0, "01000", NULL},
 		{"0", "0", NULL, NULL, 0, "10001", NULL},
 	};

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The card: there and back without a loss, small, and nothing bad gets in. */
+/* The inventory as JSON: lossless in both directions, small, and invalid JSON is refused. */
 #include "support.h"
 
 #include <arpa/inet.h>
@@ -15,7 +15,7 @@ static void there_and_back(const struct inventory *inventory)
 
 	assert_non_null(json);
 
-	/* Through text, as on the wire. */
+	/* Convert to text and back, as messages do. */
 	char *text = json_dumps(json, JSON_COMPACT);
 	json_t *parsed = json_loads(text, JSON_REJECT_DUPLICATES, NULL);
 
@@ -52,7 +52,7 @@ static void test_fixtures(void **state)
 	}
 }
 
-/* What no XML has: addresses, faults, notes, a limit, text that is no UTF-8. */
+/* Values that no XML has: addresses, faults, notes, a memory limit, text that is not UTF-8. */
 static void test_everything(void **state)
 {
 	struct inventory inventory;
@@ -88,7 +88,7 @@ static void test_everything(void **state)
 	inventory_free(&inventory);
 }
 
-/* A card of a large node is a few KiB, for a head that holds 1,000. */
+/* The inventory of a large node takes a few KiB, since the controller holds 1,000 of them. */
 static void test_small(void **state)
 {
 	struct inventory inventory = {.package_count = 2, .memory_limit_bytes = -1};
@@ -118,7 +118,7 @@ static void test_small(void **state)
 	inventory_free(&inventory);
 }
 
-/* A good card with one member replaced; NULL value: removed. */
+/* A valid inventory, in which one member is replaced, or removed if value is NULL. */
 static const char *const good =
 	"{\"format\":\"berth.card/1\",\"node\":\"n\",\"this_system\":true,\"source\":\"s\","
 	"\"packages\":2,\"allowed\":\"0-7\",\"memory_limit\":null,"
@@ -147,10 +147,10 @@ static void test_bad(void **state)
 		{"packages", "-1", "packages"},
 		{"packages", "1e9", "packages"},
 		{"packages", "99999999999999999", "packages"},
-		{"packages", "1", "cores"}, /* a core of package 1 */
+		{"packages", "1", "cores"}, /* one core is on package 1 */
 		{"allowed", "\"0-99999\"", ""},
 		{"allowed", "\"3-1\"", ""},
-		{"allowed", "\"20000\"", "over"},
+		{"allowed", "\"20000\"", "expected ids up to 16383"},
 		{"memory_limit", "-5", "memory_limit"},
 		{"memory_limit", "\"x\"", "memory_limit"},
 		{"cores", "{}", "cores"},
@@ -158,7 +158,7 @@ static void test_bad(void **state)
 		{"cores", "[[0,0,\"0\",0,1]]", "cores"},
 		{"cores", "[[0,0,\"0\",-3,1]]", "cores"},
 		{"cores", "[[0,0,\"0\",2,16000],[0,0,\"0\",2,16383]]", "two cores"},
-		{"cores", "[[0,0,\"9\",3,16000]]", "over 16383"},
+		{"cores", "[[0,0,\"9\",3,16000]]", "exceeds 16383"},
 		{"cores", "[[0,0,\"\",1,1]]", "at least one CPU"},
 		{"cores", "[[0,0,\"0\",2,0]]", "cores"},
 		{"cores", "[[0,0,\"0\",2]]", "cores"},
@@ -173,7 +173,7 @@ static void test_bad(void **state)
 		{"gpus", "[{}]", "pci"},
 		{"gpus", "null", "gpus"},
 		{"nics", "[{}]", "net"},
-		{"nics", "[]", "addresses"}, /* an address names NIC 0; paths are not looked at */
+		{"nics", "[]", "addresses"}, /* an address refers to NIC 0; paths are ignored */
 		{"paths", "[]", "paths"},
 		{"paths", "[\"7\"]", "paths"},
 		{"paths", "[\"22\"]", "paths"},

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* NICs and addresses from a pretended /sys, and the cgroup's memory limit. */
+/* NICs and addresses from a fake /sys, and the cgroup's memory limit. */
 #include "support.h"
 
 #include <arpa/inet.h>
@@ -25,7 +25,7 @@ static void put_at(const char *text, const char *format, ...)
 	put(root, path, text);
 }
 
-/* A PCI function and where /sys says it is. */
+/* Add a PCI function with its NUMA node. */
 static void add_pci(const char *pci, const char *vendor, const char *device, const char *class,
 		    const char *numa)
 {
@@ -64,13 +64,13 @@ static void add_rdma(const char *name, const char *pci, int port, const char *st
 		link_device("infiniband", name, pci);
 }
 
-/* One of each kind, at addresses that nic-names.xml has (up to 08) or has not. */
+/* One NIC of each kind. nic-names.xml has the addresses up to 08, but not the others. */
 static void make_sys(void)
 {
 	add_pci("0000:02:00.0", "0x15b3\n", "0x101b\n", "0x020700\n", "0\n");
 	add_rdma("mlx5_0", "0000:02:00.0", 1, "4: ACTIVE\n", "InfiniBand\n",
 		 "200 Gb/sec (4X HDR)\n");
-	add_net("eth9", "0000:02:00.0", "32\n", "up\n", "-1\n"); /* IPoIB called eth9 */
+	add_net("eth9", "0000:02:00.0", "32\n", "up\n", "-1\n"); /* IPoIB with the name eth9 */
 
 	add_pci("0000:03:00.0", "0x17db\n", "0x0501\n", "0x020000\n", "0\n");
 	add_net("hsn0", "0000:03:00.0", "1\n", "up\n", "200000\n");
@@ -78,7 +78,8 @@ static void make_sys(void)
 	link_device("cxi", "cxi0", "0000:03:00.0");
 
 	add_pci("0000:04:00.0", "0x8086\n", "0x1521\n", "0x020000\n", "0\n");
-	add_net("ib0", "0000:04:00.0", "1\n", "down\n", "4294967295\n"); /* Ethernet called ib0 */
+	add_net("ib0", "0000:04:00.0", "1\n", "down\n",
+		"4294967295\n"); /* Ethernet with the name ib0 */
 
 	add_pci("0000:05:00.0", "0x15b3\n", "0x101f\n", "0x020000\n", "0\n");
 	add_rdma("mlx5_1", "0000:05:00.0", 1, "4: ACTIVE\n", "Ethernet\n", "25 Gb/sec (1X EDR)\n");
@@ -98,7 +99,7 @@ static void make_sys(void)
 	add_net("eth8", "0000:08:00.0", "1\n", "down\n", "-1\n");
 	put_at("1\n", "sys/class/net/eth8/dev_port");
 
-	/* A VPI card in Ethernet mode keeps InfiniBand's class; not in hwloc's tree. */
+	/* A VPI adapter in Ethernet mode keeps InfiniBand's PCI class; hwloc's tree lacks it. */
 	add_pci("0000:99:00.0", "0x15b3\n", "0x101b\n", "0x020700\n", "0\n");
 	add_rdma("mlx5_9", "0000:99:00.0", 1, "2: INIT\n", "Ethernet\n", "100 Gb/sec (4X EDR)\n");
 
@@ -122,7 +123,7 @@ static void make_sys(void)
 	put_at("", "sys/devices/pci0000:00/0000:00:14.0/usb1/1-1/1-1:1.0/.keep");
 	add_net("usb0", "0000:00:14.0/usb1/1-1/1-1:1.0", "1\n", "up\n", "-1\n");
 
-	/* RDMA in software has no device; virtual interfaces are no NICs. */
+	/* Software RDMA has no device, and virtual interfaces are not NICs. */
 	put_at("4: ACTIVE\n", "sys/class/infiniband/rxe0/ports/1/state");
 	add_net("lo", NULL, "772\n", "unknown\n", "-1\n");
 	add_net("docker0", NULL, "1\n", "down\n", "-1\n");
@@ -185,24 +186,24 @@ static void test_kinds(void **state)
 				 nic->rdma, nic->pci, nic->port, nic_kind_name(nic->kind),
 				 nic->state, (long long)nic->speed_mbps, nic->management);
 	}
-	/* hwloc also has the Omni-Path function of 07:00.0, for which /sys has no driver. */
+	/* hwloc also has the Omni-Path function at 07:00.0, for which /sys has no driver. */
 	assert_int_equal(inventory.nic_count, sizeof rows / sizeof *rows + 1);
 	assert_true(find(&inventory, "", "")->management);
-	/* Locality: hwloc's where it has the function, else the NUMA node that /sys tells. */
+	/* The locality comes from hwloc if it has the function, else from the NUMA node in /sys. */
 	assert_string_equal(ids(find(&inventory, "", "mlx5_9")->numa_os), "0");
 	assert_string_equal(ids(find(&inventory, "vm0", "")->numa_os), "0");
-	/* "-1" on a machine of one node. */
+	/* "-1" on a machine with one NUMA node. */
 	assert_string_equal(ids(find(&inventory, "ens3", "")->numa_os), "0");
-	/* PCI order; a NIC without PCI last. */
+	/* In PCI order; a NIC without a PCI address comes last. */
 	assert_string_equal(inventory.nics[inventory.nic_count - 1].net, "vm0");
 	assert_string_equal(inventory.nics[0].net, "eth9");
-	/* Paths: below the GPU's host bridge; by NUMA node. */
+	/* Paths: the same host bridge as the GPU, or only the same NUMA node. */
 	assert_int_equal(inventory.path[0], PATH_PHB);
 	assert_int_equal(inventory.path[inventory.nic_count - 1], PATH_NODE);
 	inventory_free(&inventory);
 }
 
-/* The only NIC carries the job whatever it is. */
+/* The only NIC carries the job's traffic, whatever its kind. */
 static void test_only_wireless(void **state)
 {
 	char kept[PATH_MAX];
@@ -220,7 +221,7 @@ static void test_only_wireless(void **state)
 	snprintf(root, sizeof root, "%s", kept);
 }
 
-/* A list as getifaddrs makes it. */
+/* A list as getifaddrs returns it. */
 struct entry {
 	struct ifaddrs ifa;
 	union {
@@ -258,7 +259,7 @@ static void fill(struct entry *entry, const char *name, const char *text, int pr
 	}
 }
 
-/* Interfaces that stand on others, and such that stand on nothing. */
+/* Interfaces with lower interfaces, and interfaces without a device. */
 static void make_interfaces(void)
 {
 	put_at("", "sys/class/net/hsn0/upper_bond0");
@@ -273,7 +274,7 @@ static void make_interfaces(void)
 	put_at("", "sys/class/net/br0/lower_eno4np0/.keep");
 	put_at("", "sys/class/net/br0/lower_vnet1/.keep");
 	put_at("", "sys/class/net/docker0/lower_veth1/.keep");
-	/* A veth in a bridge, and a container's own. */
+	/* A veth in a bridge, and a container's own veth. */
 	put_at("1\n", "sys/class/net/veth1/type");
 	put_at("9\n", "sys/class/net/veth1/ifindex");
 	put_at("8\n", "sys/class/net/veth1/iflink");
@@ -300,7 +301,7 @@ static void test_addresses(void **state)
 		int prefix;
 		unsigned flags;
 		enum iface_type type;
-		const char *net; /* of the NIC, NULL none */
+		const char *net; /* of the NIC; NULL: none */
 		int speed_mbps;
 	} rows[] = {
 		{"lo", "127.0.0.1", 8, IFF_LOOPBACK, IFACE_LOOPBACK, NULL, -1},
@@ -337,7 +338,7 @@ static void test_addresses(void **state)
 		     rows[i].flags | IFF_UP | (i % 2 ? 0 : IFF_RUNNING));
 		entries[i].ifa.ifa_next = &entries[i + 1].ifa;
 	}
-	/* An interface without an address is in getifaddrs' list too. */
+	/* getifaddrs also lists interfaces without an address. */
 	entries[COUNT].ifa.ifa_name = strdup("ifb0");
 	assert_int_equal(address_read(&discovery, &entries[0].ifa, NULL), 0);
 	assert_int_equal(inventory.address_count, COUNT);
@@ -382,7 +383,7 @@ static void test_memory_limit(void **state)
 	assert_int_equal(cgroup_memory_limit(root, "rubbish\n::\n:"), -1);
 }
 
-/* hwloc's I/O is read only where /sys shows a GPU. */
+/* berth reads hwloc's I/O objects only if /sys shows a GPU. */
 static void test_gpu_on_bus(void **state)
 {
 	static const struct {
@@ -407,7 +408,7 @@ static void test_gpu_on_bus(void **state)
 	}
 }
 
-/* The running machine's PCI tree, which is read when /sys shows a GPU, changes no core. */
+/* Reading the running machine's PCI tree, as with a GPU in /sys, does not change the cores. */
 static void test_running_io(void **state)
 {
 	const char *dir = make_dir();

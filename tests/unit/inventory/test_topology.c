@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Hand-made topologies against their goldens (BERTH_UPDATE_GOLDEN=1 writes them anew: read the
- * difference before committing it), files that are none, and the running machine. */
+/* Compares handwritten topologies with their golden files (BERTH_UPDATE_GOLDEN=1 writes them again:
+ * review the difference before you commit it). Also tests invalid files and the running machine. */
 #include "support.h"
 
 #include <errno.h>
@@ -69,18 +69,18 @@ static void test_fixtures(void **state)
 		check_golden(fixtures[i]);
 }
 
-/* Files that are no topology: the code, and what the text must say. */
+/* Files that are not topologies: the error code, and part of the message. */
 static void test_bad_files(void **state)
 {
 	static const struct {
-		const char *text; /* NULL: no such file */
+		const char *text; /* NULL: the file is missing */
 		int code;
 		const char *says;
 	} rows[] = {
 		{NULL, ERR_INPUT, "No such file"},
-		{"", ERR_DATA, "no <topology> element"},
-		{"\n", ERR_DATA, "no <topology> element"},
-		{"{\"json\": true}", ERR_DATA, "no <topology> element"},
+		{"", ERR_DATA, "contains no <topology> element"},
+		{"\n", ERR_DATA, "contains no <topology> element"},
+		{"{\"json\": true}", ERR_DATA, "contains no <topology> element"},
 		{"<system version=\"1\"><cpu numaid=\"0\"/></system>", ERR_DATA, "lstopo"},
 		{"<topology version='3.0'></topology>", ERR_DATA, "version 3.0; expected 1 or 2"},
 		{"<topology version='2.0'/>", ERR_DATA, "hwloc"},
@@ -128,7 +128,7 @@ static void test_hwloc_3(void **state)
 	assert_non_null(strstr(err.text, "v2"));
 }
 
-/* Half a file, at many places: never a crash, and no text but ours on stderr. */
+/* A file truncated at many positions never causes a crash, or output of hwloc on stderr. */
 static void test_truncated(void **state)
 {
 	char *whole = read_text(TOPO "/partitions.xml");
@@ -163,7 +163,7 @@ static void test_truncated(void **state)
 	free(whole);
 }
 
-/* Files on which hwloc itself fails: an object without its complete_cpuset, no PU at all. */
+/* Files on which hwloc itself crashes: an object without complete_cpuset, or no PU at all. */
 static void test_damaged(void **state)
 {
 	static const struct {
@@ -224,7 +224,8 @@ static void test_running_machine(void **state)
 	assert_string_equal(inventory.node, host);
 	assert_string_equal(inventory.source, "this machine");
 	assert_true(inventory.core_count > 0);
-	/* Every CPU we may use is in exactly one core, and no other is. */
+	/* Each CPU that this process may use is in exactly one core; the cores have no other CPUs.
+	 */
 	struct idset *seen = idset_new();
 	for (size_t i = 0; i < inventory.core_count; i++) {
 		assert_true(idset_count(inventory.cores[i].cpus_os) > 0);
@@ -242,7 +243,7 @@ static void test_running_machine(void **state)
 	inventory_free(&inventory);
 }
 
-/* A binding by the scheduler narrows what the job may use. */
+/* If the scheduler binds this process, the job may use only those CPUs. */
 static void test_affinity(void **state)
 {
 	struct inventory_source source = {.no_network = true, .nvml_library = ""};
@@ -267,7 +268,7 @@ static void test_affinity(void **state)
 	inventory_free(&inventory);
 }
 
-/* A topology left in the environment does not replace the node's own, and stays there. */
+/* hwloc variables in the environment do not replace the node's topology, and stay set. */
 static void test_environment(void **state)
 {
 	struct inventory_source source = {.no_network = true, .nvml_library = ""};
