@@ -45,7 +45,7 @@ int alloc_read(const struct env *env, const struct alloc_request *request, struc
 
 		return rc ? error_prefix(err, "allocation (%s)", sources[i]->name) : 0;
 	}
-	return error_set(err, ERR_INTERNAL, "no source of allocations is present");
+	return error_set(err, ERR_INTERNAL, "no allocation source applies");
 }
 
 const char *alloc_env(const struct env *env, const char *name)

@@ -96,7 +96,7 @@ int alloc_parse_rendezvous(const char *name, const char *text, char *host, size_
 			   struct error *err);
 
 /* JSON: {"source","job_id","nodes":[{"name","slots","gpus"}],"this_node","end_time","end_why",
- * "restarts","array_task","rdzv_endpoint","why"}; null where unknown. A new reference; NULL when
+ * "restarts","array_task","rdzv_endpoint","why"}; null where unknown. A new reference; NULL if
  * memory is out. */
 json_t *alloc_to_json(const struct alloc *alloc);
 

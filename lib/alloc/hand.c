@@ -36,10 +36,11 @@ int alloc_parse_rendezvous(const char *name, const char *text, char *host, size_
 				 name, text);
 	if (number_int(name, colon + 1, 1, 65535, &number, err))
 		return error_set(err, ERR_USAGE,
-				 "%s %.120s: expected a port from 1 to 65535 behind the colon",
-				 name, text);
+				 "%s %.120s: expected a port from 1 to 65535 after the colon", name,
+				 text);
 	if (host && length >= size)
-		return error_set(err, ERR_USAGE, "%s %.120s: the host is too long", name, text);
+		return error_set(err, ERR_USAGE, "%s %.120s: the host name is too long", name,
+				 text);
 	if (host)
 		snprintf(host, size, "%.*s", (int)length, begin);
 	*port = number;
@@ -49,18 +50,19 @@ int alloc_parse_rendezvous(const char *name, const char *text, char *host, size_
 static int check(const struct alloc_request *request, int *port, struct error *err)
 {
 	if (request->hosts || request->hostfile)
+		return error_set(err, ERR_USAGE,
+				 "--nnodes is for machines on which you start berth run by hand; "
+				 "with --hosts or --hostfile berth starts itself on the other "
+				 "machines. Give only one of them.");
+	if (request->node_rank < 0 || !request->rendezvous)
 		return error_set(
 			err, ERR_USAGE,
-			"--nnodes is for machines on which berth run is started by hand, --hosts "
-			"and --hostfile for those on which berth starts itself; give one of them");
-	if (request->node_rank < 0 || !request->rendezvous)
-		return error_set(err, ERR_USAGE,
-				 "--nnodes %d needs --node-rank and --rdzv-endpoint HOST:PORT as "
-				 "well: the same line on each machine, but for the number",
-				 request->nnodes);
+			"--nnodes %d also needs --node-rank and --rdzv-endpoint HOST:PORT. Run the "
+			"same command on each machine, each with its own --node-rank.",
+			request->nnodes);
 	if (request->node_rank >= request->nnodes)
 		return error_set(err, ERR_USAGE,
-				 "--node-rank %d: with --nnodes %d expected 0 to %d",
+				 "--node-rank %d: with --nnodes %d, expected 0 to %d",
 				 request->node_rank, request->nnodes, request->nnodes - 1);
 	if (request->nnodes > HOSTLIST_MAX_HOSTS)
 		return error_set(err, ERR_USAGE, "--nnodes %d: expected at most %d",
@@ -75,7 +77,7 @@ static int fill(const struct alloc_request *request, int port, struct alloc *mad
 	made->this_node = request->node_rank;
 	if (asprintf(&made->job_id, "hand-%d-%d", port, request->nnodes) < 0)
 		made->job_id = NULL;
-	if (asprintf(&made->why, "--nnodes %d, and this machine is --node-rank %d", request->nnodes,
+	if (asprintf(&made->why, "--nnodes is %d; this machine has --node-rank %d", request->nnodes,
 		     request->node_rank) < 0)
 		made->why = NULL;
 	made->nodes = calloc((size_t)request->nnodes, sizeof *made->nodes);

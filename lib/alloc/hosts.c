@@ -24,7 +24,7 @@ static int reject_duplicates(const struct hosts *hosts, struct error *err)
 	if (rc || !twice)
 		return rc;
 	return error_set(err, ERR_DATA,
-			 "host '%s' is named twice; name each host once, or use a --hostfile with "
+			 "host '%s' is listed twice; list each host once, or use a --hostfile with "
 			 "lines such as %s slots=2",
 			 twice, twice);
 }
@@ -60,14 +60,14 @@ static int read_hosts(const struct env *env, const struct alloc_request *request
 	rc = request->hosts ? hostlist_expand(request->hosts, &hosts, err)
 			    : hostfile_read(request->hostfile, &hosts, err);
 	if (!rc && !hosts.count)
-		rc = error_set(err, ERR_DATA, "'%s' names no host",
+		rc = error_set(err, ERR_DATA, "'%s' contains no host",
 			       request->hosts ? request->hosts : request->hostfile);
 	if (!rc && request->hosts)
 		rc = reject_duplicates(&hosts, err);
 	if (!rc)
 		rc = fill(&hosts,
-			  request->hosts ? "the user named the hosts"
-					 : "the user named a host file",
+			  request->hosts ? "the user gave a host list"
+					 : "the user gave a host file",
 			  request->hostfile != NULL, out, err);
 	hosts_free(&hosts);
 	return rc;

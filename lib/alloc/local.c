@@ -47,8 +47,8 @@ static int read_local(const struct env *env, const struct alloc_request *request
 	out->this_node = 0;
 	out->nodes = calloc(1, sizeof *out->nodes);
 	out->source = strdup("local");
-	out->why = strdup(
-		"no hosts were named and no scheduler's variables are set: this machine alone");
+	out->why = strdup("no hosts were given and no scheduler's variables are set: using only "
+			  "this machine");
 	if (asprintf(&out->job_id, "local-%s-%ld-%lld", host, (long)getpid(),
 		     (long long)time(NULL)) < 0)
 		out->job_id = NULL;

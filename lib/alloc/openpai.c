@@ -16,7 +16,8 @@
 #define TASKS_MAX 100000
 #define ROLE_MAX 64
 
-/* NAME_ROLE, NAME_ROLE_INDEX: set and not empty, or NULL. name: for messages. */
+/* The value of NAME_ROLE or NAME_ROLE_INDEX if it is not empty, else NULL. name receives the
+ * variable's name. */
 static const char *of_task(const struct env *env, const char *format, const char *role, int index,
 			   char name[160])
 {
@@ -70,8 +71,8 @@ static int read_count(const struct env *env, const char *role, int *out, struct 
 		text = alloc_env(env, "PAI_CURRENT_TASK_ROLE_TASK_COUNT");
 		if (!text)
 			return error_set(err, ERR_DATA,
-					 "%s is not set: that is part of an OpenPAI container's "
-					 "environment; start berth in the job's command",
+					 "%s is not set, but OpenPAI sets it in every container; "
+					 "start berth in the job's command",
 					 name);
 		snprintf(name, sizeof name, "PAI_CURRENT_TASK_ROLE_TASK_COUNT");
 	}
@@ -82,7 +83,8 @@ static int bad_address(const char *name, const char *text, struct error *err)
 {
 	if (!text)
 		return error_set(err, ERR_DATA,
-				 "%s is not set: it is the address of a task of this role", name);
+				 "%s is not set; it should hold the address of a task of this role",
+				 name);
 	if (strlen(text) <= HOSTLIST_MAX_NAME && *text != '-' &&
 	    !text[strspn(text,
 			 "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.:_-")])
@@ -184,8 +186,8 @@ static int read_rendezvous(const struct env *env, const char *role, struct alloc
 
 	if (!port)
 		return error_set(err, ERR_DATA,
-				 "the task role %.64s has %zu tasks and no port at which its task "
-				 "0 could be met; add to the job's YAML under the role: "
+				 "the task role %.64s has %zu tasks but no port for the rendezvous "
+				 "with its task 0. Add to the job's YAML under the role: "
 				 "resourcePerInstance: ports: {berth: 1}",
 				 role, made->node_count);
 	snprintf(first, sizeof first, "%.*s", (int)strcspn(port, ","), port);
@@ -207,7 +209,7 @@ static int set_job_id(const struct env *env, const char *role, struct alloc *mad
 
 	made->source = strdup("openpai");
 	made->job_id = strdup(job ? job : "openpai");
-	if (asprintf(&made->why, "PAI_CURRENT_TASK_ROLE_NAME is %s, and this container its task %d",
+	if (asprintf(&made->why, "PAI_CURRENT_TASK_ROLE_NAME is %s; this container is its task %d",
 		     role, made->this_node) < 0)
 		made->why = NULL;
 	return made->source && made->job_id && made->why ? 0 : error_memory(err, "the allocation");

@@ -78,8 +78,8 @@ static int check_id(const char *id, struct error *err)
 
 		if (!index)
 			return error_set(err, ERR_DATA,
-					 "PBS_JOBID is '%.80s', an array as a whole; expected one "
-					 "of its jobs, such as 64[0].server",
+					 "PBS_JOBID is '%.80s', which is a whole job array; "
+					 "expected one of its jobs, such as 64[0].server",
 					 id);
 		at += 1 + index;
 		at = *at == ']' ? at + 1 : id;
@@ -95,15 +95,14 @@ static int check_id(const char *id, struct error *err)
 static int no_node_file(const struct env *env, struct error *err)
 {
 	if (alloc_env(env, "PBS_TASKNUM") && alloc_env(env, "PBS_JOBCOOKIE"))
-		return error_set(
-			err, ERR_DATA,
-			"PBS_JOBID is set (%.80s), but PBS_NODEFILE is not: this is a task that "
-			"pbsdsh or pbs_tmrsh started on the job's first node; start berth in the "
-			"job script or in qsub -I instead, once for all nodes",
-			alloc_env(env, "PBS_JOBID"));
+		return error_set(err, ERR_DATA,
+				 "PBS_JOBID is set (%.80s), but PBS_NODEFILE is not: pbsdsh or "
+				 "pbs_tmrsh started this task on the job's first node. Instead, "
+				 "start berth once for all nodes, in the job script or in qsub -I.",
+				 alloc_env(env, "PBS_JOBID"));
 	return error_set(err, ERR_DATA,
-			 "PBS_JOBID is set (%.80s), but PBS_NODEFILE is not: that is part of a "
-			 "job's environment; start berth in the job (qsub), or unset PBS_JOBID",
+			 "PBS_JOBID is set (%.80s), but PBS_NODEFILE is not, although PBS sets "
+			 "both in a job. Start berth in the job (qsub), or unset PBS_JOBID.",
 			 alloc_env(env, "PBS_JOBID"));
 }
 
@@ -116,7 +115,7 @@ static int read_nodes(const struct env *env, struct alloc *made, struct error *e
 	if (path && rc)
 		error_prefix(err, "PBS_NODEFILE");
 	if (!rc && !hosts.count)
-		rc = error_set(err, ERR_DATA, "PBS_NODEFILE is %s, which names no node", path);
+		rc = error_set(err, ERR_DATA, "PBS_NODEFILE is %s, which lists no node", path);
 	if (!rc)
 		rc = alloc_set_nodes(made, &hosts, true, err);
 	hosts_free(&hosts);
@@ -133,11 +132,11 @@ static int find_this_node(const struct env *env, struct alloc *made, struct erro
 		return 0;
 	rc = number_int("PBS_NODENUM", text, 0, 1 << 20, &node, err);
 	if (!rc && (size_t)node >= made->node_count)
-		rc = error_set(
-			err, ERR_DATA,
-			"PBS_NODENUM is %d, but the node file names %zu node%s: the two are of "
-			"different jobs (a job's variables taken along into another one?)",
-			node, made->node_count, made->node_count == 1 ? "" : "s");
+		rc = error_set(err, ERR_DATA,
+			       "PBS_NODENUM is %d, but the node file lists %zu node%s: they belong "
+			       "to different jobs. Check whether the variables of another job were "
+			       "exported into this one.",
+			       node, made->node_count, made->node_count == 1 ? "" : "s");
 	if (!rc)
 		made->this_node = node;
 	return rc;
@@ -207,7 +206,7 @@ static int set_job_id(const struct env *env, struct alloc *made, struct error *e
 
 	made->source = strdup("pbs");
 	made->job_id = strdup(id);
-	if (asprintf(&made->why, "PBS_JOBID is set%s; the nodes are PBS_NODEFILE's",
+	if (asprintf(&made->why, "PBS_JOBID is set%s; the nodes come from PBS_NODEFILE",
 		     kind && !strcmp(kind, "PBS_INTERACTIVE") ? " (qsub -I)" : "") < 0)
 		made->why = NULL;
 	if (strchr(id, '['))

@@ -66,7 +66,7 @@ static int keep_value(struct pbs_job_info *answer, const char *name, const char 
 	if (!slot || *slot)
 		return 0;
 	*slot = strdup(value);
-	return *slot ? 0 : error_memory(err, "qstat's answer");
+	return *slot ? 0 : error_memory(err, "qstat's output");
 }
 
 static int read_member(struct pbs_job_info *answer, const char *name, const json_t *value,
@@ -88,15 +88,15 @@ static int read_json(const char *text, const char *job_id, struct pbs_job_info *
 	JSON_AUTO root = NULL;
 	const char *key;
 	json_t *jobs, *job, *value;
-	int rc = json_read("qstat's answer", text, strlen(text), ANSWER_MAX, &root, err);
+	int rc = json_read("qstat's output", text, strlen(text), ANSWER_MAX, &root, err);
 
 	if (!rc)
-		rc = json_get_object("qstat's answer", root, "Jobs", &jobs, err);
+		rc = json_get_object("qstat's output", root, "Jobs", &jobs, err);
 	if (rc)
 		return rc;
 	job = json_object_get(jobs, job_id);
 	if (!json_is_object(job))
-		return error_set(err, ERR_DATA, "qstat's answer has no job %.80s", job_id);
+		return error_set(err, ERR_DATA, "qstat's output has no job %.80s", job_id);
 	json_object_foreach(job, key, value) if (!rc) rc = read_member(out, key, value, err);
 	value = json_object_get(json_object_get(job, "Resource_List"), "walltime");
 	return rc ? rc : read_member(out, "Resource_List.walltime", value, err);
@@ -137,7 +137,7 @@ static int read_plain(const char *text, const char *job_id, struct pbs_job_info 
 	int rc = 0;
 
 	if (!copy)
-		return error_memory(err, "qstat's answer");
+		return error_memory(err, "qstat's output");
 	join_lines(copy);
 	for (char *next = copy; !rc && next;) {
 		char *line = strsep(&next, "\n");
@@ -153,7 +153,7 @@ static int read_plain(const char *text, const char *job_id, struct pbs_job_info 
 	}
 	/* Every job has a state; but without one of the kept members the answer is useless. */
 	if (!rc && !out->walltime && !out->start && !out->exec_host)
-		rc = error_set(err, ERR_DATA, "qstat's answer has nothing of job %.80s", job_id);
+		rc = error_set(err, ERR_DATA, "qstat's output has nothing about job %.80s", job_id);
 	free(copy);
 	return rc;
 }
@@ -216,7 +216,8 @@ static void apply_times(const struct pbs_job_info *answer, struct alloc *alloc)
 	int64_t left, walltime, started = answer->start ? read_ctime(answer->start) : -1;
 	struct error err = {0};
 
-	if (answer->walltime && pbs_duration("its walltime", answer->walltime, &walltime, &err)) {
+	if (answer->walltime &&
+	    pbs_duration("the job's walltime", answer->walltime, &walltime, &err)) {
 		set_end_reason(alloc, "qstat: %s", err.text);
 	} else if (answer->remaining &&
 		   !pbs_duration("Walltime.Remaining", answer->remaining, &left, NULL)) {
@@ -229,7 +230,7 @@ static void apply_times(const struct pbs_job_info *answer, struct alloc *alloc)
 	} else if (!answer->walltime) {
 		set_end_reason(alloc, "qstat: the job has no walltime");
 	} else {
-		set_end_reason(alloc, "qstat does not say when the job was started ('%.60s')",
+		set_end_reason(alloc, "qstat does not report when the job started ('%.60s')",
 			       answer->start ? answer->start : "");
 	}
 }
@@ -356,7 +357,9 @@ static void apply_torque(const struct env *env, struct alloc *alloc, const char 
 	if (walltime && *walltime && file && !stat(file, &info) &&
 	    !pbs_duration("PBS_WALLTIME", walltime, &seconds, NULL)) {
 		alloc->end_time = (int64_t)info.st_mtime + seconds;
-		set_end_reason(alloc, "%s; PBS_WALLTIME (%s) after the node file was written",
+		set_end_reason(alloc,
+			       "%s; assuming PBS_WALLTIME (%s) after the time when the node file "
+			       "was written",
 			       without, walltime);
 	} else {
 		set_end_reason(alloc, "%s", without);
@@ -376,8 +379,8 @@ static int query(char *const argv[], const struct env *env, int timeout_ms, stru
 
 	if (end != SCHEDULER_TOOL_EXITED) {
 		snprintf(why, size,
-			 end == SCHEDULER_TOOL_TIMEOUT ? "qstat gave no answer within %d ms"
-						       : "qstat cannot be started (%d ms)",
+			 end == SCHEDULER_TOOL_TIMEOUT ? "qstat did not answer within %d ms"
+						       : "cannot start qstat (time limit %d ms)",
 			 timeout_ms);
 		return end == SCHEDULER_TOOL_TIMEOUT ? 1 : -1;
 	}
@@ -385,7 +388,7 @@ static int query(char *const argv[], const struct env *env, int timeout_ms, stru
 	if (!rc)
 		pbs_job_info_apply(&answer, alloc);
 	else
-		snprintf(why, size, "qstat ended with code %d, saying: %s", got.code,
+		snprintf(why, size, "qstat exited with code %d: %s", got.code,
 			 got.stderr_text[0] ? got.stderr_text : err.text);
 	pbs_job_info_free(&answer);
 	free(got.text);
@@ -402,7 +405,7 @@ void pbs_query(const struct env *env, int timeout_ms, struct alloc *alloc)
 	if (strcmp(alloc->source, "pbs") != 0 || alloc->end_time)
 		return;
 	if (pbs_find_tool(env, "qstat", path, sizeof path)) {
-		apply_torque(env, alloc, "there is no qstat to ask (not in PATH, nor in PBS_EXEC)");
+		apply_torque(env, alloc, "found no qstat in PATH or in PBS_EXEC");
 		return;
 	}
 	rc = query(json, env, timeout_ms / 2, alloc, why, sizeof why);

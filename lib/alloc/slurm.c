@@ -161,7 +161,7 @@ static int check_values(struct slurm_reader *r, struct error *err)
 				*c = '?';
 		return error_set(err, ERR_DATA,
 				 "%s has a line break or another control character (shown as ?), "
-				 "which Slurm does not set: '%s'",
+				 "which Slurm never sets: '%s'",
 				 names[i], shown);
 	}
 	return 0;
@@ -187,8 +187,8 @@ static int reject_het_job(struct slurm_reader *r, struct error *err)
 	if (rc || components == 1)
 		return rc;
 	return error_set(err, ERR_USAGE,
-			 "%s is %d: a heterogeneous job, which berth does not run; submit one "
-			 "component that has all nodes (uneven nodes are no reason for several)",
+			 "%s is %d: berth does not support heterogeneous jobs. Submit one "
+			 "component with all nodes; the nodes of a component may differ.",
 			 name, components);
 }
 
@@ -199,8 +199,8 @@ static int check_same_id(struct slurm_reader *r, struct error *err)
 	if (!id || !*id || !old || !*old || !strcmp(id, old))
 		return 0;
 	return error_set(err, ERR_DATA,
-			 "SLURM_JOB_ID is '%.40s' and SLURM_JOBID '%.40s': of two jobs; unset the "
-			 "one that is not this job's",
+			 "SLURM_JOB_ID is '%.40s', but SLURM_JOBID is '%.40s': they belong to two "
+			 "jobs. Unset the one that is not this job's.",
 			 id, old);
 }
 
@@ -216,21 +216,20 @@ static int read_nodes(struct slurm_reader *r, struct error *err)
 	else
 		list = first_set(r->env, "SLURM_JOB_NODELIST", "SLURM_NODELIST", &r->list_name);
 	if (!list)
-		return error_set(err, ERR_DATA,
-				 "SLURM_JOB_ID is set (%.40s), but %s is not: that is part of a "
-				 "job's environment; start berth in the job (sbatch, salloc), or "
-				 "unset SLURM_JOB_ID",
-				 job_id(r->env),
-				 r->in_step ? "SLURM_STEP_NODELIST" : "SLURM_JOB_NODELIST");
+		return error_set(
+			err, ERR_DATA,
+			"SLURM_JOB_ID is set (%.40s), but %s is not, although Slurm sets both in a "
+			"job. Start berth in the job (sbatch, salloc), or unset SLURM_JOB_ID.",
+			job_id(r->env), r->in_step ? "SLURM_STEP_NODELIST" : "SLURM_JOB_NODELIST");
 	rc = hostlist_expand(list, &r->hosts, err);
 	if (rc)
 		return error_prefix(err, "%s", r->list_name);
 	if (!r->hosts.count)
-		return error_set(err, ERR_DATA, "%s names no node", r->list_name);
+		return error_set(err, ERR_DATA, "%s lists no node", r->list_name);
 	rc = hosts_duplicate(&r->hosts, &twice, err);
 	if (rc || !twice)
 		return rc;
-	return error_set(err, ERR_DATA, "%s is '%.200s', which names %s twice", r->list_name, list,
+	return error_set(err, ERR_DATA, "%s is '%.200s', which lists %s twice", r->list_name, list,
 			 twice);
 }
 
@@ -248,7 +247,7 @@ static int check_count(struct slurm_reader *r, struct error *err)
 	rc = number_int(name, text, 1, HOSTLIST_MAX_HOSTS, &count, err);
 	if (rc || (size_t)count == r->hosts.count)
 		return rc;
-	return error_set(err, ERR_DATA, "%s is %d, but %s names %zu node%s: '%.200s'", name, count,
+	return error_set(err, ERR_DATA, "%s is %d, but %s lists %zu node%s: '%.200s'", name, count,
 			 r->list_name, r->hosts.count, r->hosts.count == 1 ? "" : "s",
 			 env_get(r->env, r->list_name));
 }
@@ -272,8 +271,9 @@ static int find_this_node(struct slurm_reader *r, struct error *err)
 	if (r->made.this_node >= 0)
 		return 0;
 	return error_set(err, ERR_DATA,
-			 "SLURMD_NODENAME is '%.80s', which %s does not name: '%.200s'; the two "
-			 "are of different jobs (a job's variables taken along into another one?)",
+			 "SLURMD_NODENAME is '%.80s', which %s does not list: '%.200s'. They "
+			 "belong to different jobs; check whether the variables of another job "
+			 "were exported into this one.",
 			 name, r->list_name, env_get(r->env, r->list_name));
 }
 
@@ -293,8 +293,8 @@ static int check_tasks(const struct slurm_reader *r, const char *counts, struct 
 		sum += r->made.nodes[i].slots;
 	if (rc || sum == tasks)
 		return rc;
-	return error_set(err, ERR_DATA, "%s is %d, but %s is '%.120s', which is %ld", name, tasks,
-			 r->tasks_name, counts, sum);
+	return error_set(err, ERR_DATA, "%s is %d, but %s is '%.120s', which adds up to %ld", name,
+			 tasks, r->tasks_name, counts, sum);
 }
 
 static int read_tasks(struct slurm_reader *r, struct error *err)
@@ -315,8 +315,9 @@ static int read_tasks(struct slurm_reader *r, struct error *err)
 	/* More counts than nodes are allowed: after a node was released, the counts stay. */
 	if (!rc && described < count)
 		rc = error_set(err, ERR_DATA,
-			       "%s is '%.120s', which counts %zu nodes, but %s names %zu",
-			       r->tasks_name, text, described, r->list_name, count);
+			       "%s is '%.120s', which has counts for %zu node%s, but %s lists %zu",
+			       r->tasks_name, text, described, described == 1 ? "" : "s",
+			       r->list_name, count);
 	for (size_t i = 0; !rc && i < count; i++)
 		r->made.nodes[i].slots = counts[i];
 	free(counts);
@@ -447,9 +448,9 @@ static int set_job_id(struct slurm_reader *r, struct error *err)
 		return rc;
 	r->made.source = strdup("slurm");
 	r->made.job_id = strdup(job_id(r->env));
-	if (asprintf(&r->made.why, "SLURM_JOB_ID is set; the nodes are %s's%s", r->list_name,
-		     r->in_step		     ? ", a step's"
-		     : r->made.this_node < 0 ? ", and this machine is none of them"
+	if (asprintf(&r->made.why, "SLURM_JOB_ID is set; the nodes come from %s%s", r->list_name,
+		     r->in_step		     ? " (a job step)"
+		     : r->made.this_node < 0 ? ", and this machine is not one of them"
 					     : "") < 0)
 		r->made.why = NULL;
 	return r->made.source && r->made.job_id && r->made.why

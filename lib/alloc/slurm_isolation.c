@@ -106,12 +106,12 @@ bool slurm_gpus_isolated(const struct env *env, int tasks, char *out, size_t siz
 	if (bind.name)
 		snprintf(how, sizeof how, " (%s is %.80s)", bind.name, bind.value);
 	snprintf(out, size,
-		 "%s is %.80s in this task%s%s: each of the %d tasks on this node sees %d of its "
-		 "%d GPUs (--gpus-per-task and --gpu-bind do that). Ranks of the node then cannot "
-		 "open each other's GPU memory: NCCL and MPI do without peer-to-peer over NVLink "
-		 "or PCIe and copy through the host's memory, or fail with CUDA IPC errors. Write "
-		 "--gpus-per-node=%d --gpu-bind=none in place of --gpus-per-task: berth gives each "
-		 "rank its GPU",
+		 "%s is %.80s in this task%s%s: each of the %d tasks on this node sees only %d of "
+		 "its %d GPUs, because of --gpus-per-task or --gpu-bind. The node's ranks then "
+		 "cannot open each other's GPU memory: NCCL and MPI copy through host memory "
+		 "instead of using peer-to-peer over NVLink or PCIe, or fail with CUDA IPC errors. "
+		 "Replace --gpus-per-task with --gpus-per-node=%d --gpu-bind=none: berth gives "
+		 "each rank its GPU",
 		 list.name, list.value, step, how, tasks, seen, all, all);
 	return true;
 }

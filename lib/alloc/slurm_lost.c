@@ -92,8 +92,8 @@ void slurm_lost_node_policy(const struct env *env, const struct alloc *alloc, in
 			 (const char *const[]){"scontrol", "write", "batch_script", id, "-", NULL});
 	if (script && slurm_script_no_kill(script)) {
 		snprintf(out, size,
-			 "the job's script says --no-kill: Slurm lets the job go on when it loses "
-			 "a node");
+			 "the job script sets --no-kill: Slurm lets the job continue when a node "
+			 "fails");
 		free(script);
 		return;
 	}
@@ -104,11 +104,11 @@ void slurm_lost_node_policy(const struct env *env, const struct alloc *alloc, in
 	if (timeout_of(config))
 		snprintf(after, sizeof after, " (after %d s)", timeout_of(config));
 	snprintf(out, size,
-		 "when this job loses a node Slurm %s it, once it takes the node for down%s, "
-		 "unless it was submitted with --no-kill%s",
+		 "when a node of this job fails, Slurm %s the job as soon as it marks the node "
+		 "down%s, unless the job was submitted with --no-kill%s",
 		 job && strstr(job, " Requeue=1") && script ? "requeues" : "ends", after,
-		 script ? ", which its script does not say: add #SBATCH --no-kill"
-			: ": salloc --no-kill");
+		 script ? ". The job script does not set it: add #SBATCH --no-kill"
+			: ". To continue on the other nodes, use salloc --no-kill");
 	free(script);
 	free(job);
 	free(config);

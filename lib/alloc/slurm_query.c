@@ -26,14 +26,14 @@ int slurm_time_left(const char *text, int64_t *seconds, struct error *err)
 	snprintf(copy, sizeof copy, "%s", text);
 	size = strcspn(at, " \n");
 	if (at[size + strspn(at + size, " \n")] || strlen(text) >= sizeof copy)
-		return error_set(err, ERR_DATA, "'%.60s' is no time", text);
+		return error_set(err, ERR_DATA, "'%.60s' is not a time", text);
 	at[size] = '\0';
 	if (!strcmp(at, "UNLIMITED") || !strcmp(at, "NOT_SET"))
 		return 1;
 	dash = strchr(at, '-');
 	if (dash) {
 		*dash = '\0';
-		rc = number_int64("the days", at, 0, DAYS_MAX, &days, err);
+		rc = number_int64("the number of days", at, 0, DAYS_MAX, &days, err);
 		at = dash + 1;
 	}
 	for (char *next = at; !rc && next; fields++) {
@@ -45,7 +45,7 @@ int slurm_time_left(const char *text, int64_t *seconds, struct error *err)
 		total = total * 60 + (rc ? 0 : value);
 	}
 	if (!rc && (fields > 3 || (dash && fields != 3)))
-		rc = error_set(err, ERR_DATA, "'%.60s' is no time such as 1-02:00:00", text);
+		rc = error_set(err, ERR_DATA, "'%.60s' is not a time such as 1-02:00:00", text);
 	if (rc) {
 		error_prefix(err, "the time left");
 		return rc;
@@ -73,12 +73,12 @@ static void query_end_time(const struct env *env, int timeout_ms, struct alloc *
 	end = scheduler_tool_run(argv, env, timeout_ms, ANSWER_MAX, &answer);
 	if (end == SCHEDULER_TOOL_UNAVAILABLE) {
 		set_end_reason(alloc,
-			       "SLURM_JOB_END_TIME is not set, and there is no squeue to ask");
+			       "SLURM_JOB_END_TIME is not set, and squeue cannot be started");
 		return;
 	}
 	if (end == SCHEDULER_TOOL_TIMEOUT) {
 		snprintf(why, sizeof why,
-			 "SLURM_JOB_END_TIME is not set, and squeue gave no answer within %d ms",
+			 "SLURM_JOB_END_TIME is not set, and squeue did not answer within %d ms",
 			 timeout_ms);
 		set_end_reason(alloc, why);
 		return;
@@ -89,7 +89,7 @@ static void query_end_time(const struct env *env, int timeout_ms, struct alloc *
 		set_end_reason(alloc, "squeue: the job has no time limit");
 	} else if (rc) {
 		snprintf(why, sizeof why,
-			 "SLURM_JOB_END_TIME is not set, and squeue does not know the time left "
+			 "SLURM_JOB_END_TIME is not set, and squeue does not report the time left "
 			 "('%.40s')",
 			 answer.text);
 		set_end_reason(alloc, why);

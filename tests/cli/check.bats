@@ -169,7 +169,7 @@ choose one of: fork, hand, srun|--launcher nosuch
 --master-addr n1:4711: conflicts with --nnodes. Use --rdzv-endpoint|--nnodes 2 --node-rank 0 --master-addr n1:4711
 --rdzv-endpoint n1:4711: needs --nnodes and --node-rank|--rdzv-endpoint n1:4711
 --node-rank needs --nnodes and --rdzv-endpoint HOST:PORT|--node-rank 1
---nnodes 2 needs --node-rank and --rdzv-endpoint HOST:PORT|--nnodes 2 --node-rank 0
+--nnodes 2 also needs --node-rank and --rdzv-endpoint HOST:PORT|--nnodes 2 --node-rank 0
 --rdzv-endpoint n1: expected HOST:PORT|--nnodes 2 --node-rank 0 --rdzv-endpoint n1
 --rdzv-endpoint n1:x: expected a port from 1 to 65535|--nnodes 2 --node-rank 0 --rdzv-endpoint n1:x
 ROWS

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# A job of PBS's as berth sees it, without a PBS: its variables, a node file, a qstat.
+# A PBS job as berth sees it: variables, a node file and a stand-in for qstat. No PBS is needed.
 
 load pbs
 
 setup() { pbs_begin; }
 
-@test "info names the nodes, the time left and the GPUs a node" {
+@test "info shows the nodes, the time left and the GPUs per node" {
 	pbs_job 2.pbs-head n1.x n1.x n2.x n2.x
 	fake qstat 'cat "$DIR/answer"'
 	{
@@ -29,7 +29,7 @@ setup() { pbs_begin; }
 	P
 }
 
-@test "a server that does not answer is said, and the rest goes on" {
+@test "if the PBS server does not answer, berth reports it and the job runs" {
 	pbs_job 2.pbs-head "$(hostname)"
 	fake qstat 'echo "Communication failure." >&2; exit 1'
 	expect 0 "$BERTH" info
@@ -38,21 +38,21 @@ setup() { pbs_begin; }
 	grep -q '^1/2 none 2.pbs-head$' <<<"$output"
 }
 
-@test "brackets of an array in paths, and its end time for the ranks" {
+@test "a job array: brackets of the job ID in paths, and the end time for the ranks" {
 	pbs_job '64[0].pbs-head' "$(hostname)"
 	export PBS_WALLTIME=600 PBS_ARRAY_INDEX=0
 	expect 0 "$BERTH" run -n 1 -- sh -c 'echo "$BERTH_JOB_ID $((BERTH_END_TIME - $(date +%s) > 500))"'
 	[ "$output" = '64[0].pbs-head 1' ]
 }
 
-@test "no GPU was granted: the select line to ask for" {
+@test "no GPU was granted: berth shows the select line that requests them" {
 	pbs_job 2.pbs-head n1.x n2.x
 	export CUDA_VISIBLE_DEVICES='' NCPUS=32 BERTH_TOPOLOGY=$FIXTURES/topo/pci-order-not-numa-order.xml
 	expect 0 "$BERTH" info --json
 	grep -qE 'PBS granted no GPU.* -l select=2:ncpus=32:ngpus=([0-9]+):mpiprocs=\1' <<<"$output"
 }
 
-@test "launchers: prterun, mpirun, PALS, TM, ssh; --launcher overrules" {
+@test "launchers: prterun, mpirun, PALS, TM, ssh; --launcher overrides the choice" {
 	pbs_job 2.pbs-head n1.x n2.x
 	unset PBS_NODENUM
 	export PBS_JOBCOOKIE=0123456789ABCDEF0123456789ABCDEF
@@ -69,11 +69,11 @@ setup() { pbs_begin; }
 	launcher tm "$DIR/bin/pbsdsh -h n1.x --"
 	fake pbs_tmrsh true
 	launcher tm "$DIR/bin/pbs_tmrsh n1.x /usr/bin/env "
-	fake mpiexec true # anybody's
+	fake mpiexec true # may belong to any MPI
 	launcher tm pbs_tmrsh
 	fake palstat true
 	launcher pals "$DIR/bin/mpiexec -n 2 --ppn 1 --hosts n1.x,n2.x --cpu-bind none --envall"
-	fake mpirun true # another MPI's
+	fake mpirun true # of another MPI than Open MPI
 	launcher pals mpiexec
 	fake ompi_info true
 	launcher mpirun "$DIR/bin/mpirun --map-by ppr:1:node --bind-to none --host n1.x:1,n2.x:1"
@@ -87,7 +87,7 @@ setup() { pbs_begin; }
 	[[ "$output" == *'prterun is not in PATH'* ]]
 }
 
-@test "PALS: its mpiexec gets the line, the agents' environment, no secret in its arguments" {
+@test "PALS: mpiexec gets the expected arguments and environment, and no secret in its arguments" {
 	pbs_job 2.pbs-head n1.x n2.x
 	unset PBS_NODENUM
 	fake palstat true
@@ -101,7 +101,7 @@ setup() { pbs_begin; }
 	[[ "$output" != *"$secret"* ]]
 }
 
-@test "bad input is named, and nothing is started" {
+@test "bad input: the error names it, and nothing is started" {
 	pbs_job 2.pbs-head "$(hostname)"
 	rm "$PBS_NODEFILE"
 	expect 66 "$BERTH" run -- touch "$DIR/started"
@@ -114,22 +114,22 @@ setup() { pbs_begin; }
 	pbs_job 2.pbs-head "$(hostname)"
 	PBS_WALLTIME=soon expect 65 "$BERTH" run -- touch "$DIR/started"
 	grep -q "PBS_WALLTIME is 'soon', expected a time such as 3600 or 01:00:00" <<<"$output"
-	truncate -s 1G "$PBS_NODEFILE" # none of it on the disk
+	truncate -s 1G "$PBS_NODEFILE" # a sparse file
 	expect 65 "$BERTH" run -- touch "$DIR/started"
 	grep -qF "PBS_NODEFILE: $PBS_NODEFILE" <<<"$output"
 	[ ! -e "$DIR/started" ]
 }
 
-@test "a walltime of qstat's that is no time: said, and the job goes on without" {
+@test "qstat reports an invalid walltime: berth reports it, and the job runs without an end time" {
 	pbs_job 2.pbs-head "$(hostname)"
 	fake qstat 'printf "Job Id: 2.pbs-head\n    Resource_List.walltime = soon\n    stime = Sat Nov 21 02:02:31 2026\n"'
 	expect 0 "$BERTH" info
-	tr -s ' \n' ' ' <<<"$output" | grep -q "its walltime is 'soon', expected a time"
+	tr -s ' \n' ' ' <<<"$output" | grep -q "the job's walltime is 'soon', expected a time"
 	expect 0 "$BERTH" run -n 1 -- sh -c 'echo "end ${BERTH_END_TIME-none}"'
 	[[ "$output" == *'end none'* ]]
 }
 
-@test "a node file with a thousand repeats: so many slots, and ranks on the cores" {
+@test "a node file with a thousand repeats: a thousand slots, and the ranks run on the cores" {
 	pbs_job 2.pbs-head $(yes "$(hostname)" | head -1000)
 	expect 0 "$BERTH" info --json
 	grep -q '"slots": 1000' <<<"$output"

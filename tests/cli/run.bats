@@ -200,8 +200,8 @@ os.execv(sys.argv[1], sys.argv[1:])'
 64|--rdzv-endpoint n1:4711: needs --nnodes and --node-rank|--rdzv-endpoint n1:4711 -- touch started
 64|use --master-addr ADDRESS|--rdzv-endpoint 127.0.0.1 -n 2 -- touch started
 64|--node-rank needs --nnodes and --rdzv-endpoint HOST:PORT|--node-rank 0 --rdzv-endpoint n1:4711 -- touch started
-64|--nnodes 2 needs --node-rank and --rdzv-endpoint HOST:PORT|--nnodes 2 --node-rank 0 -- touch started
-64|--nnodes 2 needs --node-rank and --rdzv-endpoint HOST:PORT|--nnodes 2 --rdzv-endpoint n1:4711 -- touch started
+64|--nnodes 2 also needs --node-rank and --rdzv-endpoint HOST:PORT|--nnodes 2 --node-rank 0 -- touch started
+64|--nnodes 2 also needs --node-rank and --rdzv-endpoint HOST:PORT|--nnodes 2 --rdzv-endpoint n1:4711 -- touch started
 64|--rdzv-endpoint n1: expected HOST:PORT|--nnodes 2 --node-rank 0 --rdzv-endpoint n1 -- touch started
 64|--rdzv-endpoint : expected HOST:PORT|--nnodes 2 --node-rank 0 --rdzv-endpoint '' -- touch started
 64|--rdzv-endpoint fd00::1:4711: expected HOST:PORT|--nnodes 2 --node-rank 0 --rdzv-endpoint fd00::1:4711 -- touch started

@@ -32,14 +32,14 @@ static void by_hand(void **state)
 		int rc;
 		const char *why;
 	} rows[] = {
-		{{"n1", NULL}, "n1:0:-1", 0, "one host, slots not said"},
-		{{"n[2-3],m1", NULL}, "n2:0:-1 n3:0:-1 m1:0:-1", 0, "a list, its order kept"},
+		{{"n1", NULL}, "n1:0:-1", 0, "one host, slots unknown"},
+		{{"n[2-3],m1", NULL}, "n2:0:-1 n3:0:-1 m1:0:-1", 0, "a list keeps its order"},
 		{{NULL, nodefile}, "n2:2:-1 n1:0:-1", 0, "a host file"},
-		{{"n1", nodefile}, NULL, -ERR_USAGE, "both"},
-		{{"n1,n2,n1", NULL}, NULL, -ERR_DATA, "a host twice in a list"},
+		{{"n1", nodefile}, NULL, -ERR_USAGE, "both options"},
+		{{"n1,n2,n1", NULL}, NULL, -ERR_DATA, "a list with a repeated host"},
 		{{"", NULL}, NULL, -ERR_DATA, "a list without a host"},
-		{{"n[1", NULL}, NULL, -ERR_DATA, "a list cut short"},
-		{{NULL, "/nonexistent/nodes"}, NULL, -ERR_INPUT, "a file that is not there"},
+		{{"n[1", NULL}, NULL, -ERR_DATA, "an incomplete list"},
+		{{NULL, "/nonexistent/nodes"}, NULL, -ERR_INPUT, "a missing file"},
 		{{NULL, "/dev/null"}, NULL, -ERR_DATA, "a file without a host"},
 	};
 
@@ -62,7 +62,7 @@ static void by_hand(void **state)
 	}
 }
 
-/* Slots of this machine are the CPUs that this process may use, not those that there are. */
+/* The slots of this machine are the CPUs that this process may use, not all CPUs. */
 static void local(void **state)
 {
 	cpu_set_t all, one;
@@ -122,7 +122,7 @@ static void to_json(void **state)
 		"\"this_node\":1,\"end_time\":4102444800,\"end_why\":\"slurm\",\"restarts\":3,"
 		"\"array_task\":\"12_3\",\"rdzv_endpoint\":\"n1:4242\",\"why\":\"SLURM_JOB_ID is "
 		"set\"}";
-	/* Unknown is null, never a number that looks like one. */
+	/* Unknown values are null, not special numbers. */
 	static const char unknown[] =
 		"{\"source\":\"slurm\",\"job_id\":\"12_3\",\"nodes\":[{\"name\":\"n1\",\"slots\":4,"
 		"\"gpus\":0}],\"this_node\":null,\"end_time\":null,\"end_why\":null,\"restarts\":0,"

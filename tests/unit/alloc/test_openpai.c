@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* OpenPAI's variables (from its documentation; no capture), and --nnodes by hand. */
+/* OpenPAI's variables (from its documentation, not captured), and --nnodes by hand. */
 #include "../../support/capture.h"
 #include "../rows.h"
 
@@ -106,21 +106,21 @@ static void by_hand(void **state)
 {
 	static const struct {
 		int nnodes, rank;
-		const char *rendezvous, *hosts, *seen; /* seen NULL: good */
+		const char *rendezvous, *hosts, *seen; /* seen NULL: no error */
 	} rows[] = {
 		{2, 0, "n1:4711", NULL, NULL},
 		{2, 1, "[fd00::1]:4711", NULL, NULL},
 		{1, 0, "10.0.0.1:1", NULL, NULL},
 		{2, 2, "n1:4711", NULL, "expected 0 to 1"},
-		{2, -1, "n1:4711", NULL, "needs --node-rank and --rdzv-endpoint"},
-		{2, 0, NULL, NULL, "needs --node-rank and --rdzv-endpoint"},
+		{2, -1, "n1:4711", NULL, "also needs --node-rank and --rdzv-endpoint"},
+		{2, 0, NULL, NULL, "also needs --node-rank and --rdzv-endpoint"},
 		{2, 0, "n1", NULL, "expected HOST:PORT"},
 		{2, 0, ":4711", NULL, "expected HOST:PORT"},
 		{2, 0, "fd00::1:4711", NULL, "IPv6"},
 		{2, 0, "n1:0", NULL, "from 1 to 65535"},
 		{2, 0, "n1:http", NULL, "from 1 to 65535"},
 		{2, 0, "-oX:22", NULL, "expected HOST:PORT"},
-		{2, 0, "n1:4711", "n1,n2", "give one of them"},
+		{2, 0, "n1:4711", "n1,n2", "Give only one of them"},
 	};
 
 	for (size_t i = 0; i < ROWS(rows); i++) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* PBS's environments, node files and qstat answers: captured ones (pbs/, from OpenPBS 23.06, with
- * three nodes), and the same with a line changed; Torque's from its documentation. */
+/* PBS's environments, node files and qstat output: captures (pbs/, from OpenPBS 23.06 on three
+ * nodes) and variants of them. Torque's follow its documentation. */
 #include "../../support/capture.h"
 #include "../../support/files.h"
 #include "../rows.h"
@@ -16,7 +16,7 @@
 
 static char dir[] = "/tmp/berth-test-pbs-XXXXXX", node_file[64], gpu_file[64];
 
-/* nodes: the node file's lines, separated by blanks; NULL: there is no such file. changes:
+/* nodes: the lines of the node file, separated by blanks; NULL: the file is missing. changes:
  * separated by blanks, or NULL. */
 static struct env *captured(const char *file, const char *nodes, const char *changes)
 {
@@ -42,16 +42,16 @@ static void good(void **state)
 		const char *file, *nodes, *changes;
 		const char *expected;
 		int this_node;
-		const char *why; /* what the row is there for */
+		const char *why; /* what the row tests */
 	} rows[] = {
 		{"two.env", "pbs-n1.bed.test pbs-n1.bed.test pbs-n2.bed.test pbs-n2.bed.test", NULL,
 		 "pbs-n1.bed.test:2:-1 pbs-n2.bed.test:2:-1", 0, "repeats are slots; FQDNs stay"},
 		{"one.env", "pbs-n1.bed.test", NULL, "pbs-n1.bed.test:1:-1", 0,
-		 "one line; NCPUS=4 counts nothing"},
+		 "one line; NCPUS=4 is ignored"},
 		{"interactive.env", "pbs-n1.bed.test pbs-n2.bed.test", NULL,
 		 "pbs-n1.bed.test:1:-1 pbs-n2.bed.test:1:-1", 0, "qsub -I"},
 		{"two.env", "n1 n1 n2 n1 n3 n2", NULL, "n1:3:-1 n2:2:-1 n3:1:-1", 0,
-		 "hosts interleaved: the order of the first"},
+		 "interleaved hosts: in the order of the first mention"},
 		{"two.env", "n1\r n2\r  n2", NULL, "n1:1:-1 n2:2:-1", 0,
 		 "CR, an empty line, no last newline"},
 		{"spawned.env", "pbs-n2.bed.test pbs-n3.bed.test", NULL,
@@ -63,9 +63,9 @@ static void good(void **state)
 		{"two.env", "n1 n2", "CUDA_VISIBLE_DEVICES=", "n1:1:0 n2:1:-1", 0,
 		 "empty: no GPU was granted here"},
 		{"two.env", "n1 n2", "CUDA_VISIBLE_DEVICES=0,1", "n1:1:-1 n2:1:-1", 0,
-		 "ordinals may be the user's"},
+		 "ordinals may be the user's own choice"},
 		{"two.env", "n1 n2", "PBS_NODENUM", "n1:1:-1 n2:1:-1", -1,
-		 "which node is not said"},
+		 "unknown which node this is"},
 		{"two.env", "n1 n1 n2 n2",
 		 "PBS_JOBCOOKIE PBS_JOBID=12.torque PBS_NUM_NODES=2 PBS_NUM_PPN=2 PBS_NP=4 "
 		 "PBS_VNODENUM=0 PBS_WALLTIME=3600 PBS_GPUFILE=GPUS",
@@ -102,21 +102,23 @@ static void bad(void **state)
 	static const struct {
 		const char *file, *nodes, *changes;
 		int code;
-		const char *seen; /* in the message */
+		const char *seen; /* part of the message */
 	} rows[] = {
 		{"two.env", NULL, NULL, ERR_INPUT,
 		 "PBS_NODEFILE: cannot open /tmp/berth-test-pbs-"},
-		{"two.env", "", NULL, ERR_DATA, "names no node"},
-		{"two.env", "#nobody", NULL, ERR_DATA, "names no node"},
+		{"two.env", "", NULL, ERR_DATA, "lists no node"},
+		{"two.env", "#comment", NULL, ERR_DATA, "lists no node"},
 		{"two.env", "n1 n2,n3", NULL, ERR_DATA, "line 2"},
 		{"two.env", "n1 -oProxyCommand=x", NULL, ERR_DATA, "line 2"},
 		{"two.env", "n1", "PBS_NODEFILE", ERR_DATA, "pbsdsh or pbs_tmrsh"},
-		{"two.env", "n1", "PBS_NODEFILE PBS_JOBCOOKIE", ERR_DATA, "unset PBS_JOBID"},
-		{"spawned-first.env", "n1", NULL, ERR_DATA, "start berth in the job script"},
+		{"two.env", "n1", "PBS_NODEFILE PBS_JOBCOOKIE", ERR_DATA, "or unset PBS_JOBID"},
+		{"spawned-first.env", "n1", NULL, ERR_DATA,
+		 "start berth once for all nodes, in the job script"},
 		{"two.env", "n1", "PBS_NODEFILE=/", ERR_INPUT, "PBS_NODEFILE"},
-		{"two.env", "n1 n2", "PBS_NODENUM=2", ERR_DATA, "of different jobs"},
+		{"two.env", "n1 n2", "PBS_NODENUM=2", ERR_DATA, "belong to different jobs"},
 		{"two.env", "n1 n2", "PBS_NODENUM=x", ERR_DATA, "PBS_NODENUM"},
-		{"two.env", "n1", "PBS_JOBID=64[].pbs-head", ERR_DATA, "an array as a whole"},
+		{"two.env", "n1", "PBS_JOBID=64[].pbs-head", ERR_DATA,
+		 "which is a whole job array"},
 		{"two.env", "n1", "PBS_JOBID=-Q", ERR_DATA, "expected a job such as"},
 		{"two.env", "n1", "PBS_JOBID=1.a/b", ERR_DATA, "expected a job such as"},
 		{"two.env", "n1", "PBS_JOBID=1[2.a", ERR_DATA, "expected a job such as"},
@@ -147,7 +149,7 @@ static void bad(void **state)
 	}
 }
 
-/* A node file with a thousand repeats; one beyond the limit. */
+/* A node file with a thousand repeats, and a file beyond the size limit. */
 static void large(void **state)
 {
 	struct env *env = captured("two.env", "n1", NULL);
@@ -161,13 +163,13 @@ static void large(void **state)
 	assert_int_equal(alloc_read(env, NULL, &alloc, NULL), 0);
 	assert_string_equal(capture_nodes(&alloc), "n1.x:1000:-1 n2.x:1000:-1");
 	alloc_free(&alloc);
-	assert_int_equal(truncate(node_file, 1 << 30), 0); /* 1 GiB, none of it on the disk */
+	assert_int_equal(truncate(node_file, 1 << 30), 0); /* 1 GiB, a sparse file */
 	assert_int_equal(alloc_read(env, NULL, &alloc, &err), -ERR_DATA);
 	assert_non_null(strstr(err.text, "PBS_NODEFILE"));
 	env_free(env);
 }
 
-/* Slurm's truth wins where both have set their variables; the user's own word before both. */
+/* If both have set their variables, Slurm precedes PBS; the user's hosts precede both. */
 static void whose(void **state)
 {
 	struct env *env = captured("two.env", "n1", "SLURM_JOB_ID=7 SLURM_JOB_NODELIST=m[1-2]");
@@ -268,7 +270,7 @@ static int64_t local_time(int hour, int minute, int second)
 	return (int64_t)mktime(&tm);
 }
 
-/* JSON and plain text say the same. */
+/* JSON and plain text give the same result. */
 static void answers(void **state)
 {
 	static const char *const files[] = {"qstat-2.json", "qstat-2.txt"};
@@ -299,19 +301,19 @@ static void odd_answers(void **state)
 {
 	static const struct {
 		const char *text, *why;
-		int64_t end; /* 0 unknown; below 1000: from now on; else absolute */
+		int64_t end; /* 0: unknown; below 1000: relative to now; else absolute */
 	} rows[] = {
 		{"Job Id: 2.pbs-head\n    Resource_List.walltime = 01:00:00\n",
-		 "when the job was started", 0},
+		 "when the job started", 0},
 		{"Job Id: 2.pbs-head\n    stime = Sat Nov 21 02:02:31 2026\n", "no walltime", 0},
 		{"Job Id: 2.pbs-head\n    Resource_List.walltime = soon\n    stime = x\n",
 		 "'soon', expected a time", 0},
 		{"Job Id: 2.pbs-head\n    Resource_List.walltime = 60\n    stime = Sat Nov 41 "
 		 "02:02:31 2026\n",
-		 "when the job was started", 0},
+		 "when the job started", 0},
 		{"Job Id: 2.pbs-head\n    Resource_List.walltime = 60\n    stime = Sat ovD 21 "
 		 "02:02:31 2026\n",
-		 "when the job was started", 0},
+		 "when the job started", 0},
 		{"Job Id: 2.pbs-head\r\n    Resource_List.walltime = 60\r\n    Walltime.Remaining "
 		 "= 50\r\n",
 		 "50 s left", 50},
@@ -372,7 +374,7 @@ static void gpus_of_chunks(void **state)
 	}
 }
 
-/* "    Resource_List.ngpus = 8" of a request; -1. */
+/* The value in "    Resource_List.ngpus = 8" of a request, or -1. */
 static long attribute(const char *part, const char *name)
 {
 	const char *at = strstr(part, name);
@@ -380,7 +382,7 @@ static long attribute(const char *part, const char *name)
 	return at ? strtol(at + strlen(name) + 3, NULL, 10) : -1;
 }
 
-/* All captured requests: the slots are mpiprocs (or one a chunk), the GPUs of all nodes ngpus. */
+/* In all captured requests, the slots are mpiprocs (or one per chunk), and the GPUs are ngpus. */
 static void requests(void **state)
 {
 	char *text = capture_text("requests.txt");
@@ -424,7 +426,7 @@ static void requests(void **state)
 	free(text);
 }
 
-/* A qstat in PATH, in PBS_EXEC, none; one that fails, is slow, knows no JSON. */
+/* qstat is in PATH, in PBS_EXEC or missing, fails, is slow, or does not support JSON. */
 static void asked(void **state)
 {
 	static const struct {
@@ -444,10 +446,11 @@ static void asked(void **state)
 		 false, "walltime 00:02:00", true},
 		{"echo 'Communication failure.' >&2; echo 'qstat: cannot connect to server pbs "
 		 "(errno=15096)' >&2; exit 1",
-		 NULL, false, "code 1, saying: Communication failure.", false},
-		{"exec sleep 7", NULL, false, "no answer within 150 ms", false},
-		{NULL, NULL, false, "there is no qstat to ask", false},
-		{NULL, "PBS_WALLTIME=3600", false, "PBS_WALLTIME (3600) after the node file", true},
+		 NULL, false, "qstat exited with code 1: Communication failure.", false},
+		{"exec sleep 7", NULL, false, "qstat did not answer within 150 ms", false},
+		{NULL, NULL, false, "found no qstat in PATH or in PBS_EXEC", false},
+		{NULL, "PBS_WALLTIME=3600", false,
+		 "PBS_WALLTIME (3600) after the time when the node file was written", true},
 		{"exit 3", "PBS_WALLTIME=1:00:00", false, "code 3", true},
 	};
 	char path[64], conf[64], exec[96], all[160];

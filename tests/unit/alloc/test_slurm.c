@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Slurm's environments: captured ones (slurm/NAME.env, from Slurm 22.05 in tests/cluster), and the
- * same with a variable changed, added or taken away. */
+/* Slurm's environments: captures (slurm/NAME.env, from Slurm 22.05 in tests/cluster), and the same
+ * with variables changed, added or removed. */
 #include "../../support/capture.h"
 #include "../../support/files.h"
 #include "../rows.h"
@@ -12,7 +12,7 @@
 #include "alloc/slurm.h"
 #include "base/json.h"
 
-/* A captured environment with changes, which blanks separate. */
+/* A captured environment with changes, which are separated by blanks. */
 static struct env *captured(const char *name, const char *changes)
 {
 	char file[64];
@@ -31,18 +31,20 @@ static void good(void **state)
 		const char *file, *changes;
 		const char *nodes;
 		int this_node;
-		const char *why; /* what the row is there for */
+		const char *why; /* what the row tests */
 	} rows[] = {
-		{"two", NULL, "n1:2:4 n2:2:4", 0, "a batch script; GPUs of all from h200:4"},
-		{"plain", NULL, "n1:1:-1 n2:1:-1", 0, "nodes alone"},
+		{"two", NULL, "n1:2:4 n2:2:4", 0,
+		 "a batch script; h200:4 gives the GPUs of all nodes"},
+		{"plain", NULL, "n1:1:-1 n2:1:-1", 0, "only nodes"},
 		{"uneven", NULL, "n1:3:-1 n2:1:-1 n3:1:-1", 0, "3,1(x2)"},
 		{"excl", NULL, "n1:4:4 n2:2:-1 n3:4:-1", 0,
-		 "exclusive: this node has more than SLURM_GPUS_PER_NODE says, others unknown"},
-		{"gpus", NULL, "n1:1:4 n2:1:-1", 0, "-G 6: how they lie is known here alone"},
+		 "exclusive: this node has more GPUs than SLURM_GPUS_PER_NODE, the others' are "
+		 "unknown"},
+		{"gpus", NULL, "n1:1:4 n2:1:-1", 0, "-G 6: known only for this node"},
 		{"gres", NULL, "n2:1:2", 0, "--gres=gpu:2 -c 2 on one node"},
 		{"gres", "SLURM_GPUS_ON_NODE", "n2:1:2", 0, "from SLURM_JOB_GPUS, 0,1"},
 		{"gres", "SLURM_GPUS_ON_NODE SLURM_JOB_GPUS=0-3,7", "n2:1:5", 0, "ranges"},
-		{"gres", "SLURM_GPUS_ON_NODE SLURM_JOB_GPUS", "n2:1:-1", 0, "nobody says"},
+		{"gres", "SLURM_GPUS_ON_NODE SLURM_JOB_GPUS", "n2:1:-1", 0, "GPUs unknown"},
 		{"two", "SLURM_GPUS_PER_NODE=a100:2,v100:1 SLURM_GPUS_ON_NODE=3", "n1:2:3 n2:2:3",
 		 0, "types are summed"},
 		{"two", "SLURMD_NODENAME=n2 SLURM_GPUS_PER_NODE", "n1:2:-1 n2:2:4", 1,
@@ -50,28 +52,28 @@ static void good(void **state)
 		{"array", NULL, "n1:1:-1 n2:1:-1", 0, "a task of an array"},
 		{"salloc", NULL, "n1:1:-1 n2:1:-1", -1, "salloc on the login node"},
 		{"interactive", NULL, "n1:1:1 n2:1:-1", 0,
-		 "salloc's shell on the first node: a special step, the job counts"},
+		 "salloc's shell on the first node is a special step: the job's variables apply"},
 		{"interactive", "SLURM_STEP_ID=4294967291 SLURM_STEPID=4294967291",
-		 "n1:1:1 n2:1:-1", 0, "the batch script's number for itself"},
+		 "n1:1:1 n2:1:-1", 0, "the step ID of the batch script"},
 		{"step", NULL, "n1:2:4 n2:2:4", 1, "a task of a step"},
 		{"step",
 		 "SLURM_STEP_NODELIST=n2 SLURM_STEP_NUM_NODES=1 SLURM_STEP_NUM_TASKS=2 "
 		 "SLURM_STEP_TASKS_PER_NODE=2",
-		 "n2:2:4", 0, "a step on one node of the job's two"},
+		 "n2:2:4", 0, "a step on one of the job's two nodes"},
 		{"step", "SLURM_STEP_TASKS_PER_NODE=3,1", "n1:3:4 n2:1:4", 1,
-		 "the step's counts before the job's"},
+		 "the step's counts precede the job's"},
 		{"step", "SLURM_STEP_GPUS=1 SLURM_GPUS_ON_NODE=1", "n1:2:-1 n2:2:1", 1,
 		 "a step with fewer GPUs than the job"},
-		{"step-uneven", NULL, "n1:1:2 n2:1:2", 1, "3,1 of the job, 1(x2) of the step"},
-		{"plain", "SLURM_JOB_ID", "n1:1:-1 n2:1:-1", 0, "SLURM_JOBID alone"},
-		{"plain", "SLURM_JOBID", "n1:1:-1 n2:1:-1", 0, "SLURM_JOB_ID alone"},
-		{"plain", "SLURM_JOB_NODELIST", "n1:1:-1 n2:1:-1", 0, "SLURM_NODELIST alone"},
+		{"step-uneven", NULL, "n1:1:2 n2:1:2", 1, "the job has 3,1 and the step 1(x2)"},
+		{"plain", "SLURM_JOB_ID", "n1:1:-1 n2:1:-1", 0, "only SLURM_JOBID"},
+		{"plain", "SLURM_JOBID", "n1:1:-1 n2:1:-1", 0, "only SLURM_JOB_ID"},
+		{"plain", "SLURM_JOB_NODELIST", "n1:1:-1 n2:1:-1", 0, "only SLURM_NODELIST"},
 		{"plain", "SLURM_TASKS_PER_NODE=4(x2),2(x7)", "n1:4:-1 n2:4:-1", 0,
-		 "more counts than nodes: nodes were given back"},
+		 "more counts than nodes: nodes were released"},
 		{"plain", "SLURM_TASKS_PER_NODE", "n1:1:-1 n2:1:-1", 0,
-		 "SLURM_JOB_CPUS_PER_NODE where there are no tasks"},
+		 "SLURM_JOB_CPUS_PER_NODE if there are no tasks"},
 		{"plain", "SLURM_TASKS_PER_NODE SLURM_JOB_CPUS_PER_NODE", "n1:0:-1 n2:0:-1", 0,
-		 "slots not said"},
+		 "slots unknown"},
 		{"plain", "SLURM_HET_SIZE=1", "n1:1:-1 n2:1:-1", 0, "one component"},
 		{NULL,
 		 "SLURM_JOB_ID=9 SLURM_JOB_NODELIST=x[0-1]b[0-1] SLURM_TASKS_PER_NODE=2(x3),1",
@@ -101,7 +103,7 @@ static void bad(void **state)
 	static const struct {
 		const char *file, *changes;
 		int rc;
-		const char *said, *and; /* what err must name */
+		const char *said, *and; /* what err must contain */
 	} rows[] = {
 		{"het", NULL, -ERR_USAGE, "SLURM_HET_SIZE", "2"},
 		{"het", "SLURM_HET_SIZE", -ERR_USAGE, "SLURM_PACK_SIZE", "2"},
@@ -110,7 +112,7 @@ static void bad(void **state)
 		{"plain", "SLURM_JOB_ID=7x SLURM_JOBID", -ERR_DATA, "SLURM_JOB_ID", "7x"},
 		{"plain", "SLURM_JOB_ID=0 SLURM_JOBID", -ERR_DATA, "SLURM_JOB_ID", "0"},
 		{"plain", "SLURM_JOB_NODELIST SLURM_NODELIST", -ERR_DATA, "SLURM_JOB_NODELIST",
-		 "unset SLURM_JOB_ID"},
+		 "or unset SLURM_JOB_ID"},
 		{"plain", "SLURM_JOB_NODELIST=n[1", -ERR_DATA, "SLURM_JOB_NODELIST", "n[1"},
 		{"plain", "SLURM_JOB_NODELIST=n1,n1", -ERR_DATA, "SLURM_JOB_NODELIST", "n1 twice"},
 		{"plain", "SLURM_JOB_NODELIST=n[1-3]", -ERR_DATA, "SLURM_JOB_NUM_NODES is 2",
@@ -119,7 +121,7 @@ static void bad(void **state)
 		{"plain", "SLURM_JOB_NUM_NODES SLURM_NNODES=0", -ERR_DATA, "SLURM_NNODES", "0"},
 		{"plain", "SLURMD_NODENAME=n7", -ERR_DATA, "SLURMD_NODENAME is 'n7'", "n[1-2]"},
 		{"plain", "SLURM_TASKS_PER_NODE=1", -ERR_DATA, "SLURM_TASKS_PER_NODE",
-		 "counts 1 nodes"},
+		 "has counts for 1 node,"},
 		{"plain", "SLURM_TASKS_PER_NODE=2(x", -ERR_DATA, "SLURM_TASKS_PER_NODE", "2(x"},
 		{"plain", "SLURM_TASKS_PER_NODE=2(x0)", -ERR_DATA, "SLURM_TASKS_PER_NODE", "(x0)"},
 		{"plain", "SLURM_TASKS_PER_NODE=2(x2", -ERR_DATA, "SLURM_TASKS_PER_NODE", "2(x2"},
@@ -190,7 +192,7 @@ static void job(void **state)
 	assert_string_equal(alloc.end_reason, "SLURM_JOB_END_TIME");
 	assert_int_equal(alloc.restarts, 3);
 	assert_int_equal(alloc.this_node, 0);
-	/* The end is known: slurm_query starts no tool. */
+	/* The end time is known, so slurm_query starts no tool. */
 	slurm_query(env, 0, &alloc);
 	assert_int_equal(alloc.end_time, 4102444800);
 	alloc_free(&alloc);
@@ -215,30 +217,31 @@ static void whose(void **state)
 		env_free(one);
 	}
 	assert_int_equal(alloc_read(env, &by_hand, &alloc, NULL), 0);
-	assert_string_equal(alloc.source, "hosts"); /* the user's word is the first */
+	assert_string_equal(alloc.source, "hosts"); /* the user's hosts come first */
 	alloc_free(&alloc);
 	assert_int_equal(alloc_read(none, NULL, &alloc, NULL), 0);
-	assert_string_equal(alloc.source, "local"); /* empty is not set */
+	assert_string_equal(alloc.source, "local"); /* an empty variable counts as unset */
 	alloc_free(&alloc);
 	env_free(env);
 	env_free(none);
 }
 
-/* step: two tasks of a node see all four GPUs that SLURM_GPUS_ON_NODE and SLURM_STEP_GPUS say. */
+/* In "step", both tasks of a node see all four GPUs of SLURM_GPUS_ON_NODE and SLURM_STEP_GPUS. */
 static void gpus_apart(void **state)
 {
 	static const struct {
 		const char *file, *settings;
 		int tasks;
-		const char *words; /* NULL: nothing to say */
+		const char *words; /* NULL: no warning */
 		const char *why;
 	} rows[] = {
-		{"step", NULL, 2, NULL, "each sees all"},
+		{"step", NULL, 2, NULL, "each task sees all GPUs"},
 		{"step", "CUDA_VISIBLE_DEVICES=1 SLURM_STEP_GPUS=1 SLURMD_TRES_BIND=gpu:per_task:1",
 		 2,
 		 "CUDA_VISIBLE_DEVICES is 1 in this task, while SLURM_GPUS_ON_NODE is 4 "
-		 "(SLURMD_TRES_BIND is gpu:per_task:1): each of the 2 tasks on this node sees 1 of "
-		 "its 4 ",
+		 "(SLURMD_TRES_BIND is gpu:per_task:1): each of the 2 tasks on this node sees only "
+		 "1 "
+		 "of its 4 ",
 		 "--gpus-per-task=1, as Slurm 22.05 sets it"},
 		{"step",
 		 "CUDA_VISIBLE_DEVICES=0 SLURM_STEP_GPUS=0 SLURMD_TRES_BIND=gpu:single:1 "
@@ -246,33 +249,35 @@ static void gpus_apart(void **state)
 		 2, "while SLURM_GPUS_ON_NODE is 2 (SLURMD_TRES_BIND is gpu:single:1)",
 		 "--gpu-bind=single:1"},
 		{"step", "CUDA_VISIBLE_DEVICES=0 SLURM_GPUS_ON_NODE", 2,
-		 "while SLURM_STEP_GPUS is 0,1,2,3: each", "the cgroup's numbers, the step's list"},
-		{"step", "CUDA_VISIBLE_DEVICES=GPU-12,GPU-34", 2, "sees 2 of its 4 ", "UUIDs"},
+		 "while SLURM_STEP_GPUS is 0,1,2,3: each",
+		 "ordinals inside the cgroup, and the step's list"},
+		{"step", "CUDA_VISIBLE_DEVICES=GPU-12,GPU-34", 2, "sees only 2 of its 4 ", "UUIDs"},
 		{"step",
 		 "CUDA_VISIBLE_DEVICES=0,1 SLURM_GPUS_ON_NODE SLURM_STEP_GPUS "
 		 "SLURM_GPUS_PER_TASK=h200:2",
 		 2,
 		 "in this task (SLURM_GPUS_PER_TASK is h200:2): each of the 2 tasks on this node "
-		 "sees 2 of its 4 ",
-		 "only the option is there"},
+		 "sees only 2 of its 4 ",
+		 "only the option's variable is set"},
 		{"step",
 		 "CUDA_VISIBLE_DEVICES=1 SLURM_GPUS_ON_NODE SLURM_STEP_GPUS=1 "
 		 "SLURM_TRES_PER_TASK=cpu:2,gres/gpu:1",
 		 2, "(SLURM_TRES_PER_TASK is cpu:2,gres/gpu:1)", "later Slurms"},
-		{"step", "SLURM_TRES_PER_TASK=cpu:2", 2, NULL, "cores alone are bound"},
+		{"step", "SLURM_TRES_PER_TASK=cpu:2", 2, NULL, "only cores are bound"},
 		{"step", "CUDA_VISIBLE_DEVICES ROCR_VISIBLE_DEVICES=2", 2,
-		 "ROCR_VISIBLE_DEVICES is 2 in", "another maker's"},
-		{"step", "CUDA_VISIBLE_DEVICES=1 SLURM_STEP_GPUS=1", 1, NULL, "alone on its node"},
+		 "ROCR_VISIBLE_DEVICES is 2 in", "another vendor's variable"},
+		{"step", "CUDA_VISIBLE_DEVICES=1 SLURM_STEP_GPUS=1", 1, NULL,
+		 "the only task on its node"},
 		{"step",
 		 "CUDA_VISIBLE_DEVICES ROCR_VISIBLE_DEVICES GPU_DEVICE_ORDINAL ZE_AFFINITY_MASK "
 		 "SLURM_STEP_GPUS SLURMD_TRES_BIND=gpu:none SLURM_GPUS_PER_TASK=1",
-		 2, NULL, "--gpu-bind=none takes it back"},
+		 2, NULL, "--gpu-bind=none cancels it"},
 		{"step", "CUDA_VISIBLE_DEVICES=NoDevFiles SLURM_GPUS_ON_NODE=0", 2, NULL,
 		 "no GPUs"},
-		{"step", "CUDA_VISIBLE_DEVICES=-1", 2, NULL, "none is wanted"},
+		{"step", "CUDA_VISIBLE_DEVICES=-1", 2, NULL, "the user wants no GPU"},
 		{"step", "SLURM_GPUS_ON_NODE=many SLURM_STEP_GPUS=x", 2, NULL,
-		 "not understood: alloc says so"},
-		{"two", "CUDA_VISIBLE_DEVICES=0", 2, NULL, "a batch script has no neighbours"},
+		 "invalid values: alloc reports them"},
+		{"two", "CUDA_VISIBLE_DEVICES=0", 2, NULL, "a batch script has no other tasks"},
 	};
 
 	for (size_t i = 0; i < ROWS(rows); i++) {
@@ -285,7 +290,7 @@ static void gpus_apart(void **state)
 			fail_msg("row %zu, %s: '%s'", i, rows[i].why, text);
 		if (isolation && !strstr(text, "=4 --gpu-bind=none") &&
 		    !strstr(text, "=2 --gpu-bind=none"))
-			fail_msg("row %zu, %s: what to write? '%s'", i, rows[i].why, text);
+			fail_msg("row %zu, %s: no advice in '%s'", i, rows[i].why, text);
 		env_free(env);
 	}
 }
@@ -334,7 +339,7 @@ static void job_gpus(void **state)
 		{"JobId=1 NodeList=n[1-2] GRES=gpu:h200:5 Nodes=n1 CPU_IDs=0 Mem=100 "
 		 "GRES=gpu:h200:4(IDX:0-3) Nodes=n2 CPU_IDs=0 Mem=100 GRES=gpu:h200:1(IDX:0) "
 		 "MinCPUsNode=1\n",
-		 "n1:1:4 n2:1:1"}, /* as Slurm 22.05 wrote it for -G 5 */
+		 "n1:1:4 n2:1:1"}, /* printed by Slurm 22.05 for -G 5 */
 		{"JobId=1 Nodes=n[1-2] CPU_IDs=0 Mem=100 GRES=gpu:2(IDX:1,3),shard:5(IDX:0),"
 		 "gpu:a100:3(IDX:4-6) X=1",
 		 "n1:1:5 n2:1:5"},
@@ -361,20 +366,20 @@ static void job_gpus(void **state)
 	}
 }
 
-/* A squeue that answers, one that fails, one that hangs, none. */
+/* squeue answers, fails, hangs, or is missing. */
 static void asked(void **state)
 {
 	static const struct {
 		const char *script;
-		long left; /* -1: not known */
+		long left; /* -1: unknown */
 		const char *why;
 	} rows[] = {
 		{"[ \"$*\" = '-h -j 3 -o %L' ] && echo 2:00", 120, "squeue: 2:00 left"},
 		{"echo UNLIMITED", -1, "no time limit"},
-		{"echo what >&2; exit 1", -1, "does not know the time left ('')"},
-		{"exec sleep 60", -1, "no answer within 300 ms"},
-		{"yes", -1, "does not know"},
-		{NULL, -1, "no squeue"},
+		{"echo what >&2; exit 1", -1, "does not report the time left ('')"},
+		{"exec sleep 60", -1, "did not answer within 300 ms"},
+		{"yes", -1, "does not report the time left"},
+		{NULL, -1, "squeue cannot be started"},
 	};
 	char dir[] = "/tmp/berth-test-squeue-XXXXXX", path[64];
 
@@ -390,7 +395,7 @@ static void asked(void **state)
 		snprintf(all, sizeof all, "#!/bin/sh\n%s\n", rows[i].script);
 		if (rows[i].script)
 			write_text(path, all, 0755);
-		/* With /bin for what the scripts need, but where the last row has no squeue. */
+		/* The scripts need /bin; the last row has an empty directory, so no squeue. */
 		snprintf(all, sizeof all, "%s%s", dir, rows[i].script ? ":/bin:/usr/bin" : "");
 		setenv("PATH", all, 1);
 		env_set(env, "PATH", all, ENV_FROM_USER, NULL, NULL);
