@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# Ranks are where the plan says, read back from the kernel on this machine.
+# Ranks run on the CPUs of the plan, as the kernel of this machine reports.
 
 load ../support/berth
 
-# Each rank copies what the kernel and its environment say about it.
+# Each rank saves its CPUs according to the kernel, its environment and its plan.
 ranks() {
 	cat >"$DIR/rank.sh" <<'SH'
 grep Cpus_allowed_list: /proc/self/status | cut -f2 >"$1/cpus.$RANK"
@@ -13,7 +13,7 @@ SH
 	"$BERTH" run "$@" -- sh "$DIR/rank.sh" "$DIR"
 }
 
-# check N: the plan's CPUs are the kernel's; disjoint where there are cores enough
+# check N: the kernel reports the plan's CPUs; they are disjoint if there are enough cores
 check() {
 	python3 - "$DIR" "$1" <<'PY'
 import json, os, sys
@@ -50,22 +50,22 @@ else:
 PY
 }
 
-@test "1 rank: the plan's CPUs are the kernel's" {
+@test "1 rank: the kernel reports the plan's CPUs" {
 	ranks -n 1
 	check 1
 }
 
-@test "2 ranks: the plan's CPUs are the kernel's, no CPU twice" {
+@test "2 ranks: the kernel reports the plan's CPUs, and no CPU twice" {
 	ranks -n 2
 	check 2
 }
 
-@test "3 ranks: the plan's CPUs are the kernel's" {
+@test "3 ranks: the kernel reports the plan's CPUs" {
 	ranks -n 3
 	check 3
 }
 
-@test "berth run itself restricted: ranks stay within" {
+@test "ranks use only the CPUs to which berth run is restricted" {
 	first=$(grep Cpus_allowed_list: /proc/self/status | cut -f2 | grep -o '^[0-9]*')
 	need taskset util-linux
 	taskset -c "$first" "$BERTH" run -n 2 -- sh -c \
@@ -74,17 +74,17 @@ PY
 	[ "$(wc -l <"$DIR/out")" -eq 2 ]
 }
 
-@test "hwloc variables of the user do not keep ranks from being bound" {
+@test "the user's hwloc variables do not prevent binding" {
 	HWLOC_SYNTHETIC="node:8 core:8 pu:1" ranks -n 2
 	check 2
 }
 
-@test "another machine's topology: bound to no CPU of that plan, and it is said" {
+@test "another machine's topology: ranks are not bound to its CPUs, and berth prints a note" {
 	expect 0 env BERTH_TOPOLOGY="$FIXTURES/topo/pci-order-not-numa-order.xml" "$BERTH" run -n 2 -- \
 		sh -c 'grep Cpus_allowed_list: /proc/self/status'
 	[[ $output == *"another machine"* ]]
 	[ "$(grep -c Cpus_allowed_list: <<<"$output")" -eq 2 ]
-	# Where there are two CPUs they are shared out.
+	# If there are two CPUs, each rank gets one.
 	if [ "$(nproc)" -ge 2 ]; then
 		[ "$(grep Cpus_allowed_list: <<<"$output" | sort -u | wc -l)" -eq 2 ]
 	fi

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Preloaded: the time of day is as many seconds later (or earlier) as the file CLOCK_SET_FILE says,
- * from one call to the next, as if somebody had set the machine's clock. Other clocks go on as they
- * are. */
+/* Preloaded: shifts the time of day by the number of seconds in the file CLOCK_SET_FILE, as if the
+ * machine's clock had been set. The file may change between two calls. Other clocks are unaffected.
+ */
 #include <fcntl.h>
 #include <stdlib.h>
 #include <sys/syscall.h>

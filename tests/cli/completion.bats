@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# bash completion: what it offers is what the program has.
+# bash completion: it offers exactly the verbs, options and values that the program has.
 
 load ../support/berth
 
@@ -9,7 +9,7 @@ setup() {
 	source "$SOURCE/bin/man/berth.bash"
 }
 
-# offers WORD...: the last one is being typed; "$offered" has a line each.
+# offers WORD...: complete the last word; $offered gets one candidate per line.
 offers() {
 	COMP_WORDS=("$@")
 	COMP_CWORD=$(($# - 1))
@@ -27,14 +27,14 @@ offers() {
 	[ "$offered" = submit ]
 }
 
-@test "options of a verb, with = where they want a value" {
+@test "options of a verb, with = if they take a value" {
 	offers berth run --node-
 	[ "$(sort <<<"$offered")" = "$(printf '%s\n' --node-rank= --node-timeout= | sort)" ]
 	offers berth submit --dry
 	[ "$offered" = --dry-run ]
 }
 
-@test "values of an option, as --help has them, in each form in which bash hands them over" {
+@test "values of an option, as in --help, in each form in which bash passes them" {
 	offers berth train --amp ''
 	[ "$offered" = "$(printf '%s\n' off bf16 fp16)" ]
 	offers berth train --amp b
@@ -72,7 +72,7 @@ offers() {
 	[ -z "$offered" ]
 }
 
-@test "behind -- commands, then files" {
+@test "after --: commands, then files" {
 	offers berth run -- bas
 	grep -qx bash <<<"$offered"
 	offers berth run -- bash --no

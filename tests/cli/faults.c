@@ -1,10 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Preloaded into berth by check.bats: on the node BERTH_FAULT_NODE alone (a prober has its number
- * in BERTH_NODE_RANK) something is amiss, as BERTH_FAULT says: clock   its clock is 90 s ahead shm
- * /dev/shm is a container's 64 MiB, nearly full folder  stat of the folder BERTH_FAULT_FOLDER does
- * not come back empty   ... has no space arch    uname says riscv64 crash   the prober dies of a
- * signal mute    the prober reads nothing sums    a bit of what comes over large connections is
- * wrong */
+/* Preloaded into berth by check.bats: simulates the fault BERTH_FAULT, but only on the node
+ * BERTH_FAULT_NODE (a prober finds its number in BERTH_NODE_RANK).
+ * - clock: its clock is 90 s ahead
+ * - shm: /dev/shm is a container's 64 MiB, nearly full
+ * - folder: stat of the directory BERTH_FAULT_FOLDER does not return
+ * - empty: that directory has no free space
+ * - arch: uname reports riscv64
+ * - crash: the prober is killed by a signal
+ * - mute: the prober does not read its requests
+ * - sums: one bit of the data on large connections is wrong */
 #include <dlfcn.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -93,7 +97,7 @@ EXPORT ssize_t read(int fd, void *out, size_t size)
 {
 	ssize_t (*next)(int, void *, size_t) = (ssize_t(*)(int, void *, size_t))real("read");
 
-	/* The prober's questions come by such a block. */
+	/* The prober reads its requests in blocks of this size. */
 	while (fd == 0 && size == 1 << 16 && fault("mute"))
 		pause();
 	return next(fd, out, size);

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* A rank that is hard to end, for kill.py: hard-rank FENCES RUN_MS STUBBORN
  *
- * Leaves a child, one in a session of its own, one forked twice, and one forked twice with an
- * empty environment; all ignore SIGTERM where STUBBORN is 1, as does the rank. Says "born", then
- * "fence" and meets the others FENCES times, then "run" and lives on for RUN_MS. */
+ * Leaves four processes behind: a child, a child in its own session, one forked twice, and one
+ * forked twice with an empty environment. If STUBBORN is 1, they and the rank ignore SIGTERM.
+ * Prints "born", then FENCES times "fence" before it meets the other ranks, then "run", and runs
+ * for RUN_MS more. */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -32,7 +33,7 @@ static void say(const char *text)
 
 static void linger(void)
 {
-	alarm(120); /* whatever fails, nothing of a test stays for long */
+	alarm(120); /* even if something fails, no process of a test lives long */
 	for (;;)
 		pause();
 }
@@ -74,7 +75,7 @@ static int meet(int fences)
 	pmix_proc_t self, all;
 
 	if (!getenv("PMIX_NAMESPACE") || PMIx_Init(&self, NULL, 0) != PMIX_SUCCESS)
-		return 1; /* berth run said that it would be there */
+		return 1; /* berth run promises that it exists */
 	PMIX_PROC_LOAD(&all, self.nspace, PMIX_RANK_WILDCARD);
 	say("fence\n");
 	for (int i = 0; i < fences; i++) {

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Hold `berth hosts` beside hosts.tsv and beside the real `scontrol show hostnames`.
+"""Compare `berth hosts` with hosts.tsv and with the real `scontrol show hostnames`.
 
 hosts.py table BERTH          every row of hosts.tsv, through berth
-hosts.py scontrol BERTH       the rows that both take, through scontrol too
+hosts.py scontrol BERTH       the rows that both accept, also through scontrol
 hosts.py random BERTH COUNT   random expressions of Slurm's grammar, through both
                               (BERTH_TEST_SEED repeats a run; a failure prints it)
 hosts.py compress BERTH COUNT random expressions, expanded, compressed, expanded again
@@ -70,14 +70,14 @@ def some_text(rng, least):
 def some_list(rng, suffixes):
     items = []
     for _ in range(rng.randint(1, 4)):
-        # no item begins with '-', scontrol's own options apart from ours
+        # no item begins with '-', since scontrol would read it as an option
         item = rng.choice('abnx01') + some_text(rng, 0)
         for i in range(rng.choice([0, 1, 1, 2, 3, 4])):
             item += (some_text(rng, 0) if i else '') + f'[{some_ranges(rng)}]'
         if suffixes and rng.random() < 0.5:
             item += some_text(rng, 1)
         items.append(item)
-    # Not a newline: scontrol takes brackets on both sides of one for brackets of one name.
+    # No newline: scontrol takes brackets on both sides of a newline as brackets of one name.
     return rng.choice([',', ',', ' ', ', ', ',,']).join(items)
 
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# What `meson install` puts where, and that the installed berth works from there.
-# BUILD: the build folder; BERTH_VERSION.
+# Which files `meson install` installs where, and that the installed berth works.
+# BUILD: the build directory; BERTH_VERSION: the version.
 
 load ../support/berth
 
@@ -67,7 +67,7 @@ there() { # PATTERN: exactly one file or link below the prefix
 	bash -n "$PREFIX/share/bash-completion/completions/berth"
 }
 
-@test "a program is built by pkg-config against what was installed" {
+@test "a program can be built against the installed library with pkg-config" {
 	command -v pkg-config >/dev/null || skip "no pkg-config"
 	pc=$(find "$PREFIX" -name berth.pc)
 	printf '#include <berth.h>\nint main(void) { return 0; }\n' >"$ROOT/program.c"
@@ -76,7 +76,7 @@ there() { # PATTERN: exactly one file or link below the prefix
 	LD_LIBRARY_PATH="$(dirname "$(find "$PREFIX" -name 'libberth.so')")" "$ROOT/program"
 }
 
-@test "ninja uninstall: its list names every file that was installed" {
+@test "ninja uninstall: its list contains every installed file" {
 	list=$BUILD/meson-logs/install-log.txt
 	[ -e "$list" ]
 	grep -v '^#' "$list" | sort >"$ROOT/listed"
@@ -92,7 +92,7 @@ there() { # PATTERN: exactly one file or link below the prefix
 	expect 1 grep -n '@' "$PREFIX/share/modulefiles/berth/"*
 }
 
-@test "the installed berth tells its version" {
+@test "the installed berth prints its version" {
 	run "$PREFIX/bin/berth" --version
 	[ "$output" = "berth $BERTH_VERSION" ]
 }
@@ -104,7 +104,7 @@ there() { # PATTERN: exactly one file or link below the prefix
 	[[ $output == *"rank 1 of 2"* ]]
 }
 
-@test "the installed files name no build folder" {
+@test "the installed files do not contain the path of the build directory" {
 	run grep -rlIF "$BUILD" "$PREFIX/bin" "$PREFIX/share" "$PREFIX"/lib*
 	echo "$output"
 	[ -z "$output" ]

@@ -2,12 +2,12 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """SIGKILL at random moments: kill.py BERTH HARD_RANK [--kills N] [--seed S]
 
-Each trial starts `berth run` on ranks that leave children in sessions of their own and forked
-twice, kills the agent, its guardian, a rank, `berth run` itself, or `berth run` and all agents in
-the same instant, while it starts, while the ranks meet in fences, or while they run, and then
-asserts: within LIMIT seconds no process of the trial is left (found by a variable in
-/proc/*/environ, by having been seen as a descendant, and by having become this program's child), no
-folder either, and `berth run`, where it lives, names the cause.
+Each trial starts `berth run` with ranks that leave children behind, some in their own sessions and some
+forked twice. It kills the agent, its guardian, a rank, `berth run` itself, or `berth run` and all agents
+at the same instant. This happens at the start, while the ranks meet in fences, or while they run. Then
+within LIMIT seconds no process and no directory of the trial may be left, and `berth run`, if it is
+alive, must name the cause. Processes are found by a variable in /proc/*/environ, as former descendants,
+and as orphans that became this program's children.
 """
 import argparse
 import ctypes
@@ -30,11 +30,11 @@ PR_SET_CHILD_SUBREAPER = 36
 
 
 class Missed(Exception):
-    """The job was over, or nobody was there to be killed, before the kill."""
+    """The job had ended, or there was no process to kill."""
 
 
 def stat(pid):
-    """(parent, state, start) of a process, or None when it is gone."""
+    """(parent, state, start) of a process, or None if it no longer exists."""
     try:
         with open(f'/proc/{pid}/stat', 'rb') as file:
             fields = file.read().rsplit(b')', 1)[1].split()
@@ -90,7 +90,7 @@ class Trial:
         self.folder = tempfile.mkdtemp(prefix='berth-kill-')
         self.lines = {'fence': 0, 'run': 0}
         self.heard = threading.Condition()
-        self.seen = {}       # (pid, start): command, of everything that ever descended from run
+        self.seen = {}       # (pid, start): command, of all processes that ever descended from berth run
         self.errors = ''
 
     def describe(self):
@@ -144,8 +144,8 @@ class Trial:
         agents = [agent for guard in guards for agent in children(guard, processes)]
         if self.target in ('agent', 'run and agent'):
             return agents
-        # Not what ranks have left to the agent (that is in sessions that somebody else made), and
-        # not the agent's PMIx server.
+        # Neither orphans that the agent has inherited from ranks (they are in other sessions), nor the
+        # agent's PMIx server.
         return [rank for agent in agents for rank in children(agent, processes)
                 if session(rank) in (rank, agent) and not is_server(rank)]
 
@@ -157,7 +157,7 @@ class Trial:
         with self.heard:
             if not self.heard.wait_for(
                     lambda: self.lines[self.phase] >= self.ranks or 'end' in self.lines, 60):
-                raise AssertionError(f'no rank said "{self.phase}" within 60 s')
+                raise AssertionError(f'no rank printed "{self.phase}" within 60 s')
             if 'end' in self.lines:
                 raise Missed
         time.sleep(self.random.uniform(0, 0.2))
@@ -171,7 +171,7 @@ class Trial:
             time.sleep(0.003)
         if self.phase == 'start' and self.target != 'run':
             time.sleep(self.random.uniform(0.002, self.options.start_s))
-            # A server that was just forked has its name by now.
+            # A server that was just forked has set its name by now.
             victims = [pid for pid in victims
                        if stat(pid) and stat(pid)[1] not in 'ZX' and not is_server(pid)]
             if not victims:
@@ -190,7 +190,7 @@ class Trial:
             try:
                 os.kill(victim, signal.SIGKILL)
             except ProcessLookupError:
-                pass  # it ended between
+                pass  # it has ended meanwhile
         self.killed_at = time.monotonic()
 
     def survivors(self):
@@ -204,7 +204,7 @@ class Trial:
         return left
 
     def watch_the_end(self):
-        """Until nothing is left; seconds it took. What comes up on the way is noted too."""
+        """Wait until no process is left, and return the seconds. Also note processes that appear meanwhile."""
         while True:
             self.process.poll()
             left = self.survivors()
@@ -225,7 +225,7 @@ class Trial:
         self.errors = self.stderr.read().decode(errors='replace')
         host = self.options.host
         if self.target in ('run', 'run and agent'):
-            assert code == -signal.SIGKILL, f'berth run ended with {code}, expected -9'
+            assert code == -signal.SIGKILL, f'berth run exited with code {code}, expected -9'
             return
         with open(self.report, encoding='utf-8') as file:
             report = json.load(file)
@@ -242,16 +242,16 @@ class Trial:
             assert report['by'] == 'berth' and report['code'] == 76, report
             assert re.search(host, report['first_cause'] + str(report['node'])), report
         assert re.search(expected, report['first_cause']), report
-        assert re.search(expected, self.errors), f'stderr does not say /{expected}/'
+        assert re.search(expected, self.errors), f'stderr does not match /{expected}/'
 
     def check_folder(self):
         left = [name for name in os.listdir(self.folder) if name not in ('stderr', 'report.json')]
-        # Nobody else knows the folder of an agent that did not greet yet.
+        # Before an agent has connected, only its guardian knows its directory.
         assert not left or (self.target, self.phase) == ('guard', 'start'), f'{left} left in TMPDIR'
         return len(left)
 
     def close(self):
-        # A trial that was given up: berth run ends it, which knows of processes that we do not.
+        # An aborted trial: let berth run end it, since it knows processes that this program does not.
         if self.process.poll() is None:
             self.process.terminate()
             try:
@@ -279,7 +279,7 @@ def command(pid):
 
 
 def measure_start(options):
-    """Seconds from the start of berth run until its ranks have met: "start" is within them."""
+    """Seconds from the start of berth run until its ranks have met: the length of the phase "start"."""
     slowest = 0.0
     for _ in range(3):
         begun = time.monotonic()
@@ -333,7 +333,7 @@ class Driver:
             return
         with self.lock:
             self.failed += 1
-            print(f'FAILED {trial.describe()}: 20 times there was nobody to kill', flush=True)
+            print(f'FAILED {trial.describe()}: 20 times there was no process to kill', flush=True)
 
     def work(self):
         while True:
@@ -350,10 +350,10 @@ class Driver:
             worker.start()
         for worker in workers:
             worker.join()
-        # Whoever lost all its parents became our child.
+        # This program is the subreaper, so orphans became its children.
         strays = children(os.getpid())
         for pid in strays:
-            print(f'FAILED: {pid} ({" ".join(command(pid))[:80]}) was left to us', flush=True)
+            print(f'FAILED: {pid} ({" ".join(command(pid))[:80]}) was left over', flush=True)
             os.kill(pid, signal.SIGKILL)
         self.failed += len(strays)
         for target in TARGETS:
@@ -371,10 +371,10 @@ def main():
     parser.add_argument('berth')
     parser.add_argument('rank', help='the program hard-rank')
     parser.add_argument('--kills', type=int, default=18)
-    parser.add_argument('--jobs', type=int, default=2, help='trials at a time')
+    parser.add_argument('--jobs', type=int, default=2, help='number of trials at a time')
     parser.add_argument('--seed', type=int, default=None)
     parser.add_argument('--host', default=re.escape(os.uname().nodename),
-                        help='pattern of the host names that the end may tell')
+                        help='pattern of the host names that the reported cause may contain')
     parser.add_argument('--run', action='append', default=[], help='an option for berth run')
     options = parser.parse_args()
     if options.seed is None:

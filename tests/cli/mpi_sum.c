@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* An MPI program for the tests: how many are we, and do messages get through? With an argument the
- * rank of that number calls MPI_Abort. */
+/* An MPI program for the tests: prints the world size and checks that messages arrive. With an
+ * argument, the rank of that number calls MPI_Abort. */
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>

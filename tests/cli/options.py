@@ -7,7 +7,7 @@ import re
 import subprocess
 import sys
 
-# argp gives these to every verb; berth(1) tells of them once.
+# argp adds these to every verb; berth(1) describes them once.
 ARGP_OWN = {'help', 'usage'}
 
 LONG = re.compile(r'--(?P<long>[a-z][a-z0-9-]*)(?P<arg>\[?=)?')
@@ -51,7 +51,7 @@ def man_options(text):
 
 
 def parser_knows(berth, verb, long, argument):
-    """The option alone, then --help: whatever it says, not that there is no such option."""
+    """Run with the option and --help. Any error is fine, except that the option does not exist."""
     answer = run(berth, verb, f'--{long}=1' if argument else f'--{long}', '--help')
     said = re.search(r"unrecognized option|ambiguous|doesn't allow|requires an argument",
                      answer.stderr)
@@ -59,12 +59,12 @@ def parser_knows(berth, verb, long, argument):
 
 
 def refused(berth, verb):
-    """What argp refuses itself, in berth's words."""
+    """Errors that argp itself detects must have berth's format."""
     for wrong in '--no-such-option', '--no-such=1', '-@':
         answer = run(berth, verb, wrong)
         if (answer.returncode, answer.stdout) != (64, '') or not re.fullmatch(
                 rf"berth: error: (unrecognized|invalid) option .*\(berth {verb} --help lists the options\)\n", answer.stderr):
-            yield f'{verb} {wrong} ends with {answer.returncode} and says {answer.stderr!r}'
+            yield f'{verb} {wrong} exits with code {answer.returncode} and prints {answer.stderr!r}'
 
 
 def check_verb(berth, verb, page):

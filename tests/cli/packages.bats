@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# The list of packages, and how the two commands end where something is missing. SOURCE.
+# The list of packages, and how the two commands exit if something is missing. SOURCE: the source tree.
 
 load ../support/berth
 
-@test "no user but root: says what to provide, installs nothing, exits 69" {
+@test "not root: lists what to provide, installs nothing, exits with code 69" {
 	fake id 'echo 1000'
 	fake pkg-config 'exit 1'
 	fake apt-get "touch $DIR/called"
@@ -17,7 +17,7 @@ load ../support/berth
 	done
 }
 
-@test "root, but apt-get provides nothing: its words, then what to provide, 69" {
+@test "root, but apt-get fails: prints its output, then what to provide, and exits with code 69" {
 	fake id 'echo 0'
 	fake pkg-config 'exit 1'
 	fake apt-get 'echo "E: no network"; exit 100'
@@ -26,7 +26,7 @@ load ../support/berth
 	[[ $output == *"could not install everything"* ]]
 }
 
-@test "an old meson is missing, a new one is there" {
+@test "an old meson counts as missing, a new one does not" {
 	fake meson 'echo 0.61.2'
 	run env PATH="$DIR/bin:$PATH" sh -c '. "$SOURCE/jobscripts/local/packages.sh"; packages_missing build'
 	[[ $output == *"cmd:meson"* ]]
@@ -40,7 +40,7 @@ load ../support/berth
 	[ -z "$output" ]
 }
 
-count() { # RESULT...: count.py's answer for tests that ended so
+count() { # RESULT...: run count.py on tests with these results
 	for result in "$@"; do
 		printf '{"name": "t-%s", "result": "%s", "stdout": "all\\nthe reason\\n", "returncode": 1, "command": ["t"]}\n' "$result" "$result"
 	done >"$DIR/testlog.json"
@@ -48,7 +48,7 @@ count() { # RESULT...: count.py's answer for tests that ended so
 	echo "$output"
 }
 
-@test "the last line counts; only all good is success" {
+@test "the last line has the counts; a failed test means failure" {
 	count OK OK
 	[ "$status" -eq 0 ] && [ "${lines[-1]}" = "2 passed, 0 failed" ]
 	count OK SKIP
@@ -66,6 +66,6 @@ count() { # RESULT...: count.py's answer for tests that ended so
 @test "all shell scripts pass shellcheck" {
 	need shellcheck
 	cd "$SOURCE"
-	# .bats files have a grammar of their own that this shellcheck does not know all of.
+	# Without .bats files, whose grammar this shellcheck does not fully support.
 	expect 0 sh -c 'find .ci bin jobscripts tests modulefiles -type f \( -name "*.sh" -o -name run \) -print | xargs shellcheck -x'
 }

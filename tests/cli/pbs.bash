@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # shellcheck shell=bash
-# A pretended job of PBS's: the variables of a batch script, and tools in $DIR/bin.
+# A simulated PBS job: the variables of a batch script, and tools in $DIR/bin.
 
 load ../support/berth
 
-# pbs_begin: make_dir, outside the job and the tools of any real scheduler.
+# pbs_begin: run make_dir, and hide the job and the tools of any real scheduler.
 pbs_begin() {
 	local folder path=
 	make_dir
@@ -16,7 +16,7 @@ pbs_begin() {
 	unset SLURM_JOB_ID SLURM_JOBID
 }
 
-# pbs_job ID LINE...: the node file has these lines.
+# pbs_job ID LINE...: set the variables of a job whose node file has these lines.
 pbs_job() {
 	export PBS_JOBID=$1 PBS_NODEFILE=$DIR/$1 PBS_NODENUM=0 PBS_ENVIRONMENT=PBS_BATCH
 	export PBS_O_WORKDIR=$PWD PBS_QUEUE=workq

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* A PMIx program for the tests and the benchmark: join, one fence, leave. It says who it is, and
- * with --time how long PMIx_Init and the fence took. */
+/* A PMIx program for the tests and the benchmark: initializes PMIx, makes one fence and finalizes.
+ * Prints its rank and the world size; with --time, also how long PMIx_Init and the fence took. */
 #include <pmix.h>
 #include <stdio.h>
 #include <time.h>

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Strangers at the doors of a job: strangers.py BERTH [PMIX_PROGRAM]
+"""Unauthenticated peers at the listening ports of a job: strangers.py BERTH [PMIX_PROGRAM]
 
-Runs `berth run` on simulated nodes in a tree, finds every port that the head and the agents listen
-on, and sends rubbish, half a greeting, floods, silence, and the recorded greeting of a true agent of
-another run. Nobody may be answered with more than a refusal, the job must end well, and who stays
-silent must be shown the door. The listening sockets of the agents' PMIx servers are PMIx's own: its
-PMIX_PROGRAM must meet all ranks although strangers stand there.
+Runs `berth run` on simulated nodes in a tree and finds every port on which berth run and the agents
+listen. It connects to each of them and sends garbage, half a handshake, floods of connections, nothing,
+and the recorded handshake of a real agent of another run. No peer may get more than a refusal, silent
+peers must be disconnected, and the job must succeed. The listening sockets of the agents' PMIx servers
+belong to PMIx: PMIX_PROGRAM must still connect all ranks while unauthenticated peers hold connections.
 """
 import os
 import re
@@ -24,7 +24,7 @@ ANSWER_MAX = 104  # WIRE_ANSWER_BYTES: the answer to a HELLO with the right fing
 
 
 def generations(pid):
-    """[children of pid, their children, theirs], by one look through /proc."""
+    """[children of pid, their children, the children of those], from one pass over /proc."""
     parents = {}
     for name in filter(str.isdigit, os.listdir('/proc')):
         try:
@@ -39,8 +39,8 @@ def generations(pid):
 
 
 def agents(pid):
-    """The head, and its agents: the children of its children, their guardians. Theirs (ranks, the
-    PMIx server, whose listening socket is PMIx's) are no doors of berth's."""
+    """berth run and its agents, which are the children of its children, the guardians. The agents'
+    children (ranks, and the PMIx server, whose listening socket is PMIx's) are left out."""
     return [pid, *generations(pid)[1]]
 
 
@@ -84,7 +84,7 @@ def listening(pid):
 
 
 def start(script, report, *options):
-    """A job of 5 nodes, fan-out 2: nodes 0 and 1 have children and listen, as the head does."""
+    """Start a job of 5 nodes with fan-out 2: nodes 0 and 1 have children and listen, as does berth run."""
     return subprocess.Popen(
         [BERTH, 'run', '--launcher', 'loopback', '-N', '5', '-n', '5', '--fan-out', '2',
          '--report', report, *options, '--', 'sh', '-c', script],
@@ -108,12 +108,12 @@ def knock(port, data=b''):
         try:
             knocker.sendall(data)
         except OSError:
-            pass  # shown the door in the middle of it
+            pass  # disconnected while it was sending
     return knocker
 
 
 def answer(knocker, seconds):
-    """What came until the other side closed; None when it did not close in time."""
+    """What arrived until the other side closed the connection; None if it did not close in time."""
     knocker.settimeout(seconds)
     got = b''
     try:
@@ -140,18 +140,18 @@ def resident_kib(pid):
 
 MAGIC = b'BERTHnet'
 RUBBISH = {
-    'a web client': b'GET / HTTP/1.1\r\nHost: x\r\n\r\n',
-    'a megabyte of noise': os.urandom(1 << 20),
+    'an HTTP request': b'GET / HTTP/1.1\r\nHost: x\r\n\r\n',
+    'a megabyte of random bytes': os.urandom(1 << 20),
     'zeros': bytes(4096),
     'another version': MAGIC + b'\xff\x7f\1\0' + bytes(44),
-    'a greeting with a secret of its own': MAGIC + b'\1\0\1\0' + os.urandom(44),
+    'a handshake with another secret': MAGIC + b'\1\0\1\0' + os.urandom(44),
     'a probe without the secret': MAGIC + b'\1\0\2\0' + os.urandom(44),
-    'a kind that does not exist': MAGIC + b'\1\0\x63\0' + os.urandom(44),
+    'an unknown kind': MAGIC + b'\1\0\x63\0' + os.urandom(44),
 }
 
 
 def greet_replay(folder, run_ports):
-    """What a true agent of another job said first, from a listener that we are ourselves."""
+    """Record the first message of a real agent of another job, and replay it to the ports of this job."""
     listener = socket.create_server((LOOPBACK, 0))
     port = listener.getsockname()[1]
     env = dict(os.environ, BERTH_AGENT_HEAD=f'{LOOPBACK}:{port}', BERTH_AGENT_JOB='recorded',
@@ -164,21 +164,21 @@ def greet_replay(folder, run_ports):
     hello = b''
     while len(hello) < 56:
         hello += peer.recv(56 - len(hello))
-    # And the other way round: an impostor as the head gets nothing out of an agent.
+    # The reverse case: an impostor in the role of berth run gets nothing from an agent.
     peer.sendall(MAGIC + b'\1\0\0\0' + os.urandom(92))
     rest = answer(peer, 10)
-    check(rest == b'', f'an agent that meets an impostor hangs up and says nothing: {rest!r}')
-    check(agent.wait(20) not in (0, None), 'and ends with an error')
+    check(rest == b'', f'an agent that meets an impostor closes the connection and sends nothing: {rest!r}')
+    check(agent.wait(20) not in (0, None), 'that agent exits with an error')
     said = agent.stderr.read()
-    check('impostor' in said or 'another job' in said, f'and says why: {said!r}')
+    check('impostor' in said or 'another job' in said, f'that agent prints the reason: {said!r}')
     listener.close()
     for name in run_ports:
         got = answer(knock(name, hello + os.urandom(56)), 3 * GREETING_S)
-        check(got is not None and len(got) <= 12, f'a replayed greeting got {got!r}')
+        check(got is not None and len(got) <= 12, f'a replayed handshake got {got!r}')
 
 
 def pmix_doors():
-    """At PMIx's own sockets: each stranger is let go of, and the ranks meet all the same."""
+    """At PMIx's own sockets: each unauthenticated peer is disconnected, and the ranks still connect."""
     with tempfile.TemporaryDirectory() as folder:
         go = os.path.join(folder, 'go')
         run = start(f'while [ ! -e {go} ]; do sleep 0.1; done; exec {PMIX_PROGRAM}',
@@ -189,8 +189,8 @@ def pmix_doors():
             for port in ports:
                 for name, data in {'silence': b'', **RUBBISH}.items():
                     got = answer(knock(port, data), 3 * GREETING_S)
-                    check(got == b'', f"{name} at PMIx's door: let go of, in silence: {got!r}")
-                # Stay, in two ways that PMIx waits for: the ranks come after these.
+                    check(got == b'', f"{name} at PMIx's port: disconnected without an answer: {got!r}")
+                # Keep two connections that PMIx waits for; the ranks connect after these.
                 held += [knock(port), knock(port, RUBBISH['another version'])]
             with open(go, 'w', encoding='ascii'):
                 pass
@@ -201,9 +201,9 @@ def pmix_doors():
                 run.communicate(timeout=30)
             for knocker in held:
                 knocker.close()
-        check(run.returncode == 0, f"strangers at PMIx's doors: {run.returncode}: {err}")
+        check(run.returncode == 0, f"unauthenticated peers at PMIx's ports: {run.returncode}: {err}")
         check(sorted(out.split('\n')[:-1]) == ['PMIx rank 0 of 2', 'PMIx rank 1 of 2'],
-              f'all ranks met by PMIx: {out!r}')
+              f'all ranks connected over PMIx: {out!r}')
 
 
 def main():
@@ -215,23 +215,23 @@ def main():
         try:
             ports = doors(run, 3)
             heads = [port for port, pid in ports.items() if pid == run.pid]
-            check(len(heads) == 1, 'the head listens on one port')
+            check(len(heads) == 1, 'berth run listens on one port')
             for port in ports:
                 for name, data in RUBBISH.items():
                     got = answer(knock(port, data), 3 * GREETING_S)
-                    check(got is not None, f'{name}: shown the door')
+                    check(got is not None, f'{name}: disconnected')
                     check(len(got) <= 12, f'{name}: no more than a refusal, got {got!r}')
                     check(not got or got.startswith(MAGIC), f'{name}: got {got!r}')
             greet_replay(folder, ports)
-            # Silence, and half a greeting: out after the deadline, not before the job is.
+            # Silent peers, and peers with half a handshake, are disconnected after the deadline, before the job ends.
             silent = {port: [knock(port), knock(port, MAGIC)] for port in ports}
             begun = time.monotonic()
             for port, knockers in silent.items():
                 for knocker in knockers:
                     check(answer(knocker, 3 * GREETING_S) == b'',
-                          'who is silent is shown the door, without a word')
+                          'a silent peer is disconnected without an answer')
             check(time.monotonic() - begun < 3 * GREETING_S, 'in time')
-            # A flood: more than may stand at the door. Nobody is kept out, memory is bounded.
+            # A flood with more connections than may be pending: no agent is kept out, and memory stays bounded.
             for port, pid in ports.items():
                 before = resident_kib(pid)
                 for _ in range(600):
@@ -240,7 +240,7 @@ def main():
                     except OSError:
                         pass
                 grown = resident_kib(pid) - before
-                check(grown < 16384, f'600 strangers cost {grown} KiB')
+                check(grown < 16384, f'600 connections cost {grown} KiB')
                 while held:
                     held.pop().close()
             check(run.poll() is None, 'the job still runs')
@@ -251,11 +251,11 @@ def main():
             if run.poll() is None:
                 run.terminate()
                 run.communicate(timeout=30)
-        check(run.returncode == 0, f'the job ended well: {run.returncode}: {err}')
-        check(out.count('well') == 5, f'all ranks spoke: {out!r}')
-        check('not a berth handshake' in err, f'the strangers were told of: {err!r}')
+        check(run.returncode == 0, f'the job succeeded: {run.returncode}: {err}')
+        check(out.count('well') == 5, f'all ranks printed: {out!r}')
+        check('not a berth handshake' in err, f'the unauthenticated peers were reported: {err!r}')
 
-        # Strangers from the first moment on, while true agents come.
+        # Unauthenticated peers connect from the start, while real agents connect.
         run = start('sleep 4; echo well', report, '-N', '16', '-n', '16')
         floods = 0
         try:
@@ -277,14 +277,14 @@ def main():
                 run.terminate()
                 run.communicate(timeout=30)
         check(run.returncode == 0, f'a flood at the start: {run.returncode}: {err}')
-        check(out.count('well') == 16, f'all ranks spoke: {out!r}')
+        check(out.count('well') == 16, f'all ranks printed: {out!r}')
         check(floods > 100, 'it was a flood')
-        print(f'{len(RUBBISH)} kinds of rubbish, silence, replays and {floods} connections of a '
-              f'flood: the job went on')
+        print(f'{len(RUBBISH)} kinds of garbage, silence, replays and a flood of {floods} connections: '
+              f'the job continued')
 
 
 main()
 if PMIX_PROGRAM:
     pmix_doors()
 else:
-    print("PMIx's doors were left out: this build has no PMIx")
+    print("PMIx's ports were not tested: this build has no PMIx")

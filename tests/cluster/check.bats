@@ -122,7 +122,7 @@ teardown() {
 	says 'FAULT agent n3 no agent started within 4 s'
 }
 
-@test "by hand: the same line on two machines, the first one prints the table" {
+@test "by hand: the same command on two machines; the first one prints the table" {
 	mkdir -p "$SHARE/hand"
 	export BERTH_SECRET_FILE=$SHARE/hand/secret LD_LIBRARY_PATH=$SHARE/ofi
 	(umask 077; openssl rand -hex 32 >"$BERTH_SECRET_FILE")

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""cluster.py leaves nothing behind: after its end, and after SIGKILL at several moments.
+"""cluster.py leaves nothing behind, neither after its end nor after SIGKILL at several moments.
 
-What is compared before and after: processes, mounts, network interfaces, /run, /tmp, device files
-and cgroups of this machine (but for what others do meanwhile: only names of the cluster count).
+Compares this machine before and after: processes, mounts, network interfaces, /run, /tmp, device files
+and cgroups. Only the cluster's names count, since others may use the machine meanwhile.
 """
 import os
 import signal
@@ -46,10 +46,10 @@ def left_after(what, before):
     deadline = time.monotonic() + 10
     while processes() and time.monotonic() < deadline:
         time.sleep(0.05)
-    faults = [f'{what}: process {pid} is left: {line}' for pid, line in processes().items()]
+    faults = [f'{what}: process {pid} remains: {line}' for pid, line in processes().items()]
     after = seen()
     for kind, names in after.items():
-        faults += [f'{what}: {kind}: {name} is left' for name in names - before[kind]]
+        faults += [f'{what}: {kind}: {name} remains' for name in names - before[kind]]
     return faults
 
 
@@ -69,7 +69,7 @@ def main():
         time.sleep(delay_s)
         if delay_s > 1 and not any('slurmstepd' in line or 'sleep' in line
                                    for line in processes().values()):
-            faults.append('the job did not start: nothing was tried')
+            faults.append('the job did not start, so the test proves nothing')
         child.send_signal(signal.SIGKILL)
         child.wait()
         faults += left_after(f'killed after {delay_s} s', before)

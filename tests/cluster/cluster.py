@@ -1,28 +1,29 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""A Slurm cluster on this machine, for as long as a command runs in it.
+"""A Slurm cluster on this machine that exists while a command runs in it.
 
     cluster.py [--nodes N] [--keep DIR] -- COMMAND [ARGUMENTS]
 
-COMMAND runs on the login node. Each of the nodes n1, n2, ... and login has its own network, UTS,
-mount and IPC namespace, the nodes a pid namespace too; slurmctld is on login, a slurmd on each node.
+COMMAND runs on the login node. Each of the nodes n1, n2, ... and login has its own network, UTS, mount
+and IPC namespace; the nodes also have their own PID namespace. slurmctld runs on login, and a slurmd on
+each node.
 
     login  mgmt 10.1.0.1                             (the management network only)
     n1     mgmt 10.1.0.11 first, hsn0 10.9.0.11 second, four GPUs, four CPUs
     n2     mgmt 10.1.0.12 first, hsn0 10.9.0.12 second, four GPUs, two CPUs
     ...
 
-COMMAND finds in its environment
-    CLUSTER         a folder that all nodes see; CLUSTER/share is for the tests' files
-    SLURM_CONF      of this cluster
-    BERTH_TOPOLOGY  a machine with four H200 and Slingshot (topology.py); on each node its own file,
+COMMAND gets these environment variables:
+    CLUSTER         a directory that all nodes share; CLUSTER/share is for the tests' files
+    SLURM_CONF      the configuration of this cluster
+    BERTH_TOPOLOGY  a machine with four H200 and Slingshot (topology.py); each node has its own file,
                     CLUSTER/NODE/topology.xml
-and `cluster.py on NODE COMMAND...` runs something on a node, as root.
+`cluster.py on NODE COMMAND...` runs a command on a node as root.
 
-Nothing outside changes: everything happens in namespaces below one pid namespace, on a tmpfs that
-only they see, and all of it dies with this program, also when that is killed (PDEATHSIG, then the
-kernel ends a pid namespace whose first process is gone). Where it cannot run (no root, no Slurm)
-the exit code is 77 and the reason is on stderr; otherwise it is COMMAND's.
+Nothing outside changes. Everything happens in namespaces below one PID namespace, on a tmpfs that only
+they see. All of it ends with this program, even if it is killed: PDEATHSIG kills the first process of the
+PID namespace, and the kernel then ends the namespace. Without root or Slurm the exit code is 77, and the
+reason is on stderr; otherwise it is COMMAND's exit code.
 """
 import argparse
 import ctypes
@@ -42,7 +43,7 @@ NEEDED = ['slurmctld', 'slurmd', 'munged', 'sbatch', 'srun', 'sinfo', 'ip', 'uns
 NAMESPACES = ['--net', '--uts', '--mount', '--ipc', '--pid', '--fork', '--kill-child=SIGKILL',
               '--mount-proc', '--propagation', 'private']
 GPUS = 4
-# What this machine's own PBS, NCCL and berth are set up with: the nodes do not see it.
+# The configuration of this machine's own PBS, NCCL and berth, which the nodes must not see.
 HIDDEN = ['/etc/pbs.conf', '/opt/pbs', '/etc/nccl.conf', '/etc/berth']
 
 SLURM_CONF = """\
@@ -122,11 +123,11 @@ def check_possible():
     os.environ['PATH'] = path
     tried = subprocess.run(['unshare', *NAMESPACES, 'true'], stderr=subprocess.PIPE, text=True)
     if tried.returncode:
-        skip(f'no new namespaces here: {tried.stderr.strip()}')
+        skip(f'cannot create namespaces: {tried.stderr.strip()}')
 
 
 def start_inside(argv):
-    """The cluster's own first process; its end is the end of everything in it."""
+    """Start the first process of the cluster. When it ends, everything in the cluster ends."""
     child = subprocess.Popen(['unshare', *NAMESPACES, sys.executable, os.path.abspath(__file__),
                               'inside', *argv], preexec_fn=die_with_parent)
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
@@ -138,7 +139,7 @@ def start_inside(argv):
 # ---- inside: the guardian ----
 
 def visible_below_tmp():
-    """Folders that stay to be seen although each node has a /tmp of its own."""
+    """Directories below /tmp that must stay visible, although each node has its own /tmp."""
     names = {os.environ.get(name) for name in ('SOURCE', 'BUILD')} - {None, ''}
     names.add(os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', '..'))
     return {os.path.realpath(name): os.open(name, os.O_PATH) for name in names
@@ -146,7 +147,7 @@ def visible_below_tmp():
 
 
 def private_tmp(kept):
-    # Open MPI names what it shares after the host: two clusters at once have hosts of the same names.
+    # Open MPI names its shared files after the host, and concurrent clusters have equal host names.
     for folder in ('/tmp', '/dev/shm'):
         run('mount', '-t', 'tmpfs', '-o', 'mode=1777', 'tmp', folder)
     for name, fd in kept.items():
@@ -181,7 +182,7 @@ def write_files(names):
     with open(f'{ROOT}/munge/key', 'wb') as key:
         key.write(os.urandom(128))
     os.chmod(f'{ROOT}/munge/key', 0o600)
-    # What a node takes for its own machine: each sees its file under the one name.
+    # The topology of a node; each node sees its own file under this name.
     write(f'{ROOT}/topology.xml', '')
     write(f'{ROOT}/empty', '')
     for name in names:
@@ -197,7 +198,7 @@ def spawn(log, *argv, **more):
 
 
 def start_node(name):
-    """A node's first process: its pid (ours to see) is in ROOT/pid/NAME once it is ready."""
+    """Start the first process of a node. Once it is ready, ROOT/pid/NAME has its PID in this namespace."""
     spaces = NAMESPACES if name != 'login' else [s for s in NAMESPACES
                                                  if s not in ('--pid', '--mount-proc')]
     spawn(f'node-{name}', 'unshare', *spaces, sys.executable, os.path.abspath(__file__), 'node',
@@ -208,7 +209,7 @@ def start_node(name):
         if time.monotonic() > deadline:
             raise RuntimeError(f'node {name} did not start: see log/node-{name}')
         time.sleep(0.01)
-    # A node's own getpid() is 1 there; here its number is another one.
+    # In its own namespace the process has PID 1, so look for its PID in this one.
     for pid in filter(str.isdigit, os.listdir('/proc')):
         try:
             with open(f'/proc/{pid}/cmdline', 'rb') as file:
@@ -219,11 +220,11 @@ def start_node(name):
                 return pid
         except OSError:
             continue
-    raise RuntimeError(f'node {name} is gone: see log/node-{name}')
+    raise RuntimeError(f'node {name} has ended: see log/node-{name}')
 
 
 def connect(name, pid):
-    """The node's NICs: management first, then the fast one, each on its bridge here."""
+    """Add the node's NICs: management first, then the fast one, each on its bridge."""
     nets = [('eth0', 'mgmt', 1)] + ([('hsn0', 'fast', 9)] if name != 'login' else [])
     for iface, bridge, net in nets:
         port = f'{bridge}-{name}'
@@ -287,7 +288,7 @@ def inside(options):
     wait_idle(names)
     child = subprocess.Popen(on_node('login', ['env', f'--chdir={os.getcwd()}',
                                                *options.command]))
-    while True:  # as the first process of the pid namespace: everybody's orphans are ours
+    while True:  # reap all orphans, as the first process of the PID namespace
         pid, status = os.wait()
         if pid == child.pid:
             return os.waitstatus_to_exitcode(status)
@@ -308,7 +309,7 @@ def guarded(options):
 # ---- a node ----
 
 def hide():
-    """Mount something empty over each path of HIDDEN that this machine has."""
+    """Mount an empty file or directory over each path in HIDDEN that exists."""
     empty = f'{ROOT}/empty'
     for path in filter(os.path.exists, HIDDEN):
         if os.path.isdir(path):
@@ -318,7 +319,7 @@ def hide():
 
 
 def node(name):
-    """The first process of a node: what it sees, slurmd, and an eye on orphans."""
+    """The first process of a node: set up its mounts, start slurmd, and reap orphans."""
     run('hostname', name)
     run('mount', '-t', 'sysfs', 'sysfs', '/sys')
     private_tmp(visible_below_tmp())
@@ -330,7 +331,7 @@ def node(name):
     open(f'{ROOT}/pid/{name}.ready', 'w', encoding='utf-8').close()
     if name != 'login':
         wait_for(f'{ROOT}/{name}/go')
-        # slurmd asks how the cgroups are mounted, and uses none here.
+        # slurmd needs a cgroup mount, although it uses no cgroups here.
         run('mount', '-t', 'tmpfs', 'cgroup', '/sys/fs/cgroup')
         spawn(f'slurmd-{name}.out', 'slurmd', '-D', '-N', name)
     while True:
@@ -350,7 +351,7 @@ def main():
     within = args[:1] == ['inside']
     parser = argparse.ArgumentParser(description=__doc__.split('\n', maxsplit=1)[0])
     parser.add_argument('--nodes', type=int, default=3)
-    parser.add_argument('--keep', help='a folder for the logs, filled at the end')
+    parser.add_argument('--keep', help='copy the logs to this directory at the end')
     parser.add_argument('command', nargs='+')
     options = parser.parse_args(args[within:])
     if within:

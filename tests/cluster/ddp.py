@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A few steps of DistributedDataParallel over gloo, as torchrun's or berth's ranks."""
+"""A few steps of DistributedDataParallel over gloo, in ranks of torchrun or berth."""
 import os
 
 import torch
@@ -22,7 +22,7 @@ def main():
     lowest, highest = total.clone(), total.clone()
     dist.all_reduce(lowest, dist.ReduceOp.MIN)
     dist.all_reduce(highest, dist.ReduceOp.MAX)
-    assert torch.equal(lowest, highest), 'the ranks have come apart'
+    assert torch.equal(lowest, highest), 'the weights differ between the ranks'
     print(f'rank {dist.get_rank()} of {dist.get_world_size()} on {os.uname().nodename} local '
           f'{os.environ["LOCAL_RANK"]} at {os.environ["MASTER_ADDR"]} trained to {float(total):.2f}', flush=True)
     dist.barrier()

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # berth exec in ranks that other launchers started on two nodes: srun, torchrun, Open MPI's mpirun, MPICH's
-# hydra. (tests/cli/exec.bats has one node; openmpi5.bats prterun.)
+# hydra. (tests/cli/exec.bats covers one node, and openmpi5.bats covers prterun.)
 
 load support.bash
 

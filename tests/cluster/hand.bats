@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# berth run started on each machine: by hand, and as the containers of an OpenPAI job. The machines
-# are the nodes of cluster.py; nothing of Slurm's is used.
+# berth run started on each machine: by hand, and in the containers of an OpenPAI job. The machines are
+# the nodes of cluster.py, without Slurm.
 
 load support.bash
 
@@ -13,7 +13,7 @@ setup() {
 	(umask 077; openssl rand -hex 32 >"$BERTH_SECRET_FILE")
 }
 
-# by_hand NODE OPTIONS...: in the background; its output and code are hand/NODE.*
+# by_hand NODE OPTIONS...: run it in the background; output and exit code go to hand/NODE.*
 by_hand() {
 	local node=$1
 	shift
@@ -26,7 +26,7 @@ by_hand() {
 	) 3>&- &
 }
 
-# ended NODE: $status, $output.
+# ended NODE: wait for its end, and set $status and $output.
 ended() {
 	local i
 	for ((i = 0; i < 1200; i++)); do
@@ -41,9 +41,9 @@ ended() {
 
 SAY='echo "rank $RANK of $WORLD_SIZE on $(hostname) node $NODE_RANK local $LOCAL_RANK/$LOCAL_WORLD_SIZE at $MASTER_ADDR nccl $NCCL_SOCKET_IFNAME gpus ${CUDA_VISIBLE_DEVICES-none}"'
 
-@test "two machines, the head by name, the others first" {
+@test "two machines: --rdzv-endpoint is a host name, and the second machine starts first" {
 	by_hand n2 --nnodes 2 --node-rank 1 --rdzv-endpoint n1:4711 -- true
-	sleep 1 # people start them one after the other
+	sleep 1 # a person starts them one after the other
 	by_hand n1 --nnodes 2 --node-rank 0 --rdzv-endpoint n1:4711 --ranks-per-node 2 -- sh -c "$SAY"
 	ended n1
 	[ "$status" = 0 ]
@@ -55,12 +55,12 @@ SAY='echo "rank $RANK of $WORLD_SIZE on $(hostname) node $NODE_RANK local $LOCAL
 	nothing_left n1 n2
 }
 
-@test "who waits says so, and a signal ends the waiting" {
+@test "a machine that waits reports it, and a signal ends the wait" {
 	by_hand n1 --nnodes 3 --node-rank 0 --rdzv-endpoint n1:4719 -n 3 -- true
 	by_hand n2 --nnodes 3 --node-rank 1 --rdzv-endpoint 10.9.0.13:4719 -- true
 	until_seen hand/n1.out 'berth: note: node0 of 3, waiting at n1:4719 for the others'
 	until_seen hand/n2.out 'node1 of 3, waiting for the first machine at 10.9.0.13:4719'
-	sleep 0.5 # into the waiting
+	sleep 0.5 # so that both are waiting
 	local begun=$SECONDS
 	for node in n1 n2; do
 		on "$node" pkill -TERM -x berth -o
@@ -72,7 +72,7 @@ SAY='echo "rank $RANK of $WORLD_SIZE on $(hostname) node $NODE_RANK local $LOCAL
 	nothing_left n1 n2
 }
 
-@test "SIGKILL of what was started on the second machine ends the job, nothing is left" {
+@test "SIGKILL of berth on the second machine ends the job, and nothing is left" {
 	by_hand n1 --nnodes 2 --node-rank 0 --rdzv-endpoint n1:4718 -n 2 -- sh -c 'echo "up $RANK"; sleep 70'
 	by_hand n2 --nnodes 2 --node-rank 1 --rdzv-endpoint n1:4718 -- true
 	until_seen hand/n1.out '^up 1'
@@ -85,7 +85,7 @@ SAY='echo "rank $RANK of $WORLD_SIZE on $(hostname) node $NODE_RANK local $LOCAL
 	nothing_left n1 n2
 }
 
-@test "every machine ends with the job's code; one whose head vanishes says so" {
+@test "berth exits with the job's code on every machine; a machine that loses the first one reports it" {
 	by_hand n1 --nnodes 2 --node-rank 0 --rdzv-endpoint n1:4720 -n 2 -- sh -c 'exit $((RANK * 5))'
 	by_hand n2 --nnodes 2 --node-rank 1 --rdzv-endpoint n1:4720 -- true
 	ended n1
@@ -118,7 +118,7 @@ SAY='echo "rank $RANK of $WORLD_SIZE on $(hostname) node $NODE_RANK local $LOCAL
 	[ "$status" = 0 ]
 }
 
-@test "different secrets are named by their fingerprints, on both sides" {
+@test "different secrets: both sides report the fingerprints" {
 	by_hand n1 --nnodes 2 --node-rank 0 --rdzv-endpoint n1:4713 --start-timeout 6s -- touch "$SHARE/hand/started"
 	(umask 077; openssl rand -hex 32 >hand/other)
 	BERTH_SECRET_FILE=$SHARE/hand/other by_hand n2 --nnodes 2 --node-rank 1 --rdzv-endpoint n1:4713 -- true
@@ -132,7 +132,7 @@ SAY='echo "rank $RANK of $WORLD_SIZE on $(hostname) node $NODE_RANK local $LOCAL
 	nothing_left n1 n2
 }
 
-@test "a number that is taken: refused, and the job goes on" {
+@test "a duplicate --node-rank is refused, and the job continues" {
 	by_hand n1 --nnodes 2 --node-rank 0 --rdzv-endpoint n1:4714 -- sh -c "$SAY; sleep 3"
 	by_hand n2 --nnodes 2 --node-rank 1 --rdzv-endpoint n1:4714 -- true
 	until_seen hand/n1.out '^rank 0'
@@ -145,7 +145,7 @@ SAY='echo "rank $RANK of $WORLD_SIZE on $(hostname) node $NODE_RANK local $LOCAL
 	has 'it claims to be node 1, which is already connected'
 }
 
-@test "a machine that does not come is named; one whose head is not there says so" {
+@test "the first machine names a missing machine; a machine that cannot reach the first one reports it" {
 	by_hand n1 --nnodes 2 --node-rank 0 --rdzv-endpoint n1:4715 --start-timeout 2s -- touch "$SHARE/hand/started"
 	by_hand n2 --nnodes 2 --node-rank 1 --rdzv-endpoint n3:4715 --start-timeout 2s -- true
 	by_hand n3 --nnodes 2 --node-rank 1 --rdzv-endpoint nobody.invalid:4715 --start-timeout 2s -- true
@@ -161,9 +161,9 @@ SAY='echo "rank $RANK of $WORLD_SIZE on $(hostname) node $NODE_RANK local $LOCAL
 	[ ! -e hand/started ]
 }
 
-@test "--rdzv-endpoint that does not resolve, or is another machine, is said on the first one too" {
+@test "--rdzv-endpoint does not resolve or is another machine: the first machine reports it, too" {
 	by_hand n1 --nnodes 2 --node-rank 0 --rdzv-endpoint nobody.invalid:4718 --start-timeout 2s -- touch "$SHARE/hand/started"
-	# Two machines that both think they are the first.
+	# This machine is started as the first one, but the endpoint is another machine.
 	by_hand n2 --nnodes 2 --node-rank 0 --rdzv-endpoint n3:4718 --start-timeout 2s -- touch "$SHARE/hand/started"
 	ended n1
 	[ "$status" = 76 ]
@@ -181,7 +181,7 @@ SAY='echo "rank $RANK of $WORLD_SIZE on $(hostname) node $NODE_RANK local $LOCAL
 	hasnt 'warning: this machine'
 }
 
-@test "the first machine makes the secret, for itself alone; others are told" {
+@test "the first machine creates the secret, readable only by its owner; other machines ask for a copy" {
 	unset BERTH_SECRET_FILE
 	by_hand n1 --nnodes 2 --node-rank 0 --rdzv-endpoint n1:4716 -- sh -c "$SAY"
 	until_seen hand/n1.out 'created the secret'
@@ -201,7 +201,7 @@ SAY='echo "rank $RANK of $WORLD_SIZE on $(hostname) node $NODE_RANK local $LOCAL
 	has 'Copy it from the first'
 }
 
-@test "OpenPAI: every container runs the same line" {
+@test "OpenPAI: every container runs the same command" {
 	export PAI_JOB_NAME=job1 PAI_TASK_ROLE_LIST=worker PAI_CURRENT_TASK_ROLE_NAME=worker
 	export PAI_TASK_ROLE_TASK_COUNT_worker=2 PAI_HOST_IP_worker_0=10.1.0.11 PAI_HOST_IP_worker_1=10.1.0.12
 	export PAI_PORT_LIST_worker_0_ssh=2200 PAI_PORT_LIST_worker_0_berth=4717 PAI_RESOURCE_worker=4,8,1000,100
@@ -216,11 +216,11 @@ SAY='echo "rank $RANK of $WORLD_SIZE on $(hostname) node $NODE_RANK local $LOCAL
 	nothing_left n1 n2
 }
 
-# AGAIN: rank 1 fails once, and who is there the second time ends well.
+# AGAIN: rank 1 fails in the first attempt; in the second, all ranks exit with code 0.
 AGAIN='echo 1 >"$BERTH_HEARTBEAT_FILE"; echo "up $BERTH_ATTEMPT.$RANK on $(hostname)"
 [ "$BERTH_ATTEMPT" = 1 ] && exit 0; [ "$RANK" = 1 ] && { sleep 0.3; exit 3; }; sleep 60'
 
-@test "--max-restarts by hand: a rank fails, and both machines begin again; a word from the head is enough" {
+@test "--max-restarts by hand: a rank fails, and both machines restart; only the first one needs the option" {
 	by_hand n1 --nnodes 2 --node-rank 0 --rdzv-endpoint n1:4718 --ranks-per-node 1 --max-restarts 1 -- sh -c "$AGAIN"
 	by_hand n2 --nnodes 2 --node-rank 1 --rdzv-endpoint n1:4718 -- true
 	ended n1
@@ -232,7 +232,7 @@ AGAIN='echo 1 >"$BERTH_HEARTBEAT_FILE"; echo "up $BERTH_ATTEMPT.$RANK on $(hostn
 	nothing_left n1 n2
 }
 
-@test "--max-restarts by hand: an agent that is killed is started by hand once more, or is missed in time" {
+@test "--max-restarts by hand: a killed agent joins again when it is restarted, or berth reports it in time" {
 	by_hand n1 --nnodes 2 --node-rank 0 --rdzv-endpoint n1:4719 --ranks-per-node 1 --max-restarts 1 --start-timeout 20s -- sh -c "${AGAIN/sleep 0.3; exit 3/sleep 60}"
 	by_hand n2 --nnodes 2 --node-rank 1 --rdzv-endpoint n1:4719 -- true
 	until_seen hand/n1.out '^up 0.1'
@@ -254,7 +254,7 @@ AGAIN='echo 1 >"$BERTH_HEARTBEAT_FILE"; echo "up $BERTH_ATTEMPT.$RANK on $(hostn
 	nothing_left n1 n2
 }
 
-@test "--max-restarts by hand: the head is gone, and the others end in time" {
+@test "--max-restarts by hand: the first machine is lost, and the others end in time" {
 	by_hand n1 --nnodes 2 --node-rank 0 --rdzv-endpoint n1:4721 --ranks-per-node 1 --max-restarts 1 -- sh -c "${AGAIN/sleep 0.3; exit 3/sleep 60}"
 	by_hand n2 --nnodes 2 --node-rank 1 --rdzv-endpoint n1:4721 --start-timeout 5s --max-restarts 1 -- true
 	until_seen hand/n1.out '^up 0.1'
@@ -265,7 +265,7 @@ AGAIN='echo 1 >"$BERTH_HEARTBEAT_FILE"; echo "up $BERTH_ATTEMPT.$RANK on $(hostn
 	nothing_left n1 n2
 }
 
-@test "OpenPAI: a rank fails, and the containers begin again" {
+@test "OpenPAI: a rank fails, and the containers restart" {
 	export PAI_JOB_NAME=job2 PAI_TASK_ROLE_LIST=worker PAI_CURRENT_TASK_ROLE_NAME=worker
 	export PAI_TASK_ROLE_TASK_COUNT_worker=2 PAI_HOST_IP_worker_0=10.1.0.11 PAI_HOST_IP_worker_1=10.1.0.12
 	export PAI_PORT_LIST_worker_0_ssh=2200 PAI_PORT_LIST_worker_0_berth=4722 PAI_RESOURCE_worker=1,8,1000,100

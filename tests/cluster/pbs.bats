@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# berth run in jobs of a stand-in for PBS (pbs.py), on the nodes of cluster.py. First the stand-in
-# itself, against the captures.
+# berth run in jobs of a stand-in for PBS (pbs.py), on the nodes of cluster.py. The first tests compare the
+# stand-in with captures of a real PBS.
 
 load support.bash
 
@@ -9,13 +9,13 @@ setup_file() {
 }
 
 setup() {
-	# A job of PBS's knows nothing of a Slurm.
+	# A PBS job has no Slurm variables.
 	unset SLURM_CONF
 }
 
 names() { sed 's/=.*//' | sort | tr '\n' ' '; }
 
-@test "stand-in: the variables of a batch script and of spawned tasks are the captured ones" {
+@test "stand-in: a batch script and spawned tasks have the captured variables" {
 	pbs_job names 2:mpiprocs=2 <<-S
 	env -u BERTH -u PROBE -u MPI_SUM -u BERTH_TOPOLOGY -u OMPI_ALLOW_RUN_AS_ROOT -u OMPI_ALLOW_RUN_AS_ROOT_CONFIRM -u PRTE_ALLOW_RUN_AS_ROOT -u PRTE_ALLOW_RUN_AS_ROOT_CONFIRM -u _ -u SHLVL -u OLDPWD env >batch.names
 	export MINE=1
@@ -29,11 +29,11 @@ names() { sed 's/=.*//' | sort | tr '\n' ' '; }
 	[ "$(names <"$SHARE/first.names")" = "$(grep -v ^TAG= "$captures/spawned-first.env" | names)" ]
 	[ "$(names <"$SHARE/second.names")" = "$(grep -v ^TAG= "$captures/spawned.env" | names)" ]
 	grep -q '^PATH=/bin:/usr/bin$' "$SHARE/second.names"
-	[ ! -s "$SHARE/in-out" ] # a task's output is the job's
+	[ ! -s "$SHARE/in-out" ] # a task's output goes to the job's output
 	has '^PBS_TASKNUM='
 }
 
-@test "stand-in: exit codes, hosts and sessions are the captured ones" {
+@test "stand-in: exit codes, hosts and sessions match the captures" {
 	pbs_job codes 2:mpiprocs=2 <<-'S'
 	say() { echo "$1 $?"; }
 	pbs_tmrsh n2 hostname; say short
@@ -57,8 +57,8 @@ names() { sed 's/=.*//' | sort | tr '\n' ' '; }
 	nothing_left n2
 }
 
-@test "stand-in: qdel ends shells, the rest lives until SIGKILL; a script that traps goes on; qsig ends all" {
-	# d1, d9 and fact 16 of the captures. No trap of EXIT here: it would keep the script's shell.
+@test "stand-in: qdel ends shells, other processes live until SIGKILL, a script with a trap continues; qsig ends all" {
+	# Cases d1, d9 and 16 of the captures. A trap on EXIT would keep the script's shell alive.
 	cd "$SHARE"
 	rm -f ends.*
 	cat >ends.py <<-'E'
@@ -75,7 +75,7 @@ names() { sed 's/=.*//' | sort | tr '\n' ' '; }
 	"$TOOLS/qdel" "$job"
 	until_seen ends.out 'child got TERM'
 	until_code "$job" 271
-	awk -v a="$begin" -v b="$EPOCHREALTIME" 'BEGIN { exit !(b - a > 9) }' # of the stand-in's 10 s
+	awk -v a="$begin" -v b="$EPOCHREALTIME" 'BEGIN { exit !(b - a > 9) }' # the stand-in waits 10 s
 	! grep 'goes on' ends.out || false
 	nothing_left n1
 	cat >ends.sh <<-'E'
@@ -83,7 +83,7 @@ names() { sed 's/=.*//' | sort | tr '\n' ' '; }
 	trap : TERM
 	(trap "exit 7" TERM; echo child up; while :; do sleep 0.1; done)
 	code=$?
-	sleep 1 # it is killed at once, but not this very moment
+	sleep 1 # SIGKILL follows soon, but not immediately
 	echo "shell goes on: $code"
 	E
 	job=$("$TOOLS/qsub" -o "$SHARE/ends2.out" -l select=1 ends.sh)
@@ -99,7 +99,7 @@ names() { sed 's/=.*//' | sort | tr '\n' ' '; }
 	nothing_left n1
 }
 
-# until_code JOB CODE: it has ended so, as the server knows.
+# until_code JOB CODE: wait until the server has recorded this exit code.
 until_code() {
 	local i
 	for ((i = 0; i < 400; i++)); do
@@ -121,7 +121,7 @@ meet() {
 	nothing_left n1 n2
 }
 
-@test "pbs_tmrsh: ranks on both nodes meet at the fast NIC, with the script's environment" {
+@test "pbs_tmrsh: the ranks of both nodes use the fast NIC and have the script's environment" {
 	pbs_job tm 2:ncpus=4:mpiprocs=2 <<-S
 	export MINE='a  b'
 	"\$BERTH" run --launcher tm --ranks-per-node 2 -- sh -c '$MEET'
@@ -129,7 +129,7 @@ meet() {
 	meet
 }
 
-@test "pbsdsh where there is no pbs_tmrsh" {
+@test "pbsdsh if pbs_tmrsh is missing" {
 	pbs_job dsh 2:ncpus=4:mpiprocs=2 <<-S
 	export MINE='a  b'; mkdir -p nobin; cp $TOOLS/pbsdsh $TOOLS/qstat nobin
 	PATH=\$PWD/nobin:/usr/bin:/bin
@@ -138,7 +138,7 @@ meet() {
 	meet
 }
 
-@test "mpirun, by pbs_tmrsh" {
+@test "mpirun through pbs_tmrsh" {
 	command -v mpirun && command -v ompi_info || skip "no mpirun of Open MPI"
 	pbs_job mpirun 2:ncpus=4:mpiprocs=2 <<-S
 	export MINE='a  b'
@@ -168,8 +168,8 @@ meet() {
 	hasnt "$cookie"
 }
 
-@test "no PBS_JOBCOOKIE: the secret is a file in the shared home, while agents come" {
-	# n2's agent comes late, for the file to be seen.
+@test "no PBS_JOBCOOKIE: the secret is in a file in the shared home until all agents have connected" {
+	# n2's agent starts late, so that the test can see the file.
 	mkdir -p "$SHARE/late"
 	printf '#!/bin/sh\n[ "$1" != n2.bed.test ] || until [ -e %s/late/go ]; do sleep 0.1; done\nexec %s/pbs_tmrsh "$@"\n' "$SHARE" "$TOOLS" >"$SHARE/late/pbs_tmrsh"
 	chmod +x "$SHARE/late/pbs_tmrsh"
@@ -177,7 +177,7 @@ meet() {
 	unset PBS_JOBCOOKIE; export MINE='a  b' PATH=$SHARE/late:\$PATH
 	"\$BERTH" run --launcher tm --ranks-per-node 2 -- sh -c '$MEET'
 	S
-	home=$SHARE/pbs # of the stand-in's jobs
+	home=$SHARE/pbs # the home directory of the stand-in's jobs
 	for ((i = 0; i < 200; i++)); do
 		secret=$(find "$home/.config/berth" -type f -name '.secret-*' -size +0 2>/dev/null || true)
 		on n1 ps -eo args | grep -q '[B]ERTH_AGENT_SECRET_FROM' && [ -n "$secret" ] && break
@@ -196,10 +196,10 @@ meet() {
 	[ -z "$(find "$home/.config/berth" -name '.secret-*')" ]
 }
 
-@test "no PBS_JOBCOOKIE, and a home that is not shared: said, and nothing is left" {
+@test "no PBS_JOBCOOKIE and no shared home: berth reports it, and nothing is left" {
 	pbs_job unshared 2:ncpus=4:mpiprocs=1 <<-'S'
 	unset PBS_JOBCOOKIE
-	mkdir -p /tmp/home # each node has a /tmp of its own
+	mkdir -p /tmp/home # each node has its own /tmp
 	HOME=/tmp/home "$BERTH" run --launcher tm --ranks-per-node 1 -- hostname
 	code=$?
 	find /tmp/home -type f
@@ -212,7 +212,7 @@ meet() {
 	nothing_left n1 n2
 }
 
-@test "qdel: SIGTERM on the first node alone reaches the ranks of the others" {
+@test "qdel: SIGTERM on the first node also reaches the ranks of the other nodes" {
 	pbs_start term 2:ncpus=4:mpiprocs=1 <<-'S'
 	"$BERTH" run --launcher tm --ranks-per-node 1 -- sh -c 'trap "echo rank $RANK on $(hostname) got TERM; exit 3" TERM; echo rank $RANK up; while :; do sleep 0.1; done'
 	S
@@ -226,7 +226,7 @@ meet() {
 	nothing_left n1 n2
 }
 
-@test "SIGKILL to everything of the job's first node: nothing is left on the others" {
+@test "SIGKILL to all of the job's processes on the first node: nothing is left on the others" {
 	pbs_start kill 2:ncpus=4:mpiprocs=1 <<-'S'
 	"$BERTH" run --launcher tm --ranks-per-node 1 -- sh -c 'echo rank $RANK up; exec sleep 77' &
 	until grep -q 'rank 1 up' kill.out; do sleep 0.1; done
@@ -238,9 +238,9 @@ meet() {
 	nothing_left n1 n2
 }
 
-@test "an agent that cannot be started: the node and the tool's words, nothing left" {
+@test "an agent that cannot be started: the error has the node and the tool's exit code, and nothing is left" {
 	pbs_job fail 2:ncpus=4:mpiprocs=1 <<-'S'
-	cp "$BERTH" /tmp/berth-here # on this node alone: each has a /tmp of its own
+	cp "$BERTH" /tmp/berth-here # only on this node, since each has its own /tmp
 	BERTH_MODULE_PATH=$(dirname "$BERTH") /tmp/berth-here run --launcher tm --ranks-per-node 1 -- hostname
 	S
 	[ "$status" = 76 ]
@@ -248,12 +248,12 @@ meet() {
 	nothing_left n1 n2
 }
 
-# For qsub -v: what jobs of a user would have from their modules.
+# For qsub -v: variables that a user's modules would set.
 variables() {
 	echo "BERTH_TOPOLOGY,LD_LIBRARY_PATH,OMPI_ALLOW_RUN_AS_ROOT=1,OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1,PATH=$(dirname "$BERTH"):$SHARE/fake:$TOOLS:/usr/bin:/bin"
 }
 
-@test "jobscripts/pbs, submitted as they are" {
+@test "jobscripts/pbs, submitted unchanged" {
 	scripts=$SOURCE/jobscripts/pbs
 	! command -v shellcheck >/dev/null || shellcheck "$scripts"/*.sh
 	printf '#!/bin/sh\n%s "arguments$(printf " <%%s>" "$@")"\n' "${MEET%\"} \"" >"$SHARE/say"
@@ -262,7 +262,7 @@ variables() {
 	chmod +x "$SHARE/say" "$SHARE/fake/torchrun"
 	cd "$SHARE"
 	for name in one-node several-nodes torchrun mpi; do
-		# As one types it; the comma would end a value of -v.
+		# In shell syntax; qsub -v cannot pass a value with a comma.
 		more="'a  b' x,y"
 		export PROGRAM="./say $more"
 		case $name in
@@ -287,19 +287,19 @@ variables() {
 	done
 }
 
-@test "walltime: stops before it, and a job of the same script, resources and variables goes on" {
+@test "walltime: the job stops before it; a new job continues with the same script, resources and variables" {
 	rm -rf "$SHARE"/again.* "$SHARE"/turns
 	pbs_start again 2:mpiprocs=1 -q long -v 'COLOUR=a b' -l walltime=00:00:40 <<-S
 	export PBS_CONF_FILE=$CLUSTER/share/pbs/pbs.conf
 	turn=\${BERTH_REQUEUES:-0}
 	echo "\$PBS_JOBID \$PBS_QUEUE \$COLOUR \$PBS_O_WORKDIR \$(wc -l <\$PBS_NODEFILE)" >>turns
-	# Its own timer: PBS would say nothing for 40 s, and then too late.
+	# berth's own timer: PBS would send its signal only after 40 s, which is too late.
 	"\$BERTH" run -n 2 --requeue --report again.report.\$turn --end-time +6s --warn-before 3s -- sh -c '
 		[ '\$turn' = 0 ] || exit 0
 		while [ ! -e "\$BERTH_STOP_FILE" ]; do sleep 0.1; done
 		echo "{\"saved\": \"step 7\"}" >"\$BERTH_REPORT"; exit 75'
 	S
-	# The script that was submitted is another one by now: the copy counts.
+	# The submitted script has changed in the meantime; berth must use its copy.
 	echo 'touch wrong' >"$SHARE/again.sh"
 	first=$job
 	finish again
@@ -316,7 +316,7 @@ variables() {
 	[ ! -e "$SHARE/wrong" ]
 }
 
-@test "walltime without a warning: SIGTERM comes late, the ranks have their stop file, and it is said" {
+@test "walltime without a warning: SIGTERM comes late, the ranks get their stop file, and berth reports it" {
 	pbs_job late 2:mpiprocs=1 -l walltime=00:00:04 <<-S
 	export PBS_CONF_FILE=$CLUSTER/share/pbs/pbs.conf
 	"\$BERTH" run -n 2 --report late.report -- sh -c 'trap "" TERM; while [ ! -e "\$BERTH_STOP_FILE" ]; do sleep 0.1; done
@@ -330,7 +330,7 @@ variables() {
 	nothing_left n1 n2
 }
 
-@test "qdel: passed on to the ranks of all nodes, and what was saved is told" {
+@test "qdel: berth forwards it to the ranks of all nodes and reports how the job ended" {
 	pbs_start gone 2:mpiprocs=1 <<-S
 	"\$BERTH" run -n 2 --report gone.report -- sh -c 'trap "" TERM; echo up >up.gone.\$RANK
 		while [ ! -e "\$BERTH_STOP_FILE" ]; do sleep 0.1; done; exit 75'
@@ -343,7 +343,7 @@ variables() {
 	nothing_left n1 n2
 }
 
-@test "qdel of a job that trains: the checkpoint is written, 75 is said, another job goes on" {
+@test "qdel of a training: it writes a checkpoint and exits with code 75; another job resumes from it" {
 	[ -n "${MPI_SUM-}" ] || skip "no MPI: the trainer has one rank"
 	cd "$SHARE"
 	rm -rf ck train.*
@@ -352,7 +352,7 @@ variables() {
 	echo '{"berth": "berth"}' >"$HOME/.config/berth/submit.json"
 	"$BERTH" submit --dry-run --pbs --nodes 2 --ranks-per-node 1 --time 10m -- \
 		berth train --report train.report convnet --ckpt ck --data synthetic:1x28x28,n=2000 --epochs 500 --seed 3 >train.sh
-	# Submitted, until it is deleted; then the same again.
+	# Submit, wait and delete; then the same again.
 	for turn in first second; do
 		job=$("$TOOLS/qsub" -o "$SHARE/train.$turn" -v "$(variables),ASAN_OPTIONS=${ASAN_OPTIONS-}:detect_leaks=0" train.sh)
 		until_seen "train.$turn" 'epoch [0-9]*/500  val'
@@ -368,7 +368,7 @@ variables() {
 	done
 }
 
-@test "qdel of jobscripts/pbs/several-nodes.sh: its last line is there, with the code and the report" {
+@test "qdel of jobscripts/pbs/several-nodes.sh: its last line names the exit code and the report" {
 	cd "$SHARE"
 	rm -f stops.* "$SHARE"/up.stops
 	printf '#!/bin/sh\ntrap "" TERM\n[ $RANK = 0 ] && echo up >up.stops\nwhile [ ! -e "$BERTH_STOP_FILE" ]; do sleep 0.1; done\nexit 75\n' >stops.say
@@ -384,7 +384,7 @@ variables() {
 	nothing_left n1 n2
 }
 
-@test "qrerun: the same job again, counted by qstat, goes on" {
+@test "qrerun: the same job runs again, and BERTH_ATTEMPT comes from qstat" {
 	rm -f "$SHARE"/up.rerun "$SHARE"/rerun.*
 	pbs_start rerun 1:mpiprocs=1 <<-S
 	"\$BERTH" run -n 1 -- sh -c 'echo "attempt \$BERTH_ATTEMPT" >>up.rerun; [ \$BERTH_ATTEMPT = 1 ] || sleep 70' & wait; wait

@@ -1,27 +1,28 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""A stand-in for OpenPBS on the nodes of cluster.py, after captures of OpenPBS 23.06.
+"""A stand-in for OpenPBS on the nodes of cluster.py, based on captures of OpenPBS 23.06.
 
-    pbs.py begin NODE...          on the login node: a mom on each node, the tools in CLUSTER/share/pbs/bin
-    pbs.py mom ROOT NODE          what runs on a node: starts tasks, signals them, ends them
-    pbs.py TOOL ROOT ARGUMENTS    qsub, qstat, qdel, qsig, qrerun, pbs_tmrsh, pbsdsh (what the scripts in bin call)
+    pbs.py begin NODE...          on the login node: start a mom on each node, put the tools in CLUSTER/share/pbs/bin
+    pbs.py mom ROOT NODE          the daemon on a node: starts, signals and ends tasks
+    pbs.py TOOL ROOT ARGUMENTS    qsub, qstat, qdel, qsig, qrerun, pbs_tmrsh, pbsdsh (called by the scripts in bin)
 
-What it holds to (tests/unit/alloc/pbs has the captures, pbs.bats the tests of this page):
-- a batch script has the captured variables, HOME for its folder, umask 077, a session of its own whose
-  leader is a shell that is told the script's path and waits for it;
-- a spawned task has the captured variables of such a task and nothing of its caller's environment:
-  PATH=/bin:/usr/bin, no PBS_NODEFILE on the first host, PBS_TASKNUM hexadecimal, a session of its
-  own, standard input /dev/null, its output in the job's file;
-- pbs_tmrsh wants a host as the node file has it (255 otherwise), executes without a shell (254 when
-  that fails), returns the code or the signal's number, and may be killed without harm to the task;
-- pbsdsh returns 0 always;
-- qdel sends SIGTERM to all of the script's session on the first host only: the shells die of it, the
-  job lives on as long as anything of that session does, at most until SIGKILL to all, later;
-- at the walltime the same, late, with PBS's line in the output; qrerun too, and then the script runs
-  again under the same name, which shows in run_count alone;
-- qsig sends its signal to the same processes: a signal that ends the leading shell ends the job at once;
-- at the script's end everything but what made a session of its own is killed.
-CLUSTER/share/pbs/pbs.conf is its configuration, and below it mom_priv/jobs/ID.SC the script.
+It behaves as follows (tests/unit/alloc/pbs has the captures, pbs.bats the tests of this list):
+- a batch script has the captured variables, starts in HOME with umask 077, and has its own session. The
+  session leader is a shell that gets the script's path and waits for the script;
+- a spawned task has the captured variables of such a task and none of its caller's: PATH=/bin:/usr/bin,
+  no PBS_NODEFILE on the first host, PBS_TASKNUM in hexadecimal. It has its own session, its standard
+  input is /dev/null, and its output goes to the job's file;
+- pbs_tmrsh requires a host name exactly as in the node file (else it exits with code 255) and executes
+  without a shell (254 if that fails). It exits with the task's code or signal number. The task survives
+  if pbs_tmrsh is killed;
+- pbsdsh always exits with code 0;
+- qdel sends SIGTERM to the script's whole session, on the first host only. Shells die of it. The job
+  lives until the session's last process ends, or until all of its processes get SIGKILL;
+- at the walltime the same happens, with a delay and with PBS's line in the output. So does qrerun, but
+  then the script runs again as the same job; only run_count changes;
+- qsig sends its signal to the same processes; a signal that ends the leading shell ends the job at once;
+- at the script's end everything is killed except processes that created their own session.
+Its configuration is CLUSTER/share/pbs/pbs.conf; below that directory, mom_priv/jobs/ID.SC is the script.
 """
 import json
 import os
@@ -35,8 +36,8 @@ import time
 HERE = os.path.dirname(os.path.abspath(__file__))
 CAPTURES = os.path.join(HERE, '..', 'unit', 'alloc', 'pbs')
 DOMAIN = '.bed.test'
-KILL_DELAY_S = 10  # as OpenPBS: at the least
-LATE_S = 1  # SIGTERM at the walltime; OpenPBS: 1.4 to 16
+KILL_DELAY_S = 10  # OpenPBS waits at least this long
+LATE_S = 1  # delay of SIGTERM after the walltime; OpenPBS: 1.4 to 16
 TOOLS = ['qsub', 'qstat', 'qdel', 'qsig', 'qrerun', 'pbs_tmrsh', 'pbsdsh']
 
 
@@ -85,7 +86,7 @@ class Mom:
     def __init__(self, root, node):
         self.root, self.node = root, node
         self.sessions = {}  # job: sids
-        self.terminated = set()  # jobs that PBS ends: the leading shell's end does not end them
+        self.terminated = set()  # jobs that PBS is ending; these do not end with the leading shell
         self.count = 1
         self.lock = threading.Lock()
 
@@ -154,7 +155,7 @@ class Mom:
                 pass
 
     def terminate(self, job):
-        """SIGTERM, and SIGKILL to all hosts when the session is still there KILL_DELAY_S later."""
+        """Send SIGTERM, and SIGKILL on all hosts if the session still exists KILL_DELAY_S later."""
         self.terminated.add(job['id'])
         self.signal(job, signal.SIGTERM, [job['sid']])
         deadline = time.monotonic() + KILL_DELAY_S
@@ -176,7 +177,7 @@ class Mom:
             status = os.waitpid(pid, 0)[1]
             link.sendall(json.dumps(status).encode() + b'\n')
         elif request['do'] == 'batch':
-            # A login shell in PBS; root's own profile would say another PATH here.
+            # PBS starts a login shell, but root's profile here would set another PATH.
             pid = self.start(job, ['/bin/bash'], self.environment(job, 'two.env'), job['script'] + '\n')
             link.sendall(b'0\n')
             job['sid'] = pid
@@ -219,13 +220,13 @@ class Mom:
             try:
                 self.run(link, json.loads(link.makefile().readline()))
             except BrokenPipeError:
-                pass  # who asked is gone; the task ran on
+                pass  # the caller has ended; the task continues
 
 
 # ---- tools ----
 
 def qsub_options(words, into):
-    """-N, -l, -v, -j, -o, -q, -A, -W, -J of a line or of #PBS lines; what is left over."""
+    """Parse -N, -l, -v, -j, -o, -q, -A, -W and -J of a command line or of #PBS lines; return the rest."""
     left = []
     words = list(words)
     while words:
@@ -408,7 +409,7 @@ def begin(nodes):
     deadline = time.monotonic() + 20
     while not all(os.path.exists(f'{root}/mom-{node}') for node in nodes):
         if time.monotonic() > deadline:
-            sys.exit(f'not all moms are there after 20 s; see {root}/mom-*.log')
+            sys.exit(f'not all moms started within 20 s; see {root}/mom-*.log')
         time.sleep(0.02)
 
 

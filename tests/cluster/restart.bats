@@ -29,7 +29,7 @@ STAMP='while IFS= read -r line; do echo "$(date +%s%N) $line"; done'
 	lose n2
 	finish lost
 	[ "$status" = 0 ]
-	has 'unless it was submitted with --no-kill, which its script does not say: add #SBATCH --no-kill$'
+	has 'unless the job was submitted with --no-kill. The job script does not set it: add #SBATCH --no-kill$'
 	has 'node n2 was lost: no heartbeat from its agent for 8 s'
 	has 'n2 is excluded \(lost\): spare node n3 replaces it'
 	has 'up 1.0 of 2 on n1 at 10.9.0.11$'
@@ -58,7 +58,7 @@ STAMP='while IFS= read -r line; do echo "$(date +%s%N) $line"; done'
 	finish smaller
 	[ "$status" = 0 ]
 	has 'n2 is excluded \(lost\): the job continues on 1 node$'
-	has 'the job.s script says --no-kill'
+	has 'the job script sets --no-kill'
 	has 'up 1.1 of 2 on n1 at 127.0.0.1$'
 	hasnt 'up 1.2'
 }
@@ -138,5 +138,5 @@ STAMP='while IFS= read -r line; do echo "$(date +%s%N) $line"; done'
 	[ "$status" = 0 ]
 	has 'the job hangs: .*; rank 1 on n2 is behind.*its process is stopped'
 	has 'resuming from stopped.ckpt/step-'
-	has 'Slurm requeues it, once it takes the node for down \(after 20 s\)'
+	has 'Slurm requeues the job as soon as it marks the node down \(after 20 s\)'
 }

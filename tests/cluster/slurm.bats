@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# berth run under a real Slurm (cluster.py's).
+# berth run under a real Slurm, on the cluster of cluster.py.
 
 load support.bash
 
 teardown() { cancel_jobs; }
 
-@test "a batch script: ranks on both nodes meet at the fast NIC" {
+@test "a batch script: the ranks of both nodes use the fast NIC" {
 	batch meet -N2 --gpus-per-node=4 <<-'S'
 	"$BERTH" run --ranks-per-node 2 -- sh -c 'echo "rank $RANK of $WORLD_SIZE on $(hostname) local $LOCAL_RANK node $NODE_RANK at $MASTER_ADDR nccl $NCCL_SOCKET_IFNAME gloo $GLOO_SOCKET_IFNAME slurm $SLURM_PROCID/$SLURM_NTASKS $SLURM_LOCALID $SLURM_NODEID"'
 	S
@@ -17,7 +17,7 @@ teardown() { cancel_jobs; }
 	nothing_left n1 n2
 }
 
-@test "a rank a GPU without being asked; the port is open for rank 0 alone" {
+@test "by default one rank per GPU; only rank 0 can listen on the port" {
 	batch default -N2 --gpus-per-node=4 <<-'S'
 	"$BERTH" run -- sh -c 'echo "$RANK/$WORLD_SIZE $CUDA_VISIBLE_DEVICES $CUDA_DEVICE_ORDER"'
 	S
@@ -25,7 +25,7 @@ teardown() { cancel_jobs; }
 	[ "$(grep -c '/8 0,1,2,3 PCI_BUS_ID' <<<"$output")" = 8 ]
 }
 
-@test "salloc on the login node: the head is the allocation's first node" {
+@test "salloc on the login node: rank 0 is on the allocation's first node" {
 	expect 0 timeout 60 salloc -Q -N2 "$BERTH" run --ranks-per-node 1 -- sh -c 'echo "rank $RANK on $(hostname) at $MASTER_ADDR"'
 	has '^rank 0 on n1 at 10.9.0.11$'
 	has '^rank 1 on n2 at 10.9.0.11$'
@@ -57,14 +57,14 @@ teardown() { cancel_jobs; }
 	has '^MPI rank 1 of 2, sum 3, before me 0$'
 }
 
-# conf NAME SED: a copy of the cluster's configuration for srun, changed; prints its name.
+# conf NAME SED: change a copy of the cluster's configuration for srun, and print its path.
 conf() {
 	sed "$2" "$SLURM_CONF" >"$SHARE/$1.conf"
 	cp "$(dirname "$SLURM_CONF")"/{gres,cgroup}.conf "$SHARE/"
 	echo "$SHARE/$1.conf"
 }
 
-@test "an MPI program where Slurm starts everything under PMIx, and where it has none" {
+@test "an MPI program if Slurm starts every step under PMIx, and if Slurm has no PMIx" {
 	[ -n "$MPI_SUM" ] || skip "no MPI"
 	export WITH WITHOUT
 	WITH=$(conf with s/MpiDefault=none/MpiDefault=pmix/)
@@ -81,18 +81,18 @@ conf() {
 	done
 	S
 	[ "$status" = 0 ]
-	# The agents are the ranks' PMIx servers, whatever Slurm has.
+	# In both cases the agents are the ranks' PMIx servers.
 	[ "$(grep -cE '^with(out)?\.conf [01] in ' <<<"$output")" = 4 ]
 	hasnt '^with.*in (none|slurm)'
 	[ "$(grep -c '^code 0$' <<<"$output")" = 2 ]
 	[ "$(grep -c '^MPI rank 3 of 4, sum 10' <<<"$output")" = 2 ]
 }
 
-@test "training over two nodes leaves the management NIC alone" {
+@test "training over two nodes does not use the management NIC" {
 	[ -n "$MPI_SUM" ] || skip "no MPI"
 	slow=$(bytes n1 eth0) fast=$(bytes n1 hsn0)
 	batch train -N2 <<-'S'
-	# Open MPI keeps memory in plug-ins that it has unloaded: under ASan no name is left to suppress.
+	# Open MPI unloads plug-ins that still own memory, so ASan cannot name them in a suppression.
 	export ASAN_OPTIONS="${ASAN_OPTIONS-}:detect_leaks=0"
 	"$BERTH" train convnet --ranks-per-node 1 --data synthetic:1x28x28,n=1024 --steps 60
 	S
@@ -119,8 +119,8 @@ conf() {
 	has '^1 NONE 2 nomultithread$'
 }
 
-@test "the agents get all GPUs that the job has on each node, however it asked for them" {
-	# The rank's parent is the agent: its environment is what Slurm gave to the step.
+@test "the agents get all GPUs of the job on each node, whichever option requested them" {
+	# The rank's parent is the agent, whose environment is the one that Slurm gave to the step.
 	for row in '--gpus-per-node=2|0,1|0,1' '--ntasks-per-node=2 --gpus-per-task=1|0,1|0,1' \
 		'--exclusive|0,1,2,3|0,1,2,3' '-G 5|0,1,2,3|0' '--gres=gpu:h200:3|0,1,2|0,1,2' '-n2||'; do
 		IFS='|' read -r options first second <<<"$row"
@@ -134,7 +134,7 @@ conf() {
 	done
 }
 
-@test "tasks that see their own GPU alone are told so, by run, exec and info" {
+@test "run, exec and info warn if each task sees only its own GPU" {
 	batch apart -N1 -w n1 --ntasks-per-node=2 --mem-per-cpu=10 --gpus-per-node=2 <<-'S'
 	for options in '--gpus-per-task=1' '--gpu-bind=none' '--gpu-bind=single:1'; do
 		echo "= $options"
@@ -146,13 +146,13 @@ conf() {
 	echo '= info'
 	srun --gpus-per-task=1 "$BERTH" info --json 2>&1 | grep 'each of'
 	S
-	words='CUDA_VISIBLE_DEVICES is [01] in this task, while SLURM_GPUS_ON_NODE is 2 \(SLURMD_TRES_BIND is gpu:(per_task|single):1\): each of the 2 tasks on this node sees 1 of its 2 GPUs .*peer-to-peer.*--gpus-per-node=2 --gpu-bind=none'
+	words='CUDA_VISIBLE_DEVICES is [01] in this task, while SLURM_GPUS_ON_NODE is 2 \(SLURMD_TRES_BIND is gpu:(per_task|single):1\): each of the 2 tasks on this node sees only 1 of its 2 GPUs, .*peer-to-peer.*--gpus-per-node=2 --gpu-bind=none'
 	[ "$(grep -cE "^berth: warning: $words" <<<"$output")" = 3 ]
-	[ "$(grep -cE "^ *\"$words" <<<"$output")" = 2 ] # of either task
+	[ "$(grep -cE "^ *\"$words" <<<"$output")" = 2 ] # one per task
 	[ -z "$(sed -n '/^= --gpu-bind=none/,/^= --gpu-bind=single/{/^=/!p}' <<<"$output")" ]
 }
 
-@test "unlike nodes: ranks by their slots; a user who is not root; TMPDIR that only one node has" {
+@test "unlike nodes: one rank per slot; a user who is not root; a TMPDIR that only one node has" {
 	export BERTH_TOPOLOGY=
 	batch uneven -n5 -N3 <<-'S'
 	"$BERTH" run -- sh -c 'echo "$RANK of $WORLD_SIZE on $(hostname)"'
@@ -197,7 +197,7 @@ conf() {
 
 @test "scancel ends the ranks on all nodes" {
 	submit cancel -N2 <<-'S'
-	# Slurm signals every process of the step: the loop outlives a sleep that dies first.
+	# Slurm signals every process of the step: the loop continues when its sleep is killed first.
 	"$BERTH" run --ranks-per-node 1 -- sh -c '
 		trap "echo $RANK received SIGTERM; exit 0" TERM
 		echo up $RANK
@@ -212,11 +212,11 @@ conf() {
 	nothing_left n1 n2
 }
 
-@test "scancel --signal=USR1: each rank gets it once, and each time that it is sent" {
+@test "scancel --signal=USR1: each rank gets each signal exactly once" {
 	submit once -N2 -w n1,n2 <<-'S'
 	cat >once.py <<-'P'
 	import os, signal, time
-	signal.signal(signal.SIGUSR1, lambda *_: os.write(1, f'rank {os.environ["RANK"]} heard\n'.encode()))
+	signal.signal(signal.SIGUSR1, lambda *_: os.write(1, f'rank {os.environ["RANK"]} got it\n'.encode()))
 	os.write(1, b'up\n')
 	until = time.monotonic() + 30
 	while time.monotonic() < until and not os.path.exists('once.end'):
@@ -231,16 +231,16 @@ conf() {
 			sleep 0.05
 		done
 		scancel --signal=USR1 "$job"
-		sleep 3 # the second is another one, not the first by a second way
+		sleep 3 # so that the second signal is not mistaken for a duplicate of the first
 	done
 	touch "$SHARE/once.end"
 	finish once
 	[ "$status" = 0 ]
-	[ "$(grep -c '^rank 0 heard$' <<<"$output")" = 2 ]
-	[ "$(grep -c '^rank 1 heard$' <<<"$output")" = 2 ]
+	[ "$(grep -c '^rank 0 got it$' <<<"$output")" = 2 ]
+	[ "$(grep -c '^rank 1 got it$' <<<"$output")" = 2 ]
 }
 
-@test "a second scancel without grace leaves nothing either" {
+@test "scancel with SIGKILL leaves no process" {
 	submit killed -N2 <<-'S'
 	"$BERTH" run --ranks-per-node 2 -- sh -c 'trap "" TERM; echo up; sleep 75 & wait; wait'
 	S
@@ -249,7 +249,7 @@ conf() {
 	nothing_left n1 n2
 }
 
-@test "a slurmd that dies does not end the job: its agent is alive" {
+@test "the job survives the death of a slurmd, since the agent there is alive" {
 	submit slurmd -N2 --no-kill <<-'S'
 	"$BERTH" run --ranks-per-node 1 -- sh -c 'echo up $RANK; sleep 3; echo done $RANK'
 	S
@@ -262,7 +262,7 @@ conf() {
 	has '^done 1$'
 }
 
-@test "a node that falls silent is lost after --node-timeout, and named" {
+@test "a silent node is lost after --node-timeout, and berth names it" {
 	submit silent -N2 --no-kill -w n2,n3 <<-'S'
 	begun=$(date +%s%N)
 	"$BERTH" run --ranks-per-node 1 --node-timeout 2s --report silent.json -- sh -c 'echo up $RANK; exec sleep 75'
@@ -283,7 +283,7 @@ conf() {
 	grep -q '"node": "n3"' "$SHARE/silent.json"
 }
 
-@test "a program that is nowhere, a berth that the nodes do not have, another machine" {
+@test "agents that cannot start: berth is missing on the nodes, or built for another architecture" {
 	cp "$BERTH" /tmp/berth-of-login
 	expect 76 timeout 60 salloc -Q -N2 /tmp/berth-of-login run --ranks-per-node 1 -- hostname
 	has 'no agent on n[12]: /tmp/berth-of-login is missing or not executable; install berth in a directory that all nodes share'
@@ -298,7 +298,7 @@ conf() {
 	has 'no agent on n2: the node is riscv64, but .* was built for x86_64; build berth on such a node'
 }
 
-@test "srun is missing, srun is refused, and no job at all" {
+@test "srun is missing, srun is refused, or there is no job" {
 	batch nosrun -N2 <<-'S'
 	PATH=/nonexistent "$BERTH" run --ranks-per-node 1 -- /bin/hostname
 	S
@@ -323,7 +323,7 @@ conf() {
 	has 'launcher srun works only inside a Slurm job'
 }
 
-@test "a job that ends while berth starts" {
+@test "the job ends while berth starts" {
 	submit ends -N2 <<-'S'
 	trap '' TERM
 	"$BERTH" run --ranks-per-node 1 -- sleep 75
@@ -333,17 +333,17 @@ conf() {
 	nothing_left n1 n2
 }
 
-@test "variables that contradict each other are named" {
+@test "variables that contradict each other: the error names them" {
 	batch contradict -N2 <<-'S'
 	SLURMD_NODENAME=n9 "$BERTH" run -- hostname; echo "code $?"
 	SLURM_JOB_NUM_NODES=5 "$BERTH" run -- hostname; echo "code $?"
 	S
-	has "SLURMD_NODENAME is 'n9', which SLURM_JOB_NODELIST does not name: 'n\\[1-2\\]'"
-	has "SLURM_JOB_NUM_NODES is 5, but SLURM_JOB_NODELIST names 2 nodes"
+	has "SLURMD_NODENAME is 'n9', which SLURM_JOB_NODELIST does not list: 'n\\[1-2\\]'"
+	has "SLURM_JOB_NUM_NODES is 5, but SLURM_JOB_NODELIST lists 2 nodes"
 	[ "$(grep -c '^code 65$' <<<"$output")" = 2 ]
 }
 
-@test "bad input names the variable and the value: a row each" {
+@test "bad input: the error names the variable and the value" {
 	on n1 sh -ec "ip link add only1 type veth peer name only1q; ip link set only1q up; ip link set only1 up; ip address add 10.8.0.11/24 dev only1"
 	on n2 sh -ec "ip link add only2 type veth peer name only2q; ip link set only2q up; ip link set only2 up; ip address add 10.7.0.12/24 dev only2"
 	batch bad -N2 -w n1,n2 <<-'S'
@@ -374,14 +374,14 @@ conf() {
 		has "^= berth: error: .*$words" || return 1
 		has "^= code $code of " || return 1
 	done <<-'ROWS'
-		65|SLURM_JOB_ID is '[0-9]+' and SLURM_JOBID '77'
+		65|SLURM_JOB_ID is '[0-9]+', but SLURM_JOBID is '77'
 		65|SLURM_JOB_NODELIST: .*n\[1-
-		65|SLURM_JOB_NODELIST is 'n1,n1', which names n1 twice
+		65|SLURM_JOB_NODELIST is 'n1,n1', which lists n1 twice
 		65|SLURM_TASKS_PER_NODE is '2\(x', expected counts such as 2\(x3\),1
-		65|SLURM_TASKS_PER_NODE is '1', which counts 1 nodes, but SLURM_JOB_NODELIST names 2
+		65|SLURM_TASKS_PER_NODE is '1', which has counts for 1 node, but SLURM_JOB_NODELIST lists 2
 		65|SLURM_GPUS_ON_NODE.*many
-		65|SLURM_STEP_NUM_TASKS is 1, but SLURM_STEP_TASKS_PER_NODE is '3'|counts 1 nodes
-		64|SLURM_HET_SIZE is 2: a heterogeneous job
+		65|SLURM_STEP_NUM_TASKS is 1, but SLURM_STEP_TASKS_PER_NODE is '3'|has counts for 1 node,
+		64|SLURM_HET_SIZE is 2: berth does not support heterogeneous jobs
 		76|nosuch0
 		76|only1
 		76|only2
@@ -389,7 +389,7 @@ conf() {
 	ROWS
 }
 
-@test "a relative --log-dir is the job's folder's, on all nodes" {
+@test "a relative --log-dir is below the job's directory on all nodes" {
 	batch logdir -N2 <<-'S'
 	"$BERTH" run -q --ranks-per-node 1 --log-dir logs-here -- sh -c 'echo "$RANK wrote; $SLURM_STEP_NODELIST $SLURM_STEP_TASKS_PER_NODE"'
 	S
@@ -397,14 +397,14 @@ conf() {
 	grep -qF '1 wrote; n[1-2] 1(x2)' "$SHARE/logs-here/rank-0001.log"
 }
 
-@test "berth info explains the head's address, on the head, in a rank, and on the login node" {
+@test "berth info explains the rendezvous address on the first node, in a rank and on the login node" {
 	batch info -N2 -w n1,n2 --gpus-per-node=4 -t 7 <<-'S'
 	"$BERTH" info
 	echo ==== in a rank
 	"$BERTH" run --per-node -q -- sh -c '[ $RANK = 0 ] || "$BERTH" info'
 	S
 	[ "$status" = 0 ]
-	has "^  slurm: SLURM_JOB_ID is set; the nodes are SLURM_JOB_NODELIST's$"
+	has "^  slurm: SLURM_JOB_ID is set; the nodes come from SLURM_JOB_NODELIST$"
 	has '^  job [0-9]+, 2 nodes, ends: .* \(squeue: [67]:[0-9]+ left\)$'
 	has '^  n1 +1 +4$'
 	has '^  8 ranks, 4 of them on n1$'
@@ -416,8 +416,8 @@ conf() {
 	has '^  SLURM_PROCID +1 +berth '
 	hasnt 'SLURM.* user '
 	output=$(tr -s ' \n' ' ' <"$SHARE/info.out") # lines are wrapped
-	has "10.9.0.11 on hsn0 \(slingshot, 10 Gb/s\): the best address of n1; whether all 2 nodes reach it is tried before ranks start; rather than eth0 10.1.0.11 \(management only\) MASTER_ADDR"
-	has '10.9.0.11 on hsn0 \(slingshot, 10 Gb/s\): the best address of n1 that all 2 nodes reach; rather than eth0 10.1.0.11 \(management only\) MASTER_ADDR'
+	has "10.9.0.11 on hsn0 \(slingshot, 10 Gb/s\): the best address of n1; before ranks start, berth tests whether all 2 nodes can reach it; alternatives: eth0 10.1.0.11 \(management only\) MASTER_ADDR"
+	has '10.9.0.11 on hsn0 \(slingshot, 10 Gb/s\): the best address of n1 that all 2 nodes can reach; alternatives: eth0 10.1.0.11 \(management only\) MASTER_ADDR'
 	expect 0 timeout 30 salloc -Q -N2 "$BERTH" info
 	has "this machine is not one of the job's nodes"
 }

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# Named hosts by ssh: a real sshd on each node of cluster.py.
+# --hosts and --hostfile over ssh, with a real sshd on each node of cluster.py.
 
 load support.bash
 
@@ -14,7 +14,7 @@ setup_file() {
 	cp "$root/user.pub" "$root/authorized"
 	chmod go-w "$CLUSTER/share" "$root"
 	printf '%s\n' 'StrictHostKeyChecking no' "UserKnownHostsFile $root/known" "IdentityFile $root/user" >"$root/config"
-	# ssh takes its home from the password file: the cluster's configuration has to be said.
+	# ssh takes the home directory from the password file, so the cluster's configuration must be passed.
 	printf '#!/bin/sh\nprintf "%%s\\n" "$*" >>%s/lines\nexec /usr/bin/ssh -F %s/config "$@"\n' "$root" "$root" >"$root/bin/ssh"
 	chmod 755 "$root/bin/ssh"
 	for node in n1 n2; do
@@ -41,14 +41,14 @@ setup() {
 	nothing_left n1 n2
 }
 
-@test "a host file; the host that is not there is named, and nothing is left" {
+@test "a host file with an unreachable host: the error names it, and nothing is left" {
 	printf 'n1 slots=2\nn9.invalid\n' >nodes
 	expect 76 timeout 60 "$BERTH" run --hostfile nodes -- sleep 77
 	has 'n9.invalid.*ssh exited with code 255.*n9.invalid'
 	nothing_left n1
 }
 
-@test "a host file with slots: so many ranks" {
+@test "a host file with slots: one rank per slot" {
 	printf 'n1 slots=2\nn2 slots=1\n' >nodes
 	python3 -c "import sys; sys.path.insert(0, '$HERE'); import topology; topology.write('.', 'nogpu', gpus=False)"
 	expect 0 timeout 60 env BERTH_TOPOLOGY="$SHARE/nogpu.xml" "$BERTH" run --hostfile nodes -- sh -c 'echo "rank $RANK of $WORLD_SIZE on $(hostname)"'
@@ -56,8 +56,8 @@ setup() {
 	has '^rank 2 of 3 on n2$'
 }
 
-@test "berth is not there: the shell's words" {
-	cp "$BERTH" /tmp/berth-here # each node has a /tmp of its own
+@test "berth is missing on the hosts: the error has the shell's message" {
+	cp "$BERTH" /tmp/berth-here # each node has its own /tmp
 	run timeout 60 env BERTH_MODULE_PATH="$(dirname "$BERTH")" /tmp/berth-here run --hosts n1,n2 -- hostname
 	rm -f /tmp/berth-here
 	echo "$output"
@@ -65,7 +65,7 @@ setup() {
 	has 'ssh exited with code 127.*/tmp/berth-here'
 }
 
-@test "the head is killed: nothing stays on the hosts" {
+@test "berth run is killed: nothing is left on the hosts" {
 	"$BERTH" run --hosts n1,n2 --ranks-per-node 1 -- sh -c 'echo "up $RANK"; exec sleep 77' >up 2>&1 3>&- &
 	until_seen up 'up 0'
 	until_seen up 'up 1'

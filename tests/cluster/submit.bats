@@ -13,7 +13,7 @@ setup() {
 
 teardown() { cancel_jobs; }
 
-@test "sbatch: two nodes, then a job after it" {
+@test "sbatch: a job on two nodes, and a job that runs after it" {
 	expect 0 "$BERTH" submit --nodes 2 --gpus-per-node 4 --time 0:05:00 --queue all --name mine --output "$SHARE/first.out" -- sh -c "$SAY" sh 'a  b' '*'
 	first=${output##* }
 	[[ "$output" == "Submitted batch job "* ]]

@@ -38,7 +38,7 @@ submit() {
 	job=$(sbatch --parsable -o "$SHARE/$name.out" "$@" "$SHARE/$name.sh")
 }
 
-# pbs_job NAME SELECT [QSUB OPTIONS] <<SCRIPT: the same in a job of the stand-in for PBS.
+# pbs_job NAME SELECT [QSUB OPTIONS] <<SCRIPT: as batch, in a job of the stand-in for PBS.
 pbs_job() {
 	pbs_start "$@"
 	finish "$1"

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""A rank that says each SIGUSR1 it is told, and ends well at SIGTERM."""
+"""A rank that reports each SIGUSR1 it receives, and exits with code 0 on SIGTERM."""
 import os
 import signal
 import sys

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The machine that the cluster's nodes pretend to be: two packages of four cores, two H200 each,
-Ethernet for management, and a fast NIC beside the GPUs of each package, of which one is connected.
-Written by the generator of tests/fixtures/topo."""
+"""The simulated machine of the cluster's nodes: two packages, each with four cores and two H200,
+Ethernet for management, and a fast NIC next to the GPUs of each package. Only one of the fast NICs is
+connected. The generator of tests/fixtures/topo writes it."""
 import os
 import sys
 
@@ -12,7 +12,7 @@ import make_fixtures as make  # noqa: E402 (the path is set above)
 
 
 def write(folder, name, fast='hsn0', kind='slingshot', gpus=True):
-    """FOLDER/NAME.xml; fast: the connected NIC's name, None for a node without one."""
+    """Write FOLDER/NAME.xml. fast: the connected NIC's name; None: the node has no such NIC."""
     def nic(busid, net, number):
         if kind == 'slingshot':
             return make.slingshot(busid, net)
