@@ -56,8 +56,7 @@ static void append_gpus(struct sentence *sentence, const struct gpu_choice *gpus
 		else
 			append(sentence, "GPU of its own");
 	} else if (used == gpus->usable_count) {
-		append(sentence, rank->gpu_count == 1 ? "GPU assigned in PCI order"
-						      : "GPUs assigned in PCI order");
+		append(sentence, rank->gpu_count == 1 ? "GPU in PCI order" : "GPUs in PCI order");
 	} else {
 		append(sentence,
 		       rank->gpu_count == 1
@@ -114,12 +113,12 @@ static void append_cores(struct sentence *sentence, const struct inventory *inve
 	else if (!known)
 		append(sentence, "; the locality of its GPU is unknown");
 	else if (near == all)
-		append(sentence, "; all cores local to the GPU");
+		append(sentence, "; all cores local to it");
 	else if (near)
-		append(sentence, "; %d of %d cores local to the GPU, the rest on its package", near,
+		append(sentence, "; %d of %d cores local to it, the rest on its package", near,
 		       all);
 	else
-		append(sentence, "; cores on the GPU's package, none local to the GPU");
+		append(sentence, "; cores on its package, none local to it");
 }
 
 static const char *path_description(enum path_class path)
