@@ -5,10 +5,13 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
-/* Long enough for any error text. A longer line is cut and ends in dots. */
-#define LINE_MAX_BYTES 2048
+#include "base/clock.h"
+
+/* PIPE_BUF: long enough for any error text. A longer line is cut and ends in dots. */
+#define LINE_MAX_BYTES 4096
 
 static struct {
 	char host[256];
@@ -29,58 +32,156 @@ void log_set_level(enum log_level limit)
 	state.limit = limit;
 }
 
-const char *log_level_name(enum log_level level)
-{
-	return level_names[level];
-}
-
-void log_user(enum log_level level, const char *format, ...)
+/* Write start, which fits, and the formatted text as one line. error is what %m shows. */
+static void write_line(const char *start, int error, const char *format, va_list ap)
 {
 	char line[LINE_MAX_BYTES];
-	int at = snprintf(line, sizeof line, "berth: %s: ", level_names[level]), n;
-	va_list ap;
-
-	va_start(ap, format);
-	n = vsnprintf(line + at, sizeof line - 1 - (size_t)at, format, ap);
-	va_end(ap);
-	at = n < 0 ? at : at + n;
-	if ((size_t)at > sizeof line - 2)
-		at = sizeof line - 2;
-	line[at] = '\n';
-	if (write(STDERR_FILENO, line, (size_t)at + 1) < 0)
-		return; /* stderr is closed: there is nowhere to report it */
-}
-
-void log_line(enum log_level level, const char *module, const char *format, ...)
-{
-	int saved = errno;
-	char line[LINE_MAX_BYTES], rank[24] = "";
-	va_list ap;
-
-	if (level > state.limit)
-		return;
-	if (state.rank >= 0)
-		snprintf(rank, sizeof rank, "rank %d ", state.rank);
-	size_t text = (size_t)snprintf(line, sizeof line, "berth: %s%s%s%s %.99s: ", state.host,
-				       state.host[0] ? " " : "", rank, level_names[level], module);
 	/* The last byte is reserved for the newline. */
-	size_t room = sizeof line - 1 - text, at = text;
+	size_t text = (size_t)snprintf(line, sizeof line, "%s", start), at = text;
+	size_t room = sizeof line - 1 - text;
 
-	errno = saved; /* for %m */
-	va_start(ap, format);
+	errno = error;
 	int n = vsnprintf(line + text, room, format, ap);
-	va_end(ap);
+
 	if (n >= 0 && (size_t)n < room) {
 		at += (size_t)n;
 	} else if (n >= 0) {
 		at = sizeof line - 2;
 		memcpy(line + at - 3, "...", 3);
 	}
-	/* Keep one message on one line: tools that read many hosts' logs split them at newlines. */
+	/* Keep one message on one line: tools that read many hosts' logs split them at newlines.
+	 * Other control characters would move a terminal's cursor. */
 	for (size_t i = text; i < at; i++)
-		if (line[i] == '\n' || line[i] == '\r')
+		if ((unsigned char)line[i] < ' ' || line[i] == 0x7f)
 			line[i] = ' ';
 	line[at++] = '\n';
 	(void)!write(STDERR_FILENO, line, at);
-	errno = saved;
+	errno = error;
+}
+
+void log_line(enum log_level level, const char *module, const char *format, ...)
+{
+	int saved = errno;
+	char start[512], rank[24] = "";
+	va_list ap;
+
+	if (level > state.limit)
+		return;
+	if (state.rank >= 0)
+		snprintf(rank, sizeof rank, "rank %d ", state.rank);
+	snprintf(start, sizeof start, "berth: %s%s%s%s %.99s: ", state.host,
+		 state.host[0] ? " " : "", rank, level_names[level], module);
+	va_start(ap, format);
+	write_line(start, saved, format, ap);
+	va_end(ap);
+}
+
+void log_user(enum log_level level, const char *format, ...)
+{
+	int saved = errno;
+	char start[32];
+	va_list ap;
+
+	snprintf(start, sizeof start, "berth: %s: ", level_names[level]);
+	va_start(ap, format);
+	write_line(start, saved, format, ap);
+	va_end(ap);
+}
+
+/* ---- BERTH_LOG ---- */
+
+unsigned char log_details[LOG_MODULE_COUNT];
+
+static const char *const module_names[LOG_MODULE_COUNT] = {
+	"alloc",   "hostlist", "inventory",  "plan",	"launch",     "controller", "agent",
+	"overlay", "pmix",     "rendezvous", "process", "checkpoint", "resume",	    "train"};
+
+static int unknown_word(const char *word, int length, struct error *err)
+{
+	char names[256] = "";
+
+	for (size_t i = 0; i < LOG_MODULE_COUNT; i++)
+		snprintf(names + strlen(names), sizeof names - strlen(names), ", %s",
+			 module_names[i]);
+	return error_set(err, ERR_DATA,
+			 "BERTH_LOG: unknown word '%.*s'; choose from: info, debug%s (separated by "
+			 "commas)",
+			 length, word, names);
+}
+
+static bool is_word(const char *text, size_t length, const char *word)
+{
+	return strlen(word) == length && !strncmp(text, word, length);
+}
+
+static size_t find_module(const char *text, size_t length)
+{
+	size_t module = 0;
+
+	while (module < LOG_MODULE_COUNT && !is_word(text, length, module_names[module]))
+		module++;
+	return module;
+}
+
+int log_configure(const char *words, struct error *err)
+{
+	unsigned char all = LOG_OFF, named[LOG_MODULE_COUNT] = {LOG_OFF};
+	const char *at = words && *words ? words : NULL;
+
+	while (at) {
+		size_t length = strcspn(at, ","), module = find_module(at, length);
+
+		if (module < LOG_MODULE_COUNT)
+			named[module] = LOG_MESSAGES;
+		else if (is_word(at, length, "debug"))
+			all = LOG_MESSAGES;
+		else if (!is_word(at, length, "info"))
+			return unknown_word(at, (int)length, err);
+		else if (all < LOG_INFO)
+			all = LOG_INFO;
+		at = at[length] ? at + length + 1 : NULL;
+	}
+	for (size_t i = 0; i < LOG_MODULE_COUNT; i++)
+		log_details[i] = named[i] > all ? named[i] : all;
+	return 0;
+}
+
+bool log_is_on(void)
+{
+	for (size_t i = 0; i < LOG_MODULE_COUNT; i++)
+		if (log_details[i])
+			return true;
+	return false;
+}
+
+bool log_is_line(const char *text)
+{
+	static const char form[] = "berth: 0000-00-00T00:00:00.000Z ";
+
+	for (const char *at = form; *at; at++, text++)
+		if (*at == '0' ? *text < '0' || *text > '9' : *text != *at)
+			return false;
+	return true;
+}
+
+void log_write(enum log_module module, enum log_detail detail, const char *format, ...)
+{
+	int saved = errno;
+	int64_t now_us = clock_wall_us();
+	time_t now_s = (time_t)(now_us / 1000000);
+	char start[600], day[32], rank[24] = "", host[256] = "";
+	struct tm utc;
+	va_list ap;
+
+	strftime(day, sizeof day, "%Y-%m-%dT%H:%M:%S", gmtime_r(&now_s, &utc));
+	if (!state.host[0])
+		gethostname(host, sizeof host - 1);
+	if (state.rank >= 0)
+		snprintf(rank, sizeof rank, "rank %d ", state.rank);
+	snprintf(start, sizeof start, "berth: %s.%03dZ %s %s%s %s: ", day,
+		 (int)(now_us / 1000 % 1000), state.host[0] ? state.host : host, rank,
+		 detail == LOG_INFO ? "info" : "debug", module_names[module]);
+	va_start(ap, format);
+	write_line(start, saved, format, ap);
+	va_end(ap);
 }

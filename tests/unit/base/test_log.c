@@ -3,6 +3,7 @@
 #include "../rows.h"
 
 #include <errno.h>
+#include <regex.h>
 #include <unistd.h>
 
 #include "base/error.h"
@@ -24,7 +25,7 @@ static int give_stderr(void **state)
 	close(ends[1]);
 	log_set_identity(NULL, -1);
 	log_set_level(LOG_NOTE);
-	return 0;
+	return log_configure(NULL, NULL);
 }
 
 /* The output since the last call; "" if there is none. */
@@ -88,6 +89,127 @@ static void long_lines(void **state)
 	assert_string_equal(line + strlen(line) - 4, "...\n");
 }
 
+/* ---- BERTH_LOG ---- */
+
+/* What two modules write afterwards. */
+static const struct {
+	const char *words;
+	enum log_detail agent, pmix;
+} good_words[] = {
+	{NULL, LOG_OFF, LOG_OFF},
+	{"", LOG_OFF, LOG_OFF},
+	{"info", LOG_INFO, LOG_INFO},
+	{"debug", LOG_MESSAGES, LOG_MESSAGES},
+	{"pmix", LOG_OFF, LOG_MESSAGES},
+	{"agent,pmix", LOG_MESSAGES, LOG_MESSAGES},
+	{"info,pmix", LOG_INFO, LOG_MESSAGES},
+	{"pmix,info", LOG_INFO, LOG_MESSAGES},
+	{"debug,info", LOG_MESSAGES, LOG_MESSAGES}, /* the more detailed counts */
+	{"train,train", LOG_OFF, LOG_OFF},
+};
+/* The word that err quotes. */
+static const struct {
+	const char *words, *quoted;
+} bad_words[] = {
+	{"inf", "'inf'"},
+	{"infos", "'infos'"},
+	{"DEBUG", "'DEBUG'"},
+	{"1", "'1'"},
+	{",", "''"},
+	{"agent,", "''"},
+	{"agent,,pmix", "''"},
+	{"agent pmix", "'agent pmix'"},
+	{"agent,gpu", "'gpu'"},
+	{" info", "' info'"},
+};
+
+static void words(void **state)
+{
+	struct error err = {0};
+
+	for (size_t i = 0; i < ROWS(good_words); i++) {
+		assert_int_equal(log_configure(good_words[i].words, &err), 0);
+		assert_int_equal(log_details[LOG_AGENT], good_words[i].agent);
+		assert_int_equal(log_details[LOG_PMIX], good_words[i].pmix);
+	}
+	assert_true(log_is_on()); /* train alone */
+	for (size_t i = 0; i < ROWS(bad_words); i++) {
+		assert_int_equal(log_configure("agent", &err), 0);
+		assert_int_equal(log_configure(bad_words[i].words, &err), -ERR_DATA);
+		assert_non_null(strstr(err.text, "BERTH_LOG: unknown word"));
+		assert_non_null(strstr(err.text, bad_words[i].quoted));
+		assert_non_null(strstr(err.text, "info, debug, alloc, "));
+		assert_non_null(strstr(err.text, ", train "));
+		assert_int_equal(log_details[LOG_AGENT], LOG_MESSAGES); /* as before */
+		assert_int_equal(log_details[LOG_PMIX], LOG_OFF);
+	}
+	log_configure(NULL, NULL);
+	assert_false(log_is_on());
+}
+
+static bool matches(const char *text, const char *pattern)
+{
+	regex_t regex;
+	bool found;
+
+	assert_int_equal(regcomp(&regex, pattern, REG_EXTENDED | REG_NOSUB), 0);
+	found = !regexec(&regex, text, 0, NULL, 0);
+	regfree(&regex);
+	return found;
+}
+
+static int evaluated(void)
+{
+	fail();
+	return 0;
+}
+
+#define TIME "^berth: 20[0-9]{2}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}\\.[0-9]{3}Z "
+
+static void decisions(void **state)
+{
+	const char *line;
+
+	log_info(LOG_AGENT, "off: %d", evaluated());
+	log_debug(LOG_AGENT, "off: %d", evaluated());
+	assert_string_equal(written(), "");
+	log_configure("info", NULL);
+	log_debug(LOG_AGENT, "only with debug: %d", evaluated());
+	log_set_identity("n1", -1);
+	errno = ENOENT;
+	log_info(LOG_AGENT, "two\nlines \033[2J%m");
+	assert_int_equal(errno, ENOENT);
+	line = written();
+	assert_true(
+		matches(line, TIME "n1 info agent: two lines  \\[2JNo such file or directory\n$"));
+	assert_true(log_is_line(line));
+	log_configure("pmix", NULL);
+	log_set_identity("n2", 7);
+	log_info(LOG_AGENT, "another module: %d", evaluated());
+	log_debug(LOG_PMIX, "fence %d", 3);
+	assert_true(matches(written(), TIME "n2 rank 7 debug pmix: fence 3\n$"));
+	/* Without a name, the host's. */
+	log_set_identity(NULL, -1);
+	log_info(LOG_PMIX, "x");
+	assert_true(matches(written(), TIME "[^ ]+ info pmix: x\n$"));
+}
+
+static void foreign_lines(void **state)
+{
+	static const char *const rows[] = {
+		"",
+		"berth: ",
+		"berth: n1 note agent: x",
+		"berth: 2026-11-23T04:55:35.123 n1 x",
+		"srun: 2026-11-23T04:55:35.123Z n1 info agent: x",
+		"berth: 2026-11-23T04:55:3x.123Z n1 info agent: x",
+	};
+
+	for (size_t i = 0; i < ROWS(rows); i++)
+		assert_false(log_is_line(rows[i]));
+	assert_true(log_is_line("berth: 2026-11-23T04:55:35.123Z n1 info agent: x"));
+}
+
 static void errors(void **state)
 {
 	struct error err = {0};
@@ -120,6 +242,9 @@ int main(void)
 		cmocka_unit_test_setup_teardown(lines, take_stderr, give_stderr),
 		cmocka_unit_test_setup_teardown(levels, take_stderr, give_stderr),
 		cmocka_unit_test_setup_teardown(long_lines, take_stderr, give_stderr),
+		cmocka_unit_test_setup_teardown(words, take_stderr, give_stderr),
+		cmocka_unit_test_setup_teardown(decisions, take_stderr, give_stderr),
+		cmocka_unit_test(foreign_lines),
 		cmocka_unit_test(errors),
 	};
 
