@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/env.h"
 #include "base/log.h"
 #include "verb.h"
 
@@ -70,8 +71,22 @@ static int flushed(void)
 	return verb_fail(&err);
 }
 
+/* Read BERTH_LOG. */
+static int configure_log(void)
+{
+	struct env *env = env_capture();
+	struct error err = {0};
+	int rc = env ? log_configure(env_get(env, "BERTH_LOG"), &err)
+		     : error_memory(&err, "the environment");
+
+	env_free(env);
+	return rc ? verb_fail(&err) : 0;
+}
+
 int main(int argc, char **argv)
 {
+	int rc;
+
 	fill_stdio();
 	reset_sigchld();
 	if (argc < 2) {
@@ -91,6 +106,9 @@ int main(int argc, char **argv)
 			continue;
 		char name[64];
 
+		rc = configure_log();
+		if (rc)
+			return rc;
 		snprintf(name, sizeof name, "berth %s", verb->name);
 		argv[1] = name;
 		return verb->main(argc - 1, argv + 1);

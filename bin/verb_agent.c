@@ -11,6 +11,7 @@
 #include "alloc/pbs.h"
 #include "arguments.h"
 #include "base/env.h"
+#include "base/log.h"
 #include "launch/launcher.h"
 #include "verb.h"
 
@@ -113,6 +114,8 @@ int verb_agent(int argc, char **argv)
 	}
 	if (!rc && options.from_stdin)
 		rc = read_stdin(env, &err);
+	if (!rc)
+		rc = log_configure(env_get(env, "BERTH_LOG"), &err);
 	if (!rc)
 		rc = agent_params_read(env, &params, &err);
 	if (!rc) {

@@ -398,7 +398,8 @@ int run_program(const struct run_options *options, const char *const *argv, bool
 	bool bad_report = rc && setup.bad_report, tail_is_shown = false;
 	bool own_program = progress;
 
-	progress = progress && !options->label && isatty(STDERR_FILENO);
+	/* Log lines would be written over the progress line. */
+	progress = progress && !options->label && !log_is_on() && isatty(STDERR_FILENO);
 	if (!rc && progress)
 		rc = env_set(setup.env, PROGRESS_ENV, "terminal", ENV_FROM_OPTION, "a terminal",
 			     &err);

@@ -14,6 +14,7 @@
 #include "base/env.h"
 #include "base/file.h"
 #include "base/json.h"
+#include "base/log.h"
 #include "base/number.h"
 #include "progress.h"
 #include "rendezvous/ranks.h"
@@ -278,7 +279,13 @@ int main(int argc, char **argv)
 	argp_program_version = "berth-train " BERTH_VERSION;
 	train_arguments_default(&arguments);
 	arguments_parse(&command, argc, argv, &arguments);
-	rc = env ? read_rank_place(env, &place, &err) : error_memory(&err, "the environment");
+	rc = env ? log_configure(env_get(env, "BERTH_LOG"), &err)
+		 : error_memory(&err, "the environment");
+	if (!rc)
+		rc = read_rank_place(env, &place, &err);
+	log_set_identity(NULL, place.rank);
+	/* A log line would be written over the progress line. */
+	screen.terminal = screen.terminal && !log_is_on();
 	if (!rc) {
 		arguments.options.cores = cores(env);
 		arguments.options.env = env;

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/log.h"
 #include "base/number.h"
 #include "libberth.h"
 #include "rendezvous/ranks.h"
@@ -102,9 +103,11 @@ PUBLIC int berth_init(int timeout_ms)
 		return 0;
 	}
 	self.env = env_capture();
-	int rc = self.env ? ranks_join(self.env, timeout_ms, &self.ranks, &err)
+	int rc = self.env ? log_configure(env_get(self.env, "BERTH_LOG"), &err)
 			  : error_memory(&err, "joining the job");
 
+	if (!rc)
+		rc = ranks_join(self.env, timeout_ms, &self.ranks, &err);
 	if (!rc)
 		rc = read_job(&err);
 	if (rc)
