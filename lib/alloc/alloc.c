@@ -7,6 +7,7 @@
 #include "alloc/pbs.h"
 #include "alloc/slurm.h"
 #include "base/json_fields.h"
+#include "base/log.h"
 #include "hostlist/hostlist.h"
 
 /* In order of precedence: the user's own settings, then a scheduler, then this machine alone. To
@@ -43,6 +44,13 @@ int alloc_read(const struct env *env, const struct alloc_request *request, struc
 			continue;
 		int rc = alloc_read_from(sources[i], env, request, out, err);
 
+		if (!rc)
+			log_info(LOG_ALLOC,
+				 "source %s: %s; job %s, %zu nodes from %s, slots %d, "
+				 "GPUs %d",
+				 sources[i]->name, out->why ? out->why : "", out->job_id,
+				 out->node_count, out->nodes[0].name, out->nodes[0].slots,
+				 out->nodes[0].gpus);
 		return rc ? error_prefix(err, "allocation (%s)", sources[i]->name) : 0;
 	}
 	return error_set(err, ERR_INTERNAL, "no allocation source applies");
@@ -74,6 +82,9 @@ void alloc_query(const struct env *env, struct alloc *alloc)
 {
 	slurm_query(env, SLURM_QUERY_MS, alloc);
 	pbs_query(env, PBS_QUERY_MS, alloc);
+	log_info(LOG_ALLOC, "the scheduler reports end time %lld (%s), %d earlier starts",
+		 (long long)alloc->end_time, alloc->end_reason ? alloc->end_reason : "unknown",
+		 alloc->restarts);
 }
 
 void alloc_free(struct alloc *alloc)

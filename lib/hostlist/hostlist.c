@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/log.h"
+
 #define MAX_GROUPS 32 /* brackets in one name */
 
 /* Differences from scontrol 22.05, each a row of tests/cli/hosts.tsv.
@@ -340,9 +342,11 @@ int hostlist_expand(const char *expr, struct hosts *out, struct error *err)
 			rc = expand(expr, &pattern, &hosts, err);
 		pattern_clear(&pattern);
 	}
-	if (rc)
+	if (rc) {
 		hosts_free(&hosts);
-	else
-		*out = hosts;
-	return rc;
+		return rc;
+	}
+	log_info(LOG_HOSTLIST, "'%.200s' names %zu hosts", expr, hosts.count);
+	*out = hosts;
+	return 0;
 }

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "base/log.h"
 
 const char *path_class_name(enum path_class path)
 {
@@ -215,6 +216,29 @@ static void read_memory_limit(struct discovery *discovery)
 	free(text);
 }
 
+static void log_inventory(const struct inventory *inventory)
+{
+	log_info(LOG_INVENTORY, "%s: %zu cores in %zu packages, %zu NUMA nodes, %zu GPUs, %zu NICs",
+		 inventory->source, inventory->core_count, inventory->package_count,
+		 inventory->numa_count, inventory->gpu_count, inventory->nic_count);
+	for (size_t i = 0; i < inventory->gpu_count; i++) {
+		const struct inventory_gpu *gpu = &inventory->gpus[i];
+
+		log_info(LOG_INVENTORY, "GPU %d %s (%s): %s", gpu->index, gpu->pci,
+			 gpu->name ? gpu->name : "unknown", gpu->fault ? gpu->fault : "no fault");
+	}
+	for (size_t i = 0; i < inventory->nic_count; i++) {
+		const struct inventory_nic *nic = &inventory->nics[i];
+
+		log_info(LOG_INVENTORY, "NIC '%s' '%s' %s: %s, %lld Mbit/s, link %s%s", nic->net,
+			 nic->rdma, nic->pci, nic_kind_name(nic->kind), (long long)nic->speed_mbps,
+			 nic->state == NIC_STATE_UP	? "up"
+			 : nic->state == NIC_STATE_DOWN ? "down"
+							: "unknown",
+			 nic->management ? ", left out: for management only" : "");
+	}
+}
+
 int inventory_discover(const struct inventory_source *source, struct inventory *out,
 		       struct error *err)
 {
@@ -237,6 +261,8 @@ int inventory_discover(const struct inventory_source *source, struct inventory *
 		rc = read_addresses(&discovery, err);
 	if (!rc)
 		read_memory_limit(&discovery);
+	if (!rc)
+		log_inventory(&inventory);
 out:
 	free(discovery.gpu_objs);
 	free(discovery.nic_objs);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Visible-device lists: what a scheduler lets this job use. */
+#include "base/log.h"
 #include "inventory/inventory_internal.h"
 
 #include <stdio.h>
@@ -192,9 +193,13 @@ int inventory_allow_gpus(struct inventory *inventory, const char *name, const ch
 			break;
 		rc = choose_entry(&lookup, entry, err);
 	}
-	for (size_t i = 0; !rc && i < inventory->gpu_count; i++)
-		if (is_counted(&lookup, i))
-			inventory->gpus[i].allowed = lookup.chosen[i];
+	for (size_t i = 0; !rc && i < inventory->gpu_count; i++) {
+		if (!is_counted(&lookup, i))
+			continue;
+		inventory->gpus[i].allowed = lookup.chosen[i];
+		log_info(LOG_INVENTORY, "GPU %d %s: %s by %s", inventory->gpus[i].index,
+			 inventory->gpus[i].pci, lookup.chosen[i] ? "allowed" : "left out", name);
+	}
 out:
 	free(lookup.chosen);
 	free(text);

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/log.h"
 #include "hostlist/hostlist.h"
 #include "plan/plan_internal.h"
 
@@ -380,6 +381,24 @@ static int list_nodes(const struct alloc *alloc, struct plan *plan, struct scrat
 	return plan->node_list && plan->tasks_list ? 0 : error_memory(err, "the plan");
 }
 
+static void log_plan(const struct plan *plan)
+{
+	log_info(LOG_PLAN, "%d ranks on %zu nodes meet at %s port %d: %s", plan->world_size,
+		 plan->node_count, plan->network.address, plan->port,
+		 plan->network.why ? plan->network.why : "one node");
+	for (size_t n = 0; n < plan->node_count; n++)
+		for (size_t i = 0; i < plan->nodes[n].rank_count; i++) {
+			const struct plan_rank *rank = &plan->nodes[n].ranks[i];
+			char *cpus = idset_format(rank->cpus_os);
+
+			log_info(LOG_PLAN, "%s: rank %d, CPUs %s, %zu GPUs from %s, %zu NICs: %s",
+				 plan->nodes[n].node, rank->rank, cpus ? cpus : "?",
+				 rank->gpu_count, rank->gpu_count ? rank->gpus[0].pci : "none",
+				 rank->nic_count, rank->why ? rank->why : "");
+			free(cpus);
+		}
+}
+
 int plan_make(const struct alloc *alloc, const struct inventory *inventories, size_t count,
 	      const struct plan_request *request, const struct plan_reach *reach,
 	      const struct env *env, struct plan *out, struct error *err)
@@ -421,6 +440,8 @@ int plan_make(const struct alloc *alloc, const struct inventory *inventories, si
 		plan_free(&plan);
 		return rc;
 	}
+	if (log_details[LOG_PLAN])
+		log_plan(&plan);
 	*out = plan;
 	return 0;
 }
