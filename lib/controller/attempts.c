@@ -10,6 +10,7 @@
 
 #include "base/clock.h"
 #include "base/json.h"
+#include "base/log.h"
 
 /* If its ranks reported no steps, a shorter attempt counts as one without progress. */
 #define MIN_PROGRESS_MS 30000
@@ -45,6 +46,8 @@ __attribute__((format(printf, 2, 3))) static void set_no_restart_reason(struct a
 	if (vasprintf(&attempts->no_restart_reason, format, ap) < 0)
 		attempts->no_restart_reason = NULL;
 	va_end(ap);
+	if (attempts->no_restart_reason)
+		log_info(LOG_CONTROLLER, "not restarting: %s", attempts->no_restart_reason);
 }
 
 /* Could another attempt have a different result? */
@@ -215,7 +218,12 @@ static int run_one(struct attempts *attempts, const struct job_request *base_req
 		request.log_dir = log_dir;
 	}
 	attempts->started_ms = clock_now_ms();
+	log_info(LOG_CONTROLLER, "attempt %d begins on %zu nodes, %zu of them spare", number,
+		 alloc.node_count, request.spares);
 	rc = job_run(&request, attempts->sink, out, err);
+	if (!rc)
+		log_info(LOG_CONTROLLER, "attempt %d ends with code %d: %s", number, out->code,
+			 out->first_cause ? out->first_cause : "no failure");
 	free(alloc.nodes);
 	return rc ? rc : out->restart;
 }

@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "base/json.h"
+#include "base/log.h"
 #include "controller/controller_internal.h"
 #include "overlay/socket.h"
 #include "overlay/tree.h"
@@ -39,6 +40,8 @@ void controller_mark_lost(struct controller *controller, size_t node, const char
 	if (it->lost || controller->stopping)
 		return;
 	it->lost = true;
+	log_info(LOG_CONTROLLER, "node %zu (%s) is lost: %s", node,
+		 controller->launch->alloc->nodes[node].name, why);
 	/* On this host the agent may be stopped rather than dead, so kill it: its ranks must not
 	 * run on. */
 	struct launcher_process *process = controller_agent_process(controller, node);
@@ -156,6 +159,8 @@ static void handle_hello(struct controller *controller, struct connection *conne
 	}
 	struct controller_node *it = &controller->nodes[node];
 
+	log_info(LOG_CONTROLLER, "the agent of node %zu (%s) connected from %s", node,
+		 controller->launch->alloc->nodes[node].name, connection->peer);
 	it->hello_received = true;
 	it->connection = connection;
 	connection->node_index = (long)node;

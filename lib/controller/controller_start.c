@@ -20,7 +20,7 @@
 #include "process/tmpdir.h"
 
 #define OUTPUT_TAIL_MAX 600  /* how much of the end of a launcher tool's output is kept */
-#define SCAN_MAX 16384	     /* how much of that output is searched for an agent's error */
+#define SCAN_MAX 16384	     /* how much of that output is read at once */
 #define LOST_END_MS 300	     /* how long to wait for the agents to exit when a node is lost */
 #define LAUNCHER_EXIT_MS 700 /* how long to wait for a launcher tool after SIGTERM */
 
@@ -48,10 +48,11 @@ static void kill_orphans(struct controller *controller, int deadline_ms, char *l
 /* Read the last lines of a launcher tool's output, joined into one: "srun: error: ...; ...". */
 static void read_output_tail(const struct launcher_process *process, char *text, size_t size)
 {
-	char output_tail[OUTPUT_TAIL_MAX + 1];
+	char output_tail[SCAN_MAX + 1];
 	off_t end = lseek(process->output_fd, 0, SEEK_END);
-	off_t from = end > OUTPUT_TAIL_MAX ? end - OUTPUT_TAIL_MAX : 0;
-	ssize_t n = end > 0 ? pread(process->output_fd, output_tail, OUTPUT_TAIL_MAX, from) : 0;
+	/* Among lines of BERTH_LOG, look further back. */
+	off_t max = log_is_on() ? SCAN_MAX : OUTPUT_TAIL_MAX, from = end > max ? end - max : 0;
+	ssize_t n = end > 0 ? pread(process->output_fd, output_tail, (size_t)max, from) : 0;
 
 	text[0] = '\0';
 	for (output_tail[n > 0 ? n : 0] = 0; n > 0 && output_tail[n - 1] == '\n'; n--)
@@ -61,7 +62,7 @@ static void read_output_tail(const struct launcher_process *process, char *text,
 		if (next)
 			*next++ = 0;
 		/* Skip a first line that was cut at its front. */
-		if (!*line || (from && line == output_tail && next))
+		if (!*line || (from && line == output_tail && next) || log_is_line(line))
 			continue;
 		/* Replace control characters, which would move the reader's cursor. */
 		for (char *at = line; *at; at++)
@@ -145,24 +146,36 @@ static void read_no_agent_lines(struct controller *controller, char *line)
 			controller_mark_lost(controller, i, why + 2);
 }
 
-void controller_read_launcher_output(struct controller *controller)
+/* Handle the lines that a launcher tool has written since the last call. */
+static void read_tool_lines(struct controller *controller, struct launcher_process *process)
 {
-	if (controller->placed == controller->count)
-		return;
-	for (size_t i = 0; i < controller->process_count; i++) {
-		int fd = controller->processes[i].output_fd;
-		char output_tail[SCAN_MAX + 1];
-		ssize_t n = fd < 0 ? 0 : pread(fd, output_tail, SCAN_MAX, 0);
+	char output[SCAN_MAX + 1];
+	ssize_t n;
 
-		output_tail[n > 0 ? n : 0] = '\0';
-		for (char *line = output_tail, *next; line; line = next) {
-			next = strchr(line, '\n');
-			if (!next)
-				break; /* it is still being written */
-			*next++ = '\0';
+	while ((n = pread(process->output_fd, output, SCAN_MAX, process->output_read)) > 0) {
+		char *line = output, *next;
+
+		output[n] = '\0';
+		for (; (next = memchr(line, '\n', (size_t)(output + n - line))); line = next + 1) {
+			/* BERTH_LOG: an agent's line belongs on this process's stderr. */
+			if (log_is_line(line))
+				(void)!write(STDERR_FILENO, line, (size_t)(next + 1 - line));
+			*next = '\0';
 			read_no_agent_lines(controller, line);
 		}
+		if (line == output && n < SCAN_MAX)
+			return; /* it is still being written */
+		process->output_read += line == output ? n : line - output;
 	}
+}
+
+void controller_read_launcher_output(struct controller *controller)
+{
+	if (controller->placed == controller->count && !log_is_on())
+		return;
+	for (size_t i = 0; i < controller->process_count; i++)
+		if (controller->processes[i].output_fd >= 0)
+			read_tool_lines(controller, &controller->processes[i]);
 }
 
 void controller_reap(struct controller *controller)
@@ -284,6 +297,13 @@ static int start_launcher(struct controller *controller, struct error *err)
 	if (launcher->single_host || (rc && launcher->secret_from_file)) {
 		snprintf(address, sizeof address, "127.0.0.1:%d", port);
 		rc = 0;
+	}
+	if (!rc && log_details[LOG_LAUNCH]) {
+		char *line = launcher->command_line(&job);
+
+		log_info(LOG_LAUNCH, "agents connect to %s; %s",
+			 launcher->uses_socket_pair ? "a socket pair" : address, line ? line : "");
+		free(line);
 	}
 	secret_format(&controller->secret, secret);
 	if (!rc)
@@ -469,6 +489,7 @@ void controller_stop(struct controller *controller, int timeout_ms, char *left, 
 		if (controller->processes[i].pid > 0)
 			launcher_kill(&controller->processes[i], SIGKILL);
 	wait_processes(controller, 2000);
+	controller_read_launcher_output(controller);
 	if (controller->launch->launcher->single_host) {
 		supervise_kill_descendants(NULL, 0, 2000, left, size);
 		for (size_t i = 0; i < controller->count && controller->nodes; i++)

@@ -11,6 +11,7 @@
 
 #include "base/clock.h"
 #include "base/json.h"
+#include "base/log.h"
 #include "controller/job_internal.h"
 #include "overlay/messages.h"
 #include "process/supervise.h"
@@ -28,6 +29,7 @@ void job_note(const struct job_sink *sink, enum log_level level, const char *for
 	va_start(ap, format);
 	vsnprintf(text, sizeof text, format, ap);
 	va_end(ap);
+	log_info(LOG_CONTROLLER, "%s", text);
 	sink->note(sink->context, level, text);
 }
 
@@ -37,6 +39,8 @@ void job_request_end(struct job *job, int grace_ms)
 {
 	int64_t deadline = clock_now_ms() + grace_ms + END_MS - SUPERVISE_GRACE_MS;
 
+	log_info(LOG_CONTROLLER, "ending the ranks, SIGKILL after %d ms: %s", grace_ms,
+		 job->result->first_cause ? job->result->first_cause : "a second signal");
 	job->settle_ms = 0;
 	if (job->phase == JOB_PHASE_OVER)
 		return;
@@ -77,6 +81,8 @@ static bool ends_a_job(int number)
  * none). */
 static void request_stop(struct job *job, int number, const char *why)
 {
+	log_info(LOG_CONTROLLER, "to all ranks: signal %d, stop file: %s", number,
+		 why ? why : "none");
 	controller_send(job->controller, MESSAGE_SIGNAL, WIRE_ALL, 0, 0,
 			json_pack("{s:i, s:o}", "signal", number, "stop", json_text(why)), NULL, 0,
 			NULL);
@@ -313,6 +319,14 @@ static void check_hang(struct job *job, int64_t now, bool slept)
 	job->result->rank = hang.rank;
 }
 
+static void log_phase(const struct job *job, enum job_phase before)
+{
+	static const char *const names[] = {"launch", "inventories", "probe", "run", "end", "over"};
+
+	if (job->phase != before)
+		log_info(LOG_CONTROLLER, "job state: %s, was %s", names[job->phase], names[before]);
+}
+
 static int64_t earlier(int64_t next, int64_t due)
 {
 	return due && due < next ? due : next;
@@ -328,6 +342,7 @@ static void run(struct job *job)
 	job->deadline_ms = job->woke_ms + job->request->launch->start_timeout_ms;
 	while (job->phase != JOB_PHASE_OVER) {
 		int64_t now = clock_now_ms(), next = job->tick_ms + TICK_MS;
+		enum job_phase before = job->phase;
 
 		next = earlier(next, job->deadline_ms);
 		next = earlier(next, job->settle_ms);
@@ -362,6 +377,7 @@ static void run(struct job *job)
 		driver_ms = run_driver(job, now);
 		if (job->phase >= JOB_PHASE_RUN && job->phase != JOB_PHASE_OVER)
 			check_over(job);
+		log_phase(job, before);
 	}
 }
 

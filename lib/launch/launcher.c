@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "base/log.h"
 #include "hostlist/hostlist.h"
 
 /* The first launcher that fits is used, so the most specific ones come first. */
@@ -31,6 +32,11 @@ int launcher_find(const char *name, const struct alloc *alloc, const struct env 
 		if (name ? !strcmp(name, launchers[i]->name)
 			 : launchers[i]->fits(launchers[i], alloc, env)) {
 			*out = launchers[i];
+			log_info(LOG_LAUNCH, "launcher %s: %s%s", launchers[i]->name,
+				 name ? "--launcher" : "the first that fits; these do not: ",
+				 name	  ? ""
+				 : *known ? known
+					  : "(it is the first)");
 			return 0;
 		}
 		snprintf(known + strlen(known), sizeof known - strlen(known), "%s%s", i ? ", " : "",
@@ -192,6 +198,12 @@ int launcher_spawn(char *const argv[], const struct env *env, const char *input,
 			.pid = pid, .node_index = -1, .fd = -1, .output_fd = output};
 	else if (output >= 0)
 		close(output);
+	if (!rc && log_details[LOG_LAUNCH] >= LOG_MESSAGES) {
+		char *line = launcher_command_line(argv);
+
+		log_debug(LOG_LAUNCH, "process %d: %s", (int)pid, line ? line : argv[0]);
+		free(line);
+	}
 	return rc;
 }
 

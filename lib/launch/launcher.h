@@ -85,6 +85,7 @@ struct launcher_process {
 	bool *nodes_covered; /* [nodes of the allocation], malloced, freed by the caller: the nodes
 				it serves if node_index is -1; NULL: all */
 	int output_fd;	     /* a file that holds its output so far (the caller closes it), or -1 */
+	off_t output_read;   /* how much of it the controller has handled */
 };
 
 /* The command line, input and environment of a tool that starts agents. */
