@@ -217,6 +217,8 @@ static void on_lost(void *context, const struct error *why)
 		agent->failure = *why;
 		error_prefix(&agent->failure, "lost the connection to the controller");
 	}
+	log_info(LOG_AGENT, "%s",
+		 why ? agent->failure.text : "the controller ended the connection");
 	agent_downlinks_close(&agent->downlinks, !why);
 	agent_ranks_stop(&agent->ranks, 0);
 }

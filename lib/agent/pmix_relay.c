@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "base/json.h"
+#include "base/log.h"
 
 /* A request of this node's server that is not answered yet. */
 struct fetch {
@@ -57,6 +58,8 @@ void agent_pmix_complete_local(struct agent_pmix *pmix)
 		if (!gather->own || !is_only_node(pmix))
 			continue;
 		rc = gather_join(gather, (size_t)pmix->job->layout.node_count, &data, &size, NULL);
+		log_debug(LOG_PMIX, "fence %llu done on this node: %zu bytes",
+			  (unsigned long long)gather->sequence, size);
 		ranks_server_process.gather_done(pmix->server, gather->token, rc ? -ERR_NETWORK : 0,
 						 data, size);
 		gathers_drop(&pmix->gathers, gather);
@@ -76,6 +79,8 @@ static int host_gather(void *context, uint64_t sequence, const void *data, size_
 	if (!gather || gather->own ||
 	    gather_add(gather, (uint32_t)pmix->job->layout.node_index, data, size, NULL))
 		return -ERR_UNAVAILABLE;
+	log_debug(LOG_PMIX, "fence %llu: this node contributes %zu bytes",
+		  (unsigned long long)sequence, size);
 	gather->own = true;
 	gather->token = token;
 	if (!only_node)
@@ -105,6 +110,8 @@ void agent_pmix_gathered(struct agent_pmix *pmix, const struct wire_message *mes
 
 	if (!gather || !gather->own)
 		return; /* no ranks on this node */
+	log_debug(LOG_PMIX, "fence %llu done: %zu bytes of all nodes",
+		  (unsigned long long)message->sequence, message->data_size);
 	if (pmix->server)
 		ranks_server_process.gather_done(pmix->server, gather->token, 0, message->data,
 						 message->data_size);
@@ -182,6 +189,7 @@ static void host_abort(void *context, int local_rank, int status, const char *te
 {
 	struct agent_pmix *pmix = context;
 
+	log_info(LOG_PMIX, "local rank %d called abort with status %d", local_rank, status);
 	agent_uplink_report(pmix->uplink, MESSAGE_ABORT,
 			    json_pack("{s:i, s:i, s:o}", "rank",
 				      agent_job_rank(pmix->job, (size_t)local_rank), "status",
@@ -218,6 +226,7 @@ static void dispatch(struct loop_source *source, uint32_t events)
 /* Continue without PMIx for the reason in err, unless the job requires PMIx. */
 static int continue_without(struct agent_pmix *pmix, const struct error *err)
 {
+	log_info(LOG_PMIX, "no PMIx server: %s", err->text);
 	agent_pmix_stop(pmix);
 	if (pmix->job->pmix_required)
 		return -err->code;
@@ -285,9 +294,12 @@ int agent_pmix_start(struct agent_pmix *pmix, const json_t *ranks, struct error 
 
 int agent_pmix_start_result(struct agent_pmix *pmix, struct error *err)
 {
-	return pmix->server && server_process_start_result(pmix->server, err)
-		       ? continue_without(pmix, err)
-		       : 0;
+	if (pmix->server && server_process_start_result(pmix->server, err))
+		return continue_without(pmix, err);
+	if (pmix->server)
+		log_info(LOG_PMIX, "namespace %s.%u is registered: %zu ranks on this node",
+			 pmix->job->id, pmix->job->attempt, agent_job_rank_count(pmix->job));
+	return 0;
 }
 
 int agent_pmix_environment(struct agent_pmix *pmix, int local_rank, struct env *env,

@@ -8,6 +8,7 @@
 #include "agent/files.h"
 #include "base/clock.h"
 #include "base/json.h"
+#include "base/log.h"
 #include "hostlist/idset.h"
 #include "process/logs.h"
 #include "process/supervise.h"
@@ -85,6 +86,8 @@ static void on_started(void *context, int local_rank, pid_t pid)
 {
 	struct agent_ranks *ranks = context;
 
+	log_info(LOG_AGENT, "rank %d runs as process %d",
+		 agent_job_rank(&ranks->job, (size_t)local_rank), (int)pid);
 	agent_heartbeats_started(ranks->heartbeats, local_rank, pid);
 	if (++ranks->started_count < agent_job_rank_count(&ranks->job) || ranks->started_sent)
 		return;
@@ -115,6 +118,10 @@ static void on_ended(void *context, const struct supervise_end *end)
 	struct agent_ranks *ranks = context;
 	bool bad = end->code != 0 && !end->stopped_by_us;
 
+	log_info(LOG_AGENT, "rank %d (process %d) ended with code %d, signal %d%s%s%s", end->rank,
+		 (int)end->pid, end->code, end->signal,
+		 end->stopped_by_us ? ", stopped by berth" : "", end->start_error ? ": " : "",
+		 end->start_error ? end->start_error : "");
 	send_output(ranks); /* the controller must receive the last lines before ENDED */
 	agent_ranks_poll_heartbeats(ranks, clock_now_ms(), true);
 	agent_uplink_report(
@@ -345,6 +352,7 @@ void agent_ranks_resume_start(struct agent_ranks *ranks)
 
 void agent_ranks_signal(struct agent_ranks *ranks, int number)
 {
+	log_info(LOG_AGENT, "forwarding signal %d to the ranks", number);
 	if (ranks->supervise)
 		supervise_signal(ranks->supervise, number);
 	else if (ranks->pending.waits && number < 64)
@@ -369,6 +377,8 @@ int agent_ranks_start(struct agent_ranks *ranks, const struct wire_message *mess
 		agent_uplink_report(ranks->uplink, MESSAGE_DONE, json_pack("{s:n}", "left"));
 		return 0;
 	}
+	log_info(LOG_AGENT, "plan received: %zu ranks from rank %d, PMIx %s", json_array_size(list),
+		 agent_job_rank(&ranks->job, 0), ranks->job.pmix_disabled ? "off" : "wanted");
 	ranks->this_system = this_system;
 	agent_files_remove(ranks->dir);
 	rc = agent_plan_write(ranks->dir, plan, err);
@@ -388,6 +398,9 @@ int agent_ranks_start(struct agent_ranks *ranks, const struct wire_message *mess
 
 void agent_ranks_stop(struct agent_ranks *ranks, int grace_ms)
 {
+	if (!ranks->done_sent)
+		log_info(LOG_AGENT, "ending the ranks and what they started, SIGKILL after %d ms",
+			 grace_ms);
 	ranks->pmix->stopping = true;
 	if (ranks->supervise && supervise_running(ranks->supervise))
 		agent_ranks_write_stop_file(ranks, "failed");

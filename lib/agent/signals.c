@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/log.h"
 
 #define DUPLICATE_MS 500 /* window for the same signal from its sender and from the guardian */
 #define STEP_MS 2000	 /* window for the same signal from the launcher and from the controller */
@@ -33,6 +34,8 @@ static void on_signals(struct loop_source *source, uint32_t events)
 	while (read(source->fd, &info, sizeof info) == sizeof info) {
 		if ((pid_t)info.ssi_pid == signals->launcher_pid)
 			signals->list[info.ssi_signo].step_ms = clock_now_ms();
+		log_info(LOG_AGENT, "received signal %d from process %d", (int)info.ssi_signo,
+			 (int)info.ssi_pid);
 		if (!is_duplicate(signals, &info))
 			agent_uplink_report(signals->uplink, MESSAGE_SIGNALLED,
 					    json_pack("{s:i}", "signal", (int)info.ssi_signo));

@@ -130,6 +130,7 @@ static void on_opened(void *context, struct connection *connection)
 	connection_close(uplink->connection);
 	uplink->connection = connection;
 	uplink->next = NULL;
+	log_info(LOG_AGENT, "moved to the parent in the tree, %s", connection->peer);
 	uplink->events.settled(uplink->events.context);
 }
 
@@ -353,7 +354,12 @@ int agent_uplink_open(struct agent_uplink *uplink, int signals, struct error *er
 					     params->connect_timeout_ms, signals, &fd, err)
 			: 0;
 
-	return rc ? rc : open_connection(uplink, fd, false, &uplink->connection, err);
+	if (!rc)
+		rc = open_connection(uplink, fd, false, &uplink->connection, err);
+	if (!rc)
+		log_info(LOG_AGENT, "node %zu of job %s connected to %s", params->node_index,
+			 params->job, uplink->connection->peer);
+	return rc;
 }
 
 void agent_uplink_tick(struct agent_uplink *uplink, int64_t now_ms, bool slept)

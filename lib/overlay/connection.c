@@ -10,6 +10,8 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/log.h"
+#include "overlay/messages.h"
 #include "overlay/socket.h"
 
 /* The most that an unauthenticated peer can make us hold. */
@@ -32,8 +34,20 @@ static void end(struct connection *connection, const struct error *why)
 	if (connection->over)
 		return;
 	connection->over = true;
+	log_info(LOG_OVERLAY, "connection to %s ended: %s", connection->peer,
+		 why ? why->text : "closed by the peer");
 	loop_remove(connection->loop, &connection->source);
 	connection->owner->ended(connection->owner->context, connection, why);
+}
+
+/* Heartbeats are left out: there is one per second and connection. */
+static void log_message(const char *what, const struct connection *connection,
+			const struct wire_message *message)
+{
+	if (message->type != MESSAGE_HEARTBEAT)
+		log_debug(LOG_OVERLAY, "%s %s, node %d, %zu bytes, peer %s", what,
+			  message_name(message->type), (int)message->node, wire_plain_size(message),
+			  connection->peer);
 }
 
 /* Write the output. Return 0, or -ERR_NETWORK if the socket is dead. */
@@ -66,11 +80,14 @@ static bool deliver(struct connection *connection)
 
 	if (!connection->open && wire_state(connection->wire) == WIRE_OPEN) {
 		connection->open = true;
+		log_info(LOG_OVERLAY, "peer %s is authenticated", connection->peer);
 		if (connection->owner->opened)
 			connection->owner->opened(connection->owner->context, connection);
 	}
-	while (!connection->over && (rc = wire_next(connection->wire, &message, &err)) > 0)
+	while (!connection->over && (rc = wire_next(connection->wire, &message, &err)) > 0) {
+		log_message("received", connection, &message);
 		connection->owner->message(connection->owner->context, connection, &message);
+	}
 	if (!connection->over && rc < 0) {
 		error_prefix(&err, "%s", connection->peer);
 		end(connection, &err);
@@ -249,8 +266,8 @@ int connection_send(struct connection *connection, const struct wire_message *me
 
 	if (rc)
 		return rc;
-	/* Ignore a write error: the next read fails, too, and ended must not be called from here.
-	 */
+	log_message("sent", connection, message);
+	/* Ignore a write error: the next read fails, too; ended must not be called from here. */
 	flush(connection, NULL);
 	update_events(connection);
 	return 0;

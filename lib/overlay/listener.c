@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/log.h"
 #include "overlay/socket.h"
 
 #define ACCEPT_ROUND 64
@@ -61,6 +62,7 @@ static void report_rejection(struct listener *listener, const char *text)
 	else
 		snprintf(more, sizeof more, "%s", text);
 	listener->unreported = 0;
+	log_info(LOG_OVERLAY, "rejected a peer: %s", more);
 	listener->events.rejected(listener->events.context, more);
 }
 

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "base/log.h"
 
 #define BUFFER_BYTES (64 << 10)
 
@@ -336,11 +337,14 @@ int logs_open(const struct logs_options *options, struct logs **out, struct erro
 						   .tail = logs->lines + i * logs->tail_lines};
 	if (options->dir)
 		rc = open_files(logs, options, err);
-	if (rc)
+	if (rc) {
 		logs_free(logs);
-	else
-		*out = logs;
-	return rc;
+		return rc;
+	}
+	log_info(LOG_PROCESS, "log files of %zu ranks: %s", logs->count,
+		 options->dir ? options->dir : "none");
+	*out = logs;
+	return 0;
 }
 
 int logs_check_dir(const char *dir, struct error *err)

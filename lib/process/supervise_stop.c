@@ -6,6 +6,7 @@
 #include <sys/wait.h>
 
 #include "base/clock.h"
+#include "base/log.h"
 #include "process/supervise_internal.h"
 
 #define STOP_MS 20	 /* between checks during a stop */
@@ -93,6 +94,8 @@ bool supervise_all_gone(struct supervise *supervise)
 
 void supervise_finish(struct supervise *supervise, const char *left)
 {
+	log_info(LOG_PROCESS, "the ranks' process trees have ended%s%s", left ? ", except " : "",
+		 left ? left : "");
 	supervise->state = STATE_FINISHED;
 	for (size_t i = 0; i < supervise->count * 2; i++) {
 		struct stream *stream = &supervise->processes[i / 2].streams[i % 2];
@@ -119,6 +122,9 @@ void supervise_continue_stop(struct supervise *supervise)
 			supervise->deadline_ms = now + LEFTOVER_MS;
 		if (now < supervise->deadline_ms)
 			return;
+		log_info(LOG_PROCESS,
+			 "%zu ranks still run, or processes that they left: sending SIGKILL",
+			 supervise->running);
 		supervise->state = STATE_KILL;
 		supervise->deadline_ms = now + SUPERVISE_KILL_MS;
 	}

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/log.h"
 #include "base/number.h"
 #include "rendezvous/ranks.h"
 #include "rendezvous/store.h"
@@ -179,6 +180,8 @@ static int serve_or_connect(struct client *client, int timeout_ms, struct error 
 				 "%s is not set, so the %d ranks have no rendezvous address; set "
 				 "MASTER_ADDR to rank 0's address and MASTER_PORT to a free port",
 				 place->address[0] ? "MASTER_PORT" : "MASTER_ADDR", place->size);
+	log_info(LOG_RENDEZVOUS, "rank %d of %d %s %s port %d", place->rank, place->size,
+		 place->rank ? "connects to" : "listens on", place->address, place->port);
 	if (place->rank)
 		return store_connect(place->address, place->port, place->rank, place->size,
 				     client->label, timeout_ms, &client->store, err);

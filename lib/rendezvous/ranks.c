@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/bytes.h"
+#include "base/log.h"
 #include "base/module.h"
 #include "rendezvous/ranks.h"
 
@@ -100,6 +101,10 @@ int ranks_join(const struct env *env, int timeout_ms, struct ranks **out, struct
 		ranks->ops->leave(ranks->state);
 		ranks->ops = NULL;
 	}
+	log_info(LOG_RENDEZVOUS, "rank %d of %d, through %s", ranks->place.rank, ranks->place.size,
+		 ranks->ops == &ranks_client_env ? "the environment"
+		 : ranks->ops			 ? "PMIx"
+						 : "nothing: a world of one");
 	*out = ranks;
 	return 0;
 }
@@ -111,7 +116,11 @@ const struct ranks_place *ranks_place(const struct ranks *ranks)
 
 int ranks_barrier(struct ranks *ranks, int timeout_ms, struct error *err)
 {
-	return ranks->ops ? ranks->ops->barrier(ranks->state, timeout_ms, err) : 0;
+	int rc = ranks->ops ? ranks->ops->barrier(ranks->state, timeout_ms, err) : 0;
+
+	log_debug(LOG_RENDEZVOUS, "barrier of %d ranks: %s", ranks->place.size,
+		  rc ? "failed" : "passed");
+	return rc;
 }
 
 static struct value *value_find(struct ranks *ranks, const char *key)
