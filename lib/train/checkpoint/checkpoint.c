@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/json.h"
+#include "base/log.h"
 #include "train/checkpoint/directory.h"
 #include "train/checkpoint/safetensors.h"
 
@@ -320,6 +321,7 @@ int checkpoint_load_step(const char *directory, int64_t step, struct train_state
 	int rc = file ? load(file, step, state, variables, &foreign, err)
 		      : error_memory(err, "a checkpoint's name");
 
+	log_info(LOG_RESUME, "step %" PRId64 ": %s", step, rc ? err->text : "whole");
 	*stop = foreign || rc == -ERR_UNAVAILABLE;
 	if (foreign) {
 		struct error why = *err;

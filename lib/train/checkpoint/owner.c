@@ -12,6 +12,7 @@
 
 #include "base/file.h"
 #include "base/json.h"
+#include "base/log.h"
 #include "train/checkpoint/owner_claim.h"
 
 #define TRIES 20	  /* attempts while other runs compete for the directory */
@@ -368,11 +369,14 @@ int owner_acquire(const struct owner_request *request, struct owner **out, struc
 		unlink(aside);
 		free(aside);
 	}
-	if (rc)
+	if (rc) {
 		owner_free(owner);
-	else
-		*out = owner;
-	return rc;
+		return rc;
+	}
+	log_info(LOG_CHECKPOINT, "took the lease %s for job %s, attempt %d", owner->path,
+		 owner->job, owner->attempt);
+	*out = owner;
+	return 0;
 }
 
 /* Read the file again; a run that takes over moves the old file away before its own is there. */
@@ -415,9 +419,12 @@ int owner_renew(struct owner *owner, struct error *err)
 		/* An unreadable file is not another run's claim. */
 		if (found < 0 || (found && !claim.readable))
 			return error_set(err, ERR_IO, "cannot read %s", owner->path);
-		if (found && !strcmp(claim.token, owner->token))
+		if (found && !strcmp(claim.token, owner->token)) {
+			log_debug(LOG_CHECKPOINT, "renewing the lease %s", owner->path);
 			return rewrite_claim(owner, err);
+		}
 	}
+	log_info(LOG_CHECKPOINT, "lost the lease %s", owner->path);
 	owner->lost = true;
 	/* The run that took over may have ended since: its files must not mix with ours. */
 	if (found <= 0)

@@ -11,6 +11,7 @@
 #include <time.h>
 
 #include "base/clock.h"
+#include "base/log.h"
 #include "train/checkpoint/directory.h"
 #include "train/checkpoint/renewer.h"
 
@@ -109,6 +110,8 @@ static void run_job(struct writer *writer, const struct writer_job *job,
 	const struct checkpoint_sink sink = {result, note_skipped};
 	double begin_s = clock_now_s();
 
+	log_info(LOG_CHECKPOINT, "begins to write step %lld to %s", (long long)job->state.step,
+		 request->directory);
 	*result = (struct writer_result){
 		.step = job->state.step, .epoch = job->state.epoch, .best = -1};
 	/* The write itself reports what keeps the owner file from being renewed. */
@@ -118,6 +121,10 @@ static void run_job(struct writer *writer, const struct writer_job *job,
 	if (result->rc)
 		checkpoint_dir_explain_full(request->directory, request->keep, &result->err);
 	result->seconds = clock_now_s() - begin_s;
+	log_info(LOG_CHECKPOINT, "step %lld, %llu bytes, %.3f s: %s %s", (long long)result->step,
+		 (unsigned long long)result->size_bytes, result->seconds,
+		 result->rc ? "failed:" : "fsynced and renamed to",
+		 result->rc ? result->err.text : result->path);
 	if (!result->rc)
 		checkpoint_dir_prune(request->directory, request->graph, job->state.step,
 				     request->keep, &writer->verified, &sink);

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/log.h"
 #include "train/checkpoint/directory.h"
 
 /* Weights from the seed, or from --init's file. */
@@ -170,6 +171,11 @@ static int load_variables(struct train_setup *setup, const struct saver *saver,
 	if (rc)
 		return rc;
 	if (setup->comm->rank == root) {
+		log_info(LOG_RESUME, "--resume %s, --ckpt %s: %s%s",
+			 setup->options->checkpoint.resume,
+			 setup->options->checkpoint.directory ? setup->options->checkpoint.directory
+							      : "none",
+			 *path ? "resuming from " : "new weights", *path ? *path : "");
 		*resumed = *path;
 		if (!*path)
 			rc = initialise_variables(setup, state, variables, err);

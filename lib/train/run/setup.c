@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/log.h"
 #include "train/data/resident.h"
 
 /* ---- open ---- */
@@ -302,6 +303,10 @@ int train_setup_open(struct train_setup *setup, struct error *err)
 		rc = rank_group_ready(&setup->group, build(setup, err), err);
 	if (rc)
 		return rc;
+	log_info(LOG_TRAIN,
+		 "data %s, model %s, device %s, communicator %s of %d ranks, %zu buckets",
+		 setup->options->data, setup->options->model, setup->device->ops->name,
+		 setup->comm->ops->name, setup->comm->size, setup->buckets.bucket_count);
 	rc = train_compare(setup, err);
 	if (rc == -ERR_DATA)
 		rc = rank_group_drop_duplicate_error(&setup->group, 0, rc, err);
