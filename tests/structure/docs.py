@@ -17,7 +17,7 @@ SOURCES = [
     r'go(es|ne)? on from', r'beside the training', r'\bnobody\b', r'\b(is|are|was|were) told\b', r'\b(is|are|was|were) said\b',
     r'\ba node a\b', r'\bfor who has\b', r'\bmade data\b', r'\bmended\b', r'where it is (not )?there', r'\ba file a rank\b',
     r'\bone agent a node\b', r'\bone a GPU\b', r'\bfor want of\b', r'\bpretended nodes\b', r'\bthe strangers?\b', r'\bqueued? again\b',
-    r'(?<!there )\bis no (file|directory|failure|member|number|checkpoint|JSON|port|name|host|time)\b',
+    r'(?<!there\s)\bis no (file|directory|failure|member|number|checkpoint|JSON|port|name|host|time)\b',
 ]
 PHRASES = SOURCES + [r'\bby TM\b', r'\bfolders?\b', r'\btells\b', r'\btold\b']
 
