@@ -126,8 +126,12 @@ void check_print(const json_t *check, const struct env *env)
 				      : hostlist_compress(finding->nodes, finding->node_count);
 		char *text = NULL;
 
-		if (asprintf(&text, "%s%s%s", finding->seen, *finding->fix ? ". Fix: " : "",
-			     finding->fix) < 0)
+		size_t seen = strlen(finding->seen);
+
+		/* Some findings are errors that end with a full stop. */
+		seen -= seen && finding->seen[seen - 1] == '.';
+		if (asprintf(&text, "%.*s%s%s", (int)seen, finding->seen,
+			     *finding->fix ? ". Fix: " : "", finding->fix) < 0)
 			text = NULL;
 		TABLE_ROW(&table, finding->kind, finding->probe, names ? names : "?",
 			  text ? text : finding->seen);

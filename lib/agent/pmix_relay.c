@@ -230,10 +230,9 @@ static int continue_without(struct agent_pmix *pmix, const struct error *err)
 	agent_pmix_stop(pmix);
 	if (pmix->job->pmix_required)
 		return -err->code;
-	agent_uplink_note(
-		pmix->uplink,
-		"no PMIx for the ranks of %s: %s; in MPI programs each rank has a world of size 1",
-		pmix->job->host, err->text);
+	agent_uplink_note(pmix->uplink,
+			  "no PMIx: %s; in MPI programs each rank has a world of size 1",
+			  err->text);
 	return 0;
 }
 

@@ -400,7 +400,7 @@ static int on_loopback(const struct inventory *inventory, struct plan_network *o
 }
 
 /* Is a --master-addr on none of the first node's interfaces? The ranks would wait for each other at
- * an address that nobody has. If an inventory lists no addresses, the answer is unknown. */
+ * an address that no node has. If an inventory lists no addresses, the answer is unknown. */
 static int refuse_foreign_address(const struct search *search, struct plan_network *out,
 				  struct error *err)
 {
@@ -460,7 +460,7 @@ static int no_usable_address(const struct search *search, const char *rejected, 
 }
 
 /* Append the other addresses: "; alternatives: eth0 10.1.0.11 (management only); rejected: docker0
- * ...". Loopback and link-local addresses are left out, since nobody expects them. */
+ * ...". Loopback and link-local addresses are left out: they are no alternatives. */
 static void add_others(const struct search *search, const struct inventory_address *best,
 		       char *text, size_t size)
 {

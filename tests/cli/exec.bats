@@ -134,7 +134,7 @@ pals_env="PALS_RANKID=4 PMI_SIZE=8 PALS_LOCAL_RANKID=0 PMI_LOCAL_SIZE=4 PALS_NOD
 	for wrong in '[fd00::1]' '' 'n1 n2' n1,n2 $'n1\tn2'; do
 		run env $pals_env "$BERTH" exec --master-addr "$wrong" --port 1 -- true
 		[ "$status" -eq 64 ]
-		[[ $output == *"--master-addr '$wrong': expected a bare address or host name, or none"* ]]
+		[[ $output == *"--master-addr '${wrong//$'\t'/ }': expected a bare address or host name, or none"* ]]
 	done
 	run env $pals_env "$BERTH" exec --master-addr 10.0.0.1 --port 65536 -- true
 	[ "$status" -eq 64 ]

@@ -15,7 +15,7 @@ teardown() {
 	remove_dir
 }
 
-# Within 5 s the process is dead, or a zombie that nobody has waited for.
+# Within 5 s the process is dead, or a zombie.
 is_gone() { within 5 is_dead "$1"; }
 is_dead() { ! grep -qs '^State:[[:space:]]*[^ZX[:space:]]' "/proc/$1/status"; }
 

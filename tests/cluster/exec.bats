@@ -66,17 +66,17 @@ steps() { batch "$1" -N2 -w n1,n2 --ntasks-per-node=2 --mem-per-cpu=10; }
 	done
 	[ "$(grep -c '^PMIx rank [0-3] of 4$' <<<"$output")" = 4 ]
 	has 'srun: error: n1: task 1: Exited with exit code 3'
-	submit srun-told -N2 -w n1,n2 --ntasks-per-node=1 <<-'S'
-	srun "$BERTH" exec -- python3 "$SOURCE/tests/cluster/told.py"
+	submit srun-signalled -N2 -w n1,n2 --ntasks-per-node=1 <<-'S'
+	srun "$BERTH" exec -- python3 "$SOURCE/tests/cluster/signalled.py"
 	S
-	until_seen "$SHARE/srun-told.out" 'up 0'
-	until_seen "$SHARE/srun-told.out" 'up 1'
+	until_seen "$SHARE/srun-signalled.out" 'up 0'
+	until_seen "$SHARE/srun-signalled.out" 'up 1'
 	scancel --signal=USR1 "$job"
-	until_seen "$SHARE/srun-told.out" '1 was told'
-	until_seen "$SHARE/srun-told.out" '0 was told'
+	until_seen "$SHARE/srun-signalled.out" '1 was signalled'
+	until_seen "$SHARE/srun-signalled.out" '0 was signalled'
 	scancel --signal=TERM "$job"
-	finish srun-told
-	[ "$(grep -c '^[01] was told$' <<<"$output")" = 2 ]
+	finish srun-signalled
+	[ "$(grep -c '^[01] was signalled$' <<<"$output")" = 2 ]
 	has '^0 ends$'
 	has '^1 ends$'
 	nothing_left n1 n2

@@ -148,7 +148,7 @@ SAY='echo "rank $RANK of $WORLD_SIZE on $(hostname) node $NODE_RANK local $LOCAL
 @test "the first machine names a missing machine; a machine that cannot reach the first one reports it" {
 	by_hand n1 --nnodes 2 --node-rank 0 --rdzv-endpoint n1:4715 --start-timeout 2s -- touch "$SHARE/hand/started"
 	by_hand n2 --nnodes 2 --node-rank 1 --rdzv-endpoint n3:4715 --start-timeout 2s -- true
-	by_hand n3 --nnodes 2 --node-rank 1 --rdzv-endpoint nobody.invalid:4715 --start-timeout 2s -- true
+	by_hand n3 --nnodes 2 --node-rank 1 --rdzv-endpoint unknown.invalid:4715 --start-timeout 2s -- true
 	ended n1
 	[ "$status" = 76 ]
 	has 'node1 within 2 s'
@@ -157,17 +157,17 @@ SAY='echo "rank $RANK of $WORLD_SIZE on $(hostname) node $NODE_RANK local $LOCAL
 	has 'cannot reach the controller'
 	ended n3
 	[ "$status" = 76 ]
-	has 'nobody.invalid'
+	has 'unknown.invalid'
 	[ ! -e hand/started ]
 }
 
 @test "--rdzv-endpoint does not resolve or is another machine: the first machine reports it, too" {
-	by_hand n1 --nnodes 2 --node-rank 0 --rdzv-endpoint nobody.invalid:4718 --start-timeout 2s -- touch "$SHARE/hand/started"
+	by_hand n1 --nnodes 2 --node-rank 0 --rdzv-endpoint unknown.invalid:4718 --start-timeout 2s -- touch "$SHARE/hand/started"
 	# This machine is started as the first one, but the endpoint is another machine.
 	by_hand n2 --nnodes 2 --node-rank 0 --rdzv-endpoint n3:4718 --start-timeout 2s -- touch "$SHARE/hand/started"
 	ended n1
 	[ "$status" = 76 ]
-	has 'cannot resolve the first node.s name nobody.invalid on this node.*Give its IP address'
+	has 'cannot resolve the first node.s name unknown.invalid on this node.*Give its IP address'
 	ended n2
 	[ "$status" = 76 ]
 	has 'warning: this machine should be the first one .*none of its interfaces has an address of n3:4718'

@@ -42,7 +42,7 @@ static const char *iface_of(const struct sockaddr_storage *address, char *out, s
 	size_t size;
 	const void *bytes = bytes_of((const struct sockaddr *)address, &size);
 
-	snprintf(out, out_size, "nobody");
+	snprintf(out, out_size, "no interface");
 	if (getifaddrs(&list))
 		return out;
 	for (struct ifaddrs *at = list; at; at = at->ifa_next) {

@@ -481,7 +481,7 @@ static void test_nothing_in_common(void **state)
 	}
 	judge_network(&f);
 	assert_false(f.check.planned);
-	expect(&f, 0, "network", "fault", "reached by 2 of 3 nodes");
+	expect(&f, 0, "network", "fault", "only 2 of 3 nodes can reach it");
 	expect(&f, 1, "reach", "fault", "of n1 does not answer");
 	probe_ring_judge(&f.check);
 	expect(&f, 1, "ring", "skipped", NULL);

@@ -9,8 +9,8 @@ import time
 RANK = os.environ['RANK']
 
 
-def told(*_):
-    os.write(1, f'{RANK} was told\n'.encode())
+def signalled(*_):
+    os.write(1, f'{RANK} was signalled\n'.encode())
 
 
 def ends(*_):
@@ -18,7 +18,7 @@ def ends(*_):
     sys.exit(0)
 
 
-signal.signal(signal.SIGUSR1, told)
+signal.signal(signal.SIGUSR1, signalled)
 signal.signal(signal.SIGTERM, ends)
 print('up', RANK, flush=True)
 for _ in range(600):
