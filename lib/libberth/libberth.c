@@ -43,7 +43,7 @@ PUBLIC const char *berth_code_text(int code)
 	case BERTH_UNAVAILABLE:
 		return "a required resource is unavailable";
 	case BERTH_INTERNAL:
-		return "internal error of berth";
+		return "internal error in berth";
 	case BERTH_NETWORK:
 		return "a rank or the network failed";
 	default:
@@ -104,7 +104,7 @@ PUBLIC int berth_init(int timeout_ms)
 	}
 	self.env = env_capture();
 	int rc = self.env ? log_configure(env_get(self.env, "BERTH_LOG"), &err)
-			  : error_memory(&err, "joining the job");
+			  : error_memory(&err, "the environment");
 
 	if (!rc)
 		rc = ranks_join(self.env, timeout_ms, &self.ranks, &err);

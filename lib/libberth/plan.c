@@ -18,7 +18,7 @@ void local_plan_free(struct local_plan *own)
 	*own = (struct local_plan){0};
 }
 
-/* 1 for true; whatever else stands there is 0. */
+/* Store 1 for true, and 0 for any other value. */
 static int up_read(const struct json_field *field, const json_t *json, void *owner,
 		   const char *what, struct error *err)
 {
@@ -83,7 +83,7 @@ int local_plan_read(const char *path, int local_rank, struct local_plan *out, st
 			mine = rank;
 	}
 	rc = mine ? json_fields_read(rank_members, mine, &own, "the rank", err)
-		  : error_set(err, ERR_DATA, "it has no local rank %d", local_rank);
+		  : error_set(err, ERR_DATA, "local rank %d is missing", local_rank);
 	if (rc)
 		goto failed;
 	own.plan.gpus = own.gpus;
