@@ -221,12 +221,12 @@ static int print_order(const struct train_arguments *arguments, const struct ran
 static void summary(const struct train_options *options, const struct ranks_place *place,
 		    const struct train_result *result)
 {
-	printf("%s %s on %s: %" PRId64 " steps, %d rank%s\n",
+	printf("%s %s on %s: %" PRId64 " step%s, %d rank%s\n",
 	       result->stopped	 ? "stopped training"
 	       : result->samples ? "trained"
 				 : "already trained:",
-	       options->model, options->data, result->steps, place->size,
-	       place->size == 1 ? "" : "s");
+	       options->model, options->data, result->steps, result->steps == 1 ? "" : "s",
+	       place->size, place->size == 1 ? "" : "s");
 	if (result->evaluated || result->samples)
 		printf("loss %.4f", result->loss);
 	if (result->evaluated && result->classified)
@@ -241,7 +241,7 @@ static void summary(const struct train_options *options, const struct ranks_plac
 		printf("metrics     %s\nto view     tensorboard --logdir %.*s\n", result->metrics,
 		       (int)(strrchr(result->metrics, '/') - result->metrics), result->metrics);
 	if (result->stopped)
-		printf("to resume   run the same command again; stop reason: %s\n",
+		printf("reason      %s\nto resume   run the same command again\n",
 		       result->stop_why);
 	else if (result->checkpoint && options->steps > 0 && result->steps >= options->steps)
 		printf("to resume   run the same command with --steps %" PRId64 "\n",

@@ -88,11 +88,13 @@ static void note_changed_world(const struct train_setup *setup, bool resumed,
 
 	if (resumed && state->position && state->position < total &&
 	    state->world != setup->comm->size)
-		rank_group_note(
-			&setup->group,
-			"note: epoch %" PRId64 " started on %d ranks; its remaining %" PRId64
-			" samples will run on %d",
-			state->epoch + 1, state->world, total - state->position, setup->comm->size);
+		rank_group_note(&setup->group,
+				"note: epoch %" PRId64
+				" started on %d rank%s; its remaining %" PRId64
+				" sample%s will run on %d",
+				state->epoch + 1, state->world, state->world == 1 ? "" : "s",
+				total - state->position, total - state->position == 1 ? "" : "s",
+				setup->comm->size);
 }
 
 /* Send root's variables and state to all ranks. Collective. */

@@ -407,11 +407,10 @@ static int sum_faults(struct run *run, struct error *err)
 	int rc = rank_group_reduce(&run->setup.group, faults, 1, COMM_SUM, err);
 
 	if (!rc && faults[0] > 0)
-		rank_group_note(&run->setup.group,
-				"warning: training samples that cannot be decoded were replaced by "
-				"the next "
-				"one %.0f time%s",
-				faults[0], faults[0] > 1 ? "s" : "");
+		rank_group_note(
+			&run->setup.group,
+			"warning: replaced %.0f undecodable training sample%s with the next one",
+			faults[0], faults[0] > 1 ? "s" : "");
 	return rc;
 }
 

@@ -203,14 +203,16 @@ static void note_evaluation(const struct train_report *report, const struct metr
 		rank_group_note(group,
 				"epoch %" PRId64 "/%" PRId64
 				"  val loss %.4f  Acc@1 %.2f %%  Acc@5 %.2f %%  (%" PRId64
-				" samples, %.0f images/s)",
+				" sample%s, %.0f images/s)",
 				row->epoch, last_epoch, row->loss, row->acc1, row->acc5,
-				result->samples, row->images_per_s);
+				result->samples, result->samples == 1 ? "" : "s",
+				row->images_per_s);
 	else
 		rank_group_note(group,
 				"epoch %" PRId64 "/%" PRId64 "  val loss %.6g  (%" PRId64
-				" samples)",
-				row->epoch, last_epoch, row->loss, result->samples);
+				" sample%s)",
+				row->epoch, last_epoch, row->loss, result->samples,
+				result->samples == 1 ? "" : "s");
 	if (result->left_out)
 		rank_group_note(group,
 				"warning: validation samples left out: %" PRId64

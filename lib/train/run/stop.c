@@ -160,6 +160,6 @@ void stop_text(const struct stop *stop, enum stop_cause cause, char *text, size_
 			 fmax(0, stop->end_s - clock_now_s()), stop->step_s, stop->save_s);
 		break;
 	default:
-		snprintf(text, size, "no stop requested");
+		snprintf(text, size, "unknown reason");
 	}
 }
