@@ -345,8 +345,8 @@ static json_t *inventory_json(const struct inventory *inventory)
 	return json;
 }
 
-/* berth.info/1: {schema, alloc, ranks, rank, machine, network, plan, environment, warnings}. A new
- * reference; NULL if memory is out. */
+/* berth.info/1: {schema, alloc, ranks, rank, inventory, network, plan, environment, warnings}. A
+ * new reference; NULL if memory is out. */
 static json_t *info_to_json(const struct info *info)
 {
 	const struct stages *stages = &info->stages;
