@@ -13,8 +13,9 @@ int comm_check_name(const char *name, struct error *err)
 	for (size_t i = 0; i < sizeof names / sizeof *names; i++)
 		if (!strcmp(name, names[i]))
 			return 0;
-	return error_set(err, ERR_USAGE, "there is no comm '%s'; there are: auto, nccl, mpi, self",
-			 name);
+	return error_set(
+		err, ERR_USAGE,
+		"unknown communication library '%s'; expected one of: auto, nccl, mpi, self", name);
 }
 
 static bool on_gpu(const struct comm_request *request)
@@ -32,8 +33,8 @@ static int nccl_load(const struct comm_request *request, bool automatic, const c
 	if (!on_gpu(request))
 		return automatic ? 0
 				 : error_set(err, ERR_USAGE,
-					     "--comm nccl is for GPUs, and this trains on %s: use "
-					     "--comm mpi",
+					     "--comm nccl requires GPUs, but this run trains on "
+					     "%s. Use --comm mpi",
 					     request->queue ? request->queue->device->ops->name
 							    : "the CPU");
 	int rc = module_load(COMM_NCCL_MODULE, "comm_nccl", search_path, 0, ops,
@@ -53,15 +54,15 @@ int comm_open(const char *name, const struct comm_request *request, const char *
 		return rc;
 	if (!strcmp(name, "self") || (automatic && request->size == 1)) {
 		if (request->size != 1)
-			return error_set(
-				err, ERR_USAGE,
-				"--comm self is for one rank; this job has %d: use --comm auto",
-				request->size);
+			return error_set(err, ERR_USAGE,
+					 "--comm self supports one rank, but this job has %d. Use "
+					 "--comm auto",
+					 request->size);
 		return comm_self.open(request, out, err);
 	}
 	if (automatic || !strcmp(name, "nccl"))
 		rc = nccl_load(request, automatic, search_path, &ops, err);
-	/* Open MPI's plug-ins look for its symbols in the global scope. */
+	/* Load it with global symbols: Open MPI's plug-ins look them up in the global scope. */
 	if (!rc && !ops)
 		rc = module_load(COMM_MPI_MODULE, "comm_mpi", search_path, 1, &ops, err);
 	if (rc)

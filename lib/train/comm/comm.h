@@ -24,8 +24,8 @@ struct comm_request {
 	const struct env *env; /* for comms that use rendezvous/ranks.h; NULL: they cannot open */
 	bool allow_shared_gpu;
 	/* Called from the thread of a comm that has one (may be NULL; may end the process). The
-	 * comm has given up, and the training thread has not noticed for LOST_MS because it hangs
-	 * in a call that cannot be interrupted. why names rank, host, step and bucket. */
+	 * comm has failed, but the training thread did not notice for NOTICE_MS because it hangs in
+	 * a call that cannot be interrupted. why names rank, host, step and bucket. */
 	void (*lost)(void *context, const char *why);
 	void *context;
 };
@@ -83,16 +83,16 @@ struct comm_ops {
 	void (*close)(struct comm *comm);
 };
 
-extern const struct comm_ops comm_self; /* a world of one */
+extern const struct comm_ops comm_self; /* for a single rank */
 #define COMM_MPI_MODULE "comm-mpi"	/* comm-mpi.so; symbol "comm_mpi" */
 #define COMM_NCCL_MODULE "comm-nccl"	/* comm-nccl.so; symbol "comm_nccl" */
 
 /* Check that a comm of that name exists, without loading anything. Return 0, or -ERR_USAGE with the
  * list of comms. */
 int comm_check_name(const char *name, struct error *err);
-/* Open "auto", "self", "nccl" or "mpi". "auto" is self in a world of one; else nccl for a GPU if
+/* Open "auto", "self", "nccl" or "mpi". "auto" is self for a single rank; else nccl for a GPU if
  * its module is installed; else mpi. search_path: see base/module.h. Return -ERR_USAGE for an
- * unknown name, self in a larger world, or nccl without a GPU. */
+ * unknown name, self for several ranks, or nccl without a GPU. */
 int comm_open(const char *name, const struct comm_request *request, const char *search_path,
 	      struct comm **out, struct error *err);
 

@@ -112,12 +112,12 @@ static int set_mismatch_error(const struct ddp_setting *setting, struct comm *co
 		return rc;
 	if (setting->mark)
 		return error_set(err, ERR_DATA,
-				 "the ranks differ in %s: rank %d has another than rank 0; give "
-				 "all the same command line and files",
+				 "the ranks differ in %s: rank %d does not match rank 0. Start all "
+				 "ranks with the same command line and files",
 				 setting->name, rank);
 	return error_set(err, ERR_DATA,
-			 "the ranks differ in %s: rank 0 has %.15g, rank %d has %.15g; give all "
-			 "the same command line and files",
+			 "the ranks differ in %s: rank 0 has %.15g, rank %d has %.15g. Start all "
+			 "ranks with the same command line and files",
 			 setting->name, first, rank, other);
 }
 
@@ -128,7 +128,7 @@ int ddp_compare(const struct graph *graph, const struct ddp_setting *settings, s
 	double *values = calloc(count + 1, 2 * sizeof *values);
 
 	if (!values)
-		return error_memory(err, "comparing what the ranks train");
+		return error_memory(err, "comparing the ranks' settings");
 	for (size_t i = 0; i <= count; i++) {
 		values[2 * i] = i ? settings[i - 1].value : network.value;
 		values[2 * i + 1] = -values[2 * i];
@@ -140,7 +140,7 @@ int ddp_compare(const struct graph *graph, const struct ddp_setting *settings, s
 		if (values[2 * i] != -values[2 * i + 1])
 			rc = set_mismatch_error(i ? &settings[i - 1] : &network, comm, queue, err);
 	if (rc && rc != -ERR_DATA)
-		error_prefix(err, "comparing what the ranks train");
+		error_prefix(err, "comparing the ranks' settings");
 	free(values);
 	return rc;
 }

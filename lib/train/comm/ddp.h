@@ -43,12 +43,12 @@ void buckets_free(struct buckets *buckets); /* clears it; NULL is fine */
 struct ddp_setting {
 	const char *name; /* "--batch"; used in the message */
 	double value;
-	bool mark; /* a fingerprint, meaningless to people */
+	bool mark; /* value is a fingerprint, which messages do not show */
 };
 double ddp_fingerprint(const void *data, size_t size); /* a hash as a value */
 
-/* Do all ranks train the same thing? Compares graph and all settings over the ranks in one
- * reduction, before the first bucket. Otherwise ranks with different steps would wait for each
+/* Check that all ranks train with the same graph and settings. Compares them across the ranks in
+ * one reduction, before the first bucket. Otherwise ranks with different steps would wait for each
  * other, or drift apart unnoticed. Return 0, or -ERR_DATA with the same text on all ranks: the
  * first setting that differs, and the lowest rank whose value differs from rank 0's. Collective. */
 int ddp_compare(const struct graph *graph, const struct ddp_setting *settings, size_t count,

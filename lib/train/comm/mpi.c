@@ -14,11 +14,11 @@
 #include "train/comm/comm.h"
 #include "train/comm/shm_allreduce.h"
 
-#define TAG_PRESENT 7	/* "I am waiting, too": a rank that sends none is missing */
+#define TAG_PRESENT 7	/* the message "I am waiting, too"; a rank that sends none is missing */
 #define GRACE_MS 2000	/* how long these messages may take after the deadline */
 #define CHUNK (1 << 30) /* bytes per call: MPI counts are int */
 /* Elements of one all-reduce. Open MPI's non-blocking ones allocate a second buffer of that size.
- * At tens of MB it gets fresh pages each time, which cost as much as the sum. */
+ * At tens of MB it gets fresh pages each time, which costs as much as the sum. */
 #define REDUCE_CHUNK (1 << 18)
 /* Open MPI's choice of algorithm; 0: automatic. In place, and between few ranks, automatic sends
  * whole buffers back and forth. A ring sends each element once, which pays above some length. */
@@ -48,7 +48,7 @@ static int mpi_error(int code, const char *what, struct error *err)
 	int size;
 
 	MPI_Error_string(code, text, &size);
-	return error_set(err, ERR_NETWORK, "%s: MPI says: %s", what, text);
+	return error_set(err, ERR_NETWORK, "%s: MPI error: %s", what, text);
 }
 
 static int check_world(const struct comm_request *request, struct error *err)
@@ -61,14 +61,14 @@ static int check_world(const struct comm_request *request, struct error *err)
 		return 0;
 	if (size == 1)
 		return error_set(err, ERR_DATA,
-				 "this is rank %d of WORLD_SIZE %d, but MPI sees a world of one: "
-				 "nothing that MPI knows started it; start it by berth run, or by "
-				 "mpirun of the same MPI with berth exec",
+				 "this is rank %d of WORLD_SIZE %d, but MPI reports a single rank: "
+				 "no launcher that this MPI library supports started it. Use berth "
+				 "run, or mpirun of the same MPI with berth exec",
 				 request->rank, request->size);
 	return error_set(err, ERR_DATA,
-			 "the environment says rank %d of %d (RANK, WORLD_SIZE), MPI says rank %d "
-			 "of %d: one of the two is left over from another program; unset RANK and "
-			 "WORLD_SIZE or start it by berth run",
+			 "RANK and WORLD_SIZE mean rank %d of %d, but MPI reports rank %d of %d: "
+			 "one of the two is left over from another program. Unset RANK and "
+			 "WORLD_SIZE, or use berth run",
 			 request->rank, request->size, rank, size);
 }
 
@@ -112,7 +112,7 @@ static int mpi_open(const struct comm_request *request, struct comm **out, struc
 	int initialised = 0, provided;
 
 	if (!mpi)
-		return error_memory(err, "the communication");
+		return error_memory(err, "the communicator");
 	MPI_Initialized(&initialised);
 	if (!initialised) {
 		int rc = MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &provided);
@@ -127,7 +127,8 @@ static int mpi_open(const struct comm_request *request, struct comm **out, struc
 
 	if (rc) {
 		free(mpi);
-		/* A singleton can leave; in a real world the other ranks would be waited for. */
+		/* A singleton can return at once; with several ranks, leaving MPI would wait for
+		 * the others. */
 		return rc;
 	}
 	MPI_Comm_dup(MPI_COMM_WORLD, &mpi->world);
@@ -142,7 +143,7 @@ static int mpi_open(const struct comm_request *request, struct comm **out, struc
 
 static int failed_before(struct error *err)
 {
-	return error_set(err, ERR_NETWORK, "the communication has failed before");
+	return error_set(err, ERR_NETWORK, "communication between ranks has already failed");
 }
 
 /* Make room for one more request; fails after an error. */
@@ -248,7 +249,8 @@ static int mpi_all_gather(struct comm *comm, struct device_queue *queue, const v
 	if (!request)
 		return -ERR_NETWORK;
 	if (size_bytes > CHUNK)
-		return error_set(err, ERR_INTERNAL, "an all-gather of %zu bytes a rank",
+		return error_set(err, ERR_INTERNAL,
+				 "an all-gather of %zu bytes per rank exceeds the limit",
 				 size_bytes);
 	return check_started(mpi,
 			     MPI_Iallgather(from, (int)size_bytes, MPI_BYTE, to, (int)size_bytes,
@@ -256,8 +258,8 @@ static int mpi_all_gather(struct comm *comm, struct device_queue *queue, const v
 			     "all-gather", err);
 }
 
-/* After the deadline: every rank that waits in MPI tells all others; a rank that sends nothing is
- * missing. With the shm all-reduce, shared memory shows it instead. */
+/* After the deadline: every rank that waits in MPI notifies all others; a rank that sends nothing
+ * is missing. With the shm all-reduce, shared memory shows who is missing. */
 static void find_absent_by_message(struct mpi *mpi, bool *seen)
 {
 	int present = 0;
@@ -287,7 +289,7 @@ static void find_absent_by_message(struct mpi *mpi, bool *seen)
 	}
 }
 
-/* If all ranks have begun, one stopped within a chunk; then the messages decide. */
+/* If all ranks have begun, one of them stopped within a chunk: only the messages show which. */
 static void find_absent_in_shm(struct mpi *mpi, bool *seen)
 {
 	bool all = true;
@@ -327,10 +329,11 @@ static int deadline_error(struct mpi *mpi, struct error *err)
 
 	list_missing(mpi, missing, sizeof missing);
 	return error_set(err, ERR_NETWORK,
-			 "rank %d waited %d s in a collective for rank %s; look at that rank's "
-			 "last lines, or give it more time by --comm-timeout",
+			 "rank %d waited %d s in a collective; missing ranks: %s. Look for earlier "
+			 "errors in their output, or raise --comm-timeout",
 			 mpi->comm.rank, mpi->timeout_ms / 1000,
-			 missing[0] ? missing : "? (all ranks wait, in different collectives)");
+			 missing[0] ? missing
+				    : "none (all ranks are waiting, in different collectives)");
 }
 
 /* done: nothing is in progress any more. */
@@ -368,12 +371,12 @@ static int mpi_finish(struct comm *comm, struct device_queue *queue, struct erro
 			break;
 		if (atomic_load(&mpi->aborted)) {
 			mpi->failed = true;
-			return error_set(err, ERR_NETWORK, "the communication was aborted: %s",
-					 mpi->why);
+			return error_set(err, ERR_NETWORK,
+					 "communication between ranks was aborted: %s", mpi->why);
 		}
 		if (turn % 64 != 63)
 			continue;
-		/* The other rank may need this very core. */
+		/* The rank that this one waits for may need this core. */
 		sched_yield();
 		if (!end) {
 			end = clock_now_ms() + mpi->timeout_ms;
@@ -387,7 +390,7 @@ static int mpi_finish(struct comm *comm, struct device_queue *queue, struct erro
 }
 
 /* Rank 0 creates the shared memory and the others map it. If one cannot (ranks in separate
- * containers), that is no error: all do without. */
+ * containers), that is not an error: no rank then uses it. */
 static int mpi_memory(struct comm *comm, struct device_queue *queue, size_t size_bytes, void **out,
 		      struct error *err)
 {
@@ -445,7 +448,7 @@ static int mpi_progress(struct comm *comm, struct error *err)
 	if (mpi->request_count && MPI_Testall((int)mpi->request_count, mpi->requests, &done,
 					      MPI_STATUSES_IGNORE) != MPI_SUCCESS) {
 		mpi->failed = true;
-		return error_set(err, ERR_NETWORK, "a collective failed while it made progress");
+		return error_set(err, ERR_NETWORK, "a collective failed while in progress");
 	}
 	return 0;
 }

@@ -64,7 +64,7 @@ int rank_group_drop_duplicate_error(const struct rank_group *group, int first, i
 
 int rank_group_ready(struct rank_group *group, int rc, struct error *err)
 {
-	/* The largest code, and of the ranks that failed the lowest. */
+	/* The largest exit code, and the lowest rank that failed. */
 	double reported[2] = {-(double)rc, rc ? group->comm->size - group->comm->rank : 0};
 	struct error why = {0};
 
@@ -85,7 +85,7 @@ int rank_group_ready(struct rank_group *group, int rc, struct error *err)
 	if (rc)
 		return rc;
 	rank_group_let_failed_rank_end_first();
-	return error_set(err, (int)reported[0], "rank %d could not begin; its own message says why",
+	return error_set(err, (int)reported[0], "rank %d failed to start; see its error message",
 			 first);
 }
 

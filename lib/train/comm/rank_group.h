@@ -41,8 +41,8 @@ int rank_group_ready(struct rank_group *group, int rc, struct error *err);
  * first's text. Returns rc. Collective. */
 int rank_group_drop_duplicate_error(const struct rank_group *group, int first, int rc,
 				    struct error *err);
-/* For a rank that fails only because another did: wait a second. Whoever started the ranks takes
- * the first one that ends for the cause, and that must be the rank which knows why. */
+/* For a rank that fails only because another did: wait a second. The launcher takes the first rank
+ * that ends as the cause, so the rank that knows the reason must end first. */
 void rank_group_let_failed_rank_end_first(void);
 
 /* Print a line on rank 0 alone. A line that begins with "note: " or "warning: " is a message, and
@@ -52,7 +52,7 @@ void rank_group_note(const struct rank_group *group, const char *format, ...)
 /* Print text on this rank, with its number on all ranks but 0. group is a struct
  * rank_group: this is a callback, too. */
 void rank_group_note_from_rank(void *group, const char *text);
-/* Print a line on this rank, whichever it is. */
+/* Print a line on this rank, whichever rank it is. */
 void rank_group_note_here(const struct rank_group *group, const char *format, ...)
 	__attribute__((format(printf, 2, 3)));
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* A world of one: every collective completes at once. */
+/* The comm of a single rank: every collective completes at once. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,7 +10,7 @@ static int self_open(const struct comm_request *request, struct comm **out, stru
 	struct comm *comm = calloc(1, sizeof *comm);
 
 	if (!comm)
-		return error_memory(err, "the communication");
+		return error_memory(err, "the communicator");
 	comm->ops = &comm_self;
 	comm->size = 1;
 	*out = comm;

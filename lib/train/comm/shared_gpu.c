@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define ROWS_MAX 8 /* of the table, to limit the text */
+#define ROWS_MAX 8 /* of the table, to limit the length of the message */
 
 void gpu_uuid_text(const unsigned char uuid[16], char *text)
 {
@@ -42,9 +42,9 @@ static int versions_check(const struct rank_gpu *rank_gpus, int count, struct er
 		gpu_version_text(rank_gpus[0].version, first);
 		gpu_version_text(rank_gpus[rank].version, other);
 		return error_set(err, ERR_UNAVAILABLE,
-				 "rank 0 on %s has NCCL %s and rank %d on %s has NCCL %s: they do "
-				 "not understand each other; let LD_LIBRARY_PATH find the same "
-				 "libnccl.so.2 on all nodes",
+				 "rank 0 on %s has NCCL %s, but rank %d on %s has NCCL %s: these "
+				 "versions are incompatible. Set LD_LIBRARY_PATH so that all nodes "
+				 "load the same libnccl.so.2",
 				 rank_gpus[0].host, first, rank, rank_gpus[rank].host, other);
 	}
 	return 0;
@@ -98,12 +98,12 @@ int gpus_check(const struct rank_gpu *rank_gpus, int count, bool allow_shared, b
 	if (rc)
 		return rc;
 	if (gpus && !allow_shared)
-		return error_set(
-			err, ERR_UNAVAILABLE,
-			"%s used by more than one rank, and NCCL would hang (%s). Start one rank a "
-			"GPU: is each rank's LOCAL_RANK another, and does CUDA_VISIBLE_DEVICES "
-			"show each all GPUs of its node? Or try --allow-shared-gpu, or --comm mpi",
-			gpus == 1 ? "a GPU is" : "GPUs are", rows);
+		return error_set(err, ERR_UNAVAILABLE,
+				 "%s used by more than one rank, so NCCL would hang (%s). Start "
+				 "one rank per GPU. Check that each rank of a node has its own "
+				 "LOCAL_RANK and that CUDA_VISIBLE_DEVICES lists all GPUs of the "
+				 "node. Or use --allow-shared-gpu or --comm mpi",
+				 gpus == 1 ? "1 GPU is" : "several GPUs are", rows);
 	*shared = gpus > 0;
 	return 0;
 }

@@ -13,9 +13,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define CHUNK 16384 /* floats: long beside the cost of taking a chunk, short beside a step */
-#define BLOCK 1024  /* floats that stay in the nearest cache while ranks are added */
-#define LINE 64	    /* bytes of a cache line: what only one rank writes has its own */
+#define CHUNK                                                                                      \
+	16384 /* floats: long compared with the cost of taking a chunk, short compared with a step \
+	       */
+#define BLOCK 1024 /* floats that stay in the nearest cache while ranks are added */
+#define LINE 64	   /* bytes of a cache line: what only one rank writes has its own */
 
 struct line {
 	alignas(LINE) _Atomic uint64_t chunks;
@@ -55,13 +57,13 @@ static int shm_allreduce_new(int rank, int ranks, size_t size_bytes, struct shm_
 	struct shm_allreduce *shm = calloc(1, sizeof *shm);
 
 	if (!shm)
-		return error_memory(err, "the window");
+		return error_memory(err, "the shm all-reduce");
 	*shm = (struct shm_allreduce){.rank = rank, .ranks = ranks, .fd = -1};
 	shm->header_bytes = (sizeof *shm->header + (size_t)ranks * sizeof(struct line) + page - 1) /
 			    page * page;
 	if (size_bytes > SIZE_MAX / 2 / (size_t)ranks - page) {
 		free(shm);
-		return error_memory(err, "the window");
+		return error_memory(err, "the shm all-reduce");
 	}
 	shm->part_bytes = (size_bytes + page - 1) / page * page;
 	shm->total_bytes = shm->header_bytes + (size_t)ranks * shm->part_bytes;
@@ -74,8 +76,8 @@ static int map(struct shm_allreduce *shm, int fd, struct error *err)
 	void *memory = mmap(NULL, shm->total_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 
 	if (memory == MAP_FAILED)
-		return error_set(err, ERR_UNAVAILABLE, "mmap of %zu bytes: %s", shm->total_bytes,
-				 strerror(errno));
+		return error_set(err, ERR_UNAVAILABLE, "cannot map %zu bytes of shared memory: %s",
+				 shm->total_bytes, strerror(errno));
 	/* Reduces page faults and TLB misses if the system allows it; otherwise no effect. */
 	madvise(memory, shm->total_bytes, MADV_HUGEPAGE);
 	shm->header = memory;
@@ -104,7 +106,7 @@ int shm_allreduce_create(int rank, int ranks, size_t size_bytes, uint64_t nonce,
 	else
 		errno = EFBIG;
 	if (shm->fd < 0 || ftruncate(shm->fd, (off_t)shm->total_bytes))
-		rc = error_set(err, ERR_UNAVAILABLE, "shared memory of %zu bytes: %s",
+		rc = error_set(err, ERR_UNAVAILABLE, "cannot create %zu bytes of shared memory: %s",
 			       shm->total_bytes, strerror(errno));
 	else
 		rc = map(shm, shm->fd, err);
@@ -137,13 +139,15 @@ int shm_allreduce_attach(int rank, int ranks, size_t size_bytes, const struct sh
 	if (fd < 0 || fstat(fd, &found))
 		rc = error_set(err, ERR_UNAVAILABLE, "%s: %s", path, strerror(errno));
 	else if (!S_ISREG(found.st_mode) || found.st_size != (off_t)shm->total_bytes)
-		rc = error_set(err, ERR_UNAVAILABLE, "%s is not the memory that was shared", path);
+		rc = error_set(err, ERR_UNAVAILABLE, "%s is not the shared memory of this job",
+			       path);
 	else
 		rc = map(shm, fd, err);
 	if (fd >= 0)
 		close(fd);
 	if (!rc && shm->header->nonce != name->nonce)
-		rc = error_set(err, ERR_UNAVAILABLE, "%s is another job's memory", path);
+		rc = error_set(err, ERR_UNAVAILABLE, "%s is the shared memory of another job",
+			       path);
 	if (rc)
 		shm_allreduce_free(shm);
 	else
@@ -191,7 +195,7 @@ int shm_allreduce_start(struct shm_allreduce *shm, float *data, size_t count, st
 		struct sum *grown = realloc(shm->sums, room * sizeof *grown);
 
 		if (!grown)
-			return error_memory(err, "the sums under way");
+			return error_memory(err, "the sums in progress");
 		shm->sums = grown;
 		shm->sum_capacity = room;
 	}

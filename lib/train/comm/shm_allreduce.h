@@ -20,8 +20,8 @@
 struct shm_allreduce;
 
 /* What another process needs to map the memory: the creator's pid and descriptor, and the nonce
- * that the memory must begin with, so that nobody maps something else. A plain value that can be
- * sent. */
+ * that the memory must begin with, so that no process maps something else. A plain value that can
+ * be sent. */
 struct shm_handle {
 	int64_t pid, fd;
 	uint64_t nonce;
@@ -36,7 +36,7 @@ int shm_allreduce_create(int rank, int ranks, size_t size_bytes, uint64_t nonce,
  * Return 0, or -ERR_UNAVAILABLE if it is inaccessible (another user, another PID namespace). */
 int shm_allreduce_attach(int rank, int ranks, size_t size_bytes, const struct shm_handle *name,
 			 struct shm_allreduce **out, struct error *err);
-/* Close the descriptor once all ranks have mapped the memory; nobody can map it afterwards. */
+/* Close the descriptor once all ranks have mapped the memory; no process can map it afterwards. */
 void shm_allreduce_seal(struct shm_allreduce *shm);
 /* NULL is allowed; other ranks keep their mapping. */
 void shm_allreduce_free(struct shm_allreduce *shm);

@@ -44,7 +44,7 @@ static int host_new(struct staged *staged, struct stage *stage, size_t size_byte
 	if (ops->host_memory_new)
 		rc = ops->host_memory_new(staged->device, size_bytes, &host, err);
 	else if (!(host = malloc(size_bytes)))
-		rc = error_memory(err, "what ranks exchange");
+		rc = error_memory(err, "communication buffers");
 	if (rc)
 		return rc;
 	stage->host = host;
@@ -72,7 +72,7 @@ static struct stage *stage_next(struct staged *staged, size_t size_bytes, struct
 		struct stage *grown = realloc(staged->stages, capacity * sizeof *grown);
 
 		if (!grown) {
-			error_memory(err, "what ranks exchange");
+			error_memory(err, "communication buffers");
 			return NULL;
 		}
 		for (size_t i = staged->capacity; i < capacity; i++)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Which rank has which GPU: worlds that can train, and worlds that would hang. */
+/* Which rank has which GPU: jobs that can train, and jobs that would hang. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -24,50 +24,51 @@ struct row {
 };
 
 static const struct row rows[] = {
-	{.name = "one each",
+	{.name = "one GPU each",
 	 .count = 3,
 	 .rank_gpus = {{"a", "GPU-1", NEW}, {"a", "GPU-2", NEW}, {"b", "GPU-3", NEW}}},
 	{.name = "alone", .count = 1, .rank_gpus = {{"a", "GPU-1", NEW}}},
-	{.name = "two on one",
+	{.name = "two ranks on one GPU",
 	 .count = 3,
 	 .rank_gpus = {{"a", "GPU-2", NEW}, {"a", "GPU-1", NEW}, {"a", "GPU-2", NEW}},
 	 .rc = -ERR_UNAVAILABLE,
-	 .says = {"a GPU is used by more than one rank", "rank 0  a  GPU-2; rank 2  a  GPU-2",
+	 .says = {"1 GPU is used by more than one rank", "rank 0  a  GPU-2; rank 2  a  GPU-2",
 		  "LOCAL_RANK", "--allow-shared-gpu"}},
 	{.name = "allowed",
 	 .count = 2,
 	 .rank_gpus = {{"a", "GPU-1", NEW}, {"a", "GPU-1", NEW}},
 	 .allow = true,
 	 .shared = true},
-	{.name = "allowed, and not needed",
+	{.name = "allowed, but not needed",
 	 .count = 2,
 	 .rank_gpus = {{"a", "GPU-1", NEW}, {"a", "GPU-2", NEW}},
 	 .allow = true},
-	{.name = "containers of one machine have other host names",
+	{.name = "containers of one machine have different host names",
 	 .count = 2,
 	 .rank_gpus = {{"pod-0", "GPU-1", NEW}, {"pod-1", "GPU-1", NEW}},
 	 .rc = -ERR_UNAVAILABLE,
 	 .says = {"rank 0  pod-0  GPU-1; rank 1  pod-1  GPU-1"}},
-	{.name = "two GPUs, twice each",
+	{.name = "two GPUs with two ranks each",
 	 .count = 4,
 	 .rank_gpus = {{"a", "GPU-1", NEW},
 		       {"a", "GPU-2", NEW},
 		       {"a", "GPU-1", NEW},
 		       {"a", "GPU-2", NEW}},
 	 .rc = -ERR_UNAVAILABLE,
-	 .says = {"GPUs are used", "rank 0  a  GPU-1; rank 2  a  GPU-1; rank 1  a  GPU-2; rank 3"}},
-	{.name = "MIG devices of one GPU are two",
+	 .says = {"several GPUs are used",
+		  "rank 0  a  GPU-1; rank 2  a  GPU-1; rank 1  a  GPU-2; rank 3"}},
+	{.name = "two MIG devices of one GPU",
 	 .count = 2,
 	 .rank_gpus = {{"a", "MIG-1", NEW}, {"a", "MIG-2", NEW}}},
-	{.name = "not known is not equal",
+	{.name = "unknown UUIDs are not equal",
 	 .count = 2,
 	 .rank_gpus = {{"a", "", NEW}, {"a", "", NEW}}},
-	{.name = "libraries that do not fit",
+	{.name = "incompatible NCCL versions",
 	 .count = 3,
 	 .rank_gpus = {{"a", "GPU-1", NEW}, {"b", "GPU-2", NEW}, {"c", "GPU-3", 22703}},
 	 .rc = -ERR_UNAVAILABLE,
-	 .says = {"rank 0 on a has NCCL 2.28.9 and rank 2 on c has NCCL 2.27.3"}},
-	{.name = "a patch apart is fine",
+	 .says = {"rank 0 on a has NCCL 2.28.9, but rank 2 on c has NCCL 2.27.3"}},
+	{.name = "different patch levels are compatible",
 	 .count = 2,
 	 .rank_gpus = {{"a", "GPU-1", NEW}, {"b", "GPU-2", 22803}}},
 };
@@ -89,7 +90,7 @@ static void test_rows(void **state)
 	}
 }
 
-/* A whole world on one GPU: the text ends, and its mend is still there. */
+/* A large job on one GPU: the list is truncated, but the advice is still there. */
 static void test_many(void **state)
 {
 	struct rank_gpu rank_gpus[1000] = {0};

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* comm-nccl.so as it is installed, between processes, on a stand-in for libnccl (stand-in/) and the
- * fake CUDA runtime (tests/support/fake-cuda): what it does when all goes well, and what it says
- * when something does not. What a real NCCL does is not shown here: tests/gpu. */
+/* comm-nccl.so as installed, between processes, on a stand-in for libnccl (stand-in/) and the fake
+ * CUDA runtime (tests/support/fake-cuda): its results when all goes well, and its messages when
+ * something fails. tests/gpu tests the real NCCL. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -28,10 +28,10 @@
 #include "train/comm/shared_gpu.h"
 
 #define RANKS 4
-#define SHORT_MS 3000 /* a deadline that is meant to pass */
+#define SHORT_MS 3000 /* a deadline that is meant to expire */
 #define LONG_MS 60000
 
-/* What a rank has to say, in memory that all processes share. */
+/* A rank's results, in memory that all processes share. */
 struct said {
 	char text[1024];
 	int code;
@@ -58,7 +58,7 @@ static double now_s(void)
 	return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
 }
 
-/* In a rank's process: not cmocka's. */
+/* For a rank's process, where cmocka's asserts cannot be used. */
 #define WANT(condition)                                                                            \
 	do {                                                                                       \
 		if (!(condition)) {                                                                \
@@ -155,7 +155,7 @@ static void rank_run(rank_role role, int number, int size, int port, const char 
 	_exit(0);
 }
 
-/* Run role on size ranks, with GPUs of their own or one for all; status[size]: exit codes. */
+/* Run role on size ranks, with one GPU each or one for all; status[size]: exit codes. */
 static void job(rank_role role, int size, const char *fault, bool one_gpu, int timeout_ms,
 		int *status)
 {
@@ -180,7 +180,8 @@ static void job(rank_role role, int size, const char *fault, bool one_gpu, int t
 static void has(int rank, const char *text)
 {
 	if (!strstr(said[rank].text, text))
-		fail_msg("rank %d says \"%s\", expected \"%s\" in it", rank, said[rank].text, text);
+		fail_msg("rank %d reports \"%s\", expected \"%s\" in it", rank, said[rank].text,
+			 text);
 }
 
 static void all_well(int size, const int *status)
@@ -196,7 +197,7 @@ static void all_well(int size, const int *status)
 static void reduce_one(struct rank *rank, enum element_type type, enum comm_reduce reduce,
 		       double expected)
 {
-	enum { COUNT = 100000 }; /* more than the stand-in takes at once */
+	enum { COUNT = 100000 }; /* more than the stand-in handles at once */
 	size_t width = element_size(type);
 	char *host = malloc(COUNT * width);
 	void *memory;
@@ -277,7 +278,7 @@ static void test_well(void **state)
 	assert_string_equal(said[0].host_id, "");
 }
 
-/* Work on one of the two streams that takes its time: the order must come from the events. */
+/* Slow work on one of the two streams: only the events can keep the order. */
 static void slowly(void *context)
 {
 	float *value = context;
@@ -316,7 +317,7 @@ static void test_ordered(void **state)
 	all_well(2, status);
 }
 
-/* Steps of two buckets that are captured once and replayed; what each has reduced is checked. */
+/* Steps of two buckets that are captured once and replayed; the result of each is checked. */
 static void replay(struct rank *rank)
 {
 	cudaGraph_t graph;
@@ -338,7 +339,7 @@ static void replay(struct rank *rank)
 	WANT(cudaGraphInstantiate(&exec, graph, cudaGraphInstantiateFlagUseNodePriority) ==
 	     cudaSuccess);
 	cudaGraphDestroy(graph);
-	/* Further than the numbers on their way reach. */
+	/* More steps than the ring of numbers holds. */
 	for (int64_t step = 1; step <= 600; step++) {
 		float begin[2] = {(float)step, (float)(2 * step)}, end[2];
 		int rc = rank->comm->ops->begin_step(rank->comm, rank->queue, step, &rank->err);
@@ -358,7 +359,7 @@ static void replay(struct rank *rank)
 	WANT(rank->comm->ops->overlap(rank->comm, &busy, &exposed));
 	WANT(busy > 0 && exposed >= 0 && exposed <= busy);
 	rank->comm->ops->barrier(rank->comm, rank->queue, &rank->err);
-	/* Before the communicator, whose end waits for it. */
+	/* Destroy it before the communicator, which waits for it. */
 	cudaGraphExecDestroy(exec);
 	rank_close(rank);
 }
@@ -371,7 +372,7 @@ static void test_replay(void **state)
 	all_well(2, status);
 }
 
-/* The mark of each bucket holds in a graph: collective 7 is step 4's second. */
+/* Each bucket's mark is correct in a replayed graph: collective 7 is the second of step 4. */
 static void test_replay_hangs(void **state)
 {
 	int status[RANKS];
@@ -379,12 +380,13 @@ static void test_replay_hangs(void **state)
 	job(replay, 2, "hang=1:7", false, SHORT_MS, status);
 	for (int rank = 0; rank < 2; rank++) {
 		has(rank, "waited 3 s at step 4, bucket 1");
-		has(rank, "a GPU stands still");
+		has(rank, "a GPU has stalled");
 		assert_int_equal(said[rank].code, ERR_NETWORK);
 	}
 }
 
-/* What comes behind a replayed step is no bucket of it: it is watched, and named, by itself. */
+/* A collective after a replayed step is not one of its buckets: it is watched and named separately.
+ */
 static void test_barrier_hangs(void **state)
 {
 	int status[RANKS];
@@ -393,7 +395,7 @@ static void test_barrier_hangs(void **state)
 	for (int rank = 0; rank < 2; rank++) {
 		has(rank, "waited 3 s at collective 1 (after step 600)");
 		assert_int_equal(said[rank].code, ERR_NETWORK);
-		/* The graph holds up what ends the communicator, and nobody waits for that. */
+		/* The graph delays the end of the communicator, and no rank waits for that. */
 		assert_int_equal(status[rank], 0);
 	}
 }
@@ -412,7 +414,7 @@ static void test_begin_hangs(void **state)
 
 	job(open_alone, 2, "init-hang", false, SHORT_MS, status);
 	for (int rank = 0; rank < 2; rank++) {
-		has(rank, "did not finish within 3 s, though all 2 ranks came to it");
+		has(rank, "did not complete within 3 s, although all 2 ranks entered it");
 		assert_int_equal(said[rank].code, ERR_NETWORK);
 		assert_true(said[rank].seconds < 3 * (3 + 2 + 5));
 	}
@@ -430,12 +432,12 @@ static void test_who_did_not_come(void **state)
 
 	job(open_or_stay_away, 3, NULL, false, SHORT_MS, status);
 	for (int rank = 0; rank < 2; rank++) {
-		has(rank, "rank 2 did not come within 3 s");
+		has(rank, "rank 2 did not start NCCL within 3 s");
 		assert_int_equal(said[rank].code, ERR_NETWORK);
 	}
 }
 
-/* Rank 1 is heard of and then never enters NCCL. */
+/* Rank 1 sends its GPU and then never enters NCCL. */
 static void open_or_stop_before(struct rank *rank)
 {
 	struct rank_gpu gpu = {.host = "elsewhere", .uuid = "GPU-x", .version = 22809};
@@ -457,7 +459,7 @@ static void test_who_did_not_enter(void **state)
 	int status[RANKS];
 
 	job(open_or_stop_before, 2, "version=22809", false, SHORT_MS, status);
-	has(0, "rank 1 on elsewhere did not come to it");
+	has(0, "missing ranks: 1 on elsewhere.");
 }
 
 static void test_one_gpu(void **state)
@@ -495,11 +497,11 @@ static void test_too_old(void **state)
 	int status[RANKS];
 
 	job(open_alone, 1, "version=21212", false, LONG_MS, status);
-	has(0, "libnccl.so.2 is NCCL 2.12.12, and berth needs 2.18.1 or newer");
+	has(0, "libnccl.so.2 is NCCL 2.12.12, but berth requires 2.18.1 or newer");
 	assert_int_equal(said[0].code, ERR_UNAVAILABLE);
 }
 
-/* Three buckets a step, of which rank 1 misses one: it is busy with something else. */
+/* Three buckets per step, of which rank 1 does not join one: it is busy with something else. */
 static void steps(struct rank *rank)
 {
 	float *memory;
@@ -514,7 +516,7 @@ static void steps(struct rank *rank)
 				sleep(SHORT_MS / 1000 + 4);
 			if (rank->comm->ops->all_reduce(rank->comm, rank->queue, memory + bucket, 1,
 							ELEMENT_F32, COMM_SUM, &rank->err)) {
-				/* As the trainer does with any error. */
+				/* As the trainer does after any error. */
 				rank->comm->ops->abort(rank->comm, rank->err.text);
 				return;
 			}
@@ -525,7 +527,7 @@ static void steps(struct rank *rank)
 	}
 }
 
-/* A rank that closes as the trainer does: what it has said can be heard for a while. */
+/* A rank that closes as the trainer does: its published values stay available for a while. */
 static void steps_closed(struct rank *rank)
 {
 	steps(rank);
@@ -538,15 +540,15 @@ static void test_late(void **state)
 
 	job(steps_closed, 2, NULL, false, SHORT_MS, status);
 	has(0, "waited 3 s at step 3, bucket 2 for rank 1 on ");
-	has(0, "works elsewhere, last at step 3, bucket 2");
-	/* Its own deadline begins when it comes to that bucket. */
-	has(1, "another rank gave up: rank 0 on ");
+	has(0, "not in a collective; last at step 3, bucket 2");
+	/* Its own deadline starts when it reaches that bucket. */
+	has(1, "another rank failed: rank 0 on ");
 	has(1, "waited 3 s at step 3, bucket 2 for rank 1");
 	for (int rank = 0; rank < 2; rank++)
 		assert_int_equal(said[rank].code, ERR_NETWORK);
 }
 
-/* Far from the deadline: the others hear of it. */
+/* Long before the deadline: the other ranks learn of it. */
 static void test_broken(void **state)
 {
 	int status[RANKS];
@@ -554,7 +556,7 @@ static void test_broken(void **state)
 	/* Rank 1's fifth collective is step 2's bucket 1. */
 	job(steps_closed, 3, "error=1:4,hang=1:5", false, LONG_MS, status);
 	for (int rank = 0; rank < 3; rank++) {
-		has(rank, rank == 1 ? "rank 1 on " : "another rank gave up: rank 1 on ");
+		has(rank, rank == 1 ? "rank 1 on " : "another rank failed: rank 1 on ");
 		has(rank, "remote process exited");
 		has(rank, "step 2, bucket");
 		assert_int_equal(said[rank].code, ERR_NETWORK);
@@ -562,7 +564,7 @@ static void test_broken(void **state)
 	}
 }
 
-/* Rank 2 hangs outside of any collective, far from the deadline, when rank 1 gives up. */
+/* Rank 2 hangs outside of any collective when rank 1 fails, long before the deadline. */
 static void gives_up(struct rank *rank)
 {
 	WANT(!rank_open(rank));
@@ -583,20 +585,20 @@ static void test_gives_up(void **state)
 	job(gives_up, 3, NULL, false, LONG_MS, status);
 	has(1, "the data is damaged");
 	for (int rank = 0; rank < 3; rank += 2) {
-		has(rank, "another rank gave up: rank 1 on ");
+		has(rank, "another rank failed: rank 1 on ");
 		has(rank, "the data is damaged");
 	}
 	assert_int_equal(status[2], 76);
 	assert_true(said[0].seconds < LONG_MS / 2000.0);
 }
 
-/* Rank 0, which keeps the ranks' words, ends without one. */
+/* Rank 0, which keeps the published values, ends without a message. */
 static void rank_0_ends(struct rank *rank)
 {
 	WANT(!rank_open(rank));
 	WANT(!rank->comm->ops->barrier(rank->comm, rank->queue, &rank->err));
 	if (rank->rank == 0)
-		sleep(3); /* they have asked it by then */
+		sleep(3); /* they have queried it by then */
 	else
 		rank->comm->ops->barrier(rank->comm, rank->queue, &rank->err);
 }
@@ -607,7 +609,7 @@ static void test_rank_0_ends(void **state)
 
 	job(rank_0_ends, 3, NULL, false, LONG_MS, status);
 	for (int rank = 1; rank < 3; rank++) {
-		has(rank, " and rank 0 on ");
+		has(rank, " but rank 0 on ");
 		has(rank, " has ended");
 		assert_int_equal(said[rank].code, ERR_NETWORK);
 		assert_true(said[rank].seconds < LONG_MS / 2000.0);
@@ -619,7 +621,7 @@ static void *abort_soon(void *context)
 	struct rank *rank = context;
 
 	nanosleep(&(struct timespec){.tv_nsec = 300000000}, NULL);
-	rank->comm->ops->abort(rank->comm, "somebody said so");
+	rank->comm->ops->abort(rank->comm, "the test requested it");
 	return NULL;
 }
 
@@ -628,7 +630,7 @@ static void aborted(struct rank *rank)
 	pthread_t thread;
 
 	WANT(!rank_open(rank));
-	/* Rank 1 never comes to the barrier. */
+	/* Rank 1 never enters the barrier. */
 	if (rank->rank == 1) {
 		sleep(2);
 		return;
@@ -649,11 +651,11 @@ static void test_abort(void **state)
 
 	job(aborted, 2, NULL, false, LONG_MS, status);
 	assert_int_equal(status[0], 0);
-	has(0, "somebody said so");
+	has(0, "the test requested it");
 	assert_true(said[0].seconds < 3 * 10);
 }
 
-/* The trainer's thread waits for something that no abort ends. */
+/* The trainer's thread waits for something that an abort does not end. */
 static void stuck(struct rank *rank)
 {
 	float *memory;
@@ -679,7 +681,7 @@ static void test_lost(void **state)
 	}
 }
 
-/* No GPU: nothing is loaded. */
+/* Without a GPU nothing is loaded. */
 static void test_no_gpu(void **state)
 {
 	struct comm_request request = {.size = 2, .timeout_ms = SHORT_MS};
@@ -687,7 +689,7 @@ static void test_no_gpu(void **state)
 	struct comm *comm;
 
 	assert_int_equal(comm_open("nccl", &request, NULL, &comm, &err), -ERR_USAGE);
-	assert_non_null(strstr(err.text, "--comm nccl is for GPUs"));
+	assert_non_null(strstr(err.text, "--comm nccl requires GPUs"));
 }
 
 int main(int argc, char **argv)
@@ -702,7 +704,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_abort),
 		cmocka_unit_test(test_no_gpu),
 	};
-	/* Deadlines that have to pass. */
+	/* Tests that wait for deadlines to expire. */
 	const struct CMUnitTest deadlines[] = {
 		cmocka_unit_test(test_replay_hangs),
 		cmocka_unit_test(test_barrier_hangs),

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Sums in memory that ranks share. Each rank maps it by itself, as processes do: first by turns in
- * one thread, then in threads that race. */
+/* Sums in memory that ranks share. Each rank maps it separately, as processes do; the ranks first
+ * take turns in one thread, then run in concurrent threads. */
 #include "../rows.h"
 
 #include <pthread.h>
@@ -14,7 +14,7 @@
 #define RANKS_MOST 5
 #define ROUNDS 60
 
-/* Counts around a chunk's and a block's edges; all lie one after the other. */
+/* Counts around the edges of a chunk and a block; the sums lie one after another. */
 static const size_t counts[] = {1, 0, 16384, 16385, 1023, 1025, 40000, 7};
 #define SUMS (sizeof counts / sizeof *counts)
 #define FLOATS 75000
@@ -58,7 +58,8 @@ static int begin_all(struct shm_allreduce *shm, struct error *err)
 	return rc;
 }
 
-/* Every bit: the ranks are added in their order. What no sum held stays. */
+/* Compare every bit, because ranks are added in order. Memory outside the sums must stay unchanged.
+ */
 static bool right(const struct shm_allreduce *shm, int rank, int ranks, int round)
 {
 	const float *data = shm_allreduce_buffer(shm);
@@ -96,7 +97,7 @@ static void test_by_turns(void **state)
 				assert_false(shm_allreduce_has_arrived(windows[0], r) && r);
 				assert_int_equal(begin_all(windows[r], &err), 0);
 				assert_false(shm_allreduce_done(windows[r]));
-				/* Nothing is touched before the last rank is there. */
+				/* Nothing is changed before the last rank has begun. */
 				assert_int_equal(shm_allreduce_progress(windows[r]),
 						 r == ranks - 1);
 				for (int other = 0; other < ranks; other++)
@@ -104,7 +105,7 @@ static void test_by_turns(void **state)
 						shm_allreduce_has_arrived(windows[r], other),
 						other <= r);
 			}
-			/* One rank alone may do the work of all. */
+			/* One rank may do all of the work. */
 			while (shm_allreduce_progress(windows[round % ranks]))
 				;
 			for (int r = 0; r < ranks; r++) {
@@ -197,12 +198,12 @@ static void test_refused(void **state)
 		struct shm_handle name;
 		size_t size_bytes;
 	} rows[] = {
-		{"another job's number", {name.pid, name.fd, 6}, 4096},
+		{"another job's nonce", {name.pid, name.fd, 6}, 4096},
 		{"another size", {name.pid, name.fd, 5}, 8192},
 		{"no such process", {(int64_t)1 << 40, name.fd, 5}, 4096},
 		{"no such descriptor", {name.pid, 1 << 20, 5}, 4096},
 		{"a pipe", {name.pid, ends[0], 5}, 4096},
-		{"no number", {-1, -1, 5}, 4096},
+		{"an invalid pid and descriptor", {-1, -1, 5}, 4096},
 	};
 
 	for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What the watchdog of a GPU's collectives decides and says, row by row. */
+/* What the watchdog of GPU collectives decides and reports, row by row. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -22,9 +22,9 @@ static void test_done(void **state)
 		int bucket;
 	} rows[] = {
 		{{0, 0, 0, 0}, 4, 0, 0}, /* nothing yet */
-		{{0, 0, 0, 0}, 0, 0, 0}, /* no buckets known */
+		{{0, 0, 0, 0}, 0, 0, 0}, /* the number of buckets is unknown */
 		{{7, 0, 0, 0}, 4, 7, 1}, /* the first step of a resumed run */
-		{{7, 7, 7, 7}, 4, 7, 4}, {{8, 7, 7, 7}, 4, 8, 1}, /* the next one has begun */
+		{{7, 7, 7, 7}, 4, 7, 4}, {{8, 7, 7, 7}, 4, 8, 1}, /* the next step has begun */
 		{{8, 8, 8, 7}, 4, 8, 3}, {{9, 9, 8, 8}, 4, 9, 2}, {{8, 8, 8, 7}, 3, 8, 3},
 	};
 
@@ -63,7 +63,7 @@ static void looks(const char *name, const struct look *rows, size_t count)
 		enum watch_verdict verdict = watch_check(&state, &sample, T);
 
 		if (verdict != rows[i].verdict)
-			fail_msg("%s, look %zu: verdict %d, expected %d", name, i, verdict,
+			fail_msg("%s, sample %zu: verdict %d, expected %d", name, i, verdict,
 				 rows[i].verdict);
 	}
 }
@@ -75,42 +75,43 @@ static void looks(const char *name, const struct look *rows, size_t count)
 
 static void test_look(void **state)
 {
-	LOOKS("a step that stands still", {0, {1, 2, 0}, {0, 0, 0}, 0, 0, WATCH_FINE},
+	LOOKS("a step that stalls", {0, {1, 2, 0}, {0, 0, 0}, 0, 0, WATCH_FINE},
 	      {999, {1, 2, 0}, {0, 0, 0}, 0, 0, WATCH_FINE},
 	      {1000, {1, 2, 0}, {0, 0, 0}, 0, 0, WATCH_STALLED});
-	LOOKS("a bucket at a time, each within the deadline",
+	LOOKS("one bucket at a time, each within the deadline",
 	      {0, {1, 2, 0}, {0, 0, 0}, 0, 0, WATCH_FINE},
 	      {900, {1, 2, 0}, {1, 1, 0}, 0, 0, WATCH_FINE},
 	      {1800, {1, 2, 0}, {1, 2, 0}, 0, 0, WATCH_FINE},
 	      {2700, {2, 2, 0}, {2, 1, 0}, 0, 0, WATCH_FINE},
 	      {3699, {2, 2, 0}, {2, 1, 0}, 0, 0, WATCH_FINE},
 	      {3700, {2, 2, 0}, {2, 1, 0}, 0, 0, WATCH_STALLED});
-	LOOKS("a host that runs ahead hides nothing", {0, {1, 2, 0}, {0, 0, 0}, 0, 0, WATCH_FINE},
+	LOOKS("a host that runs ahead does not hide a stall",
+	      {0, {1, 2, 0}, {0, 0, 0}, 0, 0, WATCH_FINE},
 	      {400, {2, 2, 0}, {0, 0, 0}, 0, 0, WATCH_FINE},
 	      {800, {3, 2, 0}, {0, 0, 0}, 0, 0, WATCH_FINE},
 	      {1200, {4, 2, 0}, {0, 0, 0}, 0, 0, WATCH_STALLED});
-	LOOKS("new work after a long rest has the whole deadline",
+	LOOKS("new work after a long pause has the full deadline",
 	      {0, {1, 2, 0}, {1, 2, 0}, 0, 0, WATCH_FINE},
 	      {900, {1, 2, 0}, {1, 2, 0}, 0, 0, WATCH_FINE},
 	      {1500, {2, 2, 0}, {1, 2, 0}, 0, 0, WATCH_FINE},
 	      {2400, {2, 2, 0}, {1, 2, 0}, 0, 0, WATCH_FINE},
 	      {2500, {2, 2, 0}, {1, 2, 0}, 0, 0, WATCH_STALLED});
-	LOOKS("nothing under way is idle, and no failure",
+	LOOKS("without work in progress it is idle, not failed",
 	      {0, {1, 2, 3}, {1, 2, 3}, 0, 0, WATCH_FINE},
 	      {1000, {1, 2, 3}, {1, 2, 3}, 0, 0, WATCH_IDLE},
 	      {1100, {1, 2, 4}, {1, 2, 3}, 0, 0, WATCH_FINE},
 	      {1200, {1, 2, 4}, {1, 2, 4}, 0, 0, WATCH_FINE});
-	LOOKS("a call that stands still", {0, {0, 0, 1}, {0, 0, 0}, 0, 0, WATCH_FINE},
+	LOOKS("a call that stalls", {0, {0, 0, 1}, {0, 0, 0}, 0, 0, WATCH_FINE},
 	      {1000, {0, 0, 1}, {0, 0, 0}, 0, 0, WATCH_STALLED});
-	LOOKS("a step announced and none of its buckets handed over",
+	LOOKS("a step that began without handing over a bucket",
 	      {0, {2, 0, 0}, {1, 2, 0}, 0, 0, WATCH_FINE},
 	      {1000, {2, 0, 0}, {1, 2, 0}, 0, 0, WATCH_IDLE});
-	LOOKS("a graph in the making is not late, however long it takes",
+	LOOKS("a graph capture is never late, however long it takes",
 	      {0, {1, 2, 0}, {0, 0, 0}, 0, 1, WATCH_FINE},
 	      {5000, {1, 2, 0}, {0, 0, 0}, 0, 1, WATCH_FINE},
 	      {5999, {1, 2, 0}, {0, 0, 0}, 0, 0, WATCH_FINE},
 	      {6000, {1, 2, 0}, {0, 0, 0}, 0, 0, WATCH_STALLED});
-	LOOKS("an error is one at once", {0, {1, 2, 0}, {1, 2, 0}, 1, 0, WATCH_BROKEN});
+	LOOKS("an error is reported at once", {0, {1, 2, 0}, {1, 2, 0}, 1, 0, WATCH_BROKEN});
 }
 
 static void test_next(void **state)
@@ -120,10 +121,10 @@ static void test_next(void **state)
 		bool call;
 		struct watch_position next;
 	} rows[] = {
-		{{3, 2, 0}, {0, 0, 0}, false, {3, 0, 0}}, /* the run's first */
+		{{3, 2, 0}, {0, 0, 0}, false, {3, 0, 0}}, /* the run's first step */
 		{{3, 2, 0}, {3, 1, 0}, false, {3, 1, 0}}, /* within a step */
-		{{5, 2, 0}, {3, 1, 0}, false, {3, 1, 0}}, /* the host is two ahead */
-		{{5, 2, 0}, {3, 2, 0}, false, {4, 0, 0}}, /* between two */
+		{{5, 2, 0}, {3, 1, 0}, false, {3, 1, 0}}, /* the host is two steps ahead */
+		{{5, 2, 0}, {3, 2, 0}, false, {4, 0, 0}}, /* between two steps */
 		{{3, 2, 8}, {3, 2, 7}, true, {3, 2, 7}},  /* after the step */
 		{{3, 2, 7}, {3, 1, 6}, false, {3, 1, 6}}, /* buckets come first */
 	};
@@ -155,19 +156,19 @@ static void test_text(void **state)
 	watch_text(0, 6, hosts, &here, reports, 600000, text, sizeof text);
 	assert_string_equal(
 		text, "rank 0 on a waited 600 s at step 4, bucket 1 for rank 2 on b (at step 4, "
-		      "bucket 0); rank 3 on b (says nothing: ended, or hangs); rank 4 on c (works "
-		      "elsewhere, last at step 4, bucket 1); rank 5 on c (at collective 10 (after "
-		      "step 4)); look at the ranks' last lines, or give more time by "
+		      "bucket 0); rank 3 on b (does not respond: it has ended or hangs); rank 4 on "
+		      "c (not in a collective; last at step 4, bucket 1); rank 5 on c (at "
+		      "collective 10 (after "
+		      "step 4)). Look for earlier errors in those ranks' output, or raise "
 		      "--comm-timeout");
 	watch_text(1, 2, hosts, &here, reports, 2000, text, sizeof text);
-	assert_string_equal(text,
-			    "rank 1 on a waited 2 s at step 4, bucket 1, and all other ranks with "
-			    "it: the network or a GPU stands still; look at the ranks' last lines, "
-			    "or give more time by --comm-timeout");
+	assert_string_equal(text, "rank 1 on a waited 2 s at step 4, bucket 1, and so did all "
+				  "other ranks: the network or a GPU has stalled. Look for earlier "
+				  "errors in those ranks' output, or raise --comm-timeout");
 	memset(reports, 0, sizeof reports);
 	watch_text(0, 12, hosts, &here, reports, 2000, text, sizeof text);
-	assert_non_null(
-		strstr(text, "rank 8 on e (says nothing: ended, or hangs) and 3 more; look"));
+	assert_non_null(strstr(
+		text, "rank 8 on e (does not respond: it has ended or hangs) and 3 more. Look"));
 	watch_text(0, 12, hosts, &here, reports, 2000, small, sizeof small);
 	assert_int_equal(strlen(small), sizeof small - 1);
 }

@@ -39,10 +39,11 @@ int nccl_library_load(const struct nccl_library **out, int *version, struct erro
 	if (!file) {
 		const char *why = dlerror();
 
-		return error_set(err, ERR_UNAVAILABLE,
-				 "NCCL cannot be loaded: %s; install libnccl2 or put the folder "
-				 "of " FILE_NAME " into LD_LIBRARY_PATH, or use --comm mpi",
-				 why ? why : FILE_NAME);
+		return error_set(
+			err, ERR_UNAVAILABLE,
+			"cannot load NCCL: %s. Install libnccl2, add the directory of " FILE_NAME
+			" to LD_LIBRARY_PATH, or use --comm mpi",
+			why ? why : FILE_NAME);
 	}
 	missing = load_symbols(file);
 	*version = 0;
@@ -53,8 +54,8 @@ int nccl_library_load(const struct nccl_library **out, int *version, struct erro
 	if (missing || *version < NCCL_MIN_VERSION) {
 		dlclose(file);
 		return error_set(err, ERR_UNAVAILABLE,
-				 FILE_NAME " is NCCL %s%s%s, and berth needs %s or newer: install "
-					   "a newer one, or use --comm mpi",
+				 FILE_NAME " is NCCL %s%s%s, but berth requires %s or newer. "
+					   "Install a newer version, or use --comm mpi",
 				 *version ? text : "of an unknown version",
 				 missing ? " without " : "", missing ? missing : "", oldest);
 	}
@@ -68,13 +69,13 @@ int nccl_error(const struct nccl_library *library, ncclComm_t handle, ncclResult
 	const char *last = library->last_error(handle);
 	bool more = last && *last;
 
-	return error_set(err, ERR_NETWORK, "%s: NCCL says: %s%s%.300s%s", what,
+	return error_set(err, ERR_NETWORK, "%s: NCCL error: %s%s%.300s%s", what,
 			 library->error_string(result), more ? " (" : "", more ? last : "",
-			 more ? ")" : "; NCCL_DEBUG=INFO tells more");
+			 more ? ")" : ". Set NCCL_DEBUG=INFO for details");
 }
 
 int cuda_error(cudaError_t result, const char *what, struct error *err)
 {
-	return error_set(err, ERR_UNAVAILABLE, "%s: CUDA says: %s", what,
+	return error_set(err, ERR_UNAVAILABLE, "%s: CUDA error: %s", what,
 			 cudaGetErrorString(result));
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* libnccl.so.2, loaded on demand. The library in LD_LIBRARY_PATH may be older than the headers;
- * berth then reports that in plain words instead of the loader's. This file translates error codes
- * of NCCL and of the CUDA runtime. */
+ * berth then reports that clearly, not as an error of the dynamic linker. This file translates
+ * error codes of NCCL and of the CUDA runtime. */
 #ifndef BERTH_TRAIN_COMM_NCCL_LIBRARY_H
 #define BERTH_TRAIN_COMM_NCCL_LIBRARY_H
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Streams, and progress marks that the GPU writes by itself: copies of the step's number from its
- * memory to the host's, repeated by a replayed graph. */
+/* Streams, and progress marks: copies of the step's number that the GPU itself makes from its
+ * memory to the host's. A replayed graph repeats them. */
 #include <string.h>
 
 #include "train/comm/nccl/nccl_internal.h"
@@ -18,16 +18,18 @@ int streams_new(struct nccl *nccl, struct error *err)
 {
 	int lowest, highest;
 
-	TRY(cudaDeviceGetStreamPriorityRange(&lowest, &highest), "a stream for NCCL");
+	TRY(cudaDeviceGetStreamPriorityRange(&lowest, &highest), "creating a CUDA stream for NCCL");
 	TRY(cudaStreamCreateWithPriority(&nccl->stream, cudaStreamNonBlocking, highest),
-	    "a stream for NCCL");
-	TRY(cudaEventCreateWithFlags(&nccl->before, cudaEventDisableTiming), "an event");
-	TRY(cudaEventCreateWithFlags(&nccl->after, cudaEventDisableTiming), "an event");
-	TRY(cudaEventCreateWithFlags(&nccl->waiting, cudaEventDefault), "an event");
+	    "creating a CUDA stream for NCCL");
+	TRY(cudaEventCreateWithFlags(&nccl->before, cudaEventDisableTiming),
+	    "creating a CUDA event");
+	TRY(cudaEventCreateWithFlags(&nccl->after, cudaEventDisableTiming),
+	    "creating a CUDA event");
+	TRY(cudaEventCreateWithFlags(&nccl->waiting, cudaEventDefault), "creating a CUDA event");
 	for (int i = 0; i < SPANS_MAX; i++)
 		for (int end = 0; end < 2; end++)
 			TRY(cudaEventCreateWithFlags(&nccl->spans[i][end], cudaEventDefault),
-			    "an event");
+			    "creating a CUDA event");
 	return 0;
 }
 
@@ -55,11 +57,11 @@ static int ring_new(struct ring *ring, struct error *err)
 {
 	TRY(cudaHostAlloc((void **)&ring->values, RING * sizeof *ring->values,
 			  cudaHostAllocDefault),
-	    "host memory for NCCL");
-	TRY(cudaMalloc((void **)&ring->word, sizeof *ring->word), "memory for NCCL");
+	    "allocating host memory for NCCL");
+	TRY(cudaMalloc((void **)&ring->word, sizeof *ring->word), "allocating GPU memory for NCCL");
 	for (int half = 0; half < 2; half++)
 		TRY(cudaEventCreateWithFlags(&ring->halves[half], cudaEventDisableTiming),
-		    "an event");
+		    "creating a CUDA event");
 	return 0;
 }
 
@@ -81,9 +83,9 @@ int ring_put(struct ring *ring, cudaStream_t stream, int64_t value, struct error
 	ring->values[at] = value;
 	TRY(cudaMemcpyAsync(ring->word, &ring->values[at], sizeof value, cudaMemcpyHostToDevice,
 			    stream),
-	    "telling the GPU its step");
+	    "copying the step number to the GPU");
 	if (at % (RING / 2) == RING / 2 - 1)
-		TRY(cudaEventRecord(ring->halves[half], stream), "an event");
+		TRY(cudaEventRecord(ring->halves[half], stream), "recording a CUDA event");
 	ring->next++;
 	return 0;
 }
@@ -95,13 +97,13 @@ int marks_new(struct nccl *nccl, struct error *err)
 	size_t size = (BUCKETS_MAX + 1) * sizeof *nccl->slots;
 	void *slots, *device;
 
-	TRY(cudaHostAlloc(&slots, size, cudaHostAllocMapped), "host memory for NCCL");
+	TRY(cudaHostAlloc(&slots, size, cudaHostAllocMapped), "allocating host memory for NCCL");
 	nccl->slots = slots;
 	memset(slots, 0, size);
-	TRY(cudaHostGetDevicePointer(&device, slots, 0), "host memory for NCCL");
+	TRY(cudaHostGetDevicePointer(&device, slots, 0), "allocating host memory for NCCL");
 	nccl->slots_device = device;
-	TRY(cudaMalloc(&nccl->barrier_word, sizeof(int32_t)), "memory for NCCL");
-	TRY(cudaMemset(nccl->barrier_word, 0, sizeof(int32_t)), "memory for NCCL");
+	TRY(cudaMalloc(&nccl->barrier_word, sizeof(int32_t)), "allocating GPU memory for NCCL");
+	TRY(cudaMemset(nccl->barrier_word, 0, sizeof(int32_t)), "clearing GPU memory for NCCL");
 
 	int rc = ring_new(&nccl->steps, err);
 
@@ -120,6 +122,6 @@ int mark_put(struct nccl *nccl, const int64_t *word, int slot, struct error *err
 {
 	TRY(cudaMemcpyAsync(nccl->slots_device + slot, word, sizeof *word, cudaMemcpyDeviceToHost,
 			    nccl->stream),
-	    "marking what is done");
+	    "marking a completed collective");
 	return 0;
 }

@@ -42,7 +42,7 @@ int nccl_wait_result(struct nccl *nccl, ncclResult_t result, const char *what, i
 		if (rc)
 			return rc;
 		if (clock_now_ms() > until)
-			return error_set(err, ERR_NETWORK, "%s did not finish within %d s", what,
+			return error_set(err, ERR_NETWORK, "%s did not complete within %d s", what,
 					 timeout_ms / 1000);
 		pthread_mutex_unlock(&nccl->lock);
 		nanosleep(&(struct timespec){.tv_nsec = POLL_NS}, NULL);
@@ -85,7 +85,7 @@ static int order_streams(struct nccl *nccl, struct device_queue *queue, struct e
 	if (result == cudaSuccess)
 		result = cudaStreamWaitEvent(nccl->stream, nccl->before, 0);
 	if (result != cudaSuccess)
-		return cuda_error(result, "ordering a collective after the computation", err);
+		return cuda_error(result, "making a collective wait for the computation", err);
 	pthread_mutex_lock(&nccl->lock);
 	nccl->capturing = status == cudaStreamCaptureStatusActive;
 	pthread_mutex_unlock(&nccl->lock);
@@ -198,7 +198,8 @@ static int nccl_all_reduce(struct comm *comm, struct device_queue *queue, void *
 					       [ELEMENT_F64] = ncclFloat64};
 
 	if ((size_t)type >= sizeof types / sizeof *types)
-		return error_set(err, ERR_INTERNAL, "an all-reduce of element type %d", type);
+		return error_set(err, ERR_INTERNAL,
+				 "NCCL all-reduce does not support element type %d", type);
 
 	const struct collective what = {.kind = ALL_REDUCE,
 					.from = data,
@@ -251,7 +252,7 @@ static int wait_for_collectives(struct nccl *nccl, cudaStream_t stream, struct e
 		result = cudaStreamWaitEvent(stream, nccl->after, 0);
 	return result == cudaSuccess
 		       ? 0
-		       : cuda_error(result, "ordering the computation after a collective", err);
+		       : cuda_error(result, "making the computation wait for a collective", err);
 }
 
 static int nccl_finish(struct comm *comm, struct device_queue *queue, struct error *err)
@@ -328,8 +329,8 @@ static bool nccl_overlap(struct comm *comm, double *busy_ms, double *exposed_ms)
 		result = cudaEventElapsedTime(&ms, nccl->waiting,
 					      nccl->spans[nccl->span_count - 1][1]);
 	if (result != cudaSuccess) {
-		cudaGetLastError(); /* clear it: otherwise the next launch would seem to have failed
-				     */
+		cudaGetLastError(); /* clear the error: otherwise the next launch would seem to have
+				       failed */
 		return false;
 	}
 	*busy_ms = busy;
@@ -345,7 +346,8 @@ static void nccl_abort(struct comm *comm, const char *why)
 	pthread_mutex_lock(&nccl->lock);
 	if (!nccl->failed && !nccl->abort_wanted) {
 		nccl->abort_wanted = true;
-		error_set(&nccl->why, ERR_NETWORK, "the communication was aborted: %s", why);
+		error_set(&nccl->why, ERR_NETWORK, "communication between ranks was aborted: %s",
+			  why);
 		pthread_cond_broadcast(&nccl->changed);
 	}
 	/* Freeing GPU memory waits for what is in progress there. */

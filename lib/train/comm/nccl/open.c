@@ -8,8 +8,8 @@
 #include "base/clock.h"
 #include "train/comm/nccl/nccl_internal.h"
 
-#define MISSING_MS 2000 /* to find out which ranks did not come */
-#define LEAVE_MS 5000	/* for what is left at the end */
+#define MISSING_MS 2000 /* to find out which ranks are missing */
+#define LEAVE_MS 5000	/* to finalize the communicator */
 
 extern const struct comm_ops comm_nccl;
 
@@ -18,7 +18,7 @@ extern const struct comm_ops comm_nccl;
 static int join_ranks(struct nccl *nccl, const struct comm_request *request, struct error *err)
 {
 	if (!request->env)
-		return error_set(err, ERR_INTERNAL, "NCCL needs the environment to meet by");
+		return error_set(err, ERR_INTERNAL, "NCCL's rendezvous requires the environment");
 
 	int rc = ranks_join(request->env, request->timeout_ms, &nccl->ranks, err);
 
@@ -28,8 +28,8 @@ static int join_ranks(struct nccl *nccl, const struct comm_request *request, str
 
 	if (place->rank != request->rank || place->size != request->size)
 		return error_set(err, ERR_DATA,
-				 "this is rank %d of %d, but the exchange knows rank %d of %d: one "
-				 "of the two is left over from another program",
+				 "this is rank %d of %d, but the rendezvous reports rank %d of %d: "
+				 "one of the two is left over from another program",
 				 request->rank, request->size, place->rank, place->size);
 	return 0;
 }
@@ -42,7 +42,7 @@ static int describe_gpu(struct nccl *nccl, int version, struct rank_gpu *out, st
 	if (result == cudaSuccess)
 		result = cudaGetDeviceProperties(&properties, nccl->cuda_device);
 	if (result != cudaSuccess)
-		return cuda_error(result, "asking for the GPU", err);
+		return cuda_error(result, "querying the GPU", err);
 	memset(out, 0, sizeof *out);
 	if (gethostname(out->host, sizeof out->host - 1))
 		snprintf(out->host, sizeof out->host, "?");
@@ -80,13 +80,13 @@ static int set_init_error(struct nccl *nccl, struct error *err)
 	if (missing[0])
 		return error_set(
 			err, ERR_NETWORK,
-			"NCCL's beginning did not finish within %d s: rank %s did not come to it; "
-			"look at that rank's last lines, or give more time by --comm-timeout",
+			"NCCL initialization did not complete within %d s; missing ranks: %s. Look "
+			"for earlier errors in their output, or raise --comm-timeout",
 			nccl->timeout_ms / 1000, missing);
 	return error_set(err, ERR_NETWORK,
-			 "NCCL's beginning did not finish within %d s, though all %d ranks came to "
-			 "it: they do not reach each other; berth check tests the network, "
-			 "NCCL_DEBUG=INFO shows the interfaces that NCCL took",
+			 "NCCL initialization did not complete within %d s, although all %d ranks "
+			 "entered it: they cannot reach each other. Test the network with berth "
+			 "check; NCCL_DEBUG=INFO shows which interfaces NCCL chose",
 			 nccl->timeout_ms / 1000, nccl->rendezvous.size);
 }
 
@@ -111,7 +111,7 @@ static int init_communicator(struct nccl *nccl, const unsigned char *id, struct 
 	ncclResult_t result = nccl->library->init(&nccl->handle, nccl->rendezvous.size, unique,
 						  nccl->rendezvous.rank, &config);
 
-	rc = nccl_wait_result(nccl, result, "NCCL's beginning", nccl->timeout_ms, err);
+	rc = nccl_wait_result(nccl, result, "NCCL initialization", nccl->timeout_ms, err);
 	pthread_mutex_unlock(&nccl->lock);
 	return rc && clock_now_ms() >= until ? set_init_error(nccl, err) : rc;
 }
@@ -136,7 +136,8 @@ static int open_communicator(struct nccl *nccl, const struct comm_request *reque
 		ncclResult_t result = nccl->library->unique_id(&unique);
 
 		if (result != ncclSuccess)
-			return nccl_error(nccl->library, NULL, result, "a place to meet", err);
+			return nccl_error(nccl->library, NULL, result, "creating NCCL's unique id",
+					  err);
 		memcpy(id, &unique, sizeof id);
 	}
 	rc = nccl_rendezvous_begin(nccl->ranks, &gpu, request->allow_shared_gpu,
@@ -155,7 +156,7 @@ int nccl_open(const struct comm_request *request, struct comm **out, struct erro
 	struct nccl *nccl = calloc(1, sizeof *nccl);
 
 	if (!nccl)
-		return error_memory(err, "the communication");
+		return error_memory(err, "the communicator");
 	nccl->comm = (struct comm){.ops = &comm_nccl, .rank = request->rank, .size = request->size};
 	nccl->timeout_ms = request->timeout_ms;
 	nccl->lost = request->lost;
@@ -186,7 +187,7 @@ static void finalize_communicator(struct nccl *nccl)
 	ncclComm_t handle = nccl->handle;
 	ncclResult_t result = nccl->library->finalize(handle);
 
-	/* The others may have ended already without notice: that is no error now. */
+	/* The others may have ended already without notice: that is not an error at this point. */
 	if (nccl_wait_result(nccl, result, "leaving", LEAVE_MS, NULL)) {
 		nccl_abort_bounded(nccl);
 		return;

@@ -47,7 +47,7 @@ static int get_exact(struct ranks *ranks, int rank, const char *key, int timeout
 		memcpy(to, data, size);
 	else
 		rc = error_set(err, ERR_DATA,
-			       "rank %d says %zu bytes under %s, expected %zu: it runs another "
+			       "rank %d stored %zu bytes as %s, expected %zu: it runs another "
 			       "version of berth",
 			       rank, got, key, size);
 	free(data);
@@ -93,8 +93,8 @@ static int collect_gpus(struct ranks *ranks, struct rank_gpu *rank_gpus, int siz
 	}
 	end_missing(missing, sizeof missing, count);
 	return count ? error_set(err, ERR_NETWORK,
-				 "rank%s %s did not come within %d s to begin with NCCL; look at "
-				 "that rank's last lines, or give more time by --comm-timeout",
+				 "rank%s %s did not start NCCL within %d s. Look for earlier "
+				 "errors in the output, or raise --comm-timeout",
 				 count > 1 ? "s" : "", missing, timeout_ms / 1000)
 		     : 0;
 }
@@ -146,7 +146,7 @@ static int apply_decision(struct ranks *ranks, int timeout_ms, unsigned char *id
 			  : error_memory(err, "the ranks' GPUs");
 
 	if (rc) {
-		rc = rc == -ERR_NETWORK ? error_prefix(err, "waiting for rank 0's word") : rc;
+		rc = rc == -ERR_NETWORK ? error_prefix(err, "waiting for rank 0's decision") : rc;
 		goto out;
 	}
 	memcpy(rendezvous->hosts, decision->hosts, hosts_size);

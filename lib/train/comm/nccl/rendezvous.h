@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Rendezvous of a GPU comm's ranks through rendezvous/ranks.h, before and besides NCCL. No CUDA, no
- * NCCL. */
+/* Rendezvous of a GPU comm's ranks through rendezvous/ranks.h, before NCCL starts and independent
+ * of it. It uses neither CUDA nor NCCL. */
 #ifndef BERTH_TRAIN_COMM_NCCL_RENDEZVOUS_H
 #define BERTH_TRAIN_COMM_NCCL_RENDEZVOUS_H
 

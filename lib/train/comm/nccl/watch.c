@@ -136,9 +136,10 @@ void watch_text(int rank, int size, const char (*hosts)[64], const struct watch_
 		}
 		append(&out, "%s rank %d on %s ", named++ ? ";" : " for", other, hosts[other]);
 		if (!reports[other]) {
-			append(&out, "(says nothing: ended, or hangs)");
+			append(&out, "(does not respond: it has ended or hangs)");
 		} else {
-			append(&out, reports[other]->idle ? "(works elsewhere, last at " : "(at ");
+			append(&out,
+			       reports[other]->idle ? "(not in a collective; last at " : "(at ");
 			add_position(&out, reports[other]);
 			append(&out, ")");
 		}
@@ -146,7 +147,7 @@ void watch_text(int rank, int size, const char (*hosts)[64], const struct watch_
 	if (more)
 		append(&out, " and %d more", more);
 	if (!named)
-		append(&out, ", and all other ranks with it: the network or a GPU stands still");
-	append(&out, "; look at %s last lines, or give more time by --comm-timeout",
-	       named == 1 ? "that rank's" : "the ranks'");
+		append(&out, ", and so did all other ranks: the network or a GPU has stalled");
+	append(&out, ". Look for earlier errors in %s output, or raise --comm-timeout",
+	       named == 1 ? "that rank's" : "those ranks'");
 }

@@ -36,7 +36,7 @@ enum watch_verdict {
 	WATCH_BROKEN,
 };
 
-/* State between observations; zero-initialised. */
+/* State kept between observations; initialize it with zeros. */
 struct watch_state {
 	bool begun;
 	struct watch_position last_begun, last_done;
@@ -58,9 +58,9 @@ struct watch_report {
 	int32_t idle;
 };
 
-/* One line for people: this rank waited, which rank is where, and which sent no report.
- * reports[size] is NULL for ranks without one; hosts[size]. Ranks at this rank's position are left
- * out. */
+/* Write one line for users: where this rank waited, where the other ranks are, and which sent no
+ * report. reports[size] is NULL for ranks without one; hosts[size]. Ranks at this rank's position
+ * are left out. */
 void watch_text(int rank, int size, const char (*hosts)[64], const struct watch_report *own,
 		const struct watch_report *const *reports, int timeout_ms, char *text,
 		size_t text_size);

@@ -14,10 +14,10 @@
 #define POLL_MS 200	     /* at most, between two checks */
 #define COLLECT_MS 2000	     /* for the others to report their positions */
 #define ABORT_MS 1000	     /* for NCCL to end what it has in progress */
-#define ENDED_MS 5000	     /* the same, at the very end */
+#define ENDED_MS 5000	     /* the same, when the communicator is closed */
 #define NOTICE_MS 10000	     /* for the training thread to notice */
 #define PEER_POLL_MS 1000    /* between checks whether another rank has given up */
-#define ANSWER_MS 100	     /* for the answer */
+#define ANSWER_MS 100	     /* for that rank's answer */
 #define RANK_0_GRACE_MS 3000 /* for a collective in progress, once rank 0 has ended */
 
 /* ---- aborting ---- */
@@ -178,7 +178,7 @@ static void handle_broken(struct nccl *nccl, const struct watch_sample *sample, 
 	fail(nccl, why);
 }
 
-/* The training thread gives up: it has an error of its own, and waits for the end. */
+/* The training thread has an error of its own and waits until the communicator is aborted. */
 static void handle_abort(struct nccl *nccl)
 {
 	char who[96];
@@ -197,8 +197,8 @@ struct peer_poll {
 	bool rank_0_ended; /* rank 0 has ended */
 };
 
-/* Another rank that gave up has ended its communicator: what this rank waits for now, or begins
- * later, never completes. The caller holds the lock, which is released meanwhile. */
+/* A rank that failed has ended its communicator, so collectives that this rank waits for now, or
+ * begins later, never complete. The caller holds the lock, which is released meanwhile. */
 static void poll_peer_failure(struct nccl *nccl, struct peer_poll *peer_poll)
 {
 	struct error why = {.code = ERR_NETWORK};
@@ -215,7 +215,7 @@ static void poll_peer_failure(struct nccl *nccl, struct peer_poll *peer_poll)
 	peer_poll->rank_0_ended = end == NCCL_PEER_RANK_0_ENDED;
 	if (end != NCCL_PEER_FAILED || nccl->stop)
 		return;
-	error_prefix(&why, "another rank gave up");
+	error_prefix(&why, "another rank failed");
 	fail(nccl, &why);
 }
 
@@ -226,15 +226,15 @@ static void without_rank_0(struct nccl *nccl, const struct watch_sample *sample)
 	struct error why;
 
 	error_set(&why, ERR_NETWORK,
-		  "rank %d on %s waits at step %" PRId64
-		  ", bucket %d, and rank 0 on %s has ended; look at that rank's last lines",
+		  "rank %d on %s is waiting at step %" PRId64
+		  ", bucket %d, but rank 0 on %s has ended. Look for earlier errors in its output",
 		  nccl->rendezvous.rank, nccl->rendezvous.hosts[nccl->rendezvous.rank],
 		  own.next.step, own.next.bucket, nccl->rendezvous.hosts[0]);
 	fail(nccl, &why);
 }
 
-/* Nothing has been in progress for long. The others may wait for this rank by now, and will look
- * for its position. */
+/* No collective has been in progress for a long time. The others may wait for this rank by now, and
+ * will look for its position. */
 static void report_idle(struct nccl *nccl, const struct watch_sample *sample)
 {
 	struct watch_report own = own_report(sample, true);
@@ -316,7 +316,7 @@ int watchdog_start(struct nccl *nccl, struct error *err)
 	if (!pthread_create(&nccl->thread, NULL, watch, nccl))
 		return 0;
 	nccl->thread_runs = false;
-	return error_memory(err, "a thread that watches NCCL");
+	return error_memory(err, "the NCCL watchdog thread");
 }
 
 void watchdog_stop(struct nccl *nccl)

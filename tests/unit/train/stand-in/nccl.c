@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* A libnccl.so.2 between processes of one machine, over shared memory: collectives are host
- * functions on the stream that they are put on. As NCCL 2.28's non-blocking communicators do (its
- * group.cc and init.cc): each call is in progress first, another thread puts the work on the
- * stream, also on one that is captured, and a call made meanwhile is refused; finalize and abort
- * wait until no graph has a collective in it. STAND_IN_NCCL chooses what goes wrong, a
- * comma-separated list: version=N       what ncclGetVersion says init-hang       no communicator
- * ever begins hang=R:K        rank R's collective number K (from 0) waits for ever error=R:K rank
- * R's communicator has an error from its collective K on slow=R:K        the same collective takes
- * 300 ms longer */
+/* A libnccl.so.2 for processes of one machine, over shared memory; collectives are host functions
+ * on their stream. It behaves like NCCL 2.28's non-blocking communicators (group.cc and init.cc): a
+ * call is in progress at first, another thread puts the work on the stream (also on a captured
+ * one), and a call made meanwhile is refused. finalize and abort wait until no graph contains a
+ * collective. STAND_IN_NCCL, a comma-separated list, chooses the failures: version=N       what
+ * ncclGetVersion says init-hang       no communicator ever begins hang=R:K        rank R's
+ * collective number K (from 0) waits for ever error=R:K rank R's communicator has an error from its
+ * collective K on slow=R:K        the same collective takes 300 ms longer */
 #include <errno.h>
 #include <fcntl.h>
 #include <nccl.h>
@@ -22,7 +21,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define PART ((size_t)1 << 18) /* bytes of a rank at once */
+#define PART ((size_t)1 << 18) /* bytes per rank at once */
 #define RANKS_MAX 16
 
 struct shared {
@@ -37,10 +36,10 @@ struct ncclComm {
 	pthread_t thread;
 	atomic_int state; /* ncclResult_t */
 	atomic_bool aborted;
-	atomic_int holders; /* the user, and collectives on their way */
+	atomic_int holders; /* the user, and collectives in progress */
 	atomic_int next;
 	atomic_bool captured;
-	bool threaded; /* a call's thread was not joined yet */
+	bool threaded; /* the thread of a call is not joined yet */
 };
 
 int fake_graphs(void); /* tests/support/fake-cuda */
@@ -138,7 +137,7 @@ static void *begin(void *context)
 			break;
 		backoff();
 	}
-	shm_unlink(comm->name); /* everybody has it, or nobody wants it */
+	shm_unlink(comm->name); /* every rank has it, or no rank needs it */
 	if (!atomic_load(&comm->aborted))
 		atomic_store(&comm->state, ncclSuccess);
 	return NULL;
@@ -176,7 +175,7 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *out)
 	return ncclSuccess;
 }
 
-/* A call that another thread goes on with. */
+/* A call that another thread continues. */
 static ncclResult_t go_on(struct ncclComm *comm, void *(*run)(void *), void *context)
 {
 	if (atomic_load(&comm->state) == ncclInProgress) {
@@ -190,7 +189,7 @@ static ncclResult_t go_on(struct ncclComm *comm, void *(*run)(void *), void *con
 	return comm->threaded ? ncclInProgress : ncclSystemError;
 }
 
-/* In what became of it errors stay. */
+/* An error of the communicator stays. */
 static void gone_on(struct ncclComm *comm, ncclResult_t result)
 {
 	int expected = ncclInProgress;
@@ -342,7 +341,7 @@ static void *launch(void *context)
 	return NULL;
 }
 
-/* Of a job that goes into a graph the memory stays: it is run again. */
+/* Keep the memory of a job that a graph contains: it will run again. */
 static ncclResult_t begin_job(struct job job, cudaStream_t stream)
 {
 	enum cudaStreamCaptureStatus status;
@@ -354,7 +353,7 @@ static ncclResult_t begin_job(struct job job, cudaStream_t stream)
 		atomic_store(&job.comm->captured, true);
 	job.stream = stream;
 	*kept = job;
-	/* Never freed, and neither is the communicator that it holds: a test's process is short. */
+	/* Neither it nor its communicator is ever freed: a test's process is short-lived. */
 	atomic_fetch_add(&job.comm->holders, 1);
 	return go_on(job.comm, launch, kept);
 }
