@@ -241,7 +241,7 @@ PY
 	[ -n "$hung" ] || { kill "$run_pid"; wait "$run_pid"; return 1; }
 	kill -STOP "$hung"
 	ends 76 "$run_pid" err
-	grep -q 'rank [02] waited 2 s in a collective for rank 1;' err
-	grep -q 'for rank [02]' err && return 1
+	grep -q 'rank [02] waited 2 s in a collective; missing ranks: 1\.' err
+	grep -Eq 'missing ranks: [^.]*[02]' err && return 1
 	[ ! -e "/proc/$hung" ]
 }

@@ -194,7 +194,7 @@ engines_kept() {
 	FAKE_CUDA_MIB=40 run gpu resnet18 --stem cifar --data synthetic:3x32x32,n=600,classes=5 --batch 512 --steps 1
 	[ "$status" -eq 69 ]
 	[[ "$output" =~ "out of GPU memory" ]]
-	[[ "$output" =~ "see nvidia-smi for who else holds it" ]]
+	[[ "$output" =~ "run nvidia-smi to see which processes use it" ]]
 	# With NVML, the message names the processes.
 	ln -s "$FAKE_NVML" libnvidia-ml.so.1
 	LD_LIBRARY_PATH=$PWD BERTH_FAKE_NVML=held FAKE_CUDA_MIB=40 run gpu resnet18 --stem cifar \
@@ -203,7 +203,7 @@ engines_kept() {
 	[[ "$output" =~ "its memory is held by pid "[0-9]+" ("[^,]*", 3072 MiB)" ]]
 	FAKE_CUDA_MIB=400 run gpu resnet18 --stem cifar --data synthetic:3x32x32,n=600,classes=5 --batch 512 --steps 1
 	[ "$status" -eq 69 ]
-	[[ "$output" =~ "training with a batch of 512 needs "[0-9]+" MiB, and "[0-9]+" of the GPU's 400 MiB are free" ]]
+	[[ "$output" =~ "training with a batch of 512 needs "[0-9]+" MiB, but only "[0-9]+" of the GPU's 400 MiB are free" ]]
 	[[ "$output" =~ "; a batch of "[0-9]+" would fit" ]]
 }
 
@@ -248,13 +248,13 @@ engines_kept() {
 	[[ "$output" =~ "this process sees 2" ]]
 	FAKE_CUDA_COUNT=0 run gpu "${SMALL[@]}" --steps 1
 	[ "$status" -eq 69 ]
-	[[ "$output" =~ "no GPU that this process may use" ]]
+	[[ "$output" =~ "this process can use no GPU" ]]
 }
 
 @test "a missing or old driver, or an old cuDNN: one message, and auto continues without a GPU" {
 	for row in "FAKE_CUDA_DRIVER=0|driver is not installed or not loaded" \
-		"FAKE_CUDA_DRIVER=12020|driver is too old: it serves CUDA 12.2, this build uses CUDA " \
-		"FAKE_CUDNN_VERSION=8907|cuDNN is too old: 8907 was loaded, expected 90000 or newer"; do
+		"FAKE_CUDA_DRIVER=12020|driver is too old: it supports CUDA 12.2, but this build uses CUDA " \
+		"FAKE_CUDNN_VERSION=8907|cuDNN 8907 is too old: berth requires 90000 or newer"; do
 		export "${row%%|*}"
 		run gpu "${SMALL[@]}" --steps 1
 		[ "$status" -eq 69 ]

@@ -118,8 +118,8 @@ ascending|--schedule multistep --milestones 4,3
 --save-every|--save-every 3w --ckpt c
 --nesterov requires --momentum|--nesterov --momentum 0
 --epoch requires --print-order|--epoch 3
-there is no device 'abacus'|--device abacus
-there is no comm 'pigeon'|--comm pigeon
+unknown device 'abacus'|--device abacus
+unknown communication library 'pigeon'|--comm pigeon
 unknown format 'cifar11'|--data cifar11:DIR
 --init is empty|--init=
 --resume is empty|--resume=

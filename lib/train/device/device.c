@@ -84,7 +84,7 @@ static void expect(struct check *check, const char *name, const struct tensor *t
 			if (!shape[i])
 				return;
 		if (!optional)
-			set_tensor_error(check, name, "is absent");
+			set_tensor_error(check, name, "is missing");
 		return;
 	}
 	if (tensor->type != type)
@@ -125,7 +125,7 @@ static void check_window(struct check *check)
 	if (y[2] < 1 || y[3] < 1)
 		set_tensor_error(check, "x", "is smaller than the kernel");
 	if (!conv && call->attributes.pad * 2 > k)
-		set_tensor_error(check, "x", "is padded by more than half a window");
+		set_tensor_error(check, "x", "is padded by more than half the kernel");
 	expect(check, "x", &call->x, false, ELEMENT_F32, 4, x);
 	if (conv) {
 		int64_t w_shape[4] = {w[0], x[1], k, k};
@@ -165,8 +165,8 @@ static void check_several(struct check *check)
 		return;
 	check->failed = ERR_DATA;
 	error_set(check->err, ERR_DATA,
-		  "batch norm needs two values a channel in training, and a batch of one sample "
-		  "with images of 1x1 has one: take a larger --batch, or larger images");
+		  "in training, batch norm needs at least two values per channel, but a batch of "
+		  "one 1x1 image has only one. Use a larger --batch or larger images");
 }
 
 static void check_batchnorm(struct check *check)
@@ -223,7 +223,7 @@ static void check_relu(struct check *check)
 	expect_results(check, call->x.rank, call->x.shape);
 	if (call->pass == OP_BACKWARD && call->add_dx && call->dx.data &&
 	    call->dx.data == call->dy.data)
-		set_tensor_error(check, "dx", "cannot be added to in dy's place");
+		set_tensor_error(check, "dx", "cannot be accumulated in place of dy");
 }
 
 static void check_sgd(struct check *check)
@@ -231,7 +231,7 @@ static void check_sgd(struct check *check)
 	const struct op_call *call = check->call;
 
 	if (call->pass != OP_FORWARD)
-		set_tensor_error(check, "w", "cannot be differentiated");
+		set_tensor_error(check, "w", "has no backward pass");
 	expect(check, "w", &call->w, false, ELEMENT_F32, 1, call->w.shape);
 	expect(check, "dw", &call->dw, false, ELEMENT_F32, 1, call->w.shape);
 	expect(check, "state", &call->state, call->sgd.momentum == 0, ELEMENT_F32, 1,
@@ -244,7 +244,7 @@ static void check_loss(struct check *check)
 	bool mse = call->kind == OP_MSE, rank = call->kind == OP_LABEL_RANK;
 
 	if (!(call->smoothing >= 0 && call->smoothing <= 1))
-		set_tensor_error(check, "target", "is smoothed by a number that is not in 0 to 1");
+		set_tensor_error(check, "target", "has a label smoothing outside 0 to 1");
 	expect(check, "x", &call->x, false, ELEMENT_F32, 2, call->x.shape);
 	expect(check, "target", &call->target, false, mse ? ELEMENT_F32 : ELEMENT_I32, mse ? 2 : 1,
 	       call->x.shape);
@@ -252,7 +252,7 @@ static void check_loss(struct check *check)
 		expect(check, "y", &call->y, false, rank ? ELEMENT_I32 : ELEMENT_F32, 1,
 		       call->x.shape);
 	else if (rank)
-		set_tensor_error(check, "x", "cannot be differentiated");
+		set_tensor_error(check, "x", "has no backward pass");
 	else
 		expect(check, "dx", &call->dx, false, ELEMENT_F32, 2, call->x.shape);
 }
@@ -278,11 +278,11 @@ int op_check(const struct op_call *call, struct error *err)
 	struct check check = {.call = call, .err = err};
 
 	if ((unsigned)call->kind >= OP_KINDS)
-		set_tensor_error(&check, "x", "is of no op that there is");
+		set_tensor_error(&check, "x", "belongs to an unknown op");
 	else if (rules[call->kind].x_rank && call->x.rank != rules[call->kind].x_rank)
 		set_tensor_error(&check, "x",
-				 rules[call->kind].x_rank == 4 ? "has not rank 4"
-							       : "has not rank 2");
+				 rules[call->kind].x_rank == 4 ? "must have rank 4"
+							       : "must have rank 2");
 	else
 		rules[call->kind].check(&check);
 	return -check.failed;
@@ -296,7 +296,7 @@ int device_check_name(const char *name, struct error *err)
 	    !strcmp(name, device_cpu_reference.name))
 		return 0;
 	return error_set(err, ERR_USAGE,
-			 "there is no device '%s'; the devices are: auto, cuda, cpu, %s", name,
+			 "unknown device '%s'; expected one of: auto, cuda, cpu, %s", name,
 			 device_cpu_reference.name);
 }
 
@@ -335,7 +335,8 @@ int device_find(const char *name, int index, const char *search_path, struct dev
 	    !open_module(DEVICE_CUDA_MODULE, "device_cuda", index, search_path, out,
 			 gpu_error ? gpu_error : &missing))
 		return 0;
-	/* A missing library is no error here: the reference computes everything, only slower. */
+	/* A missing library is not an error here: the reference computes everything, only slower.
+	 */
 	if (fastest &&
 	    !module_load(DEVICE_CPU_MODULE, "device_cpu", search_path, 0, &ops, &missing))
 		return ((const struct device_ops *)ops)->open(index, out, err);

@@ -31,7 +31,7 @@ size_t element_size(enum element_type type); /* bytes */
 #define TENSOR_MAX_RANK 4
 
 /* A dense row-major tensor in a device's memory: a value that owns nothing. data NULL means absent:
- * an optional input, or a result that nobody reads. */
+ * an optional input, or a result that is not needed. */
 struct tensor {
 	void *data;
 	enum element_type type;

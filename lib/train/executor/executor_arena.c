@@ -36,8 +36,8 @@ static int find_accumulation(const struct graph *graph, struct executor_arena *a
 
 		if (!written[op->output] || op->input == op->input2) {
 			rc = error_set(err, ERR_INTERNAL,
-				       "model %s: what op %d (%s) makes is read by none, or it "
-				       "reads one value twice",
+				       "model %s: nothing reads the result of op %d (%s), or the "
+				       "op reads one value twice",
 				       graph->model, i, op_name(op->kind));
 			break;
 		}

@@ -10,7 +10,7 @@
 #include "base/error.h"
 #include "train/model/graph.h"
 
-/* A value without a gradient, or a gradient that nobody reads: the input's. */
+/* A value without a gradient, or a gradient that no op reads (the input's). */
 #define ARENA_NONE ((size_t)-1)
 
 /* What an op's backward pass does with the gradients of its inputs. The first op of the backward
@@ -32,7 +32,7 @@ struct executor_arena {
 	size_t arena_bytes;
 };
 
-/* Plan an executor of at most batch samples. Pure. Return 0; -ERR_INTERNAL if nobody reads a value
+/* Plan an executor of at most batch samples. Pure. Return 0; -ERR_INTERNAL if no op reads a value
  * or an addition reads a value twice; -ERR_UNAVAILABLE if memory is out or the sizes overflow. */
 int executor_arena_make(const struct graph *graph, int batch, bool train,
 			struct executor_arena *out, struct error *err);

@@ -60,7 +60,8 @@ int executor_common_check(const struct executor_common *common, const struct exe
 			  struct error *err)
 {
 	if (input->count < 0 || input->count > common->request->batch || input->global_count < 1)
-		return error_set(err, ERR_INTERNAL, "a batch of %d samples for a step of %d",
+		return error_set(err, ERR_INTERNAL,
+				 "a batch has %d samples, but the executor was made for at most %d",
 				 input->count, common->request->batch);
 	return 0;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What the executors of all devices do alike: add up losses, pass buckets on in order, and know
- * which parts of the flat buffers have weight decay. Host memory only. */
+/* What the executors of all devices have in common: they add up losses, pass buckets to comm in
+ * order, and know which parts of the flat buffers have weight decay. Host memory only. */
 #ifndef BERTH_TRAIN_EXECUTOR_EXECUTOR_COMMON_H
 #define BERTH_TRAIN_EXECUTOR_EXECUTOR_COMMON_H
 
@@ -34,7 +34,7 @@ void executor_common_free(struct executor_common *common);
 int executor_common_check(const struct executor_common *common, const struct executor_input *input,
 			  struct error *err);
 /* The loss of one run, forward. x: what the graph outputs; target and losses ([count]): in the
- * memory of whoever runs the call. Its scale serves the backward pass. */
+ * memory of the device that runs the call. Its scale serves the backward pass. */
 struct op_call executor_common_loss(const struct executor_common *common,
 				    const struct executor_input *input, const void *x,
 				    const void *target, float *losses);

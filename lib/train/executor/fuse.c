@@ -89,10 +89,10 @@ static int fuse_all(struct fusing *fusing, struct error *err)
 		const struct graph_op *op = &graph->ops[i];
 
 		if (op->input == op->input2)
-			return error_set(err, ERR_INTERNAL, "model %s: op %d reads a value twice",
+			return error_set(err, ERR_INTERNAL, "model %s: op %d reads one value twice",
 					 graph->model, i);
 		if (op->kind > OP_AVGPOOL)
-			return error_set(err, ERR_INTERNAL, "a network cannot have op %s",
+			return error_set(err, ERR_INTERNAL, "op %s cannot be part of a network",
 					 op_name(op->kind));
 		if (fusing->done[i])
 			continue;

@@ -11,7 +11,7 @@
 
 /* One fused op. kind is what is done: an OP_BATCHNORM with input2 >= 0 adds that value; relu
  * applies a ReLU after it. op is borrowed from the graph; for a batch norm it is the batch norm.
- * Values have the graph's numbers; nobody writes those inside a fused op. */
+ * Values have the graph's numbers; values inside a fused op are never written. */
 struct fused {
 	enum op_kind kind;
 	const struct graph_op *op;

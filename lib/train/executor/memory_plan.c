@@ -46,14 +46,14 @@ int memory_plan(struct memory_item *items, size_t count, size_t alignment, size_
 	struct memory_item **order = calloc(count + 1, sizeof *order);
 	struct memory_item **placed = calloc(count + 1, sizeof *placed);
 	size_t total = 0, sum = 0, placed_count = 0;
-	int rc = order && placed ? 0 : error_memory(err, "a plan of memory");
+	int rc = order && placed ? 0 : error_memory(err, "the memory plan");
 
 	for (size_t i = 0; !rc && i < count; i++) {
 		order[i] = &items[i];
-		/* Below this sum no offset can overflow. */
+		/* As long as this sum fits, no offset can overflow. */
 		if (items[i].size_bytes > SIZE_MAX / 2 - alignment ||
 		    sum > SIZE_MAX / 2 - alignment - items[i].size_bytes)
-			rc = error_memory(err, "tensors larger than any memory");
+			rc = error_memory(err, "tensors of this size");
 		else
 			sum += items[i].size_bytes + alignment;
 	}

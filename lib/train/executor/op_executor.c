@@ -333,8 +333,8 @@ int device_executor_new(struct device_queue *queue, const struct executor_reques
 	    !queue->device->ops->reduced) {
 		free(executor);
 		return error_set(err, ERR_USAGE,
-				 "--%s is for a GPU: %s computes in float32; leave it out, or take "
-				 "--device cuda",
+				 "--%s requires a GPU, but device %s computes in float32. Remove "
+				 "the option, or use --device cuda",
 				 request->tf32 ? "tf32" : "amp", queue->device->ops->name);
 	}
 	executor->queue = queue;

@@ -28,8 +28,7 @@ void reference_relu(const struct op_call *call)
 		dx[i] += x[i] <= 0 ? 0 : dy[i];
 }
 
-/* The index in plane of a window's largest value; the first among equal ones, and a NaN before
- * all. */
+/* The index in plane of a window's largest value; the first among equal ones; a NaN wins. */
 static size_t window_best(const float *plane, long height, long width, long y0, long x0,
 			  long kernel)
 {
@@ -137,7 +136,7 @@ void reference_maxpool2d(const struct op_call *call)
 
 static int bad_label(const struct op_call *call, size_t n, struct error *err)
 {
-	return error_set(err, ERR_DATA, "label %d of sample %zu of the batch is not in 0 to %d",
+	return error_set(err, ERR_DATA, "label %d of sample %zu of the batch is outside 0 to %d",
 			 ((const int32_t *)call->target.data)[n], n, (int)call->x.shape[1] - 1);
 }
 

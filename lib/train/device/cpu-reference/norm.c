@@ -27,8 +27,8 @@ struct moments {
 	double mean, variance; /* biased */
 };
 
-/* Reads the data twice, so that a mean that is large compared with the deviations costs no
- * digits. */
+/* Reads the data twice, so that no precision is lost if the mean is large compared with the
+ * deviations. */
 static struct moments measure(const struct planes *planes, const float *x, size_t channel)
 {
 	double count = (double)(planes->n * planes->plane), sum = 0, squares = 0;
@@ -122,7 +122,7 @@ void reference_batchnorm(const struct op_call *call)
 	struct planes planes = planes_of(&call->x);
 
 	if (call->pass == OP_FORWARD) {
-		/* No samples: nothing to learn from. */
+		/* A batch without samples leaves the running statistics unchanged. */
 		if (planes.n)
 			batchnorm_forward(call, &planes);
 		return;

@@ -51,7 +51,7 @@ static int memory_new(struct device *device, size_t size_bytes, void **out, stru
 
 	if (!memory)
 		return error_set(err, ERR_UNAVAILABLE,
-				 "out of memory: a buffer of %zu MiB; try a smaller --batch",
+				 "out of memory: cannot allocate %zu MiB. Use a smaller --batch",
 				 size_bytes >> 20);
 	*out = memory;
 	return 0;
@@ -95,7 +95,8 @@ static int run(struct device_queue *queue, const struct op_call *call, struct er
 		reference_sgd(call);
 		return 0;
 	default:
-		return error_set(err, ERR_UNAVAILABLE, "the reference device has no op %s",
+		return error_set(err, ERR_UNAVAILABLE,
+				 "the reference device does not support op %s",
 				 op_name(call->kind));
 	}
 }

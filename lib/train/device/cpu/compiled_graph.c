@@ -149,10 +149,11 @@ static int make_norm_memory(struct compile *compile, struct node *node)
 	const struct planes planes = planes_of(&node->x);
 
 	if (is_training(compile) && planes.n * planes.height * planes.width == 1)
-		return error_set(compile->err, ERR_DATA,
-				 "batch norm needs two values a channel in training, and a batch "
-				 "of one sample with images of 1x1 has one: take larger images, or "
-				 "another --batch (an epoch's last one may be of one sample)");
+		return error_set(
+			compile->err, ERR_DATA,
+			"in training, batch norm needs at least two values per channel, but a "
+			"batch of one 1x1 image has only one. Use larger images or another --batch "
+			"(an epoch's last batch may hold a single sample)");
 	node->saved = calloc(2 * planes.channels, sizeof *node->saved);
 	node->lanes = calloc(norm_lanes(&planes), sizeof *node->lanes);
 	return node->saved && node->lanes ? 0 : error_memory(compile->err, "a layer");
@@ -279,7 +280,7 @@ static void provide_input2_gradient(struct compile *compile, struct node *node, 
 	add_part(compile, node->fused.input2, node->dx2_slot);
 }
 
-/* Gradients reuse the slots of the gradients they are made from, if nobody else reads these. */
+/* Gradients reuse the slots of the gradients they are made from, if no other node reads these. */
 static void place_norm(struct compile *compile, struct node *node, int time)
 {
 	bool two = node->sum_slot == NO_SLOT && node->dy_count == 2;
@@ -415,7 +416,7 @@ static int compile_all(struct compile *compile)
 	for (int i = 0; !rc && i < compiled->node_count; i++)
 		rc = make_layer(compile, &compiled->nodes[i]);
 	if (!rc && compiled->layouts[compile->graph->output].block != 1)
-		rc = error_set(compile->err, ERR_INTERNAL, "model %s does not end in a vector",
+		rc = error_set(compile->err, ERR_INTERNAL, "the output of model %s is not a vector",
 			       compile->graph->model);
 	return rc ? rc : place(compile);
 }

@@ -137,7 +137,7 @@ static int node_forward(const struct run *run, const struct node *node, struct e
 		kernels->avgpool_forward(&planes, x, memory.y);
 		return 0;
 	default:
-		return error_set(err, ERR_INTERNAL, "a node of no kind");
+		return error_set(err, ERR_INTERNAL, "a node has an unknown kind");
 	}
 }
 

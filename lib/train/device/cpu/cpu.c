@@ -63,7 +63,7 @@ static int memory_new(struct device *device, size_t size_bytes, void **out, stru
 		memory = aligned_alloc(alignment, (size_bytes + alignment) / alignment * alignment);
 	if (!memory)
 		return error_set(err, ERR_UNAVAILABLE,
-				 "out of memory: a buffer of %zu MiB; try a smaller --batch",
+				 "out of memory: cannot allocate %zu MiB. Use a smaller --batch",
 				 size_bytes >> 20);
 #ifdef MADV_HUGEPAGE
 	/* Huge pages reduce TLB misses with large strides; a failure is harmless. */

@@ -51,8 +51,7 @@ struct node {
 	int argmax_slot;    /* OP_MAXPOOL2D */
 	/* Backward. dy: slots of the parts of y's gradient; sum_slot: where parts that the node
 	 * cannot read separately are summed. dx_slot and dx2_slot receive the gradients of x and
-	 * x2; NO_SLOT: nobody reads them. preferred_dx_slot and dz_slot hold them before
-	 * copy_out. */
+	 * x2; NO_SLOT: not needed. preferred_dx_slot and dz_slot hold them before copy_out. */
 	int dy[MAX_READERS], dy_count, sum_slot, dx_slot, preferred_dx_slot, dz_slot, dx2_slot;
 	float *saved, *lanes; /* OP_BATCHNORM, malloced: mean and 1/std; the kernel's scratch */
 };

@@ -32,14 +32,14 @@ int dnnl_failed(dnnl_status_t status, const char *what, struct error *err)
 		return 0;
 	case dnnl_out_of_memory:
 		return error_set(err, ERR_UNAVAILABLE,
-				 "%s: oneDNN is out of memory; try a smaller --batch", what);
+				 "%s: oneDNN is out of memory. Use a smaller --batch", what);
 	case dnnl_unimplemented:
-		return error_set(
-			err, ERR_UNAVAILABLE,
-			"%s: this oneDNN cannot compute it on this CPU; try --device cpu-reference",
-			what);
+		return error_set(err, ERR_UNAVAILABLE,
+				 "%s: this oneDNN does not support it on this CPU. Use --device "
+				 "cpu-reference",
+				 what);
 	default:
-		return error_set(err, ERR_INTERNAL, "%s: oneDNN says %d", what, (int)status);
+		return error_set(err, ERR_INTERNAL, "%s: oneDNN error %d", what, (int)status);
 	}
 }
 
@@ -52,17 +52,17 @@ int dnnl_context_new(struct dnnl_context **out, struct error *err)
 
 	if (!dnnl)
 		return error_memory(err, "the device");
-	rc = dnnl_failed(dnnl_engine_create(&dnnl->engine, dnnl_cpu, 0), "the CPU", err);
+	rc = dnnl_failed(dnnl_engine_create(&dnnl->engine, dnnl_cpu, 0), "initializing oneDNN", err);
 	if (!rc)
 		rc = dnnl_failed(
 			dnnl_stream_create(&dnnl->stream, dnnl->engine, dnnl_stream_default_flags),
-			"the CPU", err);
+			"initializing oneDNN", err);
 	if (!rc)
-		rc = dnnl_failed(dnnl_primitive_attr_create(&dnnl->attr), "the CPU", err);
+		rc = dnnl_failed(dnnl_primitive_attr_create(&dnnl->attr), "initializing oneDNN", err);
 	if (!rc)
 		rc = dnnl_failed(dnnl_primitive_attr_set_scratchpad_mode(dnnl->attr,
 									 dnnl_scratchpad_mode_user),
-				 "the CPU", err);
+				 "initializing oneDNN", err);
 	if (rc)
 		dnnl_context_free(dnnl);
 	else

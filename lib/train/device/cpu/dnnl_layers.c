@@ -28,8 +28,8 @@ static const struct primitive_argument weights_arguments[] = {
 /* ---- convolution ---- */
 
 /* Weights are converted to a primitive's layout right before it runs, while they are in the cache.
- * Gradients of weights are converted back right after. Nothing of it is kept. PACK_* and UNPACK do
- * not exist if the layout is the dense one. */
+ * Gradients of weights are converted back right after. The converted copies are not kept. PACK_*
+ * and UNPACK do not exist if the layout is the dense one. */
 enum conv_part {
 	CONV_FORWARD,
 	CONV_INPUT,
@@ -508,7 +508,7 @@ int cpu_linear_new(struct dnnl_context *dnnl, int n, int inputs, int outputs, bo
 	}
 	*scratch = larger(linear->forward.scratch,
 			  larger(linear->backward_input.scratch, linear->backward_weights.scratch));
-	/* dx is added to, so it needs a place of its own first. */
+	/* dx is added to, so it is computed in a buffer of its own first. */
 	if (backward)
 		*scratch += (linear->weights + linear->outputs + 31) / 16 * 16;
 	*out = linear;

@@ -8,7 +8,7 @@
 #include "train/device/cpu/dnnl.h"
 
 #if DNNL_VERSION_MAJOR != 2
-#error "the cpu device is written for oneDNN 2.x (libdnnl-dev): configure with -Ddnnl=disabled"
+#error "the cpu device requires oneDNN 2.x (libdnnl-dev); with other versions, configure with -Ddnnl=disabled"
 #endif
 
 #define PRIMITIVE_ARGUMENTS 6

@@ -135,8 +135,8 @@ static void channel_moments(const struct norm_call *call, size_t channel)
 
 	if (call->training) {
 		double a, b;
-		/* Sum after subtracting the channel's first value, so that a mean far from 0 costs
-		 * no digits. */
+		/* Sum after subtracting the channel's first value, so that no precision is lost if
+		 * the mean is far from 0. */
 		double shift = (double)lane(call, LANE_MEAN,
 					    channel / planes->block)[channel % planes->block];
 

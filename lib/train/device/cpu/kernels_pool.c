@@ -23,7 +23,7 @@ static struct window window_of(const struct planes *x, const struct op_attribute
 	};
 }
 
-/* For each channel of a block: the first of a window's largest values, and a NaN before all. */
+/* For each channel of a block: the first of a window's largest values; a NaN wins. */
 static void window_best(const struct window *window, const float *plane, long oy, long ox, float *y,
 			uint16_t *argmax)
 {

@@ -282,7 +282,8 @@ static void op_add(struct cpu *cpu, const struct op_call *call)
 
 /* ---- all ---- */
 
-/* Left to the reference: no samples, and windows with more elements than uint16_t can count. */
+/* The reference device handles batches without samples, and windows with more elements than
+ * uint16_t can count. */
 static int op_of_reference(const struct op_call *call, struct error *err)
 {
 	struct reference reference = {0};
@@ -329,7 +330,7 @@ static int op_of_host(struct cpu *cpu, const struct op_call *call, struct error 
 				  (size_t)call->w.shape[0]);
 		return 0;
 	default:
-		return error_set(err, ERR_UNAVAILABLE, "the cpu device has no op %s",
+		return error_set(err, ERR_UNAVAILABLE, "the cpu device does not support op %s",
 				 op_name(call->kind));
 	}
 }

@@ -58,7 +58,9 @@ static int layer_new(struct compiled_graph *compiled, int index, bool tune, stru
 	const char *name;
 
 	if (node->fused.kind == OP_MAXPOOL2D && window->kernel > WIDEST_POOL)
-		return error_set(err, ERR_UNAVAILABLE, "a pooling of %dx%d: at most %dx%d on a GPU",
+		return error_set(err, ERR_UNAVAILABLE,
+				 "a %dx%d pooling window is too large: the cuda device supports at "
+				 "most %dx%d",
 				 window->kernel, window->kernel, WIDEST_POOL, WIDEST_POOL);
 	if (weight->param < 0)
 		return 0;
@@ -114,8 +116,8 @@ int compiled_graph_new(struct cuda *cuda, const struct executor_request *request
 		else if (!rc && compiled->layers[i].linear)
 			wanted = LINEAR_WORKSPACE;
 		compiled->workspace = wanted > compiled->workspace ? wanted : compiled->workspace;
-		/* Save after each choice, so that a run killed meanwhile has not searched in vain.
-		 */
+		/* Save after each choice, so that the choices of a run that is killed meanwhile are
+		 * not lost. */
 		tuning_cache_save(cuda->tuning_cache);
 	}
 	if (rc)
@@ -355,7 +357,8 @@ static int node_forward(const struct node_run *run, struct error *err)
 		kernel_avgpool(&run->config, &pool);
 		return 0;
 	default:
-		return error_set(err, ERR_INTERNAL, "a node of op %s", op_name(node->fused.kind));
+		return error_set(err, ERR_INTERNAL, "unexpected op %s in a compiled graph",
+				 op_name(node->fused.kind));
 	}
 }
 
@@ -447,7 +450,8 @@ static int node_backward(const struct node_run *run, const struct gradient_sink 
 			kernel_avgpool_back(&run->config, &pool);
 		return 0;
 	default:
-		return error_set(err, ERR_INTERNAL, "a node of op %s", op_name(node->fused.kind));
+		return error_set(err, ERR_INTERNAL, "unexpected op %s in a compiled graph",
+				 op_name(node->fused.kind));
 	}
 }
 

@@ -28,7 +28,7 @@ int cuda_check(cudaError_t code, const char *what, struct error *err)
 {
 	if (!code)
 		return 0;
-	return error_set(err, ERR_UNAVAILABLE, "%s: CUDA says: %s (%s)", what,
+	return error_set(err, ERR_UNAVAILABLE, "%s: CUDA error: %s (%s)", what,
 			 cudaGetErrorString(code), cudaGetErrorName(code));
 }
 
@@ -36,7 +36,7 @@ int cudnn_check(cudnnStatus_t code, const char *what, struct error *err)
 {
 	if (!code)
 		return 0;
-	return error_set(err, ERR_UNAVAILABLE, "%s: cuDNN %zu says: %s", what, cudnnGetVersion(),
+	return error_set(err, ERR_UNAVAILABLE, "%s: cuDNN %zu error: %s", what, cudnnGetVersion(),
 			 cudnnGetErrorString(code));
 }
 
@@ -44,7 +44,7 @@ int blas_check(cublasStatus_t code, const char *what, struct error *err)
 {
 	if (!code)
 		return 0;
-	return error_set(err, ERR_UNAVAILABLE, "%s: cuBLASLt %zu says: %s", what,
+	return error_set(err, ERR_UNAVAILABLE, "%s: cuBLASLt %zu error: %s", what,
 			 cublasLtGetVersion(), cublasLtGetStatusString(code));
 }
 
@@ -66,14 +66,14 @@ int cuda_wait(cudaStream_t stream, int timeout_ms, struct error *err)
 			continue;
 		if (clock_now_ms() > end)
 			return error_set(err, ERR_NETWORK,
-					 "the GPU did not finish its work within %d s; it may wait "
-					 "for a rank that is lost",
+					 "the GPU did not finish its work within %d s; it may be "
+					 "waiting for a rank that has failed",
 					 timeout_ms / 1000);
 		nanosleep(&(struct timespec){.tv_nsec = 20000}, NULL);
 	}
 }
 
-/* The processes on the GPU that this thread uses, with the words that join them to a sentence. */
+/* The processes on the GPU that this thread uses, as the end of a sentence. */
 static void holders(char *text, size_t size)
 {
 	struct cudaDeviceProp properties;
@@ -94,12 +94,13 @@ int cuda_memory_short(size_t size_bytes, const char *what, const char *hint, str
 
 	cudaMemGetInfo(&available, &total);
 	holders(who, sizeof who);
-	return error_set(err, ERR_UNAVAILABLE,
-			 "out of GPU memory: %s need%s %zu MiB, and %zu of the GPU's %zu MiB are "
-			 "free%s%s%s%s",
-			 what, what[strlen(what) - 1] == 's' ? "" : "s", (size_bytes >> 20) + 1,
-			 available >> 20, total >> 20, *hint ? "; " : "", hint,
-			 *who ? "; its memory is " : "; see nvidia-smi for who else holds it", who);
+	return error_set(
+		err, ERR_UNAVAILABLE,
+		"out of GPU memory: %s need%s %zu MiB, but only %zu of the GPU's %zu MiB are "
+		"free%s%s%s%s",
+		what, what[strlen(what) - 1] == 's' ? "" : "s", (size_bytes >> 20) + 1,
+		available >> 20, total >> 20, *hint ? "; " : "", hint,
+		*who ? "; its memory is " : "; run nvidia-smi to see which processes use it", who);
 }
 
 static int reserve(size_t size_bytes, const char *what, const char *hint, void **out,
@@ -112,7 +113,8 @@ static int reserve(size_t size_bytes, const char *what, const char *hint, void *
 		*out = memory;
 		return 0;
 	}
-	cudaGetLastError(); /* clear it: it is reported here, and not again at the next launch */
+	cudaGetLastError(); /* clear the error: it is reported here and must not appear again at the
+			       next launch */
 	if (code != cudaErrorMemoryAllocation)
 		return cuda_check(code, what, err);
 	return cuda_memory_short(size_bytes, what, hint, err);
@@ -120,7 +122,7 @@ static int reserve(size_t size_bytes, const char *what, const char *hint, void *
 
 int cuda_memory(size_t size_bytes, const char *what, void **out, struct error *err)
 {
-	return reserve(size_bytes, what, "try a smaller --batch", out, err);
+	return reserve(size_bytes, what, "use a smaller --batch", out, err);
 }
 
 /* ---- open ---- */
@@ -134,19 +136,19 @@ static int check_driver(cudaError_t code, int count, struct error *err)
 	if (code == cudaErrorInsufficientDriver && !driver)
 		return error_set(
 			err, ERR_UNAVAILABLE,
-			"no GPU can be used: NVIDIA's driver is not installed or not loaded "
-			"(nvidia-smi should list a GPU); --device cpu trains without one");
+			"cannot use a GPU: the NVIDIA driver is not installed or not loaded "
+			"(nvidia-smi should list a GPU). Use --device cpu to train without one");
 	if (code == cudaErrorInsufficientDriver)
 		return error_set(
 			err, ERR_UNAVAILABLE,
-			"NVIDIA's driver is too old: it serves CUDA %d.%d, this build uses CUDA "
-			"%d.%d; update the driver or build berth with an older toolkit",
+			"the NVIDIA driver is too old: it supports CUDA %d.%d, but this build uses "
+			"CUDA %d.%d. Update the driver, or build berth with an older toolkit",
 			driver / 1000, driver % 1000 / 10, runtime / 1000, runtime % 1000 / 10);
 	if (code == cudaErrorNoDevice || (!code && count < 1))
-		return error_set(err, ERR_UNAVAILABLE,
-				 "there is no GPU that this process may use; see "
-				 "CUDA_VISIBLE_DEVICES and nvidia-smi");
-	return cuda_check(code, "looking for GPUs", err);
+		return error_set(
+			err, ERR_UNAVAILABLE,
+			"this process can use no GPU. Check CUDA_VISIBLE_DEVICES and nvidia-smi");
+	return cuda_check(code, "counting the GPUs", err);
 }
 
 /* Choose this rank's GPU by index among those that it sees; if it sees only one, that is its
@@ -160,20 +162,19 @@ static int choose_gpu(struct cuda *cuda, int index, struct error *err)
 	if (rc)
 		return rc;
 	if (count > 1 && index >= count)
-		return error_set(
-			err, ERR_UNAVAILABLE,
-			"rank %d of this node (LOCAL_RANK, from 0) has no GPU: this process sees "
-			"%d; start one rank a GPU, or see CUDA_VISIBLE_DEVICES",
-			index, count);
+		return error_set(err, ERR_UNAVAILABLE,
+				 "LOCAL_RANK %d has no GPU: this process sees %d. Start one rank "
+				 "per GPU, or check CUDA_VISIBLE_DEVICES",
+				 index, count);
 	cuda->ordinal = count > 1 ? index : 0;
-	return cuda_check(cudaSetDevice(cuda->ordinal), "choosing the GPU", err);
+	return cuda_check(cudaSetDevice(cuda->ordinal), "selecting the GPU", err);
 }
 
 static int check_gpu(struct cuda *cuda, struct error *err)
 {
 	struct cudaDeviceProp properties;
 	int rc = cuda_check(cudaGetDeviceProperties(&properties, cuda->ordinal),
-			    "asking what the GPU is", err);
+			    "querying the GPU's properties", err);
 	cudaError_t usable;
 
 	if (rc)
@@ -184,13 +185,13 @@ static int check_gpu(struct cuda *cuda, struct error *err)
 	cuda->minor = properties.minor;
 	usable = cuda->major < MIN_MAJOR ? cudaErrorNoKernelImageForDevice : kernels_usable();
 	if (usable == cudaErrorNoKernelImageForDevice || usable == cudaErrorInvalidDeviceFunction)
-		return error_set(err, ERR_UNAVAILABLE,
-				 "the GPU %s has compute capability %d.%d, and this build of berth "
-				 "is for %s; build it with -Dgpu_arch=%d%d (8.0 is the oldest that "
-				 "there is code for)",
-				 cuda->name, cuda->major, cuda->minor, BERTH_CUDA_ARCH, cuda->major,
-				 cuda->minor);
-	return cuda_check(usable, "asking whether the GPU takes berth's kernels", err);
+		return error_set(
+			err, ERR_UNAVAILABLE,
+			"the GPU %s has compute capability %d.%d, but this build of berth is for "
+			"%s. Build berth with -Dgpu_arch=%d%d (8.0 or newer is supported)",
+			cuda->name, cuda->major, cuda->minor, BERTH_CUDA_ARCH, cuda->major,
+			cuda->minor);
+	return cuda_check(usable, "checking whether the GPU can run berth's kernels", err);
 }
 
 static int open_libraries(struct cuda *cuda, struct error *err)
@@ -200,12 +201,12 @@ static int open_libraries(struct cuda *cuda, struct error *err)
 
 	if (version < MIN_CUDNN)
 		return error_set(err, ERR_UNAVAILABLE,
-				 "cuDNN is too old: %zu was loaded, expected %u or newer "
-				 "(LD_LIBRARY_PATH may hold an older one)",
+				 "cuDNN %zu is too old: berth requires %u or newer. Check whether "
+				 "LD_LIBRARY_PATH contains an older version",
 				 version, MIN_CUDNN);
-	rc = cudnn_check(cudnnCreate(&cuda->cudnn), "beginning cuDNN", err);
+	rc = cudnn_check(cudnnCreate(&cuda->cudnn), "initializing cuDNN", err);
 	if (!rc)
-		rc = blas_check(cublasLtCreate(&cuda->blas), "beginning cuBLASLt", err);
+		rc = blas_check(cublasLtCreate(&cuda->blas), "initializing cuBLASLt", err);
 	if (rc)
 		return rc;
 	cuda->tuning_cache = tuning_cache_open(cuda->name, (unsigned long)version);
@@ -270,8 +271,8 @@ static void uuid(const struct device *device, char text[48])
 
 static int memory_new(struct device *device, size_t size_bytes, void **out, struct error *err)
 {
-	/* Independent of the batch size. */
-	return reserve(size_bytes, "weights and what belongs to them", "", out, err);
+	/* These sizes do not depend on --batch, so give no hint. */
+	return reserve(size_bytes, "weights, gradients and other buffers", "", out, err);
 }
 
 static void memory_free(struct device *device, void *memory)
@@ -288,7 +289,8 @@ static size_t memory_available(struct device *device)
 
 static int host_memory_new(struct device *device, size_t size_bytes, void **out, struct error *err)
 {
-	return cuda_check(cudaMallocHost(out, size_bytes ? size_bytes : 1), "pinned memory", err);
+	return cuda_check(cudaMallocHost(out, size_bytes ? size_bytes : 1),
+			  "allocating pinned memory", err);
 }
 
 static void host_memory_free(struct device *device, void *memory)
@@ -305,7 +307,7 @@ static int queue_new(struct device *device, struct device_queue **out, struct er
 		return error_memory(err, "a queue");
 	queue->queue.device = device;
 	rc = cuda_check(cudaStreamCreateWithFlags(&queue->stream, cudaStreamNonBlocking),
-			"a stream of the GPU", err);
+			"creating a CUDA stream", err);
 	if (rc)
 		free(queue);
 	else
@@ -325,7 +327,7 @@ static void queue_free(struct device_queue *queue)
 
 	if (!queue)
 		return;
-	/* Do not leave cuDNN with a destroyed stream. */
+	/* Otherwise cuDNN would keep using a destroyed stream. */
 	cuda = (struct cuda *)queue->device;
 	if (!cudnnGetStream(cuda->cudnn, &last) && last == stream_of(queue))
 		cudnnSetStream(cuda->cudnn, NULL);

@@ -24,8 +24,8 @@ struct cuda {
 	char name[256]; /* "NVIDIA H200" */
 	int major, minor;
 	cudnnHandle_t cudnn;
-	cudnnBackendDescriptor_t described_device; /* tests: describes a GPU that the machine lacks;
-						      cudnn is NULL then */
+	cudnnBackendDescriptor_t described_device; /* for tests: describes a GPU that this machine
+						      lacks; cudnn is then NULL */
 	cublasLtHandle_t blas;
 	struct tuning_cache *tuning_cache;
 	struct engines *shared_engines; /* engine.h: prepared engines in use */
@@ -50,12 +50,12 @@ int blas_check(cublasStatus_t code, const char *what, struct error *err);
 int cuda_launched(const char *what, struct error *err);
 /* Wait for stream. Return 0, or -ERR_NETWORK after timeout_ms. */
 int cuda_wait(cudaStream_t stream, int timeout_ms, struct error *err);
-/* Allocate device memory. If it fails, err calls it by what: "the activations of ...". */
+/* Allocate device memory. what names the memory in the error message: "a batch's targets". */
 int cuda_memory(size_t size_bytes, const char *what, void **out, struct error *err);
 /* Set the error for missing memory: what needs size_bytes. hint tells the user what to do, or is
  * "". */
 int cuda_memory_short(size_t size_bytes, const char *what, const char *hint, struct error *err);
-#define CUDA_WAIT_MS 600000 /* for work that only computes */
+#define CUDA_WAIT_MS 600000 /* deadline of waits for work that only computes */
 
 /* ---- layers (convolution.c, linear.c) ---- */
 

@@ -62,8 +62,8 @@ static bool compiles_at_runtime(cudnnBackendDescriptor_t engine)
 	return false;
 }
 
-/* Do rules allow config? One without information about itself is excluded. *name: its engine's
- * number. */
+/* Do rules allow config? A config that reports nothing about itself is excluded. *name: its
+ * engine's number. */
 static bool is_allowed(struct engines *engines, cudnnBackendDescriptor_t config,
 		       const struct layer_rules *rules, int64_t *name)
 {

@@ -55,7 +55,7 @@ size_t engines_workspace(const struct engines *engines, int index);
 
 /* x, w, y: the pass's tensors, with gradients in their places. sums: [2][channels], for passes that
  * produce them. scale, shift: [c] in the type. norm_x: the batch norm's input; norm: its mean,
- * invstd, weight and bias, each [c]; rest: [3][c] output that nobody reads. All are 16-byte
+ * invstd, weight and bias, each [c]; rest: [3][c] output that is not needed. All are 16-byte
  * aligned. */
 struct engine_call {
 	const void *x, *w, *y;

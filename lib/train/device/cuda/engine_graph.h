@@ -33,7 +33,7 @@ struct engine_graph {
 	cudnnBackendDescriptor_t handle;
 };
 
-/* A descriptor being filled. After the first failing call, later calls do nothing. */
+/* A descriptor that is being filled in. After the first failing call, later calls do nothing. */
 struct descriptor {
 	struct engine_graph *graph;
 	cudnnBackendDescriptor_t handle;

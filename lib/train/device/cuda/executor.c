@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The CUDA executor. It brings a batch in and runs forward, backward, reduction and update: launch
- * by launch the first time, later as a CUDA graph. If comm works on the stream, one graph covers
- * everything; otherwise there is one on either side of the reduction. The host waits only for space
- * for the next batch. */
+/* The CUDA executor. It copies a batch to the GPU and runs forward, backward, reduction and update:
+ * launch by launch the first time, later as a CUDA graph. If comm works on the stream, one graph
+ * covers everything; otherwise there is one on either side of the reduction. The host waits only
+ * for space for the next batch. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -139,7 +139,7 @@ int cuda_executor_new(struct device_queue *queue, const struct executor_request 
 	if (!rc)
 		rc = executor_memory_new(executor->cuda, &executor->request, &executor->lowered,
 					 &executor->common, &executor->memory, err);
-	/* Do this now, so that what cannot be computed shows before training starts. */
+	/* Do this now, so that unsupported layers are reported before training starts. */
 	if (!rc)
 		rc = find_compiled_graph(executor, request->batch, err);
 	if (rc)
@@ -153,7 +153,7 @@ void cuda_executor_free(struct executor *executor)
 {
 	if (!executor)
 		return;
-	/* If it hangs, the process is about to end anyway. */
+	/* If the stream hangs, the process is about to end anyway. */
 	cuda_wait(executor->config.stream, FREE_WAIT_MS, NULL);
 	for (int i = 0; i < COMPILED_GRAPHS_MAX; i++)
 		if (executor->compiled_graphs[i].compiled)
@@ -228,7 +228,7 @@ static int launch_update(struct executor *executor, struct error *err)
 	kernel_update(&executor->config, &call);
 	if (scaler)
 		kernel_scaler_next(&executor->config, scaler);
-	return cuda_launched("the update", err);
+	return cuda_launched("updating the weights", err);
 }
 
 /* With a comm on the stream, its work is queued as soon as a bucket is full. */
@@ -261,7 +261,7 @@ static int launch_vote(const struct executor *executor, struct error *err)
 	return cuda_check(cudaMemcpyAsync(request->gradients + request->buckets->total,
 					  &run_on_device(executor)->vote, sizeof(float),
 					  cudaMemcpyDeviceToDevice, executor->config.stream),
-			  "bringing the vote", err);
+			  "copying the vote", err);
 }
 
 static int launch_backward(struct executor *executor, struct error *err)
@@ -305,7 +305,7 @@ static int launch_run(struct executor *executor, struct error *err)
 	if (rc)
 		return rc;
 	launch_loss(executor);
-	rc = cuda_launched("the loss", err);
+	rc = cuda_launched("computing the loss", err);
 	if (rc || !train)
 		return rc;
 	executor_common_begin_update(&executor->common);
@@ -334,14 +334,14 @@ static int capture(struct executor *executor, struct captured_graph *captured_gr
 		return rc;
 	rc = launch(executor, err);
 	ended = cuda_check(cudaStreamEndCapture(stream, &graph),
-			   "capturing a step (--no-graph does without)", rc ? NULL : err);
+			   "capturing a step (--no-graph avoids this)", rc ? NULL : err);
 	rc = rc ? rc : ended;
 	/* Otherwise everything has the launching stream's priority, and the reduction waits behind
 	 * the backward pass that it should overlap. */
 	if (!rc)
 		rc = cuda_check(cudaGraphInstantiate(&captured_graph->graph, graph,
 						     cudaGraphInstantiateFlagUseNodePriority),
-				"making a CUDA graph (--no-graph does without)", err);
+				"instantiating a CUDA graph (--no-graph avoids this)", err);
 	if (graph)
 		cudaGraphDestroy(graph);
 	return rc;
@@ -457,7 +457,7 @@ int cuda_executor_start_votes(struct executor *executor, struct error *err)
 
 	if (!code)
 		code = cudaEventRecord(executor->memory.answered, executor->config.stream);
-	return cuda_check(code, "asking for the votes", err);
+	return cuda_check(code, "requesting the votes", err);
 }
 
 int cuda_executor_finish_votes(struct executor *executor, float *out, struct error *err)
@@ -477,7 +477,7 @@ int cuda_executor_grad_scaler(struct executor *executor, const struct grad_scale
 	cudaStream_t stream = executor->config.stream;
 	int rc = cuda_check(cudaMemcpyAsync(readback, executor->memory.scaler, sizeof *readback,
 					    cudaMemcpyDeviceToHost, stream),
-			    "reading the scale of the loss", err);
+			    "reading the loss scale", err);
 
 	if (!rc)
 		rc = cuda_wait(stream, CUDA_WAIT_MS, err);
@@ -494,6 +494,6 @@ int cuda_executor_grad_scaler(struct executor *executor, const struct grad_scale
 	}
 	rc = cuda_check(cudaMemcpyAsync(executor->memory.scaler, readback, sizeof *readback,
 					cudaMemcpyHostToDevice, stream),
-			"setting the scale of the loss", err);
+			"setting the loss scale", err);
 	return rc ? rc : cuda_wait(stream, CUDA_WAIT_MS, err);
 }

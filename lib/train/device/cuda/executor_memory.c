@@ -11,7 +11,8 @@
 
 /* ---- out of memory ---- */
 
-/* Does everything fit? Check before allocating, so that the message is true. */
+/* Does everything fit? Check before allocating, so that the message shows the free memory as it was
+ * at the start. */
 static int check_room(const struct cuda *cuda, const struct executor_request *request,
 		      const struct executor_common *common, struct error *err)
 {
@@ -34,8 +35,9 @@ static int check_room(const struct cuda *cuda, const struct executor_request *re
 	if (fits > 0)
 		snprintf(hint, sizeof hint, "a batch of %d would fit", fits);
 	else if (request->deterministic)
-		/* The workspace for its algorithms is the most that they may use. */
-		snprintf(hint, sizeof hint, "try a smaller --batch");
+		/* The estimate includes the largest workspace that algorithms may use, so a smaller
+		 * batch may fit after all. */
+		snprintf(hint, sizeof hint, "use a smaller --batch");
 	snprintf(what, sizeof what, "%s with a batch of %d",
 		 request->train ? "training" : "evaluating", request->batch);
 	return cuda_memory_short(wanted, what, hint, err);
@@ -54,21 +56,21 @@ static int reserve_all(struct executor_memory *memory, struct error *err)
 	} parts[] = {
 		{sizes->arena, activations, &memory->graph_memory.arena},
 		{sizes->copies, "copies of the weights", &memory->graph_memory.copies},
-		{sizes->saved, "the statistics", &memory->graph_memory.saved},
+		{sizes->saved, "the batch norm statistics", &memory->graph_memory.saved},
 		{sizes->losses, "the losses", &memory->losses},
 		{sizes->label_ranks, "the losses", &memory->label_ranks},
-		{sizes->weights, "the list of weights", &memory->weights},
-		{sizes->param_ranges, "the list of parameters", &memory->param_ranges},
+		{sizes->weights, "the weight list", &memory->weights},
+		{sizes->param_ranges, "the parameter list", &memory->param_ranges},
 		{sizeof *memory->totals, "the totals", &memory->totals},
-		{sizeof *memory->scaler, "the scale", &memory->scaler},
-		{sizes->table, "the table of bytes", &memory->table},
-		{sizes->graph_inputs, "the targets of a batch", &memory->graph_inputs},
+		{sizeof *memory->scaler, "the loss scale", &memory->scaler},
+		{sizes->table, "the normalization table", &memory->table},
+		{sizes->graph_inputs, "a batch's targets", &memory->graph_inputs},
 		{sizes->staging, "the samples of two batches", &memory->staging[0].device},
 		{sizes->staging, "the samples of two batches", &memory->staging[1].device},
 	};
 	int rc = 0;
 
-	snprintf(activations, sizeof activations, "the activations of a batch of %d",
+	snprintf(activations, sizeof activations, "with a batch of %d, activations",
 		 memory->request->batch);
 	/* Parts without bytes stay NULL: with a table, the kernels would take samples for bytes. */
 	for (size_t i = 0; !rc && i < sizeof parts / sizeof *parts; i++)
@@ -134,7 +136,7 @@ static int fill_param_ranges(const struct executor_common *common, struct execut
 	return rc;
 }
 
-/* Totals, scale, and the table of bytes. */
+/* Totals, loss scale and normalization table. */
 static int fill_state(struct executor_memory *memory, struct error *err)
 {
 	const struct kernel_scaler scaler = {.scale = LOSS_SCALE_BEGIN};
@@ -150,13 +152,13 @@ static int fill_state(struct executor_memory *memory, struct error *err)
 
 static int new_event(cudaEvent_t *out, unsigned flags, struct error *err)
 {
-	return cuda_check(cudaEventCreateWithFlags(out, flags), "an event of the GPU", err);
+	return cuda_check(cudaEventCreateWithFlags(out, flags), "creating a CUDA event", err);
 }
 
 static int make_host_side(struct executor_memory *memory, struct error *err)
 {
 	int rc = cuda_check(cudaMallocHost((void **)&memory->readback, sizeof *memory->readback),
-			    "pinned memory", err);
+			    "allocating pinned memory", err);
 
 	if (rc)
 		return rc;
@@ -164,12 +166,12 @@ static int make_host_side(struct executor_memory *memory, struct error *err)
 	rc = new_event(&memory->answered, WAITED_FOR, err);
 	if (!rc)
 		rc = cuda_check(cudaStreamCreateWithFlags(&memory->side, cudaStreamNonBlocking),
-				"a stream of the GPU", err);
+				"creating a CUDA stream", err);
 	for (int i = 0; !rc && i < 2; i++) {
 		struct executor_staging *staging = &memory->staging[i];
 
 		rc = cuda_check(cudaMallocHost((void **)&staging->host, memory->sizes.staging),
-				"pinned memory for the samples", err);
+				"allocating pinned memory for samples", err);
 		if (!rc)
 			rc = new_event(&staging->copied, WAITED_FOR, err);
 		if (!rc)
@@ -340,7 +342,7 @@ static int unpack_batch(struct executor_memory *memory, struct executor_staging 
 	if (!code)
 		code = cudaGetLastError();
 	staging->used = true;
-	return cuda_check(code, "taking a batch", err);
+	return cuda_check(code, "unpacking a batch on the GPU", err);
 }
 
 int executor_memory_load_batch(struct executor_memory *memory, const struct kernel_config *config,
@@ -350,7 +352,8 @@ int executor_memory_load_batch(struct executor_memory *memory, const struct kern
 	int rc = 0;
 
 	if (memory->request->table && input->count && !input->raw && !input->resident)
-		return error_set(err, ERR_INTERNAL, "a step of raw samples was given others");
+		return error_set(err, ERR_INTERNAL,
+				 "the executor expects raw samples, but the batch has none");
 	memory->next_staging = !memory->next_staging;
 	/* Its previous batch has left, so the host is at most two batches ahead. */
 	if (staging->used)

@@ -34,7 +34,7 @@ struct executor_memory {
 	int weight_count;
 	struct kernel_param_range *param_ranges;
 	int param_range_count;
-	float *table; /* for raw bytes, or NULL */
+	float *table; /* for raw samples of bytes, or NULL */
 	float *losses;
 	int32_t *label_ranks;
 	struct kernel_totals *totals;
@@ -51,7 +51,7 @@ struct executor_memory {
 };
 
 /* Reserve and fill the memory; common provides the parameter ranges. request and lowered are
- * borrowed until executor_memory_free. Return 0, or -ERR_UNAVAILABLE. err then says what was
+ * borrowed until executor_memory_free. Return 0, or -ERR_UNAVAILABLE. err then reports what was
  * requested and what is free. If everything, evaluation included, exceeds the free memory, err also
  * names the largest batch that fits. */
 int executor_memory_new(struct cuda *cuda, const struct executor_request *request,
@@ -62,8 +62,8 @@ void executor_memory_free(struct executor_memory *memory);
  * stream must be idle. */
 int executor_memory_grow_workspace(struct executor_memory *memory, size_t bytes,
 				   cudaStream_t stream, bool *moved, struct error *err);
-/* Bring a batch in: copy it on the side stream, then convert it to NHWC in the lowered graph's
- * input slot on the main stream. */
+/* Load a batch: copy it on the side stream, then convert it to NHWC in the lowered graph's input
+ * slot on the main stream. */
 int executor_memory_load_batch(struct executor_memory *memory, const struct kernel_config *config,
 			       const struct executor_input *input, struct error *err);
 

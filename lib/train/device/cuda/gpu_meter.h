@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The state of a rank's GPU during training, as NVML reports it. NVML is loaded if present, and
+/* The state of a rank's GPU during training, as reported by NVML. NVML is loaded if present, and
  * queried when a row of metrics is written. */
 #ifndef BERTH_TRAIN_DEVICE_CUDA_GPU_METER_H
 #define BERTH_TRAIN_DEVICE_CUDA_GPU_METER_H
@@ -33,9 +33,9 @@ struct gpu_reading {
 struct gpu_meter *gpu_meter_open(const char *uuid, const char *library);
 void gpu_meter_read(const struct gpu_meter *meter, struct gpu_reading *out);
 void gpu_meter_close(struct gpu_meter *meter); /* NULL is fine */
-/* Describe who computes on the GPU with that UUID and holds its memory: "held by this process (1200
- * MiB), pid 812 (python, 61000 MiB)". "" if NVML is missing or does not report it. Programs of
- * another container appear as a bare number. */
+/* List the processes that compute on the GPU with that UUID and use its memory: "held by this
+ * process (1200 MiB), pid 812 (python, 61000 MiB)". "" if NVML is missing or does not report it.
+ * Programs of another container appear as a bare number. */
 void gpu_processes_text(const char *uuid, const char *library, char *text, size_t size);
 
 /* Combine readings over all ranks with one maximum reduction: the lowest utilization, the highest

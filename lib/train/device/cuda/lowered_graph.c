@@ -109,9 +109,9 @@ static int lower_parameters(struct lowering *lowering)
 			4 * 4;
 		if (lowering->request->train && lowered->batch * x->height * x->width == 1)
 			return error_set(lowering->err, ERR_DATA,
-					 "batch norm needs two values a channel in training, and a "
-					 "batch of one sample with images of 1x1 has one: take a "
-					 "larger --batch, or larger images");
+					 "in training, batch norm needs at least two values per "
+					 "channel, but a batch of one 1x1 image has only one. Use "
+					 "a larger --batch or larger images");
 	}
 	return 0;
 }
@@ -234,7 +234,7 @@ static int gradient_slot(struct lowering *lowering, int value, int like, int tim
 
 	*add = *shared = false;
 	if (!value)
-		return NO_SLOT; /* nobody reads the input's gradient */
+		return NO_SLOT; /* the input's gradient is not needed */
 	*add = *slot != NO_SLOT;
 	*shared = !*add && like != NO_SLOT;
 	if (!*add)

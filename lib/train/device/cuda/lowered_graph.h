@@ -14,7 +14,7 @@
 /* Rows of a batch norm's saved statistics. Rows 0 to 3: mean, 1/std, scale and shift. SAVED_SUMS:
  * the sums of its input or of its gradient. If a convolution applies this batch norm itself,
  * SAVED_APPLY: scale and shift in 16 bits, then copies of w and b, whose offset in the flat buffer
- * need not be aligned. SAVED_REST: values that cuDNN writes and nothing reads. */
+ * need not be aligned. SAVED_REST: values that cuDNN writes but nothing reads. */
 #define SAVED_SUMS 4
 #define SAVED_APPLY 6
 #define SAVED_REST 9
@@ -39,7 +39,7 @@ struct lowered_node {
 	struct lowered_weight weight;
 	int x, z, y;	/* slots; z: the value added */
 	int argmax;	/* slot of a max pooling */
-	int dy, dx, dz; /* slots of gradients; NO_SLOT: nobody reads them */
+	int dy, dx, dz; /* slots of gradients; NO_SLOT: not needed */
 	bool add_dx, add_dz;
 	/* They share one slot, and work happens in place, if any. */
 	bool dx_is_dy, dz_is_dy;

@@ -43,9 +43,9 @@ static int channels(const struct tensor *tensor)
 static int piece(struct ops_call *ops, size_t bytes, void *out)
 {
 	void *memory;
-	int rc = ops->count == PIECES
-			 ? error_set(ops->err, ERR_INTERNAL, "an op of more than %d pieces", PIECES)
-			 : cuda_memory(bytes, "an op's tensor", &memory, ops->err);
+	int rc = ops->count == PIECES ? error_set(ops->err, ERR_INTERNAL,
+						  "an op needs more than %d buffers", PIECES)
+				      : cuda_memory(bytes, "an op's tensor", &memory, ops->err);
 
 	if (rc)
 		return rc;
@@ -54,7 +54,7 @@ static int piece(struct ops_call *ops, size_t bytes, void *out)
 	return 0;
 }
 
-/* Bring a tensor in as NHWC; absent: NULL. */
+/* Copy a tensor to NHWC; NULL if it is absent. */
 static int bring(struct ops_call *ops, const struct tensor *tensor, float **out)
 {
 	int rc;
@@ -78,7 +78,7 @@ static int bring(struct ops_call *ops, const struct tensor *tensor, float **out)
 	return 0;
 }
 
-/* Allocate a result shaped like tensor; absent: NULL. */
+/* Allocate a result shaped like tensor; NULL if it is absent. */
 static int room(struct ops_call *ops, const struct tensor *tensor, float **out)
 {
 	*out = NULL;
@@ -273,7 +273,7 @@ static int norm_saved(struct ops_call *ops, float *saved, bool to_call)
 			"op batchnorm", ops->err);
 	for (size_t i = 0; !rc && i < c; i++) {
 		host[2 * c + i] *= host[c + i];
-		host[3 * c + i] = 0; /* of a ReLU that is not present */
+		host[3 * c + i] = 0; /* read only with a ReLU, which is absent */
 	}
 	if (!rc)
 		rc = cuda_check(cudaMemcpyAsync(saved, host, 4 * bytes, cudaMemcpyHostToDevice,
@@ -389,7 +389,7 @@ static int pool(struct ops_call *ops)
 
 /* ---- losses, update ---- */
 
-/* The kernels turn a bad label into NaN; here there is time to name it. */
+/* The kernels turn an invalid label into NaN; this slow path can afford to report it. */
 static int check_labels(struct ops_call *ops)
 {
 	const struct op_call *call = ops->call;
@@ -407,7 +407,7 @@ static int check_labels(struct ops_call *ops)
 	for (size_t i = 0; !rc && i < count; i++)
 		if (labels[i] < 0 || labels[i] >= classes)
 			rc = error_set(ops->err, ERR_DATA,
-				       "label %d of sample %zu of the batch is not in 0 to %d",
+				       "label %d of sample %zu of the batch is outside 0 to %d",
 				       labels[i], i, classes - 1);
 	free(labels);
 	return rc;
@@ -537,7 +537,8 @@ static int dispatch(struct ops_call *ops)
 	case OP_SGD:
 		return sgd(ops);
 	default:
-		return error_set(ops->err, ERR_UNAVAILABLE, "the GPU has no op %s",
+		return error_set(ops->err, ERR_UNAVAILABLE,
+				 "the cuda device does not support op %s",
 				 op_name(ops->call->kind));
 	}
 }

@@ -157,7 +157,7 @@ ELEMENT float made_number(uint32_t seed, uint64_t index)
 
 /* ---- batch norm ---- */
 
-/* Sums of (x - shift) and of its square: with a shift near the mean no digits are lost. */
+/* Sums of (x - shift) and of its square: with a shift near the mean no precision is lost. */
 struct norm_sums {
 	double sum, square;
 };

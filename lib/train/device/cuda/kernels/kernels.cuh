@@ -52,7 +52,7 @@ template <typename T, int V>
 void norm_back_as(const struct kernel_config *config, struct kernel_norm call)
 {
 	tiles at = tiles_for(config->multiprocessors, call.rows, call.c / V);
-	/* Behind the parts. */
+	/* The totals lie behind the parts. */
 	float *means = call.scratch + 2 * (size_t)at.grid.y * (size_t)call.c;
 	bool kept = call.dz && !call.add_dz;
 
@@ -196,7 +196,8 @@ void kernel_bias(const struct kernel_config *config, void *y, const float *b, in
 
 int kernel_parts(int multiprocessors, int64_t rows, int c)
 {
-	/* By single channels there are the most; one more holds what comes of them. */
+	/* Any number of channels per thread may be used, so take the most parts; one more holds the
+	 * totals. */
 	int most = 0;
 
 	for (int v = 1; v <= 8; v *= 2) {

@@ -19,8 +19,8 @@ extern "C" {
 
 enum number { NUMBER_F32, NUMBER_F16, NUMBER_BF16 };
 
-/* What each call needs: the stream and the number type. multiprocessors is the GPU's; it determines
- * the number of blocks. */
+/* The stream and the number type of a call. multiprocessors is the GPU's; it determines the number
+ * of blocks. */
 struct kernel_config {
 	cudaStream_t stream;
 	enum number number;

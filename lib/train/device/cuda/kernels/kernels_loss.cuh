@@ -307,7 +307,7 @@ __global__ void finite_kernel(const float *gradients, int64_t count, kernel_scal
 	for (int64_t i = thread_index(); i < count; i += thread_count())
 		bad = bad || !finite_f32(gradients[i]);
 	if (bad)
-		scaler->found_inf = 1; /* all writers write the same value */
+		scaler->found_inf = 1; /* all threads write the same value */
 }
 
 __global__ void scaler_kernel(kernel_scaler *scaler)

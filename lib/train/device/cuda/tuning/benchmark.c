@@ -11,7 +11,7 @@
 
 #define MIN_WORKSPACE ((size_t)32 << 20)
 #define RUNS 3
-/* Numbers of a result to compare: from its beginning and from its end. */
+/* How many numbers of a result are compared, at its beginning and at its end. */
 #define COMPARED_ELEMENTS ((size_t)1 << 14)
 /* Relative to the largest of them. A candidate that computes something else is off by that much;
  * one that rounds or sums in another order is not. */
@@ -30,7 +30,7 @@ void tuning_end(const struct convolution *conv, struct tuning *tuning)
 {
 	if (tuning->stream)
 		cudaStreamSynchronize(tuning->stream);
-	/* Not a destroyed stream. */
+	/* Otherwise cuDNN would keep using a destroyed stream. */
 	cudnnSetStream(conv->cuda->cudnn, tuning->before);
 	cudaFree(tuning->x);
 	cudaFree(tuning->y);
@@ -145,7 +145,7 @@ bool tuning_fill(const struct convolution *conv, const struct tuning *tuning)
 	       !cudaStreamSynchronize(tuning->stream);
 }
 
-/* If there is no memory for it, benchmark the rest without it. */
+/* If memory is short, benchmark the other candidates without it. */
 static void source_begin(const struct convolution *conv, struct tuning *tuning)
 {
 	size_t floats = norm_floats(conv, source_rows(conv), conv->shape.c);
@@ -177,8 +177,8 @@ bool tuning_begin(const struct convolution *conv, struct tuning *tuning)
 	    (rules->sums && cudaMalloc((void **)&tuning->norm, norm)))
 		goto none;
 	while (cudaMalloc(&tuning->workspace, tuning->workspace_bytes)) {
-		cudaGetLastError(); /* clear it: otherwise a later launch would seem to have failed
-				     */
+		cudaGetLastError(); /* clear the error: otherwise a later launch would seem to have
+				       failed */
 		tuning->workspace_bytes /= 2;
 		if (tuning->workspace_bytes < MIN_WORKSPACE)
 			goto none;
@@ -224,8 +224,8 @@ static void *result(const struct benchmark *benchmark, size_t *bytes)
 	return writes_y(benchmark->pass) ? t->y : writes_dw(benchmark->pass) ? t->w : t->x;
 }
 
-/* The batch norm whose work the pass's engines take over, in *space. NULL: there is none, or what
- * runs is no engine. */
+/* The batch norm whose work the pass's engines take over, in *space. NULL: there is none, or no
+ * engine runs there. */
 static const struct conv_source *source_of(const struct benchmark *benchmark, bool engine,
 					   struct conv_source *space)
 {

@@ -25,7 +25,7 @@ static double time_candidate(const struct candidate_list *candidates, int candid
 	if (!candidates->build(candidates->context, candidate))
 		return NEVER;
 	time_ms = candidates->time_ms(candidates->context, candidate);
-	/* Ignore a clock that returns nonsense. */
+	/* Ignore measured times that make no sense. */
 	if (time_ms >= 0 && isfinite(time_ms))
 		return time_ms;
 	if (candidate)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Choosing among several candidates that compute the same thing: the fastest that can be built,
  * runs, and gives the first one's result. The caller provides the clock and the candidates. The
- * rule is here so that tests need no GPU. */
+ * rule is separate from them so that tests need no GPU. */
 #ifndef BERTH_TRAIN_DEVICE_CUDA_TUNING_CANDIDATES_H
 #define BERTH_TRAIN_DEVICE_CUDA_TUNING_CANDIDATES_H
 

@@ -148,7 +148,7 @@ int convolution_choose(struct convolution *conv, struct error *err)
 			rc = error_set(err, ERR_UNAVAILABLE,
 				       "cuDNN %zu has no algorithm for convolution %s on %s (%s)%s",
 				       cudnnGetVersion(), conv->name, conv->cuda->name, key,
-				       rules->deterministic ? " that is deterministic" : "");
+				       rules->deterministic ? " with --deterministic" : "");
 		numbers[2 * i] = conv->algorithm[i];
 	}
 	for (int i = 0; !rc && active && i < CONV_ENGINES; i++)

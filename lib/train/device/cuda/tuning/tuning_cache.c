@@ -17,7 +17,7 @@ struct tuning_cache_entry {
 };
 
 struct tuning_cache {
-	char *path; /* NULL: stored nowhere */
+	char *path; /* NULL: not stored */
 	struct tuning_cache_entry *list;
 	size_t count, capacity;
 	bool changed;
@@ -131,7 +131,7 @@ struct tuning_cache *tuning_cache_open(const char *gpu, unsigned long version)
 		     version, gpu) < 0)
 		path = NULL;
 	env_free(env);
-	/* No '/' from a GPU's name, and nothing that a shell treats specially. */
+	/* Keep '/' and characters that are special in a shell out of the file name. */
 	for (char *c = path ? strrchr(path, '-') : NULL; c && *c; c++)
 		if (*c == ' ')
 			*c = '_';

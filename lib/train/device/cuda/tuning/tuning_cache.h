@@ -14,14 +14,14 @@ struct tuning_cache; /* opaque */
 /* Read the cache for this GPU and version from XDG_CACHE_HOME/berth or ~/.cache/berth. A missing,
  * unreadable or malformed file counts as empty. NULL if memory is out. */
 struct tuning_cache *tuning_cache_open(const char *gpu, unsigned long version);
-/* The same from a given file, for tests. path NULL: stored nowhere. */
+/* The same from a given file, for tests. path NULL: not stored. */
 struct tuning_cache *tuning_cache_open_file(const char *path);
 /* Find the numbers of key. key must not contain characters below a space. */
 bool tuning_cache_find(const struct tuning_cache *tuned, const char *key, int *numbers);
 /* Store numbers, replacing those of key. If memory is out, nothing is stored. */
 void tuning_cache_add(struct tuning_cache *tuned, const char *key, const int *numbers);
-/* Write new entries, merged with what others wrote meanwhile; the file is replaced as a whole.
- * Failure has no effect: the next run measures again. */
+/* Write new entries, merged with what other processes wrote meanwhile; the file is replaced as a
+ * whole. A failure is ignored: the next run measures again. */
 void tuning_cache_save(struct tuning_cache *tuned);
 void tuning_cache_free(struct tuning_cache *tuned); /* NULL is fine */
 
