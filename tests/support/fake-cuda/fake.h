@@ -31,7 +31,8 @@
 void fake_put(cudaStream_t stream, std::function<void()> work);
 /* Whether stream is the default stream, or one that was not destroyed. */
 bool fake_lives(cudaStream_t stream);
-/* End the process with what unless [at, at + size) lies within one allocation of the GPU's. */
+/* End the process with the message what unless [at, at + size) lies within one allocation of the
+ * GPU's. */
 void fake_expect(const void *at, size_t size, const char *what);
 /* Advance the pretended clock by what the running work costs. */
 void fake_cost(double ms);

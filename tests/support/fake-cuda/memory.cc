@@ -42,7 +42,7 @@ static void *block(std::map<uintptr_t, size_t> &blocks, size_t size)
 	/* Exactly size bytes, for ASan. */
 	if (posix_memalign(&memory, ALIGNMENT, size))
 		die("out of host memory");
-	/* The workspace of the autotuner is a GiB whose contents nobody reads. */
+	/* The autotuner's workspace is 1 GiB, whose contents are never read. */
 	memset(memory, 0xff, size < POISONED ? size : POISONED);
 	blocks[(uintptr_t)memory] = size;
 	return memory;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* cuDNN's graph API by its definition: descriptors as what was set in them, a graph of one
- * convolution, with or without the sums of its result or a batch norm in it, and engines of which
- * some fail. As cuDNN 9.19 on an H200 it has none in bf16 for what goes back through a batch norm.
+/* cuDNN's graph API by its definition: descriptors store what was set; a graph holds one
+ * convolution, with or without sums of its result or a batch norm; some engines fail. Like
+ * cuDNN 9.19 on an H200, it has no bf16 engine for the backward pass through a batch norm.
  *
  * FAKE_CUDNN_ENGINES: "fast" (the default), "slow" (than the legacy API), "none". FAKE_CUDNN_MIB:
- * what each engine works in, beside the little that it needs. */
+ * additional workspace of each engine. */
 #include "libraries.h"
 
 #include <cstdlib>
@@ -27,7 +27,7 @@ struct fake_descriptor {
 	cudnnBackendDescriptorType_t type;
 	std::map<int, value> values;
 	bool final;
-	int engine; /* of configurations and of what is made of them */
+	int engine; /* of configurations and of objects made from them */
 	fake_descriptor *graph;
 };
 
@@ -74,7 +74,7 @@ static fake_descriptor *part(const fake_descriptor *it, int name, cudnnBackendDe
 
 /* ---- what a graph says ---- */
 
-/* n, c, h, w, dense with the channels the fastest. */
+/* n, c, h, w, dense, channels fastest. */
 static bool tensor_of(const fake_descriptor *it, int64_t uid, cudnnDataType_t *type,
 		      int64_t sizes[4])
 {
@@ -134,7 +134,7 @@ static bool names_of(cudnnBackendDescriptorType_t type, names *out)
 	}
 }
 
-/* A batch norm's x and its parameters; and what is written that nobody reads. */
+/* A batch norm's x and parameters, and outputs that are not needed. */
 enum role {
 	X,
 	W,
@@ -155,10 +155,10 @@ enum role {
 enum kind {
 	PLAIN,
 	THROUGH, /* x is relu(scale x + shift) */
-	BACK,	 /* dx has passed a batch norm's ReLU, and is summed up */
+	BACK,	 /* dx is masked by a batch norm's ReLU, and sums are computed */
 };
 
-/* A graph as the call that it is. uids: of the tensors that lie in memory, 0: there is none. */
+/* A graph, interpreted as a call. uids: those of tensors in memory; 0 if absent. */
 struct meaning {
 	enum kind kind;
 	fake_pass pass;
@@ -196,7 +196,7 @@ static bool nowhere(const fake_descriptor *it)
 	return said && *said;
 }
 
-/* In memory: its uid; else 0. */
+/* The uid of a tensor in memory; 0 for a virtual one. */
 static int64_t uid_of(const fake_descriptor *it)
 {
 	auto uid =
@@ -228,7 +228,7 @@ static bool convolution_of(const fake_descriptor *it, meaning *out)
 	    !tensor_of(tensor_at(it, name.w), 0, &tw, w) ||
 	    !tensor_of(tensor_at(it, name.y), 0, &ty, y) || !window_of(how, &out->pass.how))
 		return false;
-	/* What is between has a type of its own. */
+	/* Intermediate tensors have a type of their own. */
 	if (nowhere(tensor_at(it, name.x)) && name.out == 'x')
 		tx = tx == CUDNN_DATA_FLOAT ? tw : CUDNN_DATA_DOUBLE;
 	out->pass.x = {fake_number(tx), (int)x[0], (int)x[1], (int)x[2], (int)x[3]};
@@ -242,7 +242,7 @@ static bool convolution_of(const fake_descriptor *it, meaning *out)
 	return out->uids[W] && out->uids[Y] && fake_fits(out->pass);
 }
 
-/* A row of floats, or of the type, one a channel, in memory. */
+/* A row in memory with one number per channel, as float or in the type. */
 static bool row_of(const fake_descriptor *it, int64_t c, cudnnDataType_t wanted, int64_t *uid)
 {
 	cudnnDataType_t type;
@@ -273,7 +273,7 @@ static bool sums_of(const fake_descriptor *it, const fake_descriptor *conv, mean
 	       of->pass.y.number != NUMBER_F32;
 }
 
-/* y = mode(x, b), the latter NULL where mode takes one. false: it is another operation. */
+/* y = mode(x, b); b is NULL if mode takes one tensor. false: it is another operation. */
 static bool pointwise_of(const fake_descriptor *it, cudnnPointwiseMode_t wanted,
 			 fake_descriptor **x, fake_descriptor **b, fake_descriptor **y)
 {
@@ -304,7 +304,7 @@ static bool pointwise_of(const fake_descriptor *it, cudnnPointwiseMode_t wanted,
 	return *x && *y && (*b || wanted == CUDNN_POINTWISE_RELU_FWD);
 }
 
-/* relu(scale x + shift) before a convolution whose x that is. */
+/* relu(scale x + shift) before a convolution that reads it. */
 static bool through_of(fake_descriptor *const *operations, int64_t count, meaning *out)
 {
 	fake_descriptor *x, *scale, *scaled, *a, *shift, *shifted, *c, *none, *result;
@@ -330,8 +330,8 @@ static bool through_of(fake_descriptor *const *operations, int64_t count, meanin
 	       (count == 4 || sums_of(operations[4], conv, out));
 }
 
-/* The gradient of a convolution's input, where a batch norm of another tensor is above 0, and sums.
- */
+/* The gradient of a convolution's input, masked where a batch norm of another tensor is at most 0,
+ * and its sums. */
 static bool back_of(fake_descriptor *const *operations, meaning *out)
 {
 	static const cudnnPointwiseMode_t modes[] = {CUDNN_POINTWISE_SUB, CUDNN_POINTWISE_MUL,
@@ -434,7 +434,7 @@ static double engine_ms(const meaning &what, int engine)
 	return wish() == "slow" ? ms + FAKE_LEGACY_MS : ms;
 }
 
-/* [2][c]: of y as it was rounded. */
+/* [2][c]: sums of the rounded y. */
 static void sum_up(const fake_pass &pass, const void *y, float *sum, float *square)
 {
 	size_t rows = (size_t)pass.y.n * pass.y.h * pass.y.w, c = pass.y.c;
@@ -531,14 +531,14 @@ static void run_engine(const meaning &what, int engine, void *const *at)
 		sum_up(what.pass, to, (float *)at[SUM], (float *)at[SQUARE]);
 	if (engine != ENGINE_WRONG)
 		return;
-	/* It is off where nobody would look first: in the sums, or in the last number. */
+	/* The error is where it is easily missed: in the sums, or in the last number. */
 	if (what.sums)
 		*(float *)at[SQUARE] *= 2;
 	else
 		fake_write(to, fake_count(what.pass, what.out) - 1, what.pass.x.number, 1000);
 }
 
-/* Is what this engine computes in float32? */
+/* Does this engine compute in float32? */
 static bool in_f32(const fake_descriptor *engine)
 {
 	meaning what;

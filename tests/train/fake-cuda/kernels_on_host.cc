@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The GPU's kernels themselves on the host: blocks one after another, their threads one after
- * another too, or, where a kernel has barriers, in turns from barrier to barrier. */
+/* Runs the GPU kernels on the host: blocks one after another, and their threads one after another,
+ * too; in a kernel with barriers, threads take turns from barrier to barrier. */
 #include "fake.h"
 
 #include <setjmp.h>
@@ -30,10 +30,9 @@ namespace
 uint3 threadIdx, blockIdx;
 dim3 gridDim, blockDim;
 
-/* A thread of a block that stands at a barrier or has not begun. */
+/* A thread of a block that waits at a barrier or has not started. */
 struct fibre {
-	ucontext_t
-		context; /* where it begins; from then on jumps, which ask nothing of the kernel */
+	ucontext_t context; /* the start; later switches are jumps, which need no system call */
 	jmp_buf at;
 	std::unique_ptr<char[]> stack;
 	uint3 place;
@@ -95,7 +94,7 @@ void run_fibres(const std::function<void()> &kernel)
 		makecontext(&one.context, fibre_main, 0);
 	}
 	while (left) {
-		/* From the last on: an order that nobody relies on. */
+		/* Start with the last one: no code may rely on the order. */
 		for (volatile size_t i = count; i-- > 0;) {
 			if (fibres[i].done)
 				continue;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* cuDNN's convolutions and cuBLASLt's products by the definition, with what they demand checked. */
+/* cuDNN's convolutions and cuBLASLt's products by their definition, with checks of their
+ * requirements. */
 #include "libraries.h"
 
 #include <cublasLt.h>
@@ -77,7 +78,7 @@ bool fake_fits(const fake_pass &p)
 	       (p.x.number == NUMBER_F32 || p.how.math == CUDNN_TENSOR_OP_MATH);
 }
 
-/* f(place in x, in w, in y) for each product that a convolution has. */
+/* Call f(index in x, in w, in y) for each product of a convolution. */
 template <typename F> static void each(const fake_pass &p, F f)
 {
 	for (int n = 0; n < p.y.n; n++)
@@ -96,7 +97,7 @@ template <typename F> static void each(const fake_pass &p, F f)
 					}
 }
 
-/* As tensor cores read it. */
+/* Rounded as tensor cores read it. */
 static float tf32(float value)
 {
 	uint32_t bits;
@@ -127,14 +128,14 @@ static void narrow(float *from, void *to, size_t count, enum number number, floa
 	free(from);
 }
 
-/* out of 'y', 'x', 'w' from the two others. */
+/* Compute one of 'y', 'x', 'w' from the two others. */
 void fake_convolve(const fake_pass &p, char out, const void *x, const void *w, const void *y,
 		   void *to, float beta)
 {
 	enum number number = p.x.number;
 	size_t xs = fake_bytes(p.x) / size_of(number), ws = fake_bytes(p.w) / size_of(number),
 	       ys = fake_bytes(p.y) / size_of(number), tap = (size_t)p.w.h * p.w.w * p.w.c;
-	/* The default mathematics of float32 takes tensor cores. */
+	/* The default math type of float32 uses tensor cores. */
 	bool rounds = number == NUMBER_F32 && p.how.math == CUDNN_DEFAULT_MATH;
 	float *fx = out == 'x' ? (float *)calloc(xs, 4) : widen(x, xs, number, rounds);
 	float *fw = out == 'w' ? (float *)calloc(ws, 4) : widen(w, ws, number, rounds);
@@ -230,7 +231,7 @@ cudnnStatus_t cudnnDestroy(cudnnHandle_t handle)
 	delete handle;
 	return CUDNN_STATUS_SUCCESS;
 }
-/* The one before must still be there: who says that cuDNN does not look at it? */
+/* The previous stream must still exist: cuDNN may access it. */
 cudnnStatus_t cudnnSetStream(cudnnHandle_t handle, cudaStream_t stream)
 {
 	if (!fake_lives(handle->stream) || !fake_lives(stream))
@@ -295,7 +296,8 @@ cudnnStatus_t cudnnSetConvolutionMathType(cudnnConvolutionDescriptor_t it, cudnn
 	return CUDNN_STATUS_SUCCESS;
 }
 
-/* Three algorithms: the fastest is not deterministic and takes too much, the second one fails. */
+/* Three algorithms: the fastest is not deterministic and needs too much memory, the second one
+ * fails. */
 #define PERFS(perf_type, algo_type)                                                                \
 	do {                                                                                       \
 		perf_type all[3] = {};                                                             \
@@ -561,7 +563,7 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
 	if (!fits(*(matmul *)how, *(layout *)a, *(layout *)b, *(layout *)d))
 		return CUBLAS_STATUS_INVALID_VALUE;
 	memset(results, 0, sizeof *results);
-	results->algo.data[0] = *(uint32_t *)wish; /* what the result's place is a multiple of */
+	results->algo.data[0] = *(uint32_t *)wish; /* alignment of the result */
 	*returned = 1;
 	return CUBLAS_STATUS_SUCCESS;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What cuDNN's two APIs share here: libraries.cc is the legacy one, backend.cc the graphs. */
+/* Shared by the two fake cuDNN APIs: libraries.cc is the legacy one, backend.cc the graph API. */
 #ifndef BERTH_TESTS_FAKE_LIBRARIES_H
 #define BERTH_TESTS_FAKE_LIBRARIES_H
 
@@ -25,7 +25,7 @@ struct cudnnConvolutionStruct {
 	cudnnMathType_t math;
 };
 
-/* One convolution, whichever pass. */
+/* One convolution, for any pass. */
 struct fake_pass {
 	cudnnTensorStruct x, y;
 	cudnnFilterStruct w;

@@ -11,8 +11,8 @@
 
 struct slot {
 	void *memory;
-	unsigned char *before; /* what it held, with its guard */
-	size_t size;	       /* bytes, less the guard */
+	unsigned char *before; /* its contents before the run, with the guard */
+	size_t size;	       /* bytes, without the guard */
 	bool result;
 };
 
@@ -24,13 +24,13 @@ struct bench {
 	struct slot slots[SLOTS];
 };
 
-/* The devices, and how many times the bound of exact_check they may be off. */
+/* The devices, and the factor on exact_check's error bound that each is allowed. */
 static const struct device_row {
 	const char *name;
 	double slack;
 	const char *why;
 } device_rows[] = {
-	{"cpu-reference", 1, "float32 sums in one order, long ones in float64"},
+	{"cpu-reference", 1, "float32 sums in a fixed order, long ones in float64"},
 	{"cpu", 1, "oneDNN's direct algorithms: float32 sums in another order"},
 	{"cuda", 1, "float32 without TF32: sums in another order"},
 };
@@ -65,7 +65,7 @@ int bench_choose(int argc, char **argv)
 	printf("BERTH_TEST_SEED=%llu\n", (unsigned long long)test_seed);
 	for (chosen = device_rows; strcmp(chosen->name, name); chosen++)
 		if (chosen == &device_rows[ROWS(device_rows) - 1]) {
-			fprintf(stderr, "ops_support.c has no row for device %s\n", name);
+			fprintf(stderr, "ops_support.c lacks a row for device %s\n", name);
 			exit(1);
 		}
 	device = open_device();
@@ -73,8 +73,7 @@ int bench_choose(int argc, char **argv)
 	int same = !strcmp(device->ops->name, name);
 
 	if (!same)
-		printf("skipped: there is no device %s; opening it gave %s\n", name,
-		       device->ops->name);
+		printf("skipped: device %s is missing: %s\n", name, device->ops->name);
 	device->ops->close(device);
 	return same ? 0 : 77;
 }
@@ -287,7 +286,7 @@ void bench_run(struct bench *bench, const struct op_call *call)
 		unsigned char *second = download(bench, &bench->slots[i]);
 
 		if (memcmp(first[i], second, bench->slots[i].size))
-			fail_msg("op %s: a second run gave other bits in tensor %d (seed %llu)",
+			fail_msg("op %s: a second run gave different bits in tensor %d (seed %llu)",
 				 op_name(call->kind), i, (unsigned long long)test_seed);
 		free(second);
 		free(first[i]);
@@ -327,7 +326,7 @@ void exact_check(struct bench *bench, const char *what, const struct tensor *ten
 		const struct exact *at = &exact[i];
 		double bound = chosen->slack * 8 * sqrt((double)at->count + 1) * 0x1p-24 * at->size;
 
-		/* Infinite ones are compared, not subtracted. */
+		/* Compare infinities instead of subtracting them. */
 		if (isnan(at->sum) ? !isnan(seen[i])
 				   : !((double)seen[i] == at->sum ||
 				       fabs((double)seen[i] - at->sum) <= bound))

@@ -10,54 +10,58 @@
 extern uint64_t test_seed;
 struct bench; /* opaque */
 
-/* Begin a test program: test_seed from BERTH_TEST_SEED or the clock, printed; the device that
- * argv[1] names, cpu-reference without it. 0, or 77 after saying that there is no such device. */
+/* Start a test program: print test_seed (from BERTH_TEST_SEED or the clock) and open the device
+ * that argv[1] names (default: cpu-reference). Return 0, or 77 with a message if that device is
+ * missing. */
 int bench_choose(int argc, char **argv);
 /* cmocka's group set-up and tear-down: *state is the bench. */
 int bench_begin(void **state);
 int bench_end(void **state);
-/* End a case: give its memory back. */
+/* End a case: free its memory. */
 void bench_clear(struct bench *bench);
 
-/* 0 to n - 1, and a uniform number of -1 to 1, of the run's own sequence. */
+/* An integer from 0 to n - 1, and a uniform number from -1 to 1, from the run's random sequence. */
 int64_t bench_below(struct bench *bench, int64_t n);
 float bench_number(struct bench *bench);
 
-/* An input of random numbers; one of given 4-byte words; a result full of NaNs (as I32: of large
- * negative numbers). All have a guard behind them. */
+/* An input of random numbers; an input of given 4-byte words; a result filled with NaNs (as I32:
+ * large negative numbers). A guard follows each. */
 struct tensor bench_random(struct bench *bench, int rank, const int64_t *shape);
 struct tensor bench_given(struct bench *bench, enum element_type type, int rank,
 			  const int64_t *shape, const void *words);
 struct tensor bench_result(struct bench *bench, int rank, const int64_t *shape);
-/* Where a gradient goes: full of NaNs, or of random numbers that it is added to. */
+/* The destination of a gradient: filled with NaNs, or with random numbers to which the gradient is
+ * added. */
 struct tensor bench_gradient(struct bench *bench, int rank, const int64_t *shape, bool add);
-/* Change one element of an input; from now on call what is in tensor a result (read and written).
- */
+/* Change one element of an input; treat tensor as a result from now on (read and written). */
 void bench_set(struct bench *bench, const struct tensor *tensor, int64_t at, float value);
 void bench_in_out(struct bench *bench, const struct tensor *tensor);
-/* What was in tensor before the first run; borrowed until bench_settle or bench_clear. */
+/* The contents of tensor before the first run; borrowed until bench_settle or bench_clear. */
 const float *bench_before(struct bench *bench, const struct tensor *tensor);
-/* From now on all tensors that there are are inputs, with what is in them now. */
+/* Treat all existing tensors as inputs from now on, with their present contents. */
 void bench_settle(struct bench *bench);
 
-/* Run call: must succeed, change no input and no guard, and give the same bits a second time from
- * the same beginning. */
+/* Run call. It must succeed, change no input and no guard, and give the same bits when it is run
+ * again from the same state. */
 void bench_run(struct bench *bench, const struct op_call *call);
 int bench_try(struct bench *bench, const struct op_call *call, struct error *err);
 /* The elements in host memory, malloced. */
 void *bench_fetch(struct bench *bench, const struct tensor *tensor);
 
-/* One element of a result in float64: the sum, the sum of absolutes and how many were summed. */
+/* One element of a result in float64: the sum, the sum of absolute values, and the number of terms.
+ */
 struct exact {
 	double sum, size;
 	long count;
 };
 
-/* One for each element of tensor, malloced; with add what was in it before the first run. */
+/* One for each element of tensor, malloced; if add is set, they include the contents before the
+ * first run. */
 struct exact *exact_new(struct bench *bench, const struct tensor *tensor, bool add);
 void exact_add(struct exact *exact, double left, double right);
-/* Each element of tensor is what exact says: errors of float32 sums grow like a random walk, and 8
- * of its deviations are allowed, times what the device's row in ops_support.c says. Takes exact. */
+/* Check each element of tensor against exact. Errors of float32 sums grow like a random walk; 8
+ * standard deviations are allowed, times the factor in the device's row in ops_support.c. Frees
+ * exact. */
 void exact_check(struct bench *bench, const char *what, const struct tensor *tensor,
 		 struct exact *exact);
 

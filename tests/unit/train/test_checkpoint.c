@@ -114,7 +114,7 @@ static void cut(void **state)
 
 	for (size_t length = 0; length < size; length++)
 		if (!refuse(bytes, length))
-			fail_msg("%zu of %zu bytes are taken for the whole", length, size);
+			fail_msg("%zu of %zu bytes are accepted as the whole file", length, size);
 	bytes = realloc(bytes, size + 1);
 	bytes[size] = 0;
 	if (!refuse(bytes, size + 1))
@@ -188,7 +188,7 @@ static void foreign(void **state)
 		 12, 1, "a hole"},
 		{"{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]},"
 		 "\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}}",
-		 4, 1, "a name twice"},
+		 4, 1, "a duplicate name"},
 		{"{\"__metadata__\":7}", 0, 1, "metadata is not an object"},
 		{"{\"__metadata__\":{\"a\":7}}", 0, 1, "a metadata value is not a string"},
 		{"{\"__metadata__\":{\"berth.header_crc32c\":\"00000000\"}}", 0, 1,

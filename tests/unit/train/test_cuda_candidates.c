@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Which way of computing a layer is taken, by a pretended clock; and the file that keeps the
- * choices: what is damaged, foreign or of another form counts as not there. No GPU and no toolkit
- * is needed. */
+/* Which candidate for a layer is chosen, with a simulated clock; and the file that caches the
+ * choices, whose damaged, foreign or differently formatted entries are ignored. Needs neither a GPU
+ * nor a toolkit. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -20,7 +20,7 @@
 
 #define CONV_ENGINES 5
 
-/* time: NAN: it cannot be built; negative: it fails when it runs. */
+/* time: NAN if the candidate cannot be built, negative if it fails when it runs. */
 struct row {
 	const char *why;
 	int count;
@@ -30,19 +30,23 @@ struct row {
 };
 
 static const struct row rows[] = {
-	{"the first alone", 1, {3}, {0}, 0},
-	{"the fastest", 4, {3, 2, 1, 2}, {0}, 2},
+	{"only the first", 1, {3}, {0}, 0},
+	{"the fastest is chosen", 4, {3, 2, 1, 2}, {0}, 2},
 	{"the first is the fastest", 3, {1, 2, 3}, {0}, 0},
-	{"of equal ones the first", 3, {3, 1, 1}, {0}, 1},
-	{"hardly faster is not worth it", 2, {1, 0.99}, {0}, 0},
-	{"what cannot be built is passed over", 4, {3, NAN, 2, NAN}, {0}, 2},
-	{"what fails when it runs, too", 4, {3, -1, -1, 2.5}, {0}, 3},
-	{"a clock that is none", 3, {3, INFINITY, 2}, {0}, 2},
-	{"what is wrong, too, however fast", 4, {3, 0.1, 0.2, 2}, {0, true, true, false}, 3},
-	{"all wrong: the first", 3, {3, 1, 2}, {0, true, true}, 0},
-	{"the first cannot be had: none", 3, {NAN, 1, 2}, {0}, -1},
+	{"the first among equal ones", 3, {3, 1, 1}, {0}, 1},
+	{"slightly faster is not enough", 2, {1, 0.99}, {0}, 0},
+	{"a candidate that cannot be built is skipped", 4, {3, NAN, 2, NAN}, {0}, 2},
+	{"so is one that fails when it runs", 4, {3, -1, -1, 2.5}, {0}, 3},
+	{"measured times that make no sense", 3, {3, INFINITY, 2}, {0}, 2},
+	{"a wrong result is never chosen, however fast",
+	 4,
+	 {3, 0.1, 0.2, 2},
+	 {0, true, true, false},
+	 3},
+	{"all others are wrong: the first", 3, {3, 1, 2}, {0, true, true}, 0},
+	{"the first cannot be built: none", 3, {NAN, 1, 2}, {0}, -1},
 	{"the first fails: none", 3, {-1, 1, 2}, {0}, -1},
-	{"none at all", 0, {0}, {0}, -1},
+	{"no candidates", 0, {0}, {0}, -1},
 };
 
 struct pretence {
@@ -92,17 +96,18 @@ static void candidates(void **state)
 		int taken = choose_candidate(&all, best);
 
 		if (taken != rows[i].taken)
-			fail_msg("%s: way %d, expected %d", rows[i].why, taken, rows[i].taken);
+			fail_msg("%s: candidate %d, expected %d", rows[i].why, taken,
+				 rows[i].taken);
 		if (taken >= 0 && (best[0] != rows[i].times[taken] || best[1] != rows[i].times[0]))
 			fail_msg("%s: %g ms of %g", rows[i].why, best[0], best[1]);
 		for (int candidate = 1; candidate < CONV_ENGINES; candidate++)
 			if (pretence.built[candidate] != (candidate == taken))
-				fail_msg("%s: way %d was %s", rows[i].why, candidate,
+				fail_msg("%s: candidate %d was %s", rows[i].why, candidate,
 					 candidate == taken ? "dropped" : "not dropped");
 	}
 }
 
-/* Where something else is to be gained the first candidate's time is no bound. */
+/* Without a limit on the gain, a slower candidate may replace the first one. */
 static void slower(void **state)
 {
 	static const struct row row = {.count = 3, .times = {1, 3, 2}};
@@ -131,17 +136,17 @@ static void keep(void **state)
 	struct stat status;
 
 	assert_non_null(mkdtemp(directory));
-	/* A folder that is not there yet is made. */
+	/* A missing directory is created. */
 	snprintf(path, sizeof path, "%s/a/b", directory);
 
 	struct tuning_cache *mine = tuning_cache_open_file(path);
 
 	assert_non_null(mine);
-	tuning_cache_save(mine); /* nothing new: nothing is written */
+	tuning_cache_save(mine); /* without new entries nothing is written */
 	assert_int_not_equal(stat(path, &status), 0);
 	tuning_cache_add(mine, "conv f16 a", one);
 
-	/* Another process that began as empty, and is done first: nothing of it is lost. */
+	/* Another process started with an empty cache and writes first: its entries are kept. */
 	struct tuning_cache *theirs = tuning_cache_open_file(path);
 
 	assert_non_null(theirs);
@@ -150,7 +155,7 @@ static void keep(void **state)
 	tuning_cache_save(mine);
 	tuning_cache_free(theirs);
 	tuning_cache_free(mine);
-	/* What could not be taken any more is found anew, and replaced. */
+	/* A choice that is no longer available is searched for again and replaced. */
 	mine = tuning_cache_open_file(path);
 	tuning_cache_add(mine, "conv f16 a", two);
 	tuning_cache_save(mine);
@@ -162,7 +167,7 @@ static void keep(void **state)
 	assert_memory_equal(numbers, one, sizeof one);
 	assert_true(tuning_cache_find(mine, "conv f16 b", numbers));
 	assert_memory_equal(numbers, two, sizeof two);
-	/* Another shape, type or rule is another key. */
+	/* Different shapes, types and rules have different keys. */
 	assert_false(tuning_cache_find(mine, "conv bf16 a", numbers));
 	assert_false(tuning_cache_find(mine, "conv f16", numbers));
 	tuning_cache_free(mine);
@@ -178,24 +183,26 @@ static void damaged(void **state)
 		const char *text, *why;
 		bool found;
 	} files[] = {
-		{"k\t1 2 3 4 5 6 -1 8 9 10 11 12 13 14 15 16 17 18 19 20\n", "as it is written",
+		{"k\t1 2 3 4 5 6 -1 8 9 10 11 12 13 14 15 16 17 18 19 20\n", "as berth writes it",
 		 true},
-		{"k\t1 2 3 4 5 6 -1 8 9 10 11 12 13 14 15 16 17 18 19 20", "without its end", true},
-		{"k\t1 2 3 4 5 6 -1 8 9 10 11 12 13 14\n", "an older form", false},
+		{"k\t1 2 3 4 5 6 -1 8 9 10 11 12 13 14 15 16 17 18 19 20",
+		 "without the final newline", true},
+		{"k\t1 2 3 4 5 6 -1 8 9 10 11 12 13 14\n", "an older format", false},
 		{"k 1 2 3 4 5 6 -1 8 9 10 11 12 13 14 15 16 17 18 19 20\n", "no tab", false},
-		{"k\t1 2 3 4 x 6 -1 8 9 10 11 12 13 14 15 16 17 18 19 20\n", "no number", false},
+		{"k\t1 2 3 4 x 6 -1 8 9 10 11 12 13 14 15 16 17 18 19 20\n", "no nonce", false},
 		{"k\t1 2 3 4 5 6 -1 8 9 10 11 12 13 14 15 16 17 18 19 99999999999999999999\n",
-		 "too large a number", false},
+		 "a number that is too large", false},
 		{"k\t1 2 3 4 5 6 -2 8 9 10 11 12 13 14 15 16 17 18 19 20\n",
-		 "a number that none is", false},
-		{"k\t1 2 3 4 5 6 -1 8 9 10 11 12 13 14 15 16 17 18 19 20 21\n", "one more", false},
-		{"k\t1 2 3 4 5 6 -1 8 9 10 11 12 13 14 15 16 17 18 19 20z\n", "something behind",
+		 "a number out of range", false},
+		{"k\t1 2 3 4 5 6 -1 8 9 10 11 12 13 14 15 16 17 18 19 20 21\n",
+		 "one number too many", false},
+		{"k\t1 2 3 4 5 6 -1 8 9 10 11 12 13 14 15 16 17 18 19 20z\n", "trailing characters",
 		 false},
 		{"\x7f"
 		 "ELF\x02\x01\x01\n\t\t\nk",
-		 "another file", false},
+		 "a foreign file", false},
 		{"\n\n\t\nj\t1\nk\t1 2 3 4 5 6 -1 8 9 10 11 12 13 14 15 16 17 18 19 20\n",
-		 "behind damaged lines", true},
+		 "after damaged lines", true},
 		{"", "nothing", false},
 	};
 	char path[] = "/tmp/berth-choices-XXXXXX";

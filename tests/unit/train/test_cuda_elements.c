@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The arithmetic of the GPU's kernels on the host, beside float64 and PyTorch's rules. No GPU and
- * no toolkit is needed. */
+/* The arithmetic of the GPU kernels, run on the host and compared with float64 and PyTorch's rules.
+ * Needs neither a GPU nor a toolkit. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -29,14 +29,14 @@ static bool near(double a, double exact, double relative)
 	return fabs(a - exact) <= relative * fabs(exact) || (isnan(a) && isnan(exact));
 }
 
-/* Each number of 16 bits is itself as a float and back; what lies between two goes to the nearer
- * one, and from the middle to the even one. */
+/* Each 16-bit number converts to float and back unchanged. Numbers between two steps round to the
+ * nearer one, and ties to the even one. */
 static void sixteen_bits(void **unused)
 {
 	for (uint32_t bits = 0; bits < 0x7c00; bits++) {
 		struct f16 low = {(uint16_t)bits}, high = {(uint16_t)(bits + 1)};
 		double a = (double)f32_of_f16(low);
-		/* The one after the largest would be 65536. */
+		/* The number after the largest would be 65536. */
 		double b = bits == 0x7bff ? 65536 : (double)f32_of_f16(high);
 		double expected =
 			bits >= 0x400 ? ldexp(1 + (bits & 0x3ff) / 1024.0, (int)(bits >> 10) - 15)
@@ -90,7 +90,7 @@ static void indices(void **unused)
 		}
 		assert_int_equal(real, rows[i].outputs * rows[i].channels * rows[i].inner);
 	}
-	/* o 1, c 2, place 5 of [3][3][49], where 4 channels are kept. */
+	/* o 1, c 2, place 5 of [3][3][49], padded to 4 channels. */
 	assert_int_equal(weight_place((1 * 3 + 2) * 49 + 5, 3, 49, 4), (1 * 49 + 5) * 4 + 2);
 	assert_int_equal(padded_channels(3, true), 4);
 	assert_int_equal(padded_channels(6, true), 8);
@@ -102,7 +102,7 @@ static void crops(void **unused)
 {
 	int y, x;
 
-	/* As it is, shifted into the padding, and mirrored. */
+	/* Unchanged, shifted into the padding, and flipped. */
 	assert_true(crop_source(32, 32, 4, 4, 4, false, 5, 6, &y, &x) && y == 5 && x == 6);
 	assert_false(crop_source(32, 32, 4, 0, 4, false, 3, 6, &y, &x));
 	assert_true(crop_source(32, 32, 4, 0, 4, false, 4, 6, &y, &x) && y == 0);
@@ -110,7 +110,7 @@ static void crops(void **unused)
 	assert_false(crop_source(32, 32, 4, 8, 8, true, 0, 0, &y, &x));
 }
 
-/* Far from 0: sums of squares without a shift would lose all digits. */
+/* Far from 0: sums of squares without a shift would lose all precision. */
 static void moments(void **unused)
 {
 	static const struct {
@@ -226,13 +226,14 @@ static void scales(void **unused)
 		int next_good;
 		const char *why;
 	} rows[] = {
-		{65536, 0, false, 65536, 1, "a good update counts"},
-		{65536, 1998, false, 65536, 1999, "one before the interval"},
-		{65536, 1999, false, 131072, 0, "the interval is full: twice, and anew"},
-		{65536, 1999, true, 32768, 0, "a bad one halves, also then"},
-		{65536, 700, true, 32768, 0, "a bad one begins the count anew"},
-		{1, 3, true, 0.5f, 0, "below 1 too"},
-		{0x1p127f, 1999, false, 0x1p127f, 0, "twice would be no number: it stays"},
+		{65536, 0, false, 65536, 1, "a finite update is counted"},
+		{65536, 1998, false, 65536, 1999, "one before the growth interval"},
+		{65536, 1999, false, 131072, 0,
+		 "the interval is full: the scale doubles and the count restarts"},
+		{65536, 1999, true, 32768, 0, "a non-finite update halves the scale, also then"},
+		{65536, 700, true, 32768, 0, "a non-finite update restarts the count"},
+		{1, 3, true, 0.5f, 0, "also below 1"},
+		{0x1p127f, 1999, false, 0x1p127f, 0, "doubling would overflow: the scale stays"},
 	};
 
 	for (size_t i = 0; i < ROWS(rows); i++) {

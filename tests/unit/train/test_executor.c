@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The default step on the reference device: 50 losses of convnet beside PyTorch's own, the totals
- * it keeps, when buckets go out, and what it does with too many samples, with none, and with a comm
- * that fails. */
+/* The default executor on the reference device: 50 losses of convnet compared with PyTorch's, its
+ * totals, when it reduces buckets, and its behaviour with too many samples, with no samples, and
+ * with a comm that fails. */
 #include "../../support/vectors.h"
 #include "../rows.h"
 
@@ -16,7 +16,7 @@
 #define BATCH 32
 #define SIDE 28
 
-/* A comm that writes down what it is asked for, and fails where it is told to. */
+/* A comm that records its calls and fails at a chosen one. */
 struct recorder {
 	struct comm comm;
 	int count, finished, fail_at;
@@ -186,14 +186,15 @@ static void pytorch_losses(void **state)
 	printf("largest distance from PyTorch's loss %.2e; mean distance from float64: ours %.2e, "
 	       "PyTorch's %.2e\n",
 	       worst, sum / steps, theirs / steps);
-	/* The loss falls to a fraction: a wrong update cannot hide. */
+	/* The loss must fall to a fraction, which a wrong update would prevent. */
 	assert_true(vector_real(&table.rows[steps - 1], 0) < 0.5 * vector_real(&table.rows[0], 0));
 	assert_true(worst <= 1e-5);
 	vectors_free(&table);
 	rig_end(&rig);
 }
 
-/* Of these sizes each limit closes a bucket somewhere else; what a bucket is, is fixed by hand. */
+/* With these sizes each limit closes a bucket at another parameter; the expected buckets were
+ * worked out by hand. */
 static void buckets_in_order(void **state)
 {
 	static const struct {
@@ -203,19 +204,23 @@ static void buckets_in_order(void **state)
 		const char *why;
 	} rows[] = {
 		/* fc3 10+840, fc2 84+10080, fc1 120+30720, conv2 16+2400, conv1 6+150 */
-		{DDP_FIRST_BYTES, DDP_CAP_BYTES, 1, {44426}, "all in the first MiB"},
-		{1, 1, 10, {10, 840, 84, 10080, 120, 30720, 16, 2400, 6, 150}, "a parameter each"},
+		{DDP_FIRST_BYTES, DDP_CAP_BYTES, 1, {44426}, "everything fits in the first MiB"},
+		{1,
+		 1,
+		 10,
+		 {10, 840, 84, 10080, 120, 30720, 16, 2400, 6, 150},
+		 "one parameter per bucket"},
 		{4 * 850,
 		 4 * 10000,
 		 4,
 		 {850, 10164, 30840, 2572},
-		 "closed when the limit is reached"},
+		 "a bucket closes when the limit is reached"},
 		{4 * 851,
 		 4 * 10080,
 		 4,
 		 {934, 10080, 30840, 2572},
-		 "a limit missed by one takes another"},
-		{40, 4 * 44416, 2, {10, 44416}, "the last one is closed full"},
+		 "one byte below the limit adds another parameter"},
+		{40, 4 * 44416, 2, {10, 44416}, "the last bucket is exactly full"},
 	};
 	struct error err = {0};
 
@@ -246,7 +251,7 @@ static int add_two_votes(struct comm *comm, struct device_queue *queue, void *da
 	return record(comm, queue, data, count, type, reduce, err);
 }
 
-/* One number more, behind the last bucket, changes nothing but itself. */
+/* One more number behind the last bucket changes nothing else. */
 static void votes(void **state)
 {
 	struct error err = {0};
@@ -283,7 +288,7 @@ static void votes(void **state)
 			assert_int_equal(device_executor_start_votes(rig.executor, &err), 0);
 			assert_int_equal(device_executor_finish_votes(rig.executor, &sum, &err), 0);
 			assert_true(sum == 1);
-			/* Two others vote so; this one no longer does. */
+			/* Two other ranks vote; this one no longer does. */
 			ops.all_reduce = add_two_votes;
 			rig.recorder.comm.ops = &ops;
 			rig.recorder.count = 0;
@@ -299,7 +304,7 @@ static void votes(void **state)
 	free(weights[1]);
 }
 
-/* A rank without samples takes part with gradients of zero; half a batch weighs half. */
+/* A rank without samples takes part with zero gradients; half a batch counts half. */
 static void few_samples(void **state)
 {
 	struct error err = {0};
@@ -321,8 +326,7 @@ static void few_samples(void **state)
 	assert_int_equal(run(&rig, 8, BATCH + 1, BATCH + 1, &err), -ERR_INTERNAL);
 	assert_non_null(strstr(err.text, "33"));
 
-	/* The gradient of the same samples in a batch of twice as many is the half of it, exactly.
-	 */
+	/* The gradient of the same samples in a batch twice as large is exactly half. */
 	rig_begin(&half, DDP_FIRST_BYTES, DDP_CAP_BYTES);
 	fill(&half, 0);
 	assert_int_equal(run(&half, 0, BATCH, 2 * BATCH, &err), 0);
@@ -337,7 +341,7 @@ static void few_samples(void **state)
 		assert_true(half.optim.gradients[i] == 2 * weights[i]);
 	free(weights);
 
-	/* Store and load is the identity. */
+	/* Storing and loading gives the same values. */
 	assert_int_equal(variables_new(rig.graph, &rig.buckets, &stored, &err), 0);
 	assert_int_equal(variables_new(rig.graph, &rig.buckets, &other, &err), 0);
 	assert_int_equal(optim_store(&half.optim, &stored, &err), 0);
@@ -367,7 +371,7 @@ static void first_bad_step(void **state)
 	assert_int_equal(totals.first_nonfinite_step, 12);
 	assert_int_equal(totals.samples, 3 * BATCH);
 	assert_true(isnan(totals.loss_sum));
-	/* Reading begins anew. */
+	/* A read starts new totals. */
 	assert_int_equal(device_executor_read(rig.executor, &totals, &err), 0);
 	assert_int_equal(totals.samples, 0);
 	assert_int_equal(totals.first_nonfinite_step, -1);

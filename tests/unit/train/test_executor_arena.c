@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* How much memory a planned step takes, and which graphs it refuses. That what is planned is right
- * test_executor_order.c checks on whole steps. */
+/* How much memory a planned step takes, and which graphs are refused. test_executor_order.c checks
+ * on whole steps that the plan is correct. */
 #include "../rows.h"
 
 #include <stdbool.h>
@@ -8,7 +8,7 @@
 #include "train/executor/executor_arena.h"
 #include "train/model/graph.h"
 
-/* What a step would need that gives each value and each gradient a place of its own. */
+/* The memory of a step in which each value and each gradient has a place of its own. */
 static size_t unplanned(const struct graph *graph, int batch, bool train)
 {
 	size_t sum = 0;
@@ -19,7 +19,8 @@ static size_t unplanned(const struct graph *graph, int batch, bool train)
 	return sum;
 }
 
-/* All that must be kept for the backward pass: what it reads, once where a ReLU works in place. */
+/* The values that must be kept for the backward pass: those it reads, counted once if a ReLU works
+ * in place. */
 static size_t kept(const struct graph *graph, int batch)
 {
 	bool *read = calloc((size_t)graph->value_count, sizeof *read);
@@ -65,7 +66,7 @@ static void arena_sizes(void **state)
 		print_message("%s %d batch %d %s: %zu bytes, %zu without a plan\n", rows[r].model,
 			      rows[r].side, batch, rows[r].train ? "training" : "evaluation",
 			      arena_map.arena_bytes, unplanned(graph, batch, rows[r].train));
-		/* Gradients live beside what is kept for a few ops only. */
+		/* Gradients exist next to the kept values for a few ops only. */
 		if (rows[r].train && residual) {
 			assert_true(arena_map.arena_bytes >= kept(graph, batch));
 			assert_true(arena_map.arena_bytes * 2 <= kept(graph, batch) * 3);

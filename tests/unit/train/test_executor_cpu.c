@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Whole steps of a device that has its own (cpu: oneDNN's; cuda: a GPU's, or that of
- * tests/train/fake-cuda), in a precision, beside the default walk on the reference device, from the
- * same weights on the same batches: losses, every gradient, the updated weights, the momentum and
- * the running statistics; with batches that are not full, several runs an update, none at all, and
- * once more for the same bits. */
+/* Whole steps of a device with an executor of its own (cpu: oneDNN's; cuda: a GPU's, or that of
+ * tests/train/fake-cuda) in a given precision, compared with the default executor on the reference
+ * device. Both start from the same weights and get the same batches. Compared are losses, all
+ * gradients, the updated weights, the momentum and the running statistics; with partial batches,
+ * several runs per update, no samples, and a repetition that must give the same bits. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -20,7 +20,7 @@
 #include "train/device/device.h"
 #include "train/model/graph.h"
 
-/* One update. counts: samples of its runs, closed by -1. */
+/* One update. counts: samples of its runs, terminated by -1. */
 struct update {
 	int counts[4];
 };
@@ -34,15 +34,16 @@ struct row {
 	float momentum, smoothing;
 	int update_count;
 	struct update updates[2];
-	/* How far tensors may be from the reference's, normwise, with direct convolutions and with
-	 * oneDNN's choice. */
+	/* How far tensors may be from the reference's, relative to their norm, with direct
+	 * convolutions and with those that oneDNN chooses. */
 	double direct, winograd;
 	const char *why;
 };
 
 /* A value near 0 that rounding puts on the other side of a ReLU changes all gradients below it, by
- * 1e-3 in a network of these sizes. That is chance, of one batch; a defect is in every batch. So of
- * TRIES beginnings one has to be within the row's bound, and all within this. */
+ * 1e-3 in a network of these sizes. That happens by chance in one batch, whereas a defect shows in
+ * every batch. So of TRIES starting points one must be within the row's bound, and all within this
+ * one. */
 #define SWITCHED 0.3
 #define TRIES 8
 
@@ -61,7 +62,7 @@ static const struct row rows[] = {
 	 {{{8, -1}}, {{5, -1}}},
 	 1e-6,
 	 1e-6,
-	 "mse, no momentum, a batch that is not full"},
+	 "mse, no momentum, a partial batch"},
 	{"convnet",
 	 STEM_DEFAULT,
 	 {1, 28, 28},
@@ -121,7 +122,7 @@ static const struct row rows[] = {
 	 {{{5, -1}}},
 	 1e-4,
 	 1e-4,
-	 "the same, a batch that is not full"},
+	 "the same, a partial batch"},
 	{"resnet18",
 	 STEM_DEFAULT,
 	 {3, 48, 48},
@@ -136,7 +137,7 @@ static const struct row rows[] = {
 	 {{{3, 2, -1}}},
 	 1e-4,
 	 1e-4,
-	 "7x7 stem and overlapping pooling; two runs an update"},
+	 "7x7 stem and overlapping pooling; two runs per update"},
 	{"resnet50",
 	 STEM_DEFAULT,
 	 {3, 48, 48},
@@ -151,7 +152,8 @@ static const struct row rows[] = {
 	 {{{4, -1}}},
 	 0.1,
 	 0.1,
-	 "bottlenecks; so deep that some ReLU always switches: the running statistics say more"},
+	 "bottlenecks; so deep that some ReLU always switches, so the running statistics are the "
+	 "better check"},
 	{"wide",
 	 STEM_DEFAULT,
 	 {3, 32, 32},
@@ -166,22 +168,23 @@ static const struct row rows[] = {
 	 {{{16, -1}}},
 	 2e-3,
 	 5e-3,
-	 "large enough for Winograd, and for a few switches"},
+	 "large enough for Winograd, and for a few ReLU switches"},
 };
 
-/* What numbers of 16 bits make of a network's gradients, whoever computes them: the worst tensor's
- * distance from float64 where PyTorch computes in float64 and rounds each layer's result, weight
- * and gradient, with a batch of 8 made numbers and the loss scaled by 64; the median and the
- * largest of 12 beginnings of convnet, 8 of resnet18 --stem cifar with 8x8, 200 of linear with mse,
- * two batches each, the bias added to a product that is rounded (PyTorch 1.13). ReLUs and poolings
- * that rounding switches make nearly all of it, and batch norms of few samples the most of that. Of
- * the tries one has to be within 1.25 times the median, each within 1.5 times the largest. */
+/* The effect of 16-bit numbers on a network's gradients, whichever device computes them. It is the
+ * worst tensor's distance from float64, measured with PyTorch 1.13, which computed in float64 and
+ * rounded each layer's result, weight and gradient. The batch had 8 synthetic samples, the loss was
+ * scaled by 64, and the bias was added to a rounded product. Listed are the median and the largest
+ * of 12 starting points of convnet, 8 of resnet18 --stem cifar with 8x8, and 200 of linear with
+ * mse, with two batches each. Nearly all of the distance comes from ReLUs and poolings that
+ * rounding switches, most of it from batch norms of few samples. One try must be within 1.25 times
+ * the median, and each within 1.5 times the largest. */
 static const struct sixteen {
 	const char *model;
 	enum precision precision;
 	double median, largest;
 } sixteens[] = {
-	/* A gradient of the bias that is nearly nothing is off by much of itself. */
+	/* A bias gradient near zero has a large relative error. */
 	{"linear", PRECISION_F16, 0.00063, 0.128}, {"linear", PRECISION_BF16, 0.0048, 0.244},
 	{"convnet", PRECISION_F16, 0.028, 0.054},  {"convnet", PRECISION_BF16, 0.143, 0.207},
 	{"resnet18", PRECISION_F16, 0.172, 0.200}, {"resnet18", PRECISION_BF16, 0.492, 0.569},
@@ -190,10 +193,10 @@ static const struct sixteen {
 #define LARGEST_TIMES 1.5
 #define FORWARD_ROUNDINGS 16
 
-/* The arguments: what is tested. */
+/* The arguments of the program: what is tested. */
 static const char *tested = "cpu";
 static enum precision precision = PRECISION_F32;
-/* Half the distance of two neighbours of 1 among numbers of 16 bits; 0: there are none. */
+/* Half the distance between neighbours of 1 in the 16-bit format; 0 for float32. */
 static double rounding;
 static bool no_graph, all_rows;
 
@@ -202,7 +205,7 @@ static bool on_gpu(void)
 	return !strcmp(tested, "cuda");
 }
 
-/* Convolutions of the size that Winograd is chosen for, with what surrounds them. */
+/* Convolutions of a size for which Winograd is chosen, with their surrounding layers. */
 static void build_wide(const struct row *row, struct graph **out)
 {
 	struct graph *graph = graph_new("wide", &row->shape, row->classes);
@@ -228,8 +231,7 @@ struct rig {
 	struct comm *comm;
 	struct graph *graph;
 	struct buckets buckets;
-	/* On the host what is in the device's memory since the last pull, or goes there by the next
-	 * push. */
+	/* Host copies of the device's memory: filled by the last pull, sent by the next push. */
 	float *weights, *gradients, *momentum, *buffers;
 	float *there[STATES];
 	struct executor_request request;
@@ -313,7 +315,7 @@ static void rig_begin(struct rig *rig, const struct row *row, const char *device
 	make_room(rig);
 	good(graph_initialise(rig->graph, 5, rig->buckets.offsets, rig->weights, &err), &err);
 	graph_initialise_buffers(rig->graph, rig->buffers);
-	/* Gradients that are not overwritten would show. */
+	/* Fill the gradients, so that any that are not overwritten show. */
 	memset(rig->gradients, 0xff, rig->buckets.total * sizeof(float));
 	push(rig);
 	rig->request = (struct executor_request){
@@ -335,7 +337,7 @@ static void rig_begin(struct rig *rig, const struct row *row, const char *device
 		.direct = direct,
 		.precision = strcmp(device, tested) ? PRECISION_F32 : precision,
 		.no_graph = no_graph,
-		/* Where bits are compared: a GPU's fastest sums are in any order. */
+		/* Deterministic if bits are compared: a GPU's fastest sums have no fixed order. */
 		.deterministic = on_gpu() && !direct,
 	};
 	good(device_executor_new(rig->queue, &rig->request, &rig->executor, &err), &err);
@@ -366,7 +368,7 @@ static float number(uint64_t *state)
 	return (float)(*state >> 40) * 0x1p-23f - 1;
 }
 
-/* One run of count samples that are made from the number of the run. */
+/* One run of count samples, generated from the run's number. */
 static void run_once(struct rig *rig, const struct row *row, int index, int count, int64_t global,
 		     bool first, bool last)
 {
@@ -411,7 +413,7 @@ static void update_once(struct rig *rig, const struct row *row, int index, int t
 			 i + 1 == runs);
 }
 
-/* What one try has to reach, and what none may pass. */
+/* The bound that one try must meet, and the bound that no try may exceed. */
 struct bounds {
 	double one, each;
 };
@@ -426,18 +428,18 @@ static struct bounds bounds_of(const struct row *row, bool direct)
 		if (!strcmp(sixteens[i].model, row->model) && sixteens[i].precision == precision)
 			return (struct bounds){MEDIAN_TIMES * sixteens[i].median,
 					       LARGEST_TIMES * sixteens[i].largest};
-	fail_msg("%s has no bound in 16 bits", row->model);
+	fail_msg("%s has no bound for 16 bits", row->model);
 	return f32;
 }
 
-/* Of sums of the forward pass: the losses and the running statistics, where no switch goes in by
- * itself. */
+/* Bounds for sums of the forward pass (losses and running statistics), in which a single ReLU
+ * switch has little weight. */
 static double forward_bound(void)
 {
 	return 1e-4 + FORWARD_ROUNDINGS * rounding;
 }
 
-/* The distance of two tensors over the size of the reference's. */
+/* The distance of two tensors relative to the norm of the reference's. */
 static double distance(const float *a, const float *reference, size_t count)
 {
 	double off = 0, size = 0;
@@ -453,7 +455,7 @@ static double distance(const float *a, const float *reference, size_t count)
 	return off == 0 ? 0 : sqrt(off / size);
 }
 
-/* The largest distance that one comparison saw. */
+/* The largest distance in one comparison. */
 static void compare(const char *what, const char *name, const float *a, const float *reference,
 		    size_t count, double bound, double *worst)
 {
@@ -483,7 +485,7 @@ static double compare_all(const struct rig *rig, const struct rig *reference, do
 	for (int i = 0; i < rig->graph->buffer_count; i++) {
 		const struct graph_buffer *buffer = &rig->graph->buffers[i];
 
-		/* No gradient goes into them: they are sums of the forward pass. */
+		/* They depend on no gradient: they are sums of the forward pass. */
 		compare("statistics", buffer->name, rig->buffers + buffer->offset,
 			reference->buffers + buffer->offset, (size_t)buffer->count, forward_bound(),
 			&worst);
@@ -491,7 +493,7 @@ static double compare_all(const struct rig *rig, const struct rig *reference, do
 	return worst;
 }
 
-/* The same state on both, so that one step's errors are one step's. */
+/* Start both from the same state, so that errors of earlier steps do not add up. */
 static void copy_state(struct rig *to, const struct rig *from)
 {
 	size_t bytes = from->buckets.total * sizeof(float);
@@ -514,14 +516,14 @@ static void compare_totals(struct rig *rig, struct rig *reference, double bound)
 	assert_int_equal(a.first_nonfinite_step, b.first_nonfinite_step);
 	if (fabs(a.loss_sum - b.loss_sum) > bound * fabs(b.loss_sum) ||
 	    fabs(a.last_loss_sum - b.last_loss_sum) > bound * fabs(b.last_loss_sum))
-		fail_msg("the losses add up to %.9g, the reference's to %.9g", a.loss_sum,
+		fail_msg("the sum of the losses is %.9g, the reference's %.9g", a.loss_sum,
 			 b.loss_sum);
-	/* Two logits that are nearly equal may change places. */
+	/* Two nearly equal logits may swap their order. */
 	if (!(rounding > 0))
 		assert_true(llabs(a.top1 - b.top1) <= 1 && llabs(a.top5 - b.top5) <= 1);
 }
 
-/* Gradients of fp16 carry the loss's scale until they are used. */
+/* Gradients in fp16 are multiplied by the loss scale until they are used. */
 static void unscale(struct rig *rig)
 {
 	struct grad_scaler_state scale;
@@ -573,7 +575,7 @@ static void beside_reference(const struct row *row, bool direct)
 			 TRIES);
 }
 
-/* On a GPU that is none the later ones take minutes. */
+/* On the fake GPU the later ones take minutes. */
 static size_t row_count(void)
 {
 	return on_gpu() && !all_rows ? 4 : ROWS(rows);
@@ -591,7 +593,7 @@ static void winograd_steps(void **state)
 		beside_reference(&rows[i], false);
 }
 
-/* Evaluation: nothing is written but the totals. */
+/* Evaluation: only the totals are written. */
 static void evaluations(void **state)
 {
 	for (size_t i = 0; i < row_count(); i++) {
@@ -615,7 +617,8 @@ static void evaluations(void **state)
 	}
 }
 
-/* Two rigs, the same bits; more programs than a step keeps. */
+/* Two executors must give the same bits, also with more batch sizes than an executor keeps
+ * compiled. */
 static void same_bits(void **state)
 {
 	const struct row *row = &rows[on_gpu() ? 1 : 3];
@@ -630,7 +633,7 @@ static void same_bits(void **state)
 	struct executor_totals totals;
 	struct error err = {0};
 
-	/* They wait for what is under way. */
+	/* They wait for work in progress. */
 	good(device_executor_read(a.executor, &totals, &err), &err);
 	good(device_executor_read(b.executor, &totals, &err), &err);
 	pull(&a);
@@ -649,7 +652,7 @@ static int counted_finish(struct comm *comm, struct device_queue *queue, struct 
 	return comm_self.finish(comm, queue, err);
 }
 
-/* Each update tells comm where its collectives end, also when it is a graph that is replayed. */
+/* Each update tells comm where its collectives end, also when a graph is replayed. */
 static void ended_steps(void **state)
 {
 	const struct row *row = &rows[1];
@@ -667,7 +670,7 @@ static void ended_steps(void **state)
 	rig_end(&rig);
 }
 
-/* What cannot be trained is refused, with the reason. */
+/* A network that cannot be trained is refused with the reason. */
 static void refused(void **state)
 {
 	const struct row *row = &rows[3];
@@ -689,7 +692,7 @@ static void refused(void **state)
 	if (on_gpu()) {
 		struct executor_totals totals;
 
-		/* Nothing waits for a step there: the loss of such a label is a NaN. */
+		/* That device does not wait for a step: the loss of such a label is NaN. */
 		input.step = 7;
 		good(device_executor_run(rig.executor, &input, &err), &err);
 		good(device_executor_read(rig.executor, &totals, &err), &err);
@@ -728,7 +731,7 @@ int main(int argc, char **argv)
 
 	device->ops->close(device);
 	if (!there) {
-		printf("skipped: device-%s.so is not there\n", tested);
+		printf("skipped: device-%s.so is missing\n", tested);
 		return 77;
 	}
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The plan of memory: rows worked out by hand, and random items, of which no two that live at once
+/* The memory plan: rows worked out by hand, and random items. No two items that are live at once
  * may overlap. */
 #include "../rows.h"
 
@@ -19,27 +19,27 @@ struct row {
 static const struct row rows[] = {
 	{"nothing", 64, 0, {{0}}, 0},
 	{"one", 64, 1, {{100, 3, 3, 0}}, 100},
-	{"one after another share", 1, 2, {{10, 0, 1, 0}, {20, 2, 3, 0}}, 20},
-	{"the last reader of one writes the other", 1, 2, {{10, 0, 2, 20}, {20, 2, 3, 0}}, 30},
-	{"one within the other's life", 1, 2, {{10, 4, 4, 20}, {20, 0, 9, 0}}, 30},
+	{"items that follow one another share memory", 1, 2, {{10, 0, 1, 0}, {20, 2, 3, 0}}, 20},
+	{"the last reader of one item writes the other", 1, 2, {{10, 0, 2, 20}, {20, 2, 3, 0}}, 30},
+	{"one lives within the other's lifetime", 1, 2, {{10, 4, 4, 20}, {20, 0, 9, 0}}, 30},
 	{"offsets are aligned, the end is not", 64, 2, {{10, 0, 1, 0}, {10, 1, 2, 64}}, 74},
-	{"a chain needs two at a time",
+	{"a chain needs two items at a time",
 	 1,
 	 5,
 	 {{8, 0, 1, 0}, {8, 1, 2, 8}, {8, 2, 3, 0}, {8, 3, 4, 8}, {8, 4, 5, 0}},
 	 16},
-	{"the gap between two is used",
+	{"the gap between two items is used",
 	 1,
 	 4,
 	 {{30, 0, 9, 0}, {20, 0, 4, 30}, {10, 0, 9, 50}, {5, 5, 9, 30}},
 	 60},
-	{"what does not fit the gap goes behind",
+	{"an item that does not fit the gap goes behind",
 	 1,
 	 4,
 	 {{30, 0, 9, 0}, {20, 0, 4, 30}, {19, 0, 9, 50}, {18, 3, 9, 69}},
 	 87},
-	{"of no size", 64, 3, {{0, 0, 9, 0}, {7, 0, 9, 0}, {0, 0, 9, 0}}, 7},
-	{"equal ones in their order", 1, 3, {{4, 0, 9, 0}, {4, 0, 9, 4}, {4, 0, 9, 8}}, 12},
+	{"items of size 0", 64, 3, {{0, 0, 9, 0}, {7, 0, 9, 0}, {0, 0, 9, 0}}, 7},
+	{"equal items in their order", 1, 3, {{4, 0, 9, 0}, {4, 0, 9, 4}, {4, 0, 9, 8}}, 12},
 };
 
 static void by_hand(void **state)
@@ -117,9 +117,9 @@ static void check(const struct memory_item *items, size_t count, size_t alignmen
 			if (at_once(a, b) && a->size_bytes && b->size_bytes &&
 			    a->offset < b->offset + b->size_bytes &&
 			    b->offset < a->offset + a->size_bytes)
-				fail_msg("items %zu and %zu live at once and overlap", k, i);
+				fail_msg("items %zu and %zu are live at once and overlap", k, i);
 		}
-		/* No plan is better than what lives when an item begins. */
+		/* No plan can be smaller than the items that are live at one time. */
 		size_t live = 0;
 
 		for (size_t k = 0; k < count; k++)
@@ -130,7 +130,7 @@ static void check(const struct memory_item *items, size_t count, size_t alignmen
 	if (total != end)
 		fail_msg("%zu bytes for items that end at %zu", total, end);
 	if (total < least)
-		fail_msg("%zu bytes for items of %zu at once", total, least);
+		fail_msg("%zu bytes for items of %zu that are live at once", total, least);
 }
 
 static void at_random(void **state)

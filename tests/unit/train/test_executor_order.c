@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The default step on a stand-in device that computes nothing and writes down what each stretch of
- * memory holds. So it knows whether every op gets what it must get: values that nothing overwrote
- * since, gradients with all their parts, statistics of the same op; and the comm beside it whether
- * each bucket goes out once, whole, in order and no op too late. */
+/* The default executor on a stand-in device that computes nothing but records what each range of
+ * memory holds. It checks that every op gets the right inputs: values that were not overwritten,
+ * gradients with all their parts, statistics of the same op. Its comm checks that each bucket is
+ * reduced once, complete, in order, and as soon as it is ready. */
 #include "../rows.h"
 
 #include <stdbool.h>
@@ -14,7 +14,8 @@
 
 enum holds { VALUE, GRADIENT, TARGET, LOSSES, PLACES, SAVED_MEAN, SAVED_INVSTD };
 
-/* What memory from begin to end holds: of which value or op, and how many parts were added up. */
+/* What the memory from begin to end holds: the kind, its value or op, and how many parts were
+ * summed. */
 struct content {
 	const char *begin, *end;
 	enum holds holds;
@@ -30,18 +31,18 @@ struct recorder {
 	struct executor_request request;
 	const struct graph *graph;
 	struct buckets buckets;
-	int *readers;	  /* of each value, with the loss */
-	int *written;	  /* parts that each value's gradient got */
-	int *param_parts; /* runs whose gradient each parameter has */
+	int *readers;	  /* of each value, including the loss */
+	int *written;	  /* parts that were added to each value's gradient */
+	int *param_parts; /* runs that each parameter's gradient includes */
 
 	struct content contents[CONTENTS];
 	int content_count;
 
 	int count; /* samples of this run */
 	bool first, last;
-	int runs;    /* of this update, with this one */
+	int runs;    /* of this update, including this one */
 	int calls;   /* op calls of this run */
-	int last_op; /* of the graph, that ran backward */
+	int last_op; /* of the graph that have run backward */
 	size_t bucket, updated;
 	int finished;
 };
@@ -75,7 +76,8 @@ static void put(const struct tensor *tensor, enum holds holds, int index, int pa
 	now->contents[now->content_count++] = (struct content){begin, end, holds, index, parts};
 }
 
-/* How many parts what tensor holds has; fails where it is not that, or not all of it. */
+/* The number of parts that tensor's contents have. Fails if it holds something else, or only part
+ * of it. */
 static int get(const struct tensor *tensor, enum holds holds, int index, const char *what)
 {
 	const char *begin = tensor->data, *end = begin + bytes(tensor);
@@ -137,7 +139,7 @@ static void forward_op(const struct op_call *call, int index)
 		get(&call->x2, VALUE, op->input2, "x2");
 	if (overlap(&call->y, &call->x2) ||
 	    (overlap(&call->y, &call->x) && (op->kind != OP_RELU || call->y.data != call->x.data)))
-		fail_msg("op %d (%s) writes into what it reads", index, op_name(op->kind));
+		fail_msg("op %d (%s) overwrites its own input", index, op_name(op->kind));
 	is_param(&call->w, now->request.weights, op->weight);
 	is_param(&call->b, now->request.weights, op->bias);
 	is_buffer(&call->mean, op->mean);
@@ -175,7 +177,7 @@ static void loss_op(const struct op_call *call, enum op_kind kind, enum op_pass 
 	put(&call->dx, GRADIENT, output, ++now->written[output]);
 }
 
-/* dx, or dx2, of value: a first part, or one more. */
+/* Write dx or dx2 of value: its first part, or an additional one. */
 static void gradient_of(const struct tensor *dx, bool add, int value, const struct op_call *call)
 {
 	if (!value) {
@@ -190,12 +192,12 @@ static void gradient_of(const struct tensor *dx, bool add, int value, const stru
 	if (add != (now->written[value] > 0))
 		fail_msg("%s of the gradient of value %d %s",
 			 add ? "a later part" : "the first part", value,
-			 add ? "without a first" : "though there is one");
+			 add ? "without a first part" : "although there is one already");
 	bool reads_x = call->kind != OP_ADD && call->kind != OP_AVGPOOL;
 
 	if ((reads_x && overlap(dx, &call->x)) || overlap(dx, &call->saved_mean) ||
 	    (overlap(dx, &call->dy) && (call->kind != OP_RELU || add || dx->data != call->dy.data)))
-		fail_msg("the gradient of value %d is written into what is read", value);
+		fail_msg("the gradient of value %d overwrites an input of the op", value);
 	now->written[value]++;
 }
 
@@ -219,8 +221,9 @@ static void backward_op(const struct op_call *call, int index)
 	is_shaped(&call->dy, op->output);
 	is_shaped(&call->x, op->input);
 	if (get(&call->dy, GRADIENT, op->output, "dy") != now->readers[op->output])
-		fail_msg("op %d (%s) gets a gradient of %d parts, its value has %d readers", index,
-			 op_name(op->kind), now->written[op->output], now->readers[op->output]);
+		fail_msg("op %d (%s) gets a gradient of %d parts, but its value has %d readers",
+			 index, op_name(op->kind), now->written[op->output],
+			 now->readers[op->output]);
 	if (op->kind == OP_RELU)
 		get(&call->x, VALUE, op->output, "the result in x's place");
 	else if (op->kind != OP_ADD && op->kind != OP_AVGPOOL)
@@ -245,7 +248,7 @@ static void backward_op(const struct op_call *call, int index)
 	now->last_op = index;
 }
 
-/* The layout is walked from its beginning to its end, and each parameter decays as it should. */
+/* Updates cover the layout from beginning to end, each parameter with its own decay. */
 static void update_op(const struct op_call *call)
 {
 	size_t begin = now->updated, end = begin + (size_t)tensor_count(&call->w);
@@ -286,7 +289,7 @@ static int run(struct device_queue *queue, const struct op_call *call, struct er
 	else if (at == n + 1)
 		loss_op(call, OP_LABEL_RANK, OP_FORWARD);
 	else if (!now->request.train)
-		fail_msg("an evaluation went on behind the loss");
+		fail_msg("an evaluation continued after the loss");
 	else if (at == n + 2)
 		loss_op(call, OP_CROSS_ENTROPY, OP_BACKWARD);
 	else if (at < 2 * n + 3)
@@ -300,7 +303,7 @@ static int run(struct device_queue *queue, const struct op_call *call, struct er
 
 static int memory_new(struct device *device, size_t size_bytes, void **out, struct error *err)
 {
-	/* Never touched but for its addresses. */
+	/* Only its addresses are used. */
 	*out = malloc(size_bytes + 64);
 	return *out ? 0 : error_memory(err, "a test");
 }
@@ -343,7 +346,7 @@ static int all_reduce(struct comm *comm, struct device_queue *queue, void *data,
 	bool just_ready = false;
 
 	if (!now->last || now->finished)
-		fail_msg("a bucket went out in run %d of the update", now->runs);
+		fail_msg("a bucket was reduced in run %d of the update", now->runs);
 	assert_true(now->bucket < now->buckets.bucket_count);
 	assert_ptr_equal(data, now->request.gradients + bucket->offset);
 	assert_int_equal(count, bucket->count);
@@ -353,7 +356,7 @@ static int all_reduce(struct comm *comm, struct device_queue *queue, void *data,
 		if (now->buckets.bucket_of[p] != now->bucket)
 			continue;
 		if (now->param_parts[p] != now->runs)
-			fail_msg("bucket %zu went out before %s was ready", now->bucket,
+			fail_msg("bucket %zu was reduced before %s was ready", now->bucket,
 				 now->graph->params[p].name);
 		just_ready = just_ready || p == op->weight || p == op->bias;
 	}
@@ -393,19 +396,20 @@ struct row {
 
 static const struct row rows[] = {
 	{"convnet", 28, 4, STEM_DEFAULT, true, true, 1, PYTORCH, "no forks, no norms"},
-	{"forked", 16, 4, STEM_DEFAULT, true, false, 2, 1, 1, "ReLUs of values that others read"},
-	{"forked", 16, 4, STEM_DEFAULT, false, true, 1, PYTORCH, "the same, evaluated"},
+	{"forked", 16, 4, STEM_DEFAULT, true, false, 2, 1, 1,
+	 "ReLUs of values that other ops read"},
+	{"forked", 16, 4, STEM_DEFAULT, false, true, 1, PYTORCH, "the same in evaluation"},
 	{"resnet18", 64, 4, STEM_DEFAULT, true, true, 1, PYTORCH, "basic blocks"},
 	{"resnet18", 32, 3, STEM_CIFAR, true, false, 1, PYTORCH, "small stem, norms do not decay"},
-	{"resnet34", 64, 2, STEM_DEFAULT, true, true, 2, PYTORCH, "two runs an update"},
+	{"resnet34", 64, 2, STEM_DEFAULT, true, true, 2, PYTORCH, "two runs per update"},
 	{"resnet50", 64, 4, STEM_DEFAULT, true, false, 3, PYTORCH, "bottlenecks, three runs"},
-	{"resnet50", 224, 2, STEM_DEFAULT, true, true, 1, 1, 1, "a bucket each parameter"},
+	{"resnet50", 224, 2, STEM_DEFAULT, true, true, 1, 1, 1, "one bucket per parameter"},
 	{"resnet152", 64, 1, STEM_DEFAULT, true, true, 1, PYTORCH, "the deepest"},
 	{"resnet18", 64, 4, STEM_DEFAULT, false, true, 1, PYTORCH, "evaluation"},
 	{"resnet50", 64, 4, STEM_DEFAULT, false, true, 1, PYTORCH, "evaluation of bottlenecks"},
 };
 
-/* Values that a ReLU and others read, one of them three; a ReLU of the input. */
+/* Values read by a ReLU and by other ops, one value by three; and a ReLU of the input. */
 static struct graph *forked(const struct shape *shape)
 {
 	struct graph *graph = graph_new("forked", shape, 10);
@@ -544,7 +548,7 @@ static void steps(void **state)
 		assert_int_equal(
 			device_executor_new(&recorder->queue, &recorder->request, &executor, &err),
 			0);
-		/* Whole batches, and a smaller one in the same memory. */
+		/* Full batches, and a smaller one in the same memory. */
 		for (int update = 0; update < 2; update++)
 			for (int i = 0; i < rows[r].runs; i++)
 				run_once(recorder, executor, &rows[r], i,

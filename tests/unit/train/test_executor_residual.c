@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The default step on the reference device, residual networks: updates of resnet18 beside PyTorch's
- * (residual.py), each of two runs with samples of another number, smoothed labels, and decay of
- * matrices alone; evaluation with the running statistics; and sums that must not depend on how an
- * update was cut into runs. */
+/* The default executor on the reference device with residual networks. Updates of resnet18 are
+ * compared with PyTorch's (residual.py): each has two runs of different size, label smoothing, and
+ * weight decay of matrices only. Also evaluation with the running statistics, and sums that must
+ * not depend on how an update is split into runs. */
 #include "../../support/vectors.h"
 #include "../rows.h"
 
@@ -62,7 +62,7 @@ static struct rig *rig_begin(const char *model)
 	rig->buffers = floats(rig->graph->buffer_total + 1);
 	good(graph_initialise(rig->graph, 5, rig->buckets.offsets, rig->weights, &err), &err);
 	graph_initialise_buffers(rig->graph, rig->buffers);
-	/* What is there before the first run must not count. */
+	/* Contents from before the first run must have no effect. */
 	memset(rig->gradients, 0xff, rig->buckets.total * sizeof(float));
 
 	struct executor_request request = {
@@ -117,7 +117,7 @@ static void fill(struct rig *rig, int update)
 		rig->labels[i] = i % 10;
 }
 
-/* Samples from begin on. */
+/* The samples starting at begin. */
 static void run(struct rig *rig, struct device_executor *executor, int begin, int count, bool first,
 		bool last, float lr)
 {
@@ -210,7 +210,8 @@ static void pytorch_updates(void **state)
 		const struct vector_row *row = &table.rows[update];
 		struct executor_totals totals;
 		double sums[2];
-		/* From the second on rounding grows: PyTorch's float32 is 2e-4 away. */
+		/* From the second update on, rounding errors grow: PyTorch's float32 is off by
+		 * 2e-4. */
 		double bound = update ? 2e-3 : 2e-6;
 
 		fill(rig, update);
@@ -234,7 +235,7 @@ static void pytorch_updates(void **state)
 	rig_end(rig);
 }
 
-/* Evaluation changes nothing that training has, and gives the same twice. */
+/* Evaluation changes no state of the training, and gives the same result twice. */
 static void evaluation(void **state)
 {
 	struct rig *rig = rig_begin("resnet18");
@@ -266,7 +267,7 @@ static void evaluation(void **state)
 	rig_end(rig);
 }
 
-/* A rank that got no sample in this update: its statistics stay, its gradients are zeros. */
+/* A rank without samples in this update keeps its statistics, and its gradients are zero. */
 static void no_samples(void **state)
 {
 	struct rig *rig = rig_begin("resnet18");
@@ -280,7 +281,7 @@ static void no_samples(void **state)
 	for (size_t i = 0; i < rig->buckets.total; i++)
 		assert_true(rig->gradients[i] == 0);
 	assert_memory_equal(kept, rig->buffers, buffers);
-	/* Nothing more in its second run either. */
+	/* Its second run adds nothing either. */
 	run(rig, rig->train, 0, 0, false, true, 0.001f);
 	for (size_t i = 0; i < rig->buckets.total; i++)
 		assert_true(rig->gradients[i] == 0);
@@ -289,8 +290,8 @@ static void no_samples(void **state)
 	rig_end(rig);
 }
 
-/* Without batch norm an update of one run and of several is the same but for rounding. The totals
- * are those of the update, also where they are read within it. */
+/* Without batch norm, an update of one run equals one of several runs, except for rounding. The
+ * totals are those of the update, also if they are read in between. */
 static void cut_in_runs(void **state)
 {
 	struct rig *whole = rig_begin("convnet"), *cut = rig_begin("convnet");
@@ -313,13 +314,13 @@ static void cut_in_runs(void **state)
 	}
 	for (size_t i = 0; i < whole->buckets.total; i++)
 		if (!(fabsf(whole->weights[i] - cut->weights[i]) <= 1e-6f))
-			fail_msg("weight %zu is %.9g after whole updates, %.9g after cut ones", i,
+			fail_msg("weight %zu is %.9g after whole updates, %.9g after split ones", i,
 				 (double)whole->weights[i], (double)cut->weights[i]);
 	rig_end(whole);
 	rig_end(cut);
 }
 
-/* A loss that is not finite is named by its own run, whatever comes after. */
+/* A non-finite loss is reported for its own run, whatever follows. */
 static void bad_run(void **state)
 {
 	struct rig *rig = rig_begin("convnet");
@@ -348,7 +349,8 @@ static void bad_run(void **state)
 	rig_end(rig);
 }
 
-/* One sample and planes of one element cannot be normed: said, and nothing changed. */
+/* One sample with planes of one element cannot be normalized: the executor reports that and changes
+ * nothing. */
 static void one_value(void **state)
 {
 	const struct shape shape = {3, 32, 32};

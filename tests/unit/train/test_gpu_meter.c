@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* A GPU's readings from a made libnvidia-ml, over ranks, and in a row of metrics. */
+/* A GPU's readings from a fake libnvidia-ml, reduced over ranks, and in a row of metrics. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -47,12 +47,12 @@ static void test_read(void **state)
 	assert_false(reading.throttled[GPU_THROTTLE_THERMAL] ||
 		     reading.throttled[GPU_THROTTLE_POWER_BRAKE] ||
 		     reading.throttled[GPU_THROTTLE_HW]);
-	/* A MIG device has no use or power of its own. */
+	/* A MIG device has no utilization or power reading of its own. */
 	read_as("mig", &reading);
 	assert_true(isnan(reading.utilization) && isnan(reading.power_w) &&
 		    reading.memory_bytes > 0);
 
-	/* It goes by its own number. */
+	/* It is identified by its own UUID. */
 	struct gpu_meter *meter =
 		gpu_meter_open("GPU-00000012-1111-2222-3333-444444444444", FAKE_NVML);
 
@@ -73,7 +73,7 @@ static void test_holders(void **state)
 	snprintf(expected, sizeof expected, "held by pid %d (", (int)getppid());
 	if (strncmp(text, expected, strlen(expected)) || !strstr(text, ", 3072 MiB)"))
 		fail_msg("%s, expected %s..., 3072 MiB)", text, expected);
-	/* No room: cut, and nothing beyond. */
+	/* Too little room: the text is truncated, and nothing is written beyond it. */
 	memset(text, 'x', sizeof text);
 	gpu_processes_text(FIRST, FAKE_NVML, text, 12);
 	assert_string_equal(text, "held by pid");

@@ -15,7 +15,7 @@ static int32_t *labels(struct bench *bench, int64_t n, int64_t classes)
 	return out;
 }
 
-/* Relative to its own size; 4 roundings of float32. */
+/* Relative to the value's size; 4 roundings of float32. */
 static void near(const char *what, int64_t at, float seen, double expected, double size)
 {
 	if (isnan(expected) ? !isnan(seen)
@@ -25,8 +25,8 @@ static void near(const char *what, int64_t at, float seen, double expected, doub
 			 (double)seen, expected, (unsigned long long)test_seed);
 }
 
-/* kind 0: random; 1: large logits, which overflow exp without care; 2: a NaN in some rows;
- * 3: -infinity for some classes that are not the target. */
+/* kind 0: random; 1: large logits, which overflow exp without care; 2: a NaN in some rows; 3:
+ * -infinity for some classes other than the target. */
 static void cross_entropy_run(struct bench *bench, int64_t n, int64_t classes, int kind,
 			      float smoothing, bool add)
 {
@@ -168,8 +168,8 @@ static void label_rank(void **state)
 		{{1, 5, 5, 9}, 2, 2, "one larger, one equal before it"},
 		{{1, 5, 5, 9}, 1, 1, "one larger, one equal after it"},
 		{{0.0f, -0.0f, 1, 2}, 1, 3, "-0 equals 0"},
-		{{NAN, NAN, NAN, NAN}, 2, 4, "nothing but NaN is no hit"},
-		{{1, 2, NAN, 0}, 2, 4, "a NaN as the target's"},
+		{{NAN, NAN, NAN, NAN}, 2, 4, "all NaN: the target is not first"},
+		{{1, 2, NAN, 0}, 2, 4, "the target's logit is NaN"},
 		{{-INFINITY, INFINITY, 0, 1}, 0, 3, "infinities"},
 	};
 	struct bench *bench = *state;
@@ -213,7 +213,7 @@ static void sgd(void **state)
 		call.w = bench_random(bench, 1, &n);
 		bench_in_out(bench, &call.w);
 		call.dw = bench_random(bench, 1, &n);
-		/* Without momentum its buffer must stay as it is, whatever is in it. */
+		/* Without momentum its buffer must stay unchanged, whatever it contains. */
 		call.state = bench_random(bench, 1, &n);
 		if (rows[i].momentum > 0)
 			bench_in_out(bench, &call.state);
@@ -244,8 +244,8 @@ static void sgd(void **state)
 	}
 }
 
-/* Labels that are not classes are bad data; shapes that do not fit are our own defect: both are
- * said, and nothing is read or written out of bounds. */
+/* Labels outside the classes are bad data; mismatched shapes are our own defect. Both are reported,
+ * and nothing is read or written out of bounds. */
 static void refused(void **state)
 {
 	struct bench *bench = *state;

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Op conformance, the layers (test_ops_norm.c and test_losses.c have the rest): each op of a
- * device, forward and backward, against float64 sums written here straight from the definitions of
- * device.h. Data are new in each run; the seed is printed, and BERTH_TEST_SEED=N repeats a run.
- * Results are poisoned with NaNs, or hold numbers that are added to, and have guards behind them;
- * inputs must not change. The program's argument names the device. */
+/* Op conformance of the layers (test_ops_norm.c and test_losses.c have the rest). Each op of a
+ * device, forward and backward, is compared with float64 sums that follow the definitions in
+ * device.h. Data are random; the seed is printed, and BERTH_TEST_SEED=N repeats a run. Results are
+ * filled with NaNs, or with numbers to which the op adds, and are followed by guards. Inputs must
+ * not change. The program's argument names the device. */
 #include "../rows.h"
 
 #include <math.h>
 
 #include "ops_support.h"
 
-/* What a case wants, bit by bit. */
+/* The variants of a case, one bit each. */
 enum { DX = 1, DW = 2, DB = 4, BIAS = 8, ADD_DX = 16, ADD_DW = 32, HOWS = 64 };
 
 /* ---- conv2d ---- */
@@ -20,7 +20,7 @@ struct conv_case {
 	int kernel, stride, pad;
 };
 
-/* Every product of a convolution: x[xi] meets w[wi] in y[yi]. */
+/* Every product of a convolution: x[xi] times w[wi] is part of y[yi]. */
 struct conv_walk {
 	int64_t xi, wi, yi, o;
 };
@@ -143,7 +143,7 @@ static void conv2d(void **state)
 		{1, 3, 4, 4, 2, 1, 3, 2},   {1, 1, 3, 3, 2, 5, 1, 1},	 {2, 3, 9, 8, 5, 2, 3, 0},
 		{0, 2, 6, 6, 3, 3, 1, 1},   {3, 1, 16, 16, 7, 7, 2, 3},	 {1, 5, 2, 11, 3, 2, 1, 1},
 	};
-	/* As ResNets have them, with few channels, and some with odd numbers. */
+	/* As in ResNets, with few channels; some have odd sizes. */
 	static const struct conv_case resnet[] = {
 		{2, 3, 32, 32, 16, 7, 2, 3}, {1, 3, 33, 31, 5, 7, 2, 3}, {2, 16, 8, 8, 16, 3, 1, 1},
 		{3, 5, 7, 9, 21, 3, 1, 1},   {2, 16, 8, 8, 32, 3, 2, 1}, {1, 7, 9, 7, 13, 3, 2, 1},
@@ -222,7 +222,7 @@ static void linear_run(struct bench *bench, int64_t n, int64_t inputs, int64_t o
 {
 	struct op_call call = {.kind = OP_LINEAR};
 
-	/* Images are seen as vectors. */
+	/* Images are treated as vectors. */
 	call.x = inputs % 4 ? bench_random(bench, 2, (int64_t[]){n, inputs})
 			    : bench_random(bench, 4, (int64_t[]){n, inputs / 4, 2, 2});
 	if (nan && n)
@@ -268,7 +268,7 @@ static void linear(void **state)
 
 /* ---- relu ---- */
 
-/* in_place: y is x's memory and dx is dy's; add: dx has something. */
+/* in_place: y shares x's memory, and dx shares dy's; add: dx is added to. */
 static void relu_run(struct bench *bench, const int64_t *shape, bool in_place, bool add)
 {
 	struct op_call call = {.kind = OP_RELU};
@@ -325,7 +325,7 @@ static void relu(void **state)
 
 /* ---- maxpool2d ---- */
 
-/* The place of the winner: the first NaN, else the first of the largest. */
+/* The position of the maximum: the first NaN, else the first of the largest values. */
 static int64_t pool_winner(const float *plane, int64_t h, int64_t w, int64_t top, int64_t left,
 			   int kernel)
 {
@@ -344,7 +344,7 @@ static int64_t pool_winner(const float *plane, int64_t h, int64_t w, int64_t top
 	return best;
 }
 
-/* levels: how many different values there are; few make ties. */
+/* levels: the number of distinct values; few values produce ties. */
 static void pool_run(struct bench *bench, const struct conv_case *cv, int levels, bool nan,
 		     bool add)
 {

@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Op conformance, as in test_ops.c: batch norm, addition and the mean of a plane. */
+/* Op conformance, as in test_ops.c: batch norm, addition and average pooling. */
 #include "../rows.h"
 
 #include <math.h>
 
 #include "ops_support.h"
 
-/* What a case wants, bit by bit. */
+/* The variants of a case, one bit each. */
 enum { DX = 1, DW = 2, DB = 4, ADD_DX = 8, ADD_DW = 16, DX2 = 32, ADD_DX2 = 64 };
 
 /* ---- batch norm ---- */
 
 struct norm_case {
 	int64_t n, c, h, w;
-	double offset; /* how far the means are from 0, in deviations or so */
+	double offset; /* how far the means are from 0, in standard deviations, roughly */
 	bool training, nan;
 	unsigned how;
 	const char *why;
@@ -22,9 +22,9 @@ struct norm_case {
 /* Statistics of a channel in float64. */
 struct channel {
 	double mean, variance, invstd;
-	double size; /* of mean: that of |x| */
-	/* By how much an error of a float32 rounding of x grows in invstd: where the deviations
-	 * are small beside the values, no float32 arithmetic is exact. */
+	double size; /* the mean of |x| */
+	/* The factor by which a float32 rounding error of x grows in invstd: if the deviations are
+	 * small compared with the values, float32 arithmetic is inexact. */
 	double growth;
 };
 
@@ -80,7 +80,7 @@ static struct tensor norm_input(struct bench *bench, const struct norm_case *nc)
 	return x;
 }
 
-/* A value whose float32 error is that of count additions of size. */
+/* A value with the float32 error of count additions of numbers of this size. */
 static struct exact one(double sum, double size, int64_t count)
 {
 	return (struct exact){sum, fabs(size), (long)count};
@@ -136,7 +136,7 @@ static void norm_y(struct bench *bench, const struct norm_case *nc, const struct
 	exact_check(bench, "batchnorm y", &call->y, y);
 }
 
-/* The running ones in the batch's place. */
+/* Evaluation: the running statistics in place of the batch's. */
 static void norm_evaluation(struct bench *bench, const struct op_call *call,
 			    struct channel *channels)
 {
@@ -226,7 +226,7 @@ static void norm_run(struct bench *bench, const struct norm_case *nc)
 	call.mean = bench_random(bench, 1, &nc->c);
 	call.variance = positive(bench, nc->c);
 	call.y = bench_result(bench, 4, call.x.shape);
-	/* A batch of none, and evaluation, leave all statistics alone: then they are inputs. */
+	/* An empty batch and evaluation leave all statistics unchanged: they are inputs then. */
 	if (nc->training) {
 		call.saved_mean = bench_random(bench, 1, &nc->c);
 		call.saved_invstd = bench_random(bench, 1, &nc->c);
@@ -256,25 +256,27 @@ static void norm_run(struct bench *bench, const struct norm_case *nc)
 static void batchnorm(void **state)
 {
 	static const struct norm_case rows[] = {
-		{4, 16, 8, 8, 0, true, false, DX | DW | DB, "as it begins"},
+		{4, 16, 8, 8, 0, true, false, DX | DW | DB, "plain"},
 		{3, 5, 7, 3, 0, true, false, DX | DW | DB, "odd sizes"},
-		{4, 16, 8, 8, 0, true, false, DX | DW | DB | ADD_DX | ADD_DW, "added to"},
+		{4, 16, 8, 8, 0, true, false, DX | DW | DB | ADD_DX | ADD_DW,
+		 "added to existing gradients"},
 		{3, 17, 5, 5, 0, true, false, DX | DW | DB | ADD_DW, "a second micro-batch"},
-		{3, 17, 5, 5, 0, true, false, DX | DW | DB | ADD_DX, "a fork"},
-		{2, 3, 1, 1, 0, true, false, DX | DW | DB, "two values"},
-		{1, 3, 1, 2, 0, true, false, DX | DW | DB, "two values of one sample"},
+		{3, 17, 5, 5, 0, true, false, DX | DW | DB | ADD_DX, "dx is added to"},
+		{2, 3, 1, 1, 0, true, false, DX | DW | DB, "two values per channel"},
+		{1, 3, 1, 2, 0, true, false, DX | DW | DB, "two values from one sample"},
 		{1, 33, 9, 9, 0, true, false, DX | DW | DB, "one sample"},
-		{0, 4, 5, 5, 0, true, false, DX | DW | DB, "no sample: gradients of zero"},
-		{0, 4, 5, 5, 0, true, false, DX | DW | DB | ADD_DX | ADD_DW, "no sample, added"},
+		{0, 4, 5, 5, 0, true, false, DX | DW | DB, "no sample: zero gradients"},
+		{0, 4, 5, 5, 0, true, false, DX | DW | DB | ADD_DX | ADD_DW,
+		 "no sample, gradients kept"},
 		{8, 4, 6, 6, 4, true, false, DX | DW | DB, "means away from 0"},
 		{8, 4, 6, 6, 100, true, false, DX | DW | DB, "means far from 0"},
-		{2, 4, 6, 6, 0, true, false, DX, "dx alone"},
+		{2, 4, 6, 6, 0, true, false, DX, "only dx"},
 		{2, 4, 6, 6, 0, true, false, DW | DB, "no dx"},
-		{2, 4, 6, 6, 0, true, false, DB, "db alone"},
-		{2, 4, 6, 6, 0, true, true, DX | DW | DB, "a NaN takes its channel, no other"},
+		{2, 4, 6, 6, 0, true, false, DB, "only db"},
+		{2, 4, 6, 6, 0, true, true, DX | DW | DB, "a NaN affects only its channel"},
 		{4, 16, 8, 8, 0, false, false, 0, "evaluation"},
 		{1, 3, 1, 1, 0, false, false, 0, "evaluation of one value"},
-		{0, 3, 4, 4, 0, false, false, 0, "evaluation of none"},
+		{0, 3, 4, 4, 0, false, false, 0, "evaluation of no samples"},
 		{3, 5, 7, 3, 10, false, true, 0, "evaluation of a NaN"},
 	};
 
@@ -285,7 +287,8 @@ static void batchnorm(void **state)
 	}
 }
 
-/* PyTorch refuses it, too: data, not a defect, since a last batch may have one sample. */
+/* PyTorch refuses this, too. It is a data error, not a defect, because the last batch may have one
+ * sample. */
 static void one_value(void **state)
 {
 	const int64_t shape[] = {1, 3, 1, 1}, c = 3;
@@ -331,7 +334,7 @@ static void add_run(struct bench *bench, int rank, const int64_t *shape, unsigne
 	exact_check(bench, "add y", &call.y, y);
 	bench_settle(bench);
 	call.pass = OP_BACKWARD;
-	/* Their memory may be another value's by now. */
+	/* Their memory may hold another value by now. */
 	call.x.data = call.x2.data = call.y.data = NULL;
 	call.add_dx = how & ADD_DX;
 	call.add_dx2 = how & ADD_DX2;

@@ -27,7 +27,7 @@ static void ends(void **state)
 		{0, 0, false, "600 s are left"},
 		{579, 0, false, "21 s are left, 20 are needed"},
 		{580, 0, true, "20 s are left"},
-		{700, 0, true, "the end has passed"},
+		{700, 0, true, "the time limit has passed"},
 		{1, 100000, false, "the clock was set ahead: 599 s are still left"},
 		{579, 100000, false, "21 s are left"},
 		{580, -100000, true, "the clock was set back: the end still comes"},
