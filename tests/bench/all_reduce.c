@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* berth's all-reduce (comm mpi) beside raw MPI_Allreduce in the same ranks:
+/* berth's all-reduce (comm mpi) compared with plain MPI_Allreduce in the same ranks:
  *     BERTH_MODULE_PATH=BUILD/lib/modules berth run -n 2 -- bench-all-reduce [MB] [TURNS]
- * One buffer, to a second one as osu_allreduce reduces it and in place as training needs it; and
- * the same elements as PyTorch's buckets of a ResNet-18 (2.1, 28.9 and the rest), begun one after
- * the other and finished together. The kinds take turns; a turn's time is that of the slower rank;
- * medians, and the ratio of the faster raw one to ours. */
+ * Reduces one buffer into a second one, as osu_allreduce does, and in place, as training needs it;
+ * and the same elements as PyTorch's buckets of a ResNet-18 (2.1, 28.9 and the rest), begun one
+ * after the other and finished together. The kinds take turns; a turn's time is that of the slower
+ * rank. Prints medians, and the ratio of the faster plain one to ours. */
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,12 +24,12 @@ struct bench {
 	struct comm *comm;
 	struct device_queue *queue;
 	float *data, *second;
-	float *ours; /* where this comm reduces best, as the trainer's gradients lie; or data */
+	float *ours; /* the comm's own memory, as for the trainer's gradients; or data */
 	size_t count;
 	int turns;
 };
 
-/* Sizes of the buckets: ends[i] elements after the beginning. */
+/* The buckets: bucket i ends after ends[i] elements. */
 static int bucket_ends(enum kind kind, size_t count, size_t ends[3])
 {
 	if (kind == RAW || kind == RAW_IN_PLACE || kind == OURS) {
@@ -74,12 +74,12 @@ static int compare(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
-/* One call of each kind a turn; the first turn is not counted. */
+/* Each turn makes one call of each kind; the first turn is not counted. */
 static int measure(struct bench *bench, double *taken, struct error *err)
 {
 	for (int turn = -1; turn < bench->turns; turn++)
 		for (int kind = 0; kind < KINDS; kind++) {
-			/* Anew, or the sums of sums become infinite. */
+			/* Fill it again, or sums of sums become infinite. */
 			for (size_t i = 0; i < bench->count; i++)
 				bench->data[i] = bench->second[i] = bench->ours[i] =
 					(float)(i % 1000);

@@ -37,7 +37,7 @@
 #include "base/number.h"
 #include "launch/launcher.h"
 
-#define JOBS 15 /* of the usual sizes; of named ones, as in the tests, */
+#define JOBS 15 /* with the default sizes; with given sizes, as in the tests, */
 #define JOBS_NAMED 3
 #define AGENTS_MAX 256
 #define BYTES 1024
@@ -46,7 +46,7 @@
 
 enum fence { WARM, EMPTY, FULL, WAIT, FENCES };
 
-/* Seen by head, agents and ranks. */
+/* Shared by controller, agents and ranks. */
 struct shared {
 	atomic_ulong messages, bytes;
 	double in[FENCES][AGENTS_MAX], out[FENCES][AGENTS_MAX], read[AGENTS_MAX]; /* ms */
@@ -82,7 +82,7 @@ int __wrap_connection_send(struct connection *connection, const struct wire_mess
 		atomic_fetch_add(&shared->messages, 1);
 		atomic_fetch_add(&shared->bytes, wire_plain_size(message));
 	}
-	/* The kernel keeps it for 200 ms, also when the link is closed: the copy is open. */
+	/* The kernel keeps it for 200 ms, even if the link is closed, because this copy is open. */
 	if (message->type == MESSAGE_MOVED && getenv(FANOUT)) {
 		int on = 1;
 
@@ -100,7 +100,7 @@ static void fill(unsigned char *data, unsigned rank)
 		data[i] = (unsigned char)(rank * 31 + i);
 }
 
-/* Is what rank has put on this node, so that no other has to be asked? */
+/* Are rank's values on this node, so that no other node must be queried? */
 static bool is_here(const pmix_proc_t *self, unsigned rank)
 {
 	unsigned char expected[BYTES];
@@ -145,7 +145,7 @@ static int be_rank(void)
 	}
 	for (unsigned rank = 0; rank < world; rank++)
 		if (rank != self.rank && !is_here(&self, rank)) {
-			fprintf(stderr, "rank %u has not what rank %u put\n", self.rank, rank);
+			fprintf(stderr, "rank %u lacks the value of rank %u\n", self.rank, rank);
 			return 4;
 		}
 	shared->read[self.rank] = now_ms();
@@ -210,7 +210,7 @@ static int run_job(const struct env *env, const char *self, size_t agents, struc
 		.argv = argv,
 		.plan = {.ranks_per_node = 1},
 		.pmix = JOB_PMIX_ON,
-		.any_master_addr = true, /* loopback: nothing to be found out */
+		.any_master_addr = true, /* loopback: nothing to discover */
 	};
 
 	if (!rc)

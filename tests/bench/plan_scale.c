@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* How host list, plan and network choice grow with the nodes: cards in memory, no processes.
+/* How the cost of host lists, planning and the choice of the network grows with the number of
+ * nodes. Inventories are in memory; no processes are started.
  *
  *   plan_scale            100 to 10,000 nodes, a table
- *   plan_scale NODES      that many, once, with the results checked (a test, not timed)
+ *   plan_scale NODES      that many, once, with checked results (a test, not timed)
  *
- * What is measured: hostlist_expand of one expression, then plan_make for all nodes (spread,
- * binding of 8 ranks each, head address, each node's interface). Each size is measured in a
- * process of its own, as a job's head does it once; the best of three. Peak memory is that
- * process's, cards included. Not measured: making the cards. */
+ * Measured are hostlist_expand of one expression, then plan_make for all nodes (ranks per node,
+ * binding of 8 ranks each, rendezvous address, each node's interface). Each size runs in a process
+ * of its own, since a job's controller plans once; the best of three counts. Peak memory is that
+ * process's, including the inventories. Making the inventories is not measured. */
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -42,7 +43,7 @@ static int wrong(const char *what, size_t node)
 	return -1;
 }
 
-/* Node n has ranks 8n to 8n+7, rank r of it GPU r with NIC ib<r> and 16 cores; the head's
+/* Node n has ranks 8n to 8n+7, rank r of it GPU r with NIC ib<r> and 16 cores; the rendezvous
  * address is ib0's. */
 static int check(const struct plan *plan, const struct hosts *hosts)
 {
@@ -102,7 +103,7 @@ static int measure(size_t count, const struct inventory *inventories, struct tim
 		return wrong(err.text, 0);
 	middle = now_ms();
 	rc = plan_network(inventories, count, &request, NULL, &network, &err);
-	out->network_ms = now_ms() - middle; /* part of plan_ms, once more by itself */
+	out->network_ms = now_ms() - middle; /* part of plan_ms, measured again separately */
 	getrusage(RUSAGE_SELF, &usage);
 	out->peak_kib = usage.ru_maxrss;
 	if (!rc)
@@ -129,7 +130,7 @@ static int run(size_t count, struct timing *timing)
 	return rc;
 }
 
-/* run in a child: its memory and its cold caches. */
+/* run in a child, for its own peak memory and cold caches. */
 static int run_apart(size_t count, struct timing *timing)
 {
 	int ends[2], status = 1;
@@ -180,7 +181,7 @@ int main(int argc, char **argv)
 		return run((size_t)nodes, &timing) ? 1 : 0;
 	}
 	printf("%8s %12s %12s %14s %12s %14s\n", "nodes", "hosts ms", "plan ms", "(network ms)",
-	       "us a node", "peak MiB");
+	       "us per node", "peak MiB");
 	for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
 		if (best_of_three(sizes[i], &timing))
 			return 1;

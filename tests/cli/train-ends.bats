@@ -38,7 +38,7 @@ setup() {
 		"exec '$BUILD/bin/berth-train' linear --data synthetic:1x8x8,n=\$((64 + RANK)),classes=3 --steps 2"
 	echo "$status: $output"
 	[ "$status" -eq 65 ]
-	[[ "$output" == *"differ in the number of training samples (--data): rank 0 has 64, rank 1 has 65;"* ]]
+	[[ "$output" == *"differ in the number of training samples (--data): rank 0 has 64, rank 1 has 65."* ]]
 }
 
 @test "a checkpoint without checksums is skipped; metrics rows after damage stay" {

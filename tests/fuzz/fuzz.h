@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* A fuzz target: one file fuzz_NAME.c that defines this function and a row in meson.build. It
- * must take any bytes, leave nothing behind (memory, files, processes) and abort (CHECK) where
- * what it tests breaks a promise. */
+/* A fuzz target: one file fuzz_NAME.c that defines this function and a row in meson.build. It must
+ * accept any bytes, leave nothing behind (memory, files, processes) and abort (CHECK) if the tested
+ * code breaks its contract. */
 #ifndef BERTH_FUZZ_H
 #define BERTH_FUZZ_H
 
@@ -24,7 +24,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 	} while (0)
 
 /* The input as a string: a malloced copy up to its first NUL, of exactly that size, so that a
- * sanitizer sees a read past it. */
+ * sanitizer detects a read past it. */
 static inline char *fuzz_text(const uint8_t *data, size_t size)
 {
 	char *text = strndup(size ? (const char *)data : "", size);

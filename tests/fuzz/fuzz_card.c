@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* A node's card as the wire brings it: what is taken says the same when written. */
+/* A node's inventory as received: if it is accepted, writing it gives the same inventory. */
 #include "fuzz.h"
 
 #include "base/json.h"
@@ -23,7 +23,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
 	CHECK(written && inventory.package_count >= 1);
 	if (inventory_from_json(written, &again, &err)) {
-		fprintf(stderr, "written, but not read again: %s\n", err.text);
+		fprintf(stderr, "written, but cannot be read again: %s\n", err.text);
 		abort();
 	}
 	JSON_AUTO rewritten = inventory_to_json(&again);

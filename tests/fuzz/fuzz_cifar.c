@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Files of CIFAR's two layouts, of as many records as the input has room for. */
+/* Files of CIFAR's two layouts, with as many records as the input holds. */
 #include "fuzz.h"
 
 #include "train/data/dataset.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Host lists: what is taken keeps the limits, and compresses into a list of the same hosts. */
+/* Host lists: accepted lists respect the limits and compress into a list of the same hosts. */
 #include "fuzz.h"
 
 #include "hostlist/hostlist.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Id sets: what is taken prints as a canonical text of the same set. */
+/* Id sets: an accepted set prints as the canonical text of the same set. */
 #include "fuzz.h"
 
 #include "hostlist/idset.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* A JPEG file, as an evaluation and as training take it. */
+/* A JPEG file, read as for evaluation and as for training. */
 #include "fuzz.h"
 
 #include "train/data/imagefolder.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* JSON from outside: what is taken reads the same when written. */
+/* JSON from outside: accepted JSON gives the same value when written and read again. */
 #include "fuzz.h"
 
 #include "base/json.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Node files: no host without a line, each host once. Host files: what one takes a node file takes,
- * less what stands behind its hosts. */
+/* Node files: every host is from a line, and each appears once. Host files: an accepted one is also
+ * accepted as a node file, without the words after its hosts. */
 #include "fuzz.h"
 
 #include "hostlist/hostlist.h"

@@ -29,7 +29,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
 			CHECK(alloc.this_node >= 0 && alloc.this_node < (int)alloc.node_count);
 			CHECK(alloc.node_count == 1 ? !alloc.rendezvous : alloc.rendezvous != NULL);
-			/* What is read here is taken there. */
+			/* A value accepted here is accepted there. */
 			CHECK(!alloc.rendezvous || !alloc_parse_rendezvous("it", alloc.rendezvous,
 									   NULL, 0, &port, NULL));
 		}

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* PBS's environment, a variable a line (a node file is a file that is not there): an allocation or
- * an error that names something. */
+/* PBS's environment, a variable a line (its node file is missing): the result is an allocation or
+ * an error with a message. */
 #include "fuzz_env.h"
 
 #include "alloc/alloc.h"
@@ -11,7 +11,7 @@ static char *visit(const char *name, char *value)
 	int64_t seconds = -1;
 
 	CHECK(pbs_duration(name, value, &seconds, NULL) == 0 ? seconds >= 0 : seconds == -1);
-	/* No file of this machine is opened for the input's sake but these two. */
+	/* The input must not make it open any file of this machine except these two. */
 	if (!strcmp(name, "PBS_NODEFILE") || !strcmp(name, "PBS_GPUFILE"))
 		return *value == '/' ? (char *)"/dev/null" : (char *)"/proc/sys/kernel/ostype";
 	return value;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What a file and the wire bring to stage plan: one node's part of a plan says the same when
- * written again; any card that is taken can be planned, for any number of ranks, without harm. */
+/* Inputs of stage plan from files and from the network: one node's part of a plan stays the same
+ * when it is written again, and any accepted inventory can be planned for any number of ranks. */
 #include "fuzz.h"
 
 #include "base/json.h"
@@ -21,7 +21,7 @@ static void check_plan(const json_t *json)
 
 	CHECK(written);
 	if (plan_file_from_json(written, &again, &again_index, &err)) {
-		fprintf(stderr, "written, but not read again: %s\n", err.text);
+		fprintf(stderr, "written, but cannot be read again: %s\n", err.text);
 		abort();
 	}
 	JSON_AUTO rewritten = plan_file_to_json(&again, again_index);
@@ -48,7 +48,7 @@ static void check_bind(const struct inventory *inventory, int ranks, int gpus_pe
 	plan_node_free(&node);
 }
 
-/* The card as the head of two nodes. */
+/* The inventory, used as the first of two nodes. */
 static void check_make(const struct inventory *inventory)
 {
 	struct inventory inventories[2] = {*inventory, *inventory};

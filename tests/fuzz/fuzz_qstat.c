@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* qstat's answer, JSON or plain: understood as far as it goes, never trusted further. */
+/* qstat's output, as JSON or plain text: well-formed parts are used, the rest is ignored. */
 #include "fuzz.h"
 
 #include "alloc/alloc.h"

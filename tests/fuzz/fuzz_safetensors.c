@@ -12,7 +12,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
 	if (safetensors_parse("input", data, size, &file, &err))
 		return 0;
-	/* What it says is there can be read. */
+	/* All data that the header lists can be read. */
 	for (size_t i = 0; i < file.count; i++)
 		if (file.tensors[i].size_bytes)
 			last = ((const unsigned char *)file.tensors[i]

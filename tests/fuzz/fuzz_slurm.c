@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Slurm's environment, one variable per line: an allocation that can be written as JSON, or an
- * error that names something, with nothing left behind. */
+ * error with a message, with nothing left behind. */
 #include "fuzz_env.h"
 
 #include "alloc/alloc.h"

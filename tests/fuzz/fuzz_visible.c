@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Lists of visible devices, on a node with GPUs, MIG devices and a stranger's GPU: "NAME=LIST".
- * What is refused changes nothing; what is taken allows no GPU that was not. */
+/* Lists of visible devices, on a node with GPUs, MIG devices and another job's GPU: "NAME=LIST". A
+ * refused list changes nothing; an accepted one allows no GPU that was not allowed before. */
 #include "fuzz.h"
 
 #include "inventory/inventory.h"

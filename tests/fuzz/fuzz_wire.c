@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What a stranger sends to an agent or the head, and what a message's inside may be. The first
- * byte says where the rest goes:
+/* Bytes from an unauthenticated peer to an agent or the controller, and contents of messages. The
+ * first byte selects the destination:
  *   S  to the side that accepts     C  to the side that connects     O  into an open connection
  *   M  a message's plain bytes      G  entries of a collective       L  lists of strings
  *   R  records of output */
@@ -13,7 +13,7 @@
 
 static const struct secret secret = {{1, 2, 3}};
 
-/* Bytes that prove nothing open nothing, however they are cut, and are hardly answered. */
+/* Unauthenticated bytes open no connection, however they are split, and get almost no answer. */
 static void greet(enum wire_role role, const uint8_t *data, size_t size)
 {
 	struct wire *wire = wire_new(role, &secret, "job");
@@ -42,7 +42,7 @@ static void move(struct wire *from, struct wire *to)
 	wire_consume_output(from, size);
 }
 
-/* No message comes out of an open connection that the other side did not send. */
+/* An open connection delivers no message that the other side did not send. */
 static void forge(const uint8_t *data, size_t size)
 {
 	struct wire *a = wire_new(WIRE_CONNECTS, &secret, "job");
@@ -132,7 +132,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	if (!size)
 		return 0;
-	/* Exactly this size on the heap: a sanitizer sees a read past it. */
+	/* Exactly this size on the heap: a sanitizer detects a read past it. */
 	uint8_t *rest = malloc(size);
 
 	CHECK(rest);

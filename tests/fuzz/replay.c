@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Runs a fuzz target over files, without libFuzzer: replay FOLDER|FILE... Each file's bytes, then
- * all their beginnings, then the bytes with each one changed in turn: an input found once also
- * guards what lies near it. Exit: 0, or 66 when there is nothing to run; a finding aborts, with
+/* Runs a fuzz target over files, without libFuzzer: replay DIRECTORY|FILE... Runs each file's
+ * bytes, then all their prefixes, then the bytes with each one changed in turn, so that an input
+ * also covers its neighbourhood. Exit: 0, or 66 if there is nothing to run; a finding aborts with
  * the input's name on stderr. */
 #include <dirent.h>
 #include <errno.h>
@@ -11,7 +11,7 @@
 
 #include "fuzz.h"
 
-#define NEAR_BYTES 256 /* neighbours are tried of files up to this size */
+#define NEAR_BYTES 256 /* neighbours are run for files up to this size */
 #define MAX_BYTES (1 << 20)
 
 static char running[4096];
@@ -19,10 +19,10 @@ static char running[4096];
 static void say_running(int signal)
 {
 	(void)!write(STDERR_FILENO, running, strlen(running));
-	raise(signal); /* SA_RESETHAND: the default way this time */
+	raise(signal); /* SA_RESETHAND: this time with the default action */
 }
 
-/* Once, in a buffer of the input's own size. */
+/* Run it once, in a buffer of exactly the input's size. */
 static void run(const char *path, const char *how, size_t at, const uint8_t *data, size_t size)
 {
 	uint8_t *copy = malloc(size ? size : 1);
@@ -41,7 +41,7 @@ static int replay_file(const char *path)
 	FILE *file = fopen(path, "re");
 
 	if (!file) {
-		fprintf(stderr, "replay: %s cannot be opened: %s\n", path, strerror(errno));
+		fprintf(stderr, "replay: cannot open %s: %s\n", path, strerror(errno));
 		return -1;
 	}
 	size_t size = fread(data, 1, sizeof data, file);
@@ -73,7 +73,7 @@ static int replay(const char *path)
 	int count = scandir(path, &entries, NULL, alphasort);
 
 	if (count < 0) {
-		fprintf(stderr, "replay: %s cannot be read: %s\n", path, strerror(errno));
+		fprintf(stderr, "replay: cannot read %s: %s\n", path, strerror(errno));
 		return -1;
 	}
 	for (int i = 0; i < count; i++) {
@@ -104,7 +104,7 @@ int main(int argc, char **argv)
 		files += some;
 	}
 	if (!files) {
-		fprintf(stderr, "replay: no input; expected files or folders with some\n");
+		fprintf(stderr, "replay: no input; expected files, or directories with files\n");
 		return 66;
 	}
 	printf("%d inputs and their neighbours\n", files);

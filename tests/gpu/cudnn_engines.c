@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Which engines of cuDNN's graph API the trainer may take for ResNet-50's convolutions on this GPU,
- * by its own engine.c: of each pass how many the heuristics name, how many can be made, and the
- * time of the fastest. "sums" is the convolution with GEN_STATS, that a batch norm's sums come
- * from; "norm" has a batch norm and its ReLU in it (engine.h). cudnn_engines [BATCH [SHAPES
- * [DESCRIPTION]]]: 256, all One JSON object a line. 77: no GPU. 1: not one engine could be made.
+/* Which engines of cuDNN's graph API the trainer may use for ResNet-50's convolutions on this GPU,
+ * through its own engine.c. For each pass: how many the heuristics list, how many can be built, and
+ * the time of the fastest. "sums" is the convolution with GEN_STATS, which computes a batch norm's
+ * sums; "norm" includes a batch norm and its ReLU (engine.h). cudnn_engines [BATCH [SHAPES
+ * [DESCRIPTION]]]: 256, all Prints one JSON object per line. Exits with code 77 without a GPU, and
+ * with 1 if no engine could be built.
  *
- * DESCRIPTION: a file that describes a GPU to cuDNN (9.11 and later), as described/h200.json: what
- * would be made there, without a GPU and without times. 1 then: a pass that this cuDNN has for that
- * GPU (always below) could not be made. */
+ * DESCRIPTION: a file that describes a GPU to cuDNN (9.11 and later), such as described/h200.json.
+ * It then shows what could be built there, without a GPU and without times, and exits with code 1
+ * if a pass that this cuDNN supports on that GPU (always below) could not be built. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -19,7 +20,7 @@
 
 extern const struct device_ops device_cuda;
 
-/* c, side, outputs, kernel, stride; the small ones first. */
+/* c, side, outputs, kernel, stride; small shapes first. */
 static const int shapes[][5] = {
 	{64, 7, 64, 3, 1},     {512, 7, 512, 3, 1},    {512, 7, 2048, 1, 1},  {2048, 7, 512, 1, 1},
 	{512, 14, 512, 3, 2},  {1024, 14, 2048, 1, 2}, {256, 14, 256, 3, 1},  {256, 14, 1024, 1, 1},
@@ -29,8 +30,8 @@ static const int shapes[][5] = {
 	{4, 224, 64, 7, 2},
 };
 
-/* always: cuDNN 9.19 has kernels for sm_80 and sm_90 of this pass; fp16: in that type alone. In
- * bf16 "sums" and "norm-sums" are compiled when they are made, which takes a driver. */
+/* always: cuDNN 9.19 has kernels of this pass for sm_80 and sm_90; fp16: only in that type. In
+ * bf16, "sums" and "norm-sums" are compiled when they are built, which requires a driver. */
 static const struct {
 	enum engine_pass pass;
 	const char *name;
@@ -48,7 +49,7 @@ struct room {
 	void *memory[7];
 };
 
-/* Numbers that are none take other times. */
+/* NaNs would change the times. */
 static bool take(struct room *room, int at, size_t bytes, bool numbers, enum number number)
 {
 	const struct kernel_config config = {room->stream, number, room->cuda->multiprocessors};
@@ -82,7 +83,7 @@ static bool room_take(struct room *room, const struct conv_shape *s, enum number
 		.sums = room->memory[3],
 		.workspace = room->memory[4],
 		.norm_x = room->memory[5],
-		/* Any numbers will do, and these are some in either type. */
+		/* Any numbers will do; these bytes are valid in both types. */
 		.scale = room->memory[1],
 		.shift = room->memory[1],
 		.norm = {rows, rows + c, rows + 2 * c, rows + 3 * c},
@@ -116,7 +117,7 @@ static float time_of(struct room *room, struct engines *engines, int index)
 	return ms / RUNS;
 }
 
-/* How many could be made. */
+/* How many could be built. */
 static int probe(struct room *room, const struct conv_shape *s, enum number number, int pass)
 {
 	const struct layer_rules rules = {.number = number, .train = true, .dx = true};
@@ -187,7 +188,7 @@ static int without_gpu(const char *path, int batch, size_t count)
 		char why[512] = "";
 
 		cudnnGetLastErrorString(why, sizeof why);
-		printf("skipped: cuDNN %zu does not take %s: %s\n", cudnnGetVersion(), path, why);
+		printf("skipped: cuDNN %zu does not accept %s: %s\n", cudnnGetVersion(), path, why);
 		return 77;
 	}
 	for (size_t i = 0; i < count; i++)
@@ -230,7 +231,7 @@ static int on_gpu(int batch, size_t count)
 				for (size_t pass = 0; pass < sizeof passes / sizeof *passes; pass++)
 					made += probe(&room, &shape, numbers[type], (int)pass);
 			else
-				fprintf(stderr, "no memory for shape %zu\n", i);
+				fprintf(stderr, "out of memory for shape %zu\n", i);
 			room_leave(&room);
 		}
 	cudaEventDestroy(room.begin);

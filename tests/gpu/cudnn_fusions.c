@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Which of cuDNN's fused batch norms (legacy API, NHWC, SPATIAL_PERSISTENT) run on this GPU for
  * each shape of ResNet-50 at batch 256, and their time beside that of the bytes they must move
- * at 4.3 TB/s. One JSON object a line. 77: no GPU. */
+ * at 4.3 TB/s. Prints one JSON object per line. Exits with code 77 without a GPU. */
 #include <cuda_runtime_api.h>
 #include <cudnn.h>
 #include <stdio.h>
@@ -19,7 +19,8 @@ static const struct {
 static const struct {
 	const char *name;
 	cudnnBatchNormOps_t ops;
-	double forward, backward; /* tensors read and written, the apply pass and the statistics */
+	double forward,
+		backward; /* tensors read and written, by the apply pass and by the statistics */
 } fusions[] = {{"bn", CUDNN_BATCHNORM_OPS_BN, 3, 5},
 	       {"bn+relu", CUDNN_BATCHNORM_OPS_BN_ACTIVATION, 3, 5},
 	       {"bn+add+relu", CUDNN_BATCHNORM_OPS_BN_ADD_ACTIVATION, 4, 6}};
@@ -29,7 +30,7 @@ static const struct {
 	cudnnDataType_t type;
 } types[] = {{"fp16", CUDNN_DATA_HALF}, {"bf16", CUDNN_DATA_BFLOAT16}};
 
-/* Everything is as large as the largest shape needs. */
+/* All buffers have the size that the largest shape needs. */
 struct memory {
 	void *x, *z, *y, *dy, *dx, *dz, *work, *reserve;
 	float *numbers; /* 10 rows of 2048 */
@@ -73,7 +74,7 @@ static cudnnStatus_t backward(cudnnHandle_t cudnn, cudnnBatchNormOps_t ops,
 typedef cudnnStatus_t (*pass)(cudnnHandle_t, cudnnBatchNormOps_t, const struct descriptors *,
 			      const struct memory *);
 
-/* Milliseconds, or negative: *status says why. */
+/* Milliseconds; negative on failure, with the reason in *status. */
 static float time_of(pass run, cudnnHandle_t cudnn, cudnnBatchNormOps_t ops,
 		     const struct descriptors *d, const struct memory *m, cudnnStatus_t *status)
 {
@@ -153,7 +154,7 @@ int main(void)
 
 	if (cudaGetDeviceCount(&count) != cudaSuccess || !count ||
 	    cudnnCreate(&cudnn) != CUDNN_STATUS_SUCCESS) {
-		printf("skipped: no GPU that CUDA and cuDNN take\n");
+		printf("skipped: no GPU that CUDA and cuDNN support\n");
 		return 77;
 	}
 	for (size_t i = 0; i < sizeof all / sizeof *all; i++)

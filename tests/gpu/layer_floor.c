@@ -23,7 +23,7 @@ static double layer(const struct lowered_node *node, bool backward, double sampl
 
 	if (!backward)
 		return ms_of(flop, x + y + weight, rates);
-	/* The gradient is float32, as the bucket is. */
+	/* The gradient is float32, like the bucket. */
 	ms = ms_of(flop, x + y + taps * w->channels * 4, rates);
 	if (node->dx != NO_SLOT)
 		ms += ms_of(flop, y + weight + x * (node->add_dx ? 2 : 1), rates);

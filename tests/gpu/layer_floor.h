@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The least time that a node of the plan can take on a GPU of given rates. */
+/* The least time that a node of the lowered graph can take on a GPU with the given rates. */
 #ifndef BERTH_TESTS_GPU_LAYER_FLOOR_H
 #define BERTH_TESTS_GPU_LAYER_FLOOR_H
 
@@ -10,8 +10,8 @@ struct floor_rates {
 	double bytes_s, flop_s;
 };
 
-/* Milliseconds. A pass of a convolution or linear layer: the larger of what its operations and its
- * bytes take; others: their bytes. Pure. */
+/* Milliseconds. A pass of a convolution or linear layer: the larger of the times for its operations
+ * and its bytes; other nodes: their bytes. Pure. */
 double node_floor(const struct lowered_graph *lowered, const struct lowered_node *node,
 		  bool backward, const struct floor_rates *rates);
 

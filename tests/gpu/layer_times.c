@@ -44,7 +44,7 @@ struct times {
 	struct executor_common common;
 	struct executor_memory memory;
 	struct compiled_graph *compiled;
-	cudaEvent_t *events; /* one before each pass, one behind each node */
+	cudaEvent_t *events; /* one before each pass, one after each node */
 	int next;
 	double step_ms;
 };
@@ -89,7 +89,7 @@ static int make_network(struct times *t, const char *model, int side, struct err
 	return rc ? rc : buckets_make(t->graph, DDP_FIRST_BYTES, DDP_CAP_BYTES, &t->buckets, err);
 }
 
-/* The state, with weights as a training begins with them. */
+/* The state, with initial weights. */
 static int make_state(struct times *t, struct error *err)
 {
 	const size_t count = t->buckets.total, buffers = (size_t)t->graph->buffer_total;
@@ -151,7 +151,7 @@ static int begin(struct times *t, char **argv, struct error *err)
 
 /* ---- the step as it is trained ---- */
 
-/* Samples that live on the GPU, so that nothing else is waited for. */
+/* Samples that reside on the GPU, so that no time goes into waiting for them. */
 static int time_steps(struct times *t, struct error *err)
 {
 	int batch = t->request.batch, rc;
@@ -246,7 +246,7 @@ static int make_program(struct times *t, struct error *err)
 	return rc;
 }
 
-/* The first event, forward; another one, backward: of gradients that are no zeros. */
+/* The first event, forward; another one, backward, so that gradients are not zero. */
 static int round_once(struct times *t, struct error *err)
 {
 	const struct gradient_sink sink = {t, nothing};
@@ -287,8 +287,8 @@ static int time_nodes(struct times *t, double *ms, struct error *err)
 	if (!all)
 		return error_memory(err, "the times");
 	for (int round = 0; !rc && round < ROUNDS; round++) {
-		/* What the GPU is busy with while the next is launched; its events are overwritten.
-		 */
+		/* Work that keeps the GPU busy while the next pass is launched; its events are
+		 * overwritten. */
 		rc = round_once(t, err);
 		if (!rc)
 			rc = round_once(t, err);
@@ -298,13 +298,13 @@ static int time_nodes(struct times *t, double *ms, struct error *err)
 			float one = 0;
 
 			rc = cuda_check(cudaEventElapsedTime(&one, t->events[i - 1], t->events[i]),
-					"reading a time", err);
+					"reading an event's time", err);
 			all[i][round] = (double)one;
 		}
 	}
 	for (int i = 1; i < events; i++)
 		qsort(all[i], ROUNDS, sizeof(double), compare);
-	/* The backward pass comes to the last node first. */
+	/* The backward pass starts with the last node. */
 	for (int i = 0; i < n; i++) {
 		ms[i] = all[1 + i][ROUNDS / 2];
 		ms[n + i] = all[n + 2 + (n - 1 - i)][ROUNDS / 2];
@@ -326,7 +326,7 @@ static int by_gap(const void *a, const void *b)
 	const struct type *x = a, *y = b;
 	double one = x->ms - x->floor_ms, two = y->ms - y->floor_ms;
 
-	/* Those that there are none of, last. */
+	/* Unused types come last. */
 	if (!(x->floor_ms > 0) || !(y->floor_ms > 0))
 		return (y->floor_ms > 0) - (x->floor_ms > 0);
 	return one > two ? -1 : one < two;
@@ -382,7 +382,7 @@ static void tell(const struct times *t, const double *ms)
 	       t->lowered.arena_bytes, t->rates.bytes_s / 1e12, t->rates.flop_s / 1e12);
 }
 
-/* The most that lives at one time: no place for all of it is smaller. */
+/* The most that is live at one time, a lower bound for the arena. */
 static size_t most_live(const struct lowered_graph *lowered)
 {
 	size_t max = 0;

@@ -11,10 +11,10 @@
 #define SIDE_H 6
 #define SIDE_W 5
 #define PAD 2
-#define RESIDENT 7 /* images that lie in the GPU's memory */
+#define RESIDENT 7 /* images in the GPU's memory */
 #define BATCH 4
 
-/* What a batch of images is made from. */
+/* The source of a batch of images. */
 struct pictures {
 	unsigned char bytes[RESIDENT * 4 * SIDE_H * SIDE_W];
 	float floats[RESIDENT * 4 * SIDE_H * SIDE_W];
@@ -39,7 +39,8 @@ static void pictures_make(struct lab *lab, struct pictures *p)
 	}
 }
 
-/* Pixel (y, x) of channel c of sample n: of the padded image's part at (top, left), flipped. */
+/* Pixel (y, x) of channel c of sample n: from the crop of the padded image at (top, left), flipped
+ * if requested. */
 static double picture_at(const struct pictures *p, int channels, bool bytes, const int *at)
 {
 	int n = at[0], c = at[1], top = p->crops[3 * n], left = p->crops[3 * n + 1];
@@ -52,7 +53,7 @@ static double picture_at(const struct pictures *p, int channels, bool bytes, con
 
 	int from = (image * SIDE_H + y) * SIDE_W + x;
 
-	/* Around an image lie bytes of 0, or floats of 0. */
+	/* The padding of an image is bytes of 0, or floats of 0. */
 	if (bytes)
 		return (double)p->table[c * 256 + (inside ? p->bytes[from] : 0)];
 	return inside ? (double)p->floats[from] : 0;
@@ -95,7 +96,7 @@ static void input_case(struct lab *lab, int channels, int padded, bool bytes)
 	free(p);
 }
 
-/* A result as others see it: float32 NCHW. */
+/* A result as callers see it: float32 NCHW. */
 static void output_case(struct lab *lab, bool add)
 {
 	const int n = 3, c = 10, hw = 12;
@@ -144,7 +145,7 @@ static void relu_case(struct lab *lab, bool add)
 	lab_check(lab, "dx", &dx, exact);
 }
 
-/* y = a + b; and a fork: a gradient copied to one reader's place, or added to another's. */
+/* y = a + b; and a fork: a gradient copied to one reader's gradient, or added to another's. */
 static void add_case(struct lab *lab, bool add)
 {
 	size_t count = 1000 + (size_t)lab_below(lab, 1000);
@@ -173,7 +174,7 @@ struct pool_case {
 	const char *name;
 };
 
-/* Where in x the window of output i has its largest number; the first of equal ones. */
+/* The position in x of the maximum in the window of output i; the first among equal values. */
 static int largest_at(const struct kernel_pool *p, const double *x, int i)
 {
 	int c = i % p->c, ox = i / p->c % p->out_w, oy = i / p->c / p->out_w % p->out_h;
@@ -192,7 +193,7 @@ static int largest_at(const struct kernel_pool *p, const double *x, int i)
 	return best;
 }
 
-/* Of so few numbers that many are equal. */
+/* Use so few distinct values that many are equal. */
 static struct numbers pool_input(struct lab *lab, size_t count)
 {
 	double *values = calloc(count, sizeof *values);
@@ -282,7 +283,7 @@ static void avgpool_case(struct lab *lab, const struct pool_case *pc)
 
 static const struct pool_case pools[] = {
 	{2, 9, 8, 16, 3, 2, 1, false, "max pool 3/2"},
-	{2, 9, 8, 10, 3, 2, 1, true, "max pool 3/2, added"},
+	{2, 9, 8, 10, 3, 2, 1, true, "max pool 3/2, gradients added"},
 	{2, 7, 9, 24, 3, 2, 1, true, "max pool 3/2 of 24 channels, added"},
 	{2, 8, 8, 6, 2, 2, 0, false, "max pool 2/2"},
 };

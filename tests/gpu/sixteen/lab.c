@@ -24,7 +24,7 @@ void lab_fail(struct lab *lab, const char *format, ...)
 	printf("\n");
 }
 
-/* Without memory or copies there is nothing to test. */
+/* Without memory or copies nothing can be tested. */
 static void must(cudaError_t code, const char *what)
 {
 	if (!code)
@@ -38,7 +38,7 @@ static void *host(size_t bytes)
 	void *out = malloc(bytes + 1);
 
 	if (!out) {
-		printf("no memory on the host\n");
+		printf("out of host memory\n");
 		exit(1);
 	}
 	return out;
@@ -121,10 +121,10 @@ static struct held *hold(struct lab *lab, size_t bytes)
 	void *memory;
 
 	if (lab->count == LAB_MOST) {
-		printf("a case of more than %d tensors\n", LAB_MOST);
+		printf("a case has more than %d tensors\n", LAB_MOST);
 		exit(1);
 	}
-	must(cudaMalloc(&memory, bytes + GUARD), "memory of the GPU");
+	must(cudaMalloc(&memory, bytes + GUARD), "allocating GPU memory");
 	*held = (struct held){.memory = memory, .before = host(bytes + GUARD), .bytes = bytes};
 	/* All ones: a NaN in each type. */
 	memset(held->before, 0xff, bytes + GUARD);
@@ -136,16 +136,16 @@ static void upload(struct lab *lab, const struct held *held)
 {
 	must(cudaMemcpyAsync(held->memory, held->before, held->bytes + GUARD,
 			     cudaMemcpyHostToDevice, lab->config.stream),
-	     "a copy to the GPU");
-	must(cudaStreamSynchronize(lab->config.stream), "a copy to the GPU");
+	     "copying to the GPU");
+	must(cudaStreamSynchronize(lab->config.stream), "copying to the GPU");
 }
 
 static void download(struct lab *lab, const struct held *held, void *to)
 {
 	must(cudaMemcpyAsync(to, held->memory, held->bytes + GUARD, cudaMemcpyDeviceToHost,
 			     lab->config.stream),
-	     "a copy from the GPU");
-	must(cudaStreamSynchronize(lab->config.stream), "a copy from the GPU");
+	     "copying from the GPU");
+	must(cudaStreamSynchronize(lab->config.stream), "copying from the GPU");
 }
 
 void lab_clear(struct lab *lab)
@@ -165,7 +165,7 @@ void lab_case(struct lab *lab, const char *name)
 	snprintf(lab->name, sizeof lab->name, "%s", name);
 }
 
-/* What held has before the op, as numbers. */
+/* The contents of held before the op, as numbers. */
 static void read_before(struct lab *lab, struct held *held, const struct numbers *numbers)
 {
 	size_t size = size_of(lab, numbers->sixteen);
@@ -297,9 +297,9 @@ bool lab_done(struct lab *lab, int rc, const struct error *err)
 
 		download(lab, held, now);
 		if (memcmp(now + held->bytes, held->before + held->bytes, GUARD))
-			lab_fail(lab, "it wrote behind tensor %d", i);
+			lab_fail(lab, "the op wrote past the end of tensor %d", i);
 		if (!held->result && memcmp(now, held->before, held->bytes))
-			lab_fail(lab, "it changed its input, tensor %d", i);
+			lab_fail(lab, "the op changed its input, tensor %d", i);
 		free(now);
 	}
 	return lab->failed == before;
@@ -339,7 +339,7 @@ void lab_check(struct lab *lab, const char *what, const struct numbers *numbers,
 		double bound = last * fabs(at->sum) + lab->unit * at->rounded +
 			       8 * sqrt((double)at->count + 1) * 0x1p-24 * at->size;
 
-		/* Roundings of what was rounded. */
+		/* The error of rounding rounded values. */
 		bound = bound * (1 + 2 * lab->unit) + (numbers->sixteen ? lab->least : 0x1p-126);
 		if (!(off <= bound) && !wrong++)
 			lab_fail(lab, "%s[%zu] is %.9g, expected %.9g within %.2g", what, i,

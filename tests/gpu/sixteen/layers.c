@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Convolutions and linear layers, with what surrounds them in a step: the input and the weights
- * become numbers of 16 bits, padded where the channels are few; the bias; the weight's gradient to
- * its float32 place. */
+/* Convolutions and linear layers with their surrounding work in a step: conversion of input and
+ * weights to 16 bits, padded if the channels are few; the bias; and conversion of the weight's
+ * gradient to float32. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -48,7 +48,7 @@ static struct weight weight_new(struct lab *lab, int outputs, int c, int inner, 
 	return w;
 }
 
-/* The gradient dw, of the copy's order and type, to the master's. */
+/* Convert the gradient dw from the copy's order and type to the master weight's. */
 static void weight_gradient(struct lab *lab, const struct weight *w, struct numbers *dw, bool add)
 {
 	struct numbers to = lab_result(lab, w->master.count, false, add);
@@ -100,7 +100,7 @@ struct conv_case {
 	const char *name;
 };
 
-/* A convolution that was made, its tensors and what is right. */
+/* A convolution, its tensors and the expected results. */
 struct conv_room {
 	struct conv_shape shape; /* c: padded */
 	int out_h, out_w;
@@ -156,12 +156,13 @@ static void conv_exact(struct conv_room *room, bool add)
 	room->dw_exact = exact_new(&room->dw, false);
 	room->dx_exact = room->dx.memory ? exact_new(&room->dx, add) : NULL;
 	lab_conv_products(&room->shape, conv_product, room);
-	/* A library may round the product before it adds what is there. */
+	/* A library may round the product before it adds the existing value. */
 	for (size_t i = 0; add && room->dx_exact && i < room->dx.count; i++)
 		room->dx_exact[i].rounded = fabs(room->dx_exact[i].sum - room->dx.at[i]);
 }
 
-/* Images as a step brings them: float32 NCHW, to NHWC in 16 bits with channels of zeros. */
+/* Convert images as a step does: from float32 NCHW to NHWC in 16 bits with zero channels as
+ * padding. */
 static struct numbers images(struct lab *lab, const struct conv_shape *s, int padded)
 {
 	size_t plane = (size_t)(s->h * s->w), c = (size_t)s->c, all = (size_t)padded;
@@ -188,7 +189,7 @@ static struct numbers images(struct lab *lab, const struct conv_shape *s, int pa
 	return x;
 }
 
-/* Sums of y's channels and of its squares, of y as it was computed or as it was rounded. */
+/* Sums of y's channels and of its squares, of the computed y or of the rounded y. */
 static void check_sums(struct lab *lab, const struct conv_room *room)
 {
 	struct exact *exact = exact_new(&room->sums, false);
@@ -275,8 +276,8 @@ static void conv_case(struct lab *lab, const struct conv_case *cc)
 	convolution_free(conv);
 }
 
-/* Shapes of the models; tune: by time, cuDNN's graph API too, else by the legacy API's heuristics.
- */
+/* Shapes of the models; tune: choose by time, also from cuDNN's graph API; else by the legacy API's
+ * heuristics. */
 static const struct conv_case conv_cases[] = {
 	{{3, 32, 6, 5, 16, 1, 1, 0}, 32, false, false, false, "conv 1x1"},
 	{{3, 32, 6, 5, 16, 1, 1, 0}, 32, true, true, true, "conv 1x1, tuned, added"},

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Losses of logits in 16 bits: the loss itself is float32, its gradient has 16 bits and carries the
- * share of a sample and the loss's scale. */
+/* Losses of logits in 16 bits: the loss itself is float32, its gradient has 16 bits and is
+ * multiplied by a sample's share and by the loss scale. */
 #include <math.h>
 #include <stdlib.h>
 
@@ -38,7 +38,7 @@ static void entropy_exact(const struct loss_room *room, int n, struct exact *los
 	for (int k = 0; k < classes; k++) {
 		double share = exp(x[k] - log_sum), part = k == target ? 1 - smoothing : 0;
 
-		/* An exponent's error is that of its argument, a logit's rounding. */
+		/* The error of an exponential comes from its argument, a rounded logit. */
 		dx[n * classes + k].sum += (share - each - part) * room->scale;
 		dx[n * classes + k].size +=
 			(share * (4 + fabs(x[k]) + fabs(most)) + each + part) * room->scale;
@@ -65,7 +65,7 @@ static void mse_exact(const struct loss_room *room, int n, struct exact *loss, s
 	}
 }
 
-/* How many logits come before the target's. */
+/* How many logits rank before the target's. */
 static void check_places(struct lab *lab, const struct loss_room *room)
 {
 	int classes = room->lc->classes;

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Op conformance in 16 bits: each op of the CUDA device alone, forward and backward, against
- * float64 (lab.h says within what). Data are new in each run; the seed is printed, and
- * BERTH_TEST_SEED=N repeats a run. Results are poisoned with NaNs or hold numbers that are added
- * to, and have guards behind them; inputs must not change. Float32: tests/unit/train/test_ops.c.
- *   ops-sixteen [fp16|bf16 [through [taken]]]: both, all; through.c's cases alone; and it is wrong
- *   where none of theirs is taken
- * 77: no GPU. 1: a result is wrong. */
+/* Op conformance in 16 bits: each op of the CUDA device on its own, forward and backward, compared
+ * with float64 (lab.h has the bounds). Data are random; the seed is printed, and BERTH_TEST_SEED=N
+ * repeats a run. Results are filled with NaNs, or with numbers to which the op adds, and are
+ * followed by guards. Inputs must not change. Float32: tests/unit/train/test_ops.c.
+ *   ops-sixteen [fp16|bf16 [through [taken]]]
+ *     By default both types and all cases; through: only through.c's cases; taken: fail if none of
+ *     these is used.
+ * Exits with code 77 without a GPU, and with 1 if a result is wrong. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,7 +22,7 @@ static const struct {
 	double unit, least;
 } types[] = {
 	{"fp16", NUMBER_F16, 0x1p-11, 0x1p-25},
-	/* Tensor cores may take its subnormal numbers, below 2^-126, for 0. */
+	/* Tensor cores may treat its subnormal numbers, below 2^-126, as 0. */
 	{"bf16", NUMBER_BF16, 0x1p-8, 0x1p-126},
 };
 

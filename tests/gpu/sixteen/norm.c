@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Batch norm with what is fused to it: an addition, a ReLU. Statistics, weights and their gradients
- * are float32. */
+/* Batch norm with the fused addition and ReLU. Statistics, weights and their gradients are float32.
+ */
 #include <math.h>
 #include <stdlib.h>
 
@@ -9,17 +9,18 @@
 struct norm_case {
 	int rows, c;
 	bool relu, z, training;
-	bool sums; /* the batch's come from who made x */
+	bool sums; /* the batch's statistics come from the producer of x */
 	bool add_dx, add_dz, add_dw;
 	bool dz_is_dy;
 	const char *name;
 };
 
-/* Statistics of a channel. size: of |x|; growth: by how much a float32 error of x grows in invstd.
- */
+/* Statistics of a channel. size: the mean of |x|; growth: the factor by which a float32 error of x
+ * grows in invstd. */
 struct channel {
 	double mean, variance, invstd, size, growth;
-	double g, g_size, gh, gh_size; /* backward: sums of g and of g xhat, and of their sizes */
+	double g, g_size, gh,
+		gh_size; /* backward: sums of g and of g xhat, and of their absolute values */
 };
 
 struct norm_room {
@@ -27,12 +28,13 @@ struct norm_room {
 	struct kernel_norm call;
 	struct numbers x, z, y, w, b, mean, variance, saved, sums, dy, dx, dz, dw, db;
 	struct channel *channels;
-	double *before_relu, *reached; /* y less its ReLU; what reaches the batch norm of dy */
+	double *before_relu,
+		*reached; /* y before the ReLU; the part of dy that reaches the batch norm */
 };
 
 #define EPS 1e-5f
 #define MOMENTUM 0.1f
-#define NEAR 0.001 /* to a ReLU's switch: float32 may see it on the other side */
+#define NEAR 0.001 /* this close to a ReLU's threshold, float32 may be on the other side */
 
 static struct channel channel_of(const struct norm_room *room, int c)
 {
@@ -53,7 +55,7 @@ static struct channel channel_of(const struct norm_room *room, int c)
 		out.variance += off * off / rows;
 		out.growth += fabs(off) * (fabs(x) + out.size) / rows;
 	}
-	/* By sums that are not shifted the mean's square is lost. */
+	/* Without a shift, the square of the mean is lost to rounding. */
 	if (room->nc->sums)
 		out.growth = 2 * (squares + out.mean * out.mean);
 	if (!room->nc->training)
@@ -81,7 +83,7 @@ static double hat_size(const struct norm_room *room, int at)
 
 /* ---- forward ---- */
 
-/* Channels of other means and widths. */
+/* Channels with different means and deviations. */
 static struct numbers norm_x(struct lab *lab, int rows, int c)
 {
 	double *values = calloc((size_t)(rows * c), sizeof *values);
@@ -209,7 +211,7 @@ static void check_statistics(struct lab *lab, struct norm_room *room)
 
 /* ---- backward ---- */
 
-/* dy, that is 0 where float32 may see a ReLU on the other side; and its sums. */
+/* dy, with zeros where float32 may be on the other side of a ReLU; and its sums. */
 static void norm_dy(struct lab *lab, struct norm_room *room)
 {
 	const struct norm_case *nc = room->nc;
@@ -332,7 +334,7 @@ static void norm_case(struct lab *lab, const struct norm_case *nc)
 	free(room.reached);
 }
 
-/* Channels of whole groups of 8 go by vectors, others one by one. */
+/* Channels in full groups of 8 use vectors, others are processed one by one. */
 static const struct norm_case cases[] = {
 	{97, 24, .training = true, .name = "batch norm"},
 	{97, 10, .training = true, .name = "batch norm of 10 channels"},

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Convolutions with the batch norm and the ReLU before them in them, both ways: where cuDNN has
- * that (fp16) and it was found to be faster, else they are told as not taken. */
+/* Convolutions that include the preceding batch norm and ReLU, forward and backward: if cuDNN
+ * supports that (fp16) and it was measured to be faster; otherwise they are reported as not used.
+ */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,7 +11,7 @@
 #include "train/device/cuda/kernels/element.h"
 #include "train/device/cuda/lowered_graph.h"
 
-#define NEAR 0.002 /* to the ReLU's switch: 16 bits may see it on the other side */
+#define NEAR 0.002 /* this close to the ReLU's threshold, 16 bits may be on the other side */
 
 struct through_case {
 	struct conv_shape shape;
@@ -22,7 +23,7 @@ struct through_room {
 	int rows; /* of x */
 	struct numbers x, w, y, dy, dx, dw, sums, saved, norm_w, norm_b, mean, variance, scratch;
 	double *saved_at, *applied, *seen; /* seen: dx */
-	float *scale, *shift;		   /* as they are taken, widened */
+	float *scale, *shift;		   /* as the convolution uses them, converted to double */
 	struct exact *y_exact, *dx_exact, *dw_exact;
 };
 
@@ -38,7 +39,7 @@ static double saved(const struct through_room *room, int row, size_t at)
 	return room->saved_at[(size_t)row * c + at % c];
 }
 
-/* x's statistics, and what is taken of them: saved's scale and shift in 16 bits, w, b. */
+/* x's statistics, and what the convolution uses: saved's scale and shift in 16 bits, w and b. */
 static void moments(struct lab *lab, struct through_room *room)
 {
 	size_t c = (size_t)room->shape.c, bytes = SAVED_ROWS * c * sizeof(float);
@@ -89,7 +90,7 @@ static void product(void *context, size_t xi, size_t wi, size_t yi)
 	exact_term(y, a, room->w.at[wi]);
 	exact_term(dw, room->dy.at[yi], a);
 	exact_term(&room->dx_exact[xi], room->dy.at[yi], room->w.at[wi]);
-	/* What is between may be rounded to its other neighbour. */
+	/* Intermediate values may be rounded to either neighbour. */
 	y->rounded += fabs(a * room->w.at[wi]);
 	dw->rounded += fabs(a * room->dy.at[yi]);
 }
@@ -111,7 +112,7 @@ static void exact_all(struct lab *lab, struct through_room *room)
 	lab_conv_products(&room->shape, product, room);
 }
 
-/* Of y as it was computed or as it was rounded. */
+/* Of the computed y or of the rounded y. */
 static void check_sums(struct lab *lab, const struct through_room *room)
 {
 	struct exact *exact = exact_new(&room->sums, false);
@@ -130,7 +131,8 @@ static void check_sums(struct lab *lab, const struct through_room *room)
 	lab_check(lab, "sums of y", &room->sums, exact);
 }
 
-/* The gradient that the ReLU lets through, and its sums: of w and b in saved's rows. */
+/* The gradient that the ReLU lets through, and its sums, the gradients of w and b, in saved's rows.
+ */
 static void check_back(struct lab *lab, struct through_room *room)
 {
 	size_t c = (size_t)room->shape.c;
@@ -240,7 +242,7 @@ static void through_case(struct lab *lab, const struct through_case *tc, bool ap
 
 	lab_case(lab, tc->name);
 	room_take(lab, &room);
-	/* A second layer of the same shape takes what was chosen for the first, and keeps it. */
+	/* A second layer of the same shape uses the choice of the first one, and keeps it. */
 	rc = convolution_new(lab->cuda, tc->name, &tc->shape, &rules, &first, &err);
 	if (!rc)
 		rc = convolution_new(lab->cuda, tc->name, &tc->shape, &rules, &conv, &err);
@@ -257,8 +259,9 @@ static void through_case(struct lab *lab, const struct through_case *tc, bool ap
 	if (convolution_makes_back_sums(conv))
 		backward(lab, conv, &room, workspace);
 	if (apply_params && !(convolution_fuses_norm(conv) && convolution_makes_back_sums(conv)))
-		lab_fail(lab, "the batch norm before was not taken");
-	printf("%s %s: the batch norm before is %staken forward, its sums are %staken back\n",
+		lab_fail(lab, "the preceding batch norm was not fused");
+	printf("%s %s: the preceding batch norm is %sfused forward, its sums are %sfused "
+	       "backward\n",
 	       lab->type, tc->name, convolution_fuses_norm(conv) ? "" : "not ",
 	       convolution_makes_back_sums(conv) ? "" : "not ");
 	convolution_free(conv);

@@ -262,7 +262,7 @@ static void check_slots(struct bench *bench, const struct op_call *call)
 		unsigned char *now = download(bench, slot);
 
 		if (memcmp(now + slot->size, slot->before + slot->size, GUARD))
-			fail_msg("op %s wrote behind tensor %d", op_name(call->kind), i);
+			fail_msg("op %s wrote past the end of tensor %d", op_name(call->kind), i);
 		if (!slot->result && memcmp(now, slot->before, slot->size))
 			fail_msg("op %s changed its input, tensor %d", op_name(call->kind), i);
 		free(now);

@@ -3,10 +3,12 @@
  * on their stream. It behaves like NCCL 2.28's non-blocking communicators (group.cc and init.cc): a
  * call is in progress at first, another thread puts the work on the stream (also on a captured
  * one), and a call made meanwhile is refused. finalize and abort wait until no graph contains a
- * collective. STAND_IN_NCCL, a comma-separated list, chooses the failures: version=N       what
- * ncclGetVersion says init-hang       no communicator ever begins hang=R:K        rank R's
- * collective number K (from 0) waits for ever error=R:K rank R's communicator has an error from its
- * collective K on slow=R:K        the same collective takes 300 ms longer */
+ * collective. STAND_IN_NCCL, a comma-separated list, chooses the failures:
+ *   version=N       what ncclGetVersion returns
+ *   init-hang       no communicator ever completes its initialization
+ *   hang=R:K        rank R's collective number K (from 0) never completes
+ *   error=R:K       rank R's communicator reports an error from its collective K on
+ *   slow=R:K        that collective takes 300 ms longer */
 #include <errno.h>
 #include <fcntl.h>
 #include <nccl.h>
