@@ -116,7 +116,7 @@ static void say(const struct bench *bench, double *taken)
 		printf("%-34s %7.1f ms  (fastest %.1f, slowest %.1f)\n", names[kind], median[kind],
 		       mine[0], mine[bench->turns - 1]);
 	}
-	printf("%.1f MB, %d ranks, %d turns: ratio %.2f; in buckets %.2f (promised: 0.9)\n",
+	printf("%.1f MB, %d ranks, %d turns: ratio %.2f; in buckets %.2f (aim: 0.9)\n",
 	       (double)bench->count * 4e-6, bench->comm->size, bench->turns,
 	       (median[RAW] < median[RAW_IN_PLACE] ? median[RAW] : median[RAW_IN_PLACE]) /
 		       median[OURS],

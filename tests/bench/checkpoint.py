@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What a checkpoint costs a training of ResNet-50 on the CPU, one process:
+"""The cost of checkpoints for training ResNet-50 on the CPU, in one process:
     checkpoint.py BERTH [--threads 2] [--batch 4] [--seconds 30] [--rounds 3]
-Runs without and with one checkpoint (204 MB) in about --seconds take turns, so that whatever else the
-machine does hits both alike. Shown are the stall against a step, what a write takes beside the
-training, and the images a second with a checkpoint every --seconds beside those without."""
+Runs of about --seconds without and with one checkpoint (204 MB) take turns, so that other load affects both
+alike. Prints the stall relative to a step, the duration of a write in the background, and the images per second
+with a checkpoint every --seconds and without."""
 import argparse
 import json
 import os
@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 
-SKIPPED = 2  # steps that warm up
+SKIPPED = 2  # warm-up steps
 
 
 def train(options, steps, save):
@@ -36,18 +36,18 @@ def main():
     parser.add_argument('berth')
     for name, default in (('threads', 2), ('batch', 4), ('seconds', 30), ('rounds', 3)):
         parser.add_argument('--' + name, type=int, default=default)
-    parser.add_argument('--dir', default=None, help='where checkpoints are written')
+    parser.add_argument('--dir', default=None, help='directory for checkpoints')
     options = parser.parse_args()
     first, _ = train(options, 4, False)
     steps = max(4, round(options.seconds / statistics.median(first)))
     saved, plain, stalls, writes, one = [], [], [], [], []
     size = 0
     for number in range(options.rounds):
-        # Who is first changes from round to round.
+        # Alternate which one is first.
         for save in (False, True) if number % 2 == 0 else (True, False):
             seconds, rows = train(options, steps, save)
             one += seconds
-            # The save at the end is not within the steps.
+            # The final save comes after the steps.
             middle = [row for row in rows if row['step'] < steps + SKIPPED]
             if save and len(middle) != 1:
                 sys.exit(f'checkpoint.py: expected one checkpoint within {steps} steps, saw {rows}')
@@ -62,7 +62,7 @@ def main():
     print(f'a step                          {step:8.1f} ms (median)')
     print(f'stall of a checkpoint           {statistics.median(stalls):8.1f} ms (median), {max(stalls):.1f} ms (largest): '
           f'{max(stalls) / step:.3f} of a step')
-    print(f'written beside the training in  {statistics.median(writes):8.1f} ms (median), {size / 1e6:.1f} MB')
+    print(f'written in the background in    {statistics.median(writes):8.1f} ms (median), {size / 1e6:.1f} MB')
     print(f'without checkpoints             {statistics.median(plain):8.3f} images/s ({min(plain):.3f} to {max(plain):.3f})')
     print(f'with one in {steps * step / 1e3:4.0f} s              {statistics.median(saved):8.3f} images/s ({min(saved):.3f} to '
           f'{max(saved):.3f})')

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What a checkpoint every 30 s costs a training in images a second, on all cores of this machine:
+"""The cost of a checkpoint every 30 s in images per second, on all cores of this machine:
     ckpt_throughput.py BERTH [--model resnet18] [--stem cifar|default] [--batch N] [--every S] [--pairs N]
-One training saves every 2 * --every seconds. A pair is the --every seconds that begin with a save (stall,
-checksums, writing, fsync and the removal of an old one are within them) and the --every seconds after
-those, which have none: of one process (two of the same kind may differ by more than what is measured).
-Counted are the steps, by the clock at which each is said to be done. Told are the median of the pairs'
-ratios with its quartiles, and the ratio of all. Needs all cores and nothing else going on; where a machine
-swings by more than that all the same, what it can cost at most is told by the stall and the write."""
+One training saves every 2 * --every seconds. A pair consists of the --every seconds that begin with a save (which
+include stall, checksums, writing, fsync and the removal of an old checkpoint) and the following --every seconds
+without one. Both are of one process, because two processes may differ by more than the effect. Steps are counted by
+the time at which each is reported. Prints the median and quartiles of the pairs' ratios, and the ratio of the totals.
+Needs all cores of an idle machine. If its speed varies by more than the effect, stall and write give an upper
+limit."""
 import argparse
 import json
 import os
@@ -18,7 +18,7 @@ import time
 
 
 def train(options, folder):
-    """-> times at which steps were done; rows of the checkpoints, each with the index of its step."""
+    """-> times at which steps were done; rows of checkpoints, each with the index of its step."""
     stem = ['--stem', options.stem] if options.model != 'convnet' else []
     process = subprocess.Popen(
         [os.path.join(os.path.dirname(os.path.abspath(options.berth)), 'berth-train'), options.model, *stem, '--data',
@@ -46,10 +46,10 @@ def train(options, folder):
 
 
 def rate(steps, begin, end):
-    """Steps a second between the first and the last that were done then."""
+    """Steps per second from the first to the last one in that interval."""
     inside = [when for when in steps if begin <= when < end]
     if len(inside) < 5:
-        sys.exit(f'ckpt_throughput.py: {len(inside)} steps in {end - begin:.0f} s: take a smaller --batch')
+        sys.exit(f'ckpt_throughput.py: {len(inside)} steps in {end - begin:.0f} s: use a smaller --batch')
     return (len(inside) - 1) / (inside[-1] - inside[0])
 
 
@@ -58,7 +58,7 @@ def main(options):
         steps, rows = train(options, folder)
     saved, plain = [], []
     for row in rows:
-        begin = steps[row['step'] - 1]  # said just before the snapshot
+        begin = steps[row['step'] - 1]  # reported just before the snapshot
         if begin + 2 * options.every > steps[-1] + 1:
             continue
         saved.append(rate(steps, begin, begin + options.every))
@@ -72,7 +72,7 @@ def main(options):
     stall, write = (statistics.median(row[name] for row in rows) for name in ('stall_ms', 'write_ms'))
     print(f'{options.model}, stem {options.stem}, batch {options.batch}, {options.threads} threads, a checkpoint of '
           f'{rows[0]["size_bytes"] / 1e6:.0f} MB in {options.every} s: stall {stall:.0f} ms, written in {write:.0f} ms '
-          f'beside the training: {(stall + write) / options.every / 10:.1f} % if it stood still for both (aim: 2 %)')
+          f'in the background: {(stall + write) / options.every / 10:.1f} % if training stopped for both (aim: 2 %)')
     print(f'images/s with / without: {middle:.3f} (quartiles {low:.3f} and {high:.3f}, {len(ratios)} pairs; aim: at '
           f'least 0.98); of all {sum(saved) / sum(plain):.3f}')
 
@@ -81,7 +81,7 @@ parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.R
 parser.add_argument('berth')
 parser.add_argument('--model', default='resnet18')
 parser.add_argument('--stem', default='cifar')
-parser.add_argument('--dir', default=None, help='where checkpoints are written')
+parser.add_argument('--dir', default=None, help='directory for checkpoints')
 for name, default in (('batch', 16), ('threads', len(os.sched_getaffinity(0))), ('every', 30), ('pairs', 4)):
     parser.add_argument('--' + name, type=int, default=default)
 main(parser.parse_args())

@@ -2,9 +2,9 @@
 """Training on 2 ranks of 1 thread, side by side in one run:
     ddp.py BERTH [--model MODEL] [--stem cifar|default] [--batch N] [--steps N] [--turns N] [--device NAME]
 berth train on 1 rank and on 2, and PyTorch's DistributedDataParallel (gloo) on 2, with dense and with
-channels-last memory, also under berth run; all with one thread a rank, on images of 3x32x32 that are in
-memory. The kinds take turns; images/s are over all ranks, from the median step of each run, without
-the first steps; the figure is the median over the turns. Needs nothing else going on."""
+channels-last memory, also under berth run; all with one thread per rank, on images of 3x32x32 in memory. The kinds
+take turns. images/s are those of all ranks, from the median step of each run without the first steps; the result is
+the median over the turns. Needs an idle machine."""
 import argparse
 import json
 import os
@@ -14,7 +14,7 @@ import sys
 import tempfile
 import time
 
-SKIPPED = 3  # steps that warm up; DDP rebuilds its buckets after the first
+SKIPPED = 3  # warm-up steps; DDP rebuilds its buckets after the first
 
 
 def pytorch(options):
@@ -49,7 +49,7 @@ def run(*command):
     done = subprocess.run(list(map(str, command)), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                           timeout=1800, env=dict(os.environ, OMP_NUM_THREADS='1'), check=False)
     if done.returncode:
-        sys.exit(f'ddp.py: {done.args} ended with {done.returncode}:\n{done.stdout}')
+        sys.exit(f'ddp.py: {done.args} exited with code {done.returncode}:\n{done.stdout}')
 
 
 def ours(options, ranks, folder):
@@ -86,14 +86,14 @@ def main(options):
             for name, measure in kinds.items():
                 rates[name].append(measure())
     middle = {name: statistics.median(values) for name, values in rates.items()}
-    print(f'{options.model}, stem {options.stem}, batch {options.batch} a rank, 1 thread a rank, device '
+    print(f'{options.model}, stem {options.stem}, batch {options.batch} per rank, 1 thread per rank, device '
           f'{options.device}; PyTorch {options.version}, gloo')
     for name, values in rates.items():
         print(f'{name:38} {middle[name]:8.1f} images/s  (slowest {min(values):.1f}, fastest {max(values):.1f}, '
               f'{len(values)} runs)')
     one, two, *torch = middle.values()
-    print(f'2 ranks have {two / (2 * one):.2f} of twice one rank (promised: 0.95), and {two / max(torch):.2f} of '
-          f'the faster DDP (promised: 1)')
+    print(f'2 ranks: {two / (2 * one):.2f} of twice one rank (aim: 0.95), and {two / max(torch):.2f} times '
+          f'the faster DDP (aim: 1)')
 
 
 parser = argparse.ArgumentParser()
@@ -105,7 +105,7 @@ parser.add_argument('--steps', type=int, default=12)
 parser.add_argument('--turns', type=int, default=5)
 parser.add_argument('--device', default='auto')
 parser.add_argument('--python', default='/usr/bin/python3')
-parser.add_argument('--torch', help='be a rank of PyTorch, and write there')
+parser.add_argument('--torch', help='run as a rank of PyTorch and write to this file')
 parser.add_argument('--channels-last', action='store_true')
 chosen = parser.parse_args()
 if chosen.torch:

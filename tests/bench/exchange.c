@@ -169,7 +169,7 @@ static int be_agent(void)
 	return -rc;
 }
 
-/* ---- the head ---- */
+/* ---- the controller ---- */
 
 static void on_output(void *context, int rank, bool is_err, const char *text, size_t size,
 		      bool newline)

@@ -3,11 +3,11 @@
 # On each network of tests/cluster/layouts.bats, the same PyTorch script (tests/cluster/ddp.py, one
 # rank on each of two nodes, gloo) started twice:
 #   berth     berth run --ranks-per-node 1 -- python3 ddp.py
-#   by hand   a torchrun on every node, which meet at the first address of `hostname -I` of the first
-#             node (--rdzv_backend=c10d), as scripts found everywhere have it
-# Does it train, over which NIC went its bytes, after how long; else with which error. As root:
+#   by hand   a torchrun on every node, whose rendezvous is the first address of `hostname -I` on the first
+#             node (--rdzv_backend=c10d), as in many published scripts
+# Prints whether it trains, over which NIC its bytes went, and how long it took, or else the error. As root:
 #     python3 tests/cluster/cluster.py --nodes 3 -- bash tests/bench/layouts.bash BUILD/bin/berth [LAYOUT...]
-# Prints the table of docs/networks.md.
+# The result is the table in docs/networks.md.
 set -u
 SOURCE=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 BERTH=$(realpath "$1")
@@ -18,7 +18,7 @@ shift
 LIMIT=${LIMIT:-90} # seconds for torchrun
 TORCHRUN=$(command -v torchrun) || { echo "layouts: no torchrun" >&2; exit 77; }
 export HERE LIMIT TORCHRUN
-# Debian 12's torchrun needs these two under its Python 3.11.
+# Debian 12's torchrun needs these two under Python 3.11.
 export PET_REDIRECTS=1 PET_TEE=1 TORCHELASTIC_ERROR_FILE=
 
 rows=(
@@ -39,7 +39,7 @@ rows=(
 	"slow|fast-looking NIC that sends 100 Mb/s"
 )
 
-# counters: what each NIC has sent so far, "eth0 123" a line.
+# counters: the bytes that each NIC has sent, one "eth0 123" per line.
 counters() {
 	for node in n1 n2 n3; do
 		on $node bash -c 'cd /sys/class/net; for nic in *; do
@@ -47,7 +47,7 @@ counters() {
 	done
 }
 
-# busiest BEFORE AFTER: "hsn0 99.9 %", with the name on n1 first where they differ.
+# busiest BEFORE AFTER: "hsn0 99.9 %", with the name on n1 first if they differ.
 busiest() {
 	paste -d' ' "$1" "$2" | awk '
 		{ d = $4 - $2; all += d; by[$1] += d }

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What a failure costs on two nodes of tests/cluster with two ranks each, from the kill on:
+"""The cost of a failure on two nodes of tests/cluster with two ranks each, measured from the kill:
     cluster.py -- python3 restart.py BERTH [RUNS]
 1. A rank of a ResNet-18 is killed: until the next attempt has made its first step (aim: at most 5 s).
-2. A node is lost, its links first, then all its processes: until all ranks of the other one are gone and
-   berth run has ended (aim: at most 10 s; 8 s of it are --node-timeout).
+2. A node is lost, first its links, then all its processes: until all ranks on the other node and
+   berth run have ended (aim: at most 10 s; 8 s of it are --node-timeout).
 berth run is on the login node, in a job of its own for each run."""
 import os
 import re
@@ -19,7 +19,7 @@ DEADLINE_S = 120
 
 
 def on(node, *command):
-    """In the node, without the start of a Python, which would be a part of what is measured."""
+    """Run it in the node without starting Python, whose start would be measured, too."""
     with open(os.environ['CLUSTER'] + f'/pid/{node}', encoding='ascii') as file:
         pid = file.read().strip()
     return subprocess.run(['nsenter', '-t', pid, '-a', '--wd=/', *command], stdout=subprocess.PIPE, text=True,
@@ -43,7 +43,7 @@ class Run:
             self.lines.append((time.monotonic(), line))
 
     def seen(self, pattern, since=0):
-        """The time of the first line since then that has it."""
+        """The time of the first line since then that matches."""
         deadline = time.monotonic() + DEADLINE_S
         while time.monotonic() < deadline:
             for when, line in list(self.lines):
@@ -71,7 +71,7 @@ def killed_rank(berth):
     again = run.seen('restarting, ', begun)
     step = run.seen(r' step \d+/', again)
     if run.ended():
-        sys.exit('restart.py: the training did not end well:\n' + ''.join(line for _, line in run.lines))
+        sys.exit('restart.py: the training failed:\n' + ''.join(line for _, line in run.lines))
     return step - begun
 
 
@@ -107,7 +107,7 @@ def say(what, aim, times):
 def main():
     berth, runs = sys.argv[1], int(sys.argv[2]) if len(sys.argv) > 2 else 5
     say('killed rank to the next step, ResNet-18 on 2 nodes x 2 ranks', 5, [killed_rank(berth) for _ in range(runs)])
-    say('lost node to everything down', 10, [lost_node(berth) for _ in range(max(1, runs // 2))])
+    say('lost node to the end of all processes', 10, [lost_node(berth) for _ in range(max(1, runs // 2))])
 
 
 main()

@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""How much of twice one rank's speed two ranks of one machine have:
+"""The speed of two ranks on one machine relative to twice that of one rank:
     scaling.py BERTH [--model MODEL] [--stem cifar|default] [--batch N] [--rounds N] [--window SECONDS]
-Trainings of 1 rank, of 2 ranks, and two separate ones of 1 rank each side by side are started once and
-then take turns, stopped and continued by signals, each for a window of seconds: so the figures of
-one round are seconds apart, and a host whose speed swings from minute to minute moves all of them.
-A ratio is that of one round; told are the median over the rounds and its quartiles. One thread a
-rank, images of 3x32x32 in memory. Needs 2 cores and nothing else going on."""
+Three trainings are started once: one of 1 rank, one of 2 ranks, and two separate ones of 1 rank side by side. They then
+take turns, stopped and continued by signals, each for a window of seconds. The figures of one round are thus seconds
+apart, so that a host whose speed varies over minutes affects all of them. A ratio belongs to one round; prints the
+median and quartiles over the rounds. One thread per rank, images of 3x32x32 in memory. Needs 2 idle cores."""
 import argparse
 import json
 import os
@@ -17,7 +16,7 @@ import time
 
 
 def ranks_under(pid):
-    """The processes of berth-train below pid."""
+    """The berth-train processes among the descendants of pid."""
     found = []
     with open(f'/proc/{pid}/task/{pid}/children', encoding='ascii') as file:
         children = file.read().split()
@@ -30,7 +29,7 @@ def ranks_under(pid):
 
 
 class Training:
-    """One run that is either going on or stopped."""
+    """One run, which is either running or stopped."""
 
     def __init__(self, options, ranks, folder):
         self.metrics = os.path.join(tempfile.mkdtemp(dir=folder), 'm')
@@ -42,7 +41,7 @@ class Training:
             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         while not self.rows():
             if self.process.poll() is not None:
-                raise SystemExit(f'scaling.py: {self.process.args} ended with {self.process.returncode}')
+                raise SystemExit(f'scaling.py: {self.process.args} exited with code {self.process.returncode}')
             time.sleep(0.2)
         self.ranks = ranks_under(self.process.pid)
         assert len(self.ranks) == ranks, (self.ranks, ranks)
@@ -61,7 +60,7 @@ class Training:
 
 
 def window(trainings, seconds):
-    """Images/s of all trainings together, without each one's first step and the one that is cut."""
+    """images/s of all trainings together, without the first and the incomplete step of each."""
     before = [len(training.rows()) for training in trainings]
     for training in trainings:
         training.signal(signal.SIGCONT)
@@ -88,7 +87,7 @@ def main(options):
             for number in range(options.rounds + 1):
                 rates = {name: window(which, options.window) for name, which in
                          (turns if number % 2 else reversed(turns))}
-                if number:  # the first one warms up
+                if number:  # the first round warms up
                     rounds.append(rates)
         finally:
             for training in started:
@@ -96,7 +95,7 @@ def main(options):
                 training.process.terminate()
             for training in started:
                 training.process.wait(60)
-    print(f'{options.model}, stem {options.stem}, batch {options.batch} a rank, 1 thread a rank, windows of '
+    print(f'{options.model}, stem {options.stem}, batch {options.batch} per rank, 1 thread per rank, windows of '
           f'{options.window} s; one rank: {statistics.median(r["one"] for r in rounds):.1f} images/s')
     told('2 ranks / twice one rank (aim: 0.95)', [r['two'] / (r['one'] + r['other']) for r in rounds])
     told('2 separate ranks / twice one rank', [r['apart'] / (r['one'] + r['other']) for r in rounds])

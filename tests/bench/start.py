@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What starting costs, side by side in one run:
+"""The cost of starting a job, compared in one run:
     start.py BERTH [PMIX_SIZE]
-1. berth run -n 2 -- true, against starting two processes by hand: milliseconds more.
-2. PMIX_SIZE (PMIx_Init, one fence, PMIx_Finalize) as 2 ranks of berth run, against 2 ranks of
-   Debian's mpirun: the ratio. For PMIx_Init and the fence alone the ranks time themselves.
-The kinds take turns, so that whatever else the machine does hits all alike; medians of RUNS."""
+1. berth run -n 2 -- true, compared with starting two processes directly: additional milliseconds.
+2. PMIX_SIZE (PMIx_Init, one fence, PMIx_Finalize) as 2 ranks of berth run, compared with 2 ranks of
+   Debian's mpirun: the ratio. The ranks also time PMIx_Init and the fence themselves.
+The kinds take turns, so that other load affects all alike; medians of RUNS."""
 import os
 import shutil
 import statistics
@@ -21,12 +21,12 @@ def seconds(start):
     for process in start():
         output, _ = process.communicate(timeout=60)
         if process.returncode:
-            sys.exit(f'start.py: {process.args} ended with {process.returncode}: {output}')
+            sys.exit(f'start.py: {process.args} exited with code {process.returncode}: {output}')
     return time.perf_counter() - begin
 
 
 def by_turns(kinds):
-    """{name: start} -> {name: [ms]}; one round more than counted, to warm the caches."""
+    """{name: start} -> {name: [ms]}; one additional round first warms the caches."""
     times = {name: [] for name in kinds}
     for turn in range(RUNS + 1):
         for name, start in kinds.items():
@@ -53,10 +53,10 @@ def start_cost(berth):
         'hand': lambda: [popen(true), popen(true)],
         'berth': lambda: [popen(berth, 'run', '-n', '2', '--', 'true')],
     })
-    say('two processes by hand', times['hand'])
+    say('two processes directly', times['hand'])
     say('berth run -n 2 -- true', times['berth'])
     more = statistics.median(times['berth']) - statistics.median(times['hand'])
-    print(f'berth run costs {more:.1f} ms more (promised: at most 150)\n')
+    print(f'berth run costs {more:.1f} ms more (aim: at most 150)\n')
 
 
 def ranks_time(output):
@@ -80,16 +80,16 @@ def fence_cost(berth, program):
                                   text=True, timeout=60, check=False, env=dict(os.environ, **root))
             taken = (time.perf_counter() - begin) * 1000
             if done.returncode:
-                sys.exit(f'start.py: {command} ended with {done.returncode}: {done.stderr}')
+                sys.exit(f'start.py: {command} exited with code {done.returncode}: {done.stderr}')
             if turn:
                 whole[name].append(taken)
                 inside[name].append(ranks_time(done.stdout))
-    say('2 ranks that meet by PMIx, berth run', whole['berth'])
-    say('2 ranks that meet by PMIx, mpirun', whole['mpirun'])
+    say('2 ranks with PMIx, berth run', whole['berth'])
+    say('2 ranks with PMIx, mpirun', whole['mpirun'])
     ratio = statistics.median(whole['berth']) / statistics.median(whole['mpirun'])
-    print(f'berth run takes {ratio:.2f} times what mpirun takes (promised: at most 0.5)\n')
-    say('PMIx_Init and a fence alone, in berth run', inside['berth'])
-    say('PMIx_Init and a fence alone, in mpirun', inside['mpirun'])
+    print(f'berth run takes {ratio:.2f} times what mpirun takes (aim: at most 0.5)\n')
+    say('only PMIx_Init and a fence, in berth run', inside['berth'])
+    say('only PMIx_Init and a fence, in mpirun', inside['mpirun'])
     ratio = statistics.median(inside['berth']) / statistics.median(inside['mpirun'])
     print(f'the ranks themselves: {ratio:.2f} times')
 
@@ -101,7 +101,7 @@ def main():
     if len(sys.argv) == 3 and shutil.which('mpirun'):
         fence_cost(*sys.argv[1:])
     else:
-        print('no PMIx program, or no mpirun: nothing to compare with')
+        print('no PMIx program or no mpirun to compare with')
 
 
 if __name__ == '__main__':

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What starting costs on two nodes of tests/cluster, side by side in one run:
+"""The cost of starting a job on two nodes of tests/cluster, compared in one run:
     cluster.py -- python3 start_slurm.py BERTH PMIX_SIZE [1|2]
-1. PMIX_SIZE (PMIx_Init, one fence, PMIx_Finalize) as 4 ranks on each of 2 nodes: berth run, against
+1. PMIX_SIZE (PMIx_Init, one fence, PMIx_Finalize) as 4 ranks on each of 2 nodes: berth run, compared with
    srun --mpi=pmix: the ratio (aim: at most 1.5).
 2. A PyTorch script to the end of its first all-reduce on 2 nodes x 2 ranks: berth run -- python3,
-   against a torchrun on each node with everything set by hand (aim: berth faster).
+   compared with a torchrun on each node with all options set by hand (aim: berth is faster).
 Both in one salloc on the login node; the kinds take turns; medians of RUNS."""
 import os
 import sys
@@ -42,7 +42,7 @@ def torch(berth):
         file.write(SCRIPT)
     by_hand = ('exec torchrun --nnodes=2 --nproc_per_node=2 --node_rank=$SLURM_NODEID '
                f'--master_addr=10.9.0.11 --master_port=29511 {path}')
-    # Debian 12's torchrun needs the two PET_ under its Python 3.11.
+    # Debian 12's torchrun needs the two PET_ variables under Python 3.11.
     environment = {'GLOO_SOCKET_IFNAME': 'hsn0', 'OMP_NUM_THREADS': '1', 'PET_REDIRECTS': '1',
                    'PET_TEE': '1'}
     ours, theirs = 'berth run -- python3', 'srun torchrun, all set by hand'

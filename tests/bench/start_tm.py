@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What starting costs in a job of PBS's, on two nodes of tests/cluster and with its stand-in for PBS:
+"""The cost of starting in a PBS job, on two nodes of tests/cluster with its stand-in for PBS:
     cluster.py --nodes 2 -- python3 start_tm.py BERTH PMIX_SIZE
-4 ranks on each of 2 nodes: berth run with agents by pbs_tmrsh, until every rank has read its plan and
-all have ended, against mpirun (by the same pbs_tmrsh) of PMIX_SIZE, which does PMIx_Init, a fence and
-PMIx_Finalize: the ratio (aim: at most 1.0). The two take turns; medians of RUNS."""
+4 ranks on each of 2 nodes: berth run starts its agents with pbs_tmrsh and ends after every rank has read its plan.
+It is compared with mpirun (over the same pbs_tmrsh) of PMIX_SIZE, which does PMIx_Init, a fence and PMIx_Finalize:
+the ratio (aim: at most 1.0). The two take turns; medians of RUNS."""
 import os
 import subprocess
 import sys
@@ -29,11 +29,11 @@ def measure(berth, pmix_size):
     for name, values in times.items():
         start.say(name, values)
     ratio = start.statistics.median(times[ours]) / start.statistics.median(times[theirs])
-    print(f'2 nodes x 4 ranks, agents by TM / mpirun: {ratio:.2f} (aim: at most 1.0)', flush=True)
+    print(f'2 nodes x 4 ranks, agents over TM / mpirun: {ratio:.2f} (aim: at most 1.0)', flush=True)
 
 
 def submit(args):
-    # meson says them as seen from its folder; a job begins in its home.
+    # meson passes paths relative to its directory, but a job starts in its home.
     args = [os.path.abspath(arg) for arg in args]
     share = os.environ['CLUSTER'] + '/share'
     del os.environ['SLURM_CONF']

@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Training ResNet-18 (--stem cifar) on the CPU beside PyTorch, one process each, side by side:
+"""Training ResNet-18 (--stem cifar) on the CPU, compared with PyTorch, one process each:
     train_cpu.py BERTH [--threads 2] [--batch 32] [--rounds 3] [--steps 16]
-Both train on batches of 3x32x32 that are in memory, by SGD with momentum and weight decay; of
-PyTorch's memory formats the faster one counts. The programs take turns, so that whatever else the
-machine does hits all alike. Shown are the best and the median step of all rounds in images/s, how
-many images a second of CPU time makes (other programs disturb that less, but threads that wait for
-each other spin: it says most with --threads 1), and the largest resident size.
-/usr/bin/python3 has to have torch and torchvision (Debian: python3-torch, python3-torchvision)."""
+Both train on batches of 3x32x32 in memory with SGD, momentum and weight decay; the faster of PyTorch's memory
+formats counts. The programs take turns, so that other load affects all alike. Prints the best and the median step of
+all rounds in images/s, the images per second of CPU time (which other programs disturb less; but waiting threads
+spin, so it means most with --threads 1), and the largest resident size.
+/usr/bin/python3 must have torch and torchvision (Debian: python3-torch, python3-torchvision)."""
 import argparse
 import json
 import os
@@ -15,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 
-SKIPPED = 2  # steps that warm up
+SKIPPED = 2  # warm-up steps
 
 TORCH = '''
 import sys, time, torch, torchvision
@@ -46,14 +45,14 @@ print('PyTorch', torch.__version__, *(batch / seconds for seconds in times[skipp
 
 
 def run(command, threads):
-    """-> stdout, seconds of CPU, the largest resident size in MiB."""
+    """-> stdout, CPU seconds, the largest resident size in MiB."""
     process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                                text=True, env=dict(os.environ, OMP_NUM_THREADS=str(threads)))
     output = process.stdout.read()
     _, status, usage = os.wait4(process.pid, 0)
     process.returncode = status
     if status:
-        sys.exit(f'train_cpu.py: {command[:2]} ended with {status}: {output[-2000:]}')
+        sys.exit(f'train_cpu.py: {command[:2]} exited with code {status}: {output[-2000:]}')
     return output, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024
 
 
@@ -79,7 +78,7 @@ def train(options, steps):
 
 
 def berth(options):
-    """What a step takes of CPU time is the difference of a long run and a short one."""
+    """The CPU time of a step is the difference between a long run and a short one."""
     _, short, _, _ = train(options, SKIPPED)
     rates, long, size, device = train(options, options.steps + SKIPPED)
     return rates[SKIPPED:], options.steps * options.batch / max(long - short, 1e-3), size, device

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What run.sh's parts stand on: running programs, the machine, the build. Python's own library alone."""
+"""Shared by run.sh's parts: running programs, the machine, the build. Uses only Python's standard library."""
 import glob
 import importlib.util
 import json
@@ -14,29 +14,29 @@ import time
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 HERE = os.path.join(ROOT, 'tests', 'gpu')
 TAIL = 1500  # characters of a failed program's output that are kept
-# What a trainer alone is built of; the last makes it need no more than libc where it is not built.
+# Options of a build of the trainer only; prefer_static makes it depend on little more than libc elsewhere.
 BUILD = ['-Dtrainer_only=true', '-Dmpi=disabled', '-Dpmix=disabled', '-Djpeg=disabled', '-Dprefer_static=true',
          '-Dcuda=enabled', '-Dnccl=enabled']
 
 
 class Skip(Exception):
-    """Why a part cannot be run here."""
+    """Why a part cannot run here."""
 
 
 class Fail(Exception):
-    """What a part found wrong; output: all that a program had said by then."""
+    """What a part found wrong; output: all that a program had printed by then."""
     output = ''
 
 
 # ---- running ----
 
 def run(command, limit_s, env=None, fails=True):
-    """-> (exit code, output). Past limit_s the program and its children are ended."""
+    """-> (exit code, output). After limit_s the program and its children are killed."""
     process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                                text=True, errors='replace', env=env, cwd=ROOT, start_new_session=True)
     try:
         output, _ = process.communicate(timeout=limit_s)
-    except BaseException as why:  # the part's own limit, too
+    except BaseException as why:  # includes the part's own limit
         os.killpg(process.pid, signal.SIGKILL)
         output, _ = process.communicate()
         if not isinstance(why, subprocess.TimeoutExpired):
@@ -45,14 +45,14 @@ def run(command, limit_s, env=None, fails=True):
         late.output = output
         raise late from None
     if process.returncode == 77:
-        raise Skip(output.strip().splitlines()[-1] if output.strip() else f'{command[0]} says so')
+        raise Skip(output.strip().splitlines()[-1] if output.strip() else f'{command[0]} exited with code 77')
     if process.returncode and fails:
-        raise Fail(f'{" ".join(command[:3])}... ended with {process.returncode}: {output[-TAIL:]}')
+        raise Fail(f'{" ".join(command[:3])}... exited with code {process.returncode}: {output[-TAIL:]}')
     return process.returncode, output
 
 
 def objects(output):
-    """The JSON objects among a program's lines: libraries print what they like between and behind them."""
+    """The JSON objects among a program's lines; libraries may print other lines anywhere."""
     out = []
     for line in output.splitlines():
         if line.startswith('{'):
@@ -64,16 +64,16 @@ def objects(output):
 
 
 def script(here, name, *arguments, limit_s):
-    """A script with PyTorch; its last JSON object."""
+    """Run a script with PyTorch; return its last JSON object."""
     _, output = run([sys.executable, os.path.join(HERE, name), *arguments], limit_s, here.env())
     found = objects(output)
     if not found:
-        raise Fail(f'{name} says nothing: {output[-TAIL:]}')
+        raise Fail(f'{name} printed no result: {output[-TAIL:]}')
     return found[-1]
 
 
 class Talk:
-    """A script with PyTorch that answers each line with one JSON object, the line itself under "asked"."""
+    """A script with PyTorch that answers each line with one JSON object, which repeats the line under "asked"."""
 
     def __init__(self, here, name, *arguments):
         self.name = name
@@ -82,16 +82,16 @@ class Talk:
             stderr=subprocess.STDOUT, env=here.env(), cwd=ROOT, start_new_session=True)
         os.set_blocking(self.process.stdout.fileno(), False)
         self.said, self.rest = '', ''
-        self.lost = False  # it has ended, or is busy with something that nobody waits for any more
+        self.lost = False  # it has ended, or is still busy with a request that timed out
 
     def _line(self, until):
-        """The next whole line."""
+        """The next complete line."""
         while '\n' not in self.rest:
             got = self.process.stdout.read()
             if got:
                 self.rest += got.decode(errors='replace')
             elif got == b'':
-                raise Fail(f'{self.name} ended with {self.process.wait()}: {(self.said + self.rest)[-TAIL:]}')
+                raise Fail(f'{self.name} exited with code {self.process.wait()}: {(self.said + self.rest)[-TAIL:]}')
             elif time.monotonic() > until:
                 raise Fail(f'{self.name} did not answer in time: {(self.said + self.rest)[-TAIL:]}')
             else:
@@ -105,7 +105,7 @@ class Talk:
             self.process.stdin.write(word.encode() + b'\n')
             self.process.stdin.flush()
         except BrokenPipeError:
-            pass  # what it said is in the next line's Fail
+            pass  # the Fail raised below contains its output
         until = time.monotonic() + limit_s
         try:
             while True:
@@ -124,18 +124,18 @@ class Talk:
         self.process.stdout.close()
 
 
-# ---- what is here ----
+# ---- this machine ----
 
 class Here:
-    """The machine and the build; each question is asked once, its answer or its Skip kept."""
+    """The machine and the build. Each query runs once; its result or Skip is kept."""
 
     def __init__(self, build=None):
         self.folder = build
         self.answers = {}
-        self.until = None  # of the part that runs, by time.monotonic()
+        self.until = None  # deadline of the running part, by time.monotonic()
 
     def left_s(self, at_most=1e9):
-        """Seconds that the part has, without the last few, in which it says what it found."""
+        """Seconds that the part has left, minus a few for its report."""
         left = at_most if self.until is None else self.until - time.monotonic() - 5
         return max(1, min(at_most, left))
 
@@ -155,12 +155,12 @@ class Here:
     def _gpu(self):
         smi = shutil.which('nvidia-smi')
         if not smi:
-            raise Skip('no GPU: nvidia-smi is not there')
+            raise Skip('no GPU: nvidia-smi is missing')
         done = subprocess.run([smi, '--query-gpu=name,uuid,driver_version,memory.total', '--format=csv,noheader'],
                               capture_output=True, text=True, timeout=60, check=False)
         gpus = [line.strip() for line in done.stdout.splitlines() if line.strip()]
         if done.returncode or not gpus:
-            raise Skip(f'no GPU: nvidia-smi says {(done.stdout + done.stderr).strip()[:200]}')
+            raise Skip(f'no GPU: nvidia-smi reports {(done.stdout + done.stderr).strip()[:200]}')
         return gpus
 
     def torch(self):
@@ -178,13 +178,13 @@ class Here:
         return done.stdout.strip()
 
     def packages(self):
-        """The folders of NVIDIA's Python packages: cudnn, nccl, cu13 or cublas, cuda_runtime, ..."""
+        """The directories of NVIDIA's Python packages: cudnn, nccl, cu13 or cublas, cuda_runtime, ..."""
         found = importlib.util.find_spec('nvidia')
         places = list(found.submodule_search_locations or []) if found else []
         return sorted(path for place in places for path in glob.glob(os.path.join(place, '*')) if os.path.isdir(path))
 
     def libraries(self):
-        """Where of them the libraries lie that we, cuDNN and cuBLASLt load."""
+        """Those of their directories with libraries that berth, cuDNN and cuBLASLt load."""
         wanted = ('libcudart', 'libcublasLt', 'libcudnn', 'libnccl', 'libnvrtc', 'libnvJitLink')
         return [os.path.join(package, 'lib') for package in self.packages()
                 if any(glob.glob(os.path.join(package, 'lib', name + '.so*')) for name in wanted)]
@@ -193,7 +193,7 @@ class Here:
         env = dict(os.environ, **more)
         own = [os.path.join(os.path.abspath(self.folder), 'lib')] if self.folder else []
         env['LD_LIBRARY_PATH'] = ':'.join(own + self.libraries() + [p for p in [os.environ.get('LD_LIBRARY_PATH')] if p])
-        # ninja, that torch.compile and we call, lies beside python where both are of one environment.
+        # torch.compile and this script call ninja, which a virtual environment has next to python.
         env['PATH'] = ':'.join([os.environ.get('PATH', '/usr/bin:/bin'), os.path.dirname(sys.executable)])
         if self.folder:
             env['BERTH_MODULE_PATH'] = os.path.join(os.path.abspath(self.folder), 'lib', 'modules')
@@ -226,7 +226,7 @@ class Here:
         return found.group(1) + found.group(2) if found and not done.returncode else '80,90,100'
 
     def program(self, name):
-        """A test program of the build, wherever it lies."""
+        """A test program of the build, in any directory."""
         self.build()
         found = [path for path in glob.glob(os.path.join(self.folder, '**', name), recursive=True)
                  if os.access(path, os.X_OK) and os.path.isfile(path)]
@@ -235,13 +235,13 @@ class Here:
         raise Skip(f'{name} was not built (cmocka is missing?)')
 
     def cpu(self):
-        """(device, options): the CPU to compare with, the plain reference where there is no oneDNN."""
+        """(device, options): the CPU device to compare with; the plain reference without oneDNN."""
         return self.ask('cpu', self._cpu)
 
     def _cpu(self):
         _, output = run([self.build(), 'linear', '--data', 'synthetic:4,n=16', '--batch', '4', '--steps', '1', '--no-eval',
                          '--device', 'cpu'], 60, self.env())
-        # Without oneDNN it takes that by itself.
+        # Without oneDNN, --device cpu is the reference.
         return ('cpu-reference', []) if 'on cpu-reference' in output else ('cpu', ['--cpu-conv', 'direct'])
 
 
@@ -253,8 +253,8 @@ def meson():
 
 
 def linkable(here):
-    """Python packages have libX.so.N alone, and headers in a folder each; the linker wants libX.so. -> options: a folder
-    of links to all that the toolkit itself has not."""
+    """Python packages have only libX.so.N, and headers in a directory each, but the linker needs libX.so. Make a directory
+    of links to everything that the toolkit lacks; return the build options that name it."""
     nvcc = shutil.which('nvcc') or '/usr/local/cuda/bin/nvcc'
     toolkit = os.path.dirname(os.path.dirname(nvcc))
     place = os.path.join(ROOT, 'build-gpu-libraries')
@@ -283,33 +283,33 @@ def linkable(here):
 
 
 def make(here, folder, options):
-    """Build in folder. What is missing is a Skip, what does not compile a Fail."""
+    """Build in folder. Missing tools are a Skip, errors of the compiler a Fail."""
     env, command = here.env(), meson()
     ninja = shutil.which('ninja', path=env['PATH'])
     if not command or not ninja:
-        raise Skip(f'no build: {"ninja" if command else "meson"} is not there; install it, or bring a build with --build DIR '
-                   '(--pack DIR makes one elsewhere)')
+        raise Skip(f'no build: {"ninja" if command else "meson"} is missing; install it, or use --build DIR with a build '
+                   'from elsewhere (--pack DIR)')
     again = os.path.exists(os.path.join(folder, 'build.ninja'))
     code, output = run([*command, 'setup', *(['--reconfigure'] if again else []), folder, *BUILD, *options,
                         *linkable(here)], here.left_s(300), env, fails=False)
     if code:
         why = [line for line in output.splitlines() if 'ERROR' in line] or output.strip().splitlines() or ['?']
-        raise Skip(f'no build: meson says {why[-1][:300]}; install it, or bring a build with --build DIR (--pack DIR makes '
-                   'one elsewhere)')
+        raise Skip(f'no build: meson reports {why[-1][:300]}; install it, or use --build DIR with a build from '
+                   'elsewhere (--pack DIR)')
     run([ninja, '-C', folder], here.left_s(1200), env)
 
 
-# ---- a build to carry ----
+# ---- a build for another machine ----
 
 PROGRAMS = ('cudnn-fusions', 'cudnn-engines', 'layer-times', 'ops-sixteen', 'parity-steps', 'test_train_losses', 'test_train_ops',
             'test_train_ops_norm', 'test_train_step_cpu')
-# Of every system that has a driver, or of those that have PyTorch or the toolkit.
+# Libraries of every system with a driver, or with PyTorch or the toolkit.
 THERE = re.compile(r'(libc|libm|libdl|librt|libpthread|ld-linux[^.]*|linux-vdso|libgcc_s|libstdc\+\+|libcuda|libcudart|libcudnn\w*'
                    r'|libcublas\w*|libnccl|libnv\w*)\.so')
 
 
 def needed(path):
-    """The libraries that a program loads, with their files: [(name, file or None)]."""
+    """The libraries that a program loads, with their paths: [(name, file or None)]."""
     done = subprocess.run(['ldd', path], capture_output=True, text=True, timeout=60, check=False)
     out = []
     for line in done.stdout.splitlines():
@@ -320,8 +320,8 @@ def needed(path):
 
 
 def pack(folder):
-    """A build for --build on another machine, as small as it can be: what run.sh starts, and what that loads beside
-    NVIDIA's libraries and libc's. -> bytes."""
+    """Make a minimal build for --build on another machine: the programs that run.sh starts, and the libraries they load
+    except NVIDIA's and libc's. Return its size in bytes."""
     here = Here(os.path.join(ROOT, 'build-gpu'))
     make(here, here.folder, [])
     for name in ('bin', 'lib/modules', 'tests'):
@@ -332,7 +332,7 @@ def pack(folder):
     for name in PROGRAMS:
         found = glob.glob(os.path.join(here.folder, 'tests', '**', name), recursive=True)
         if not found:
-            raise Skip(f'{name} was not built: is cmocka there?')
+            raise Skip(f'{name} was not built: is cmocka missing?')
         files['tests'].append(found[0])
     libraries = {}
     for where, paths in files.items():
@@ -341,6 +341,6 @@ def pack(folder):
             libraries.update({name: file for name, file in needed(path) if not THERE.match(name)})
     for name, file in libraries.items():
         if not file:
-            raise Skip(f'{name} is not on this machine, and something that was built needs it')
+            raise Skip(f'{name} is missing on this machine, but the build needs it')
         shutil.copy2(os.path.realpath(file), os.path.join(folder, 'lib', name))
     return sum(os.path.getsize(os.path.join(place, name)) for place, _, names in os.walk(folder) for name in names)

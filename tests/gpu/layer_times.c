@@ -313,7 +313,7 @@ static int time_nodes(struct times *t, double *ms, struct error *err)
 	return rc;
 }
 
-/* ---- what is told ---- */
+/* ---- output ---- */
 
 struct type {
 	enum op_kind kind;

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The parts of tests/gpu/run.sh, one after another, each within its limit; what they found, in one table and one file."""
+"""Runs the parts of tests/gpu/run.sh one after another, each within its limit, and writes their results to two files."""
 import argparse
 import json
 import os
@@ -12,35 +12,35 @@ import right
 import speed
 from here import ROOT, Fail, Here, Skip, pack
 
-# name: (function, limit in seconds, least worth beginning with, what it answers). The first device experiments first, then
-# in the order in which they are worth having; no limit is above what one command of 10 minutes has room for.
+# name: (function, limit in seconds, minimum of seconds to start it, what it tests). The device experiments come first, the
+# others in order of importance. Each limit fits into a command of 10 minutes.
 PARTS = {
-    'machine': (speed.machine, 540, 10, 'GPUs, driver, PyTorch, libraries; makes the build where none is given'),
-    'nccl-shared-gpu': (speed.nccl_shared_gpu, 230, 60, 'experiment iii: two ranks on one GPU by NCCL_HOSTID'),
-    'cudnn-fusions': (speed.cudnn('cudnn-fusions'), 120, 20, 'experiment ii: which fused plans are there, and their time'),
-    'conv-layers': (speed.conv_layers, 200, 30, 'experiment iv: each convolution beside its floor'),
+    'machine': (speed.machine, 540, 10, 'GPUs, driver, PyTorch, libraries; makes the build if none is given'),
+    'nccl-shared-gpu': (speed.nccl_shared_gpu, 230, 60, 'experiment iii: two ranks on one GPU with NCCL_HOSTID'),
+    'cudnn-fusions': (speed.cudnn('cudnn-fusions'), 120, 20, 'experiment ii: which fused batch norms work, and their time'),
+    'conv-layers': (speed.conv_layers, 200, 30, 'experiment iv: each convolution compared with its floor'),
     'cudnn-engines': (speed.cudnn('cudnn-engines'), 240, 40,
-                      'experiment ii: which engines of the graph API can be made, and their time'),
+                      'experiment ii: which engines of the graph API can be built, and their time'),
     'torch-baselines': (speed.torch_baselines, 540, 60, 'experiment i: eager and compile, bf16 and fp16, batches'),
     'conformance': (right.conformance, 300, 30, 'every op in fp32 against float64'),
     'conformance-16bit': (right.conformance_16bit, 300, 30, 'every op in fp16 and bf16 against float64'),
     'steps': (right.steps, 400, 30, 'whole steps in fp32, bf16, fp16, with a graph and without'),
     'bench-resnet50-bf16': (speed.bench('resnet50', 256, 'bf16', 100, {'eager': 1.3, 'compile': 1.1}), 540, 180,
-                            '224x224, batch 256, beside PyTorch eager and compile'),
+                            '224x224, batch 256, compared with PyTorch eager and compile'),
     'bench-resnet18-128': (speed.bench('resnet18-cifar', 128, 'bf16', 1000, {'eager': 3}), 400, 100,
-                           '--stem cifar, batch 128, beside PyTorch'),
+                           '--stem cifar, batch 128, compared with PyTorch'),
     'bench-resnet50-fp16': (speed.bench('resnet50', 256, 'fp16', 100, {'eager': 1.3, 'compile': 1.1}), 540, 180,
-                            '224x224, batch 256, beside PyTorch'),
+                            '224x224, batch 256, compared with PyTorch'),
     'bench-resnet18-512': (speed.bench('resnet18-cifar', 512, 'bf16', 400, {'eager': 2, 'compile': 1.2}), 400, 100,
-                           '--stem cifar, batch 512, beside PyTorch'),
+                           '--stem cifar, batch 512, compared with PyTorch'),
     'layer-types': (speed.layer_types, 400, 60, 'where the time of a step goes'),
     'ddp': (right.ddp, 400, 40, 'two ranks on one GPU'),
-    'fifty-steps': (right.fifty_steps, 500, 60, 'fp32, bf16, fp16 beside PyTorch, both from float64'),
+    'fifty-steps': (right.fifty_steps, 500, 60, 'fp32, bf16, fp16 and PyTorch, both compared with float64'),
     'checkpoints': (right.checkpoints, 400, 40, 'CPU to GPU and back, --deterministic'),
-    'sanitizer': (right.sanitizer, 540, 60, 'memory, races, uninitialised memory'),
+    'sanitizer': (right.sanitizer, 540, 60, 'memory errors, races, uninitialized memory'),
     'one-step': (right.one_step, 540, 60, 'gradients and update of a step against float64'),
 }
-# Names for several, for --only.
+# Groups of parts, for --only.
 GROUPS = {
     'experiments': ['machine', 'nccl-shared-gpu', 'cudnn-fusions', 'conv-layers', 'cudnn-engines', 'torch-baselines'],
     'right': ['conformance', 'conformance-16bit', 'steps', 'ddp', 'fifty-steps', 'checkpoints', 'sanitizer', 'one-step'],
@@ -49,14 +49,14 @@ GROUPS = {
 
 
 class Over(BaseException):
-    """Past its limit: no part may take this for something it knows."""
+    """A part exceeded its limit. A BaseException, so that no part handles it by mistake."""
 
 
 def attempt(here, name, left_s):
     function, limit_s, least_s, _ = PARTS[name]
     limit_s = int(min(limit_s, left_s))
     if limit_s < least_s:
-        return {'result': 'skipped', 'reason': f'no time was left: it takes {least_s} s at the least, {limit_s} s were there',
+        return {'result': 'skipped', 'reason': f'no time was left: it needs at least {least_s} s, but only {limit_s} s are left',
                 'seconds': 0.0}
     begin, found = time.monotonic(), {}
 
@@ -70,7 +70,7 @@ def attempt(here, name, left_s):
         function(here, found)
         result = {'result': 'passed'}
     except Over:
-        result = {'result': 'failed', 'reason': f'past its limit of {limit_s} s'}
+        result = {'result': 'failed', 'reason': f'exceeded its limit of {limit_s} s'}
     except Skip as why:
         result = {'result': 'skipped', 'reason': str(why)}
     except (Fail, OSError, ValueError, KeyError, IndexError, TypeError, ZeroDivisionError,
@@ -87,7 +87,7 @@ def attempt(here, name, left_s):
 
 
 def before(folder):
-    """What earlier calls found."""
+    """The results of earlier calls."""
     try:
         with open(os.path.join(folder, 'results.json'), encoding='utf-8') as file:
             return {name: part for name, part in json.load(file)['parts'].items() if name in PARTS}
@@ -96,7 +96,7 @@ def before(folder):
 
 
 def write(folder, results):
-    """Both files after each part: whatever ends the run later, what was found stays."""
+    """Write both files after each part, so that results survive whatever ends the run later."""
     os.makedirs(folder, exist_ok=True)
     path = os.path.join(folder, 'results.json')
     with open(path + '.new', 'w', encoding='utf-8') as file:
@@ -114,7 +114,7 @@ def write(folder, results):
 
 
 def options_of(arguments):
-    parser = argparse.ArgumentParser(prog='tests/gpu/run.sh', description='run.sh itself says more')
+    parser = argparse.ArgumentParser(prog='tests/gpu/run.sh', description='see the comment in run.sh')
     parser.add_argument('--build')
     parser.add_argument('--out', default=os.path.join(ROOT, 'gpu-results'))
     parser.add_argument('--only', type=lambda text: text.split(','))
@@ -130,12 +130,12 @@ def options_of(arguments):
 
 
 def chosen(only):
-    """The parts' names; None: one of them is none."""
+    """The names of the chosen parts; None if one of them is unknown."""
     names = [part for name in only or PARTS for part in GROUPS.get(name, [name])]
     unknown = sorted(set(names) - PARTS.keys())
     if not unknown:
         return list(dict.fromkeys(names))
-    print(f'there is no part {unknown[0]}; there are: {", ".join(PARTS)}; and for several {", ".join(GROUPS)}',
+    print(f'unknown part {unknown[0]}; expected one of: {", ".join(PARTS)}; or a group: {", ".join(GROUPS)}',
           file=sys.stderr)
     return None
 
@@ -149,7 +149,7 @@ def perform(options, names):
             continue
         print(f'{name} ...', file=sys.stderr, flush=True)
         now[name] = attempt(here, name, end - time.monotonic() - 10)
-        # What an earlier call found is worth more than that this one had no time for it.
+        # Keep an earlier result if this call had no time for the part.
         if 'at' in now[name] or name not in results:
             results[name] = now[name]
         write(options.out, results)
@@ -167,7 +167,7 @@ def main():
         try:
             print(f'{options.pack}: {pack(options.pack) >> 20} MiB')
         except (Skip, Fail) as why:
-            print(f'{options.pack} was not made: {why}', file=sys.stderr)
+            print(f'cannot make {options.pack}: {why}', file=sys.stderr)
             return 69
         return 0
     names = chosen(options.only)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Parts of run.sh: is it right? Each takes what is here and a dict for what it finds, which stays where it fails."""
+"""Parts of run.sh that test correctness. Each takes a Here and a dict for its findings, which are kept if it fails."""
 import array
 import glob
 import json
@@ -16,7 +16,7 @@ import time
 
 from here import ROOT, TAIL, Fail, Skip, run, script
 
-# Algorithms are searched for, not remembered.
+# Search for algorithms instead of using the cache.
 SEARCH = {'XDG_CACHE_HOME': '/dev/null/none'}
 
 
@@ -30,7 +30,7 @@ def rows(folder):
 
 
 def tensors(path):
-    """F32 tensors of a safetensors file; berth's own entries left out."""
+    """F32 tensors of a safetensors file; without berth's own entries."""
     with open(path, 'rb') as file:
         size = struct.unpack('<Q', file.read(8))[0]
         header = json.loads(file.read(size))
@@ -41,9 +41,9 @@ def tensors(path):
 
 
 def apart(one, other):
-    """Normwise, relative to other, over all tensors."""
+    """The distance over all tensors, relative to the norm of other."""
     if one.keys() != other.keys():
-        raise Fail(f'other tensors: {sorted(one.keys() ^ other.keys())[:5]}')
+        raise Fail(f'the sets of tensors differ: {sorted(one.keys() ^ other.keys())[:5]}')
     difference = size = 0.0
     for name, values in one.items():
         difference += sum((a - b) ** 2 for a, b in zip(values, other[name]))
@@ -55,7 +55,7 @@ def within(found, what, value, bound):
     found[what] = value
     found[what + ' at most'] = bound
     if not value <= bound:
-        raise Fail(f'{what} is {value:.3g}, at most {bound:.3g} was expected; {json.dumps(found)}')
+        raise Fail(f'{what} is {value:.3g}, expected at most {bound:.3g}; {json.dumps(found)}')
 
 
 def conformance(here, found):
@@ -66,7 +66,7 @@ def conformance(here, found):
 
 
 def conformance_16bit(here, found):
-    """Each op alone in fp16 and bf16 (sixteen/): the largest error of each, as a share of what is allowed."""
+    """Each op on its own in fp16 and bf16 (sixteen/): the largest error of each, relative to its bound."""
     program, wrong = here.program('ops-sixteen'), []
     for kind in ('fp16', 'bf16'):
         code, output = run([program, kind], here.left_s(300), here.env(**SEARCH), fails=False)
@@ -78,15 +78,15 @@ def conformance_16bit(here, found):
                 worst[op] = max(share, worst.get(op, 0))
         found[kind] = {'result': lines[-1] if lines else '', 'of the bound': worst}
         if code:
-            wrong.append(f'{kind} ended with {code}: ' + '; '.join([line for line in lines if line.startswith('FAILED')][:8]
+            wrong.append(f'{kind} exited with code {code}: ' + '; '.join([line for line in lines if line.startswith('FAILED')][:8]
                                                                   or [output[-TAIL:]]))
     if wrong:
         raise Fail('; '.join(wrong))
 
 
 def steps(here, found):
-    """Whole steps in each precision, from poisoned gradients, forward and backward of every layer: beside the
-    reference on the CPU, 16 bits within what rounding alone makes of them (test_step_cpu.c)."""
+    """Whole steps in each precision, starting with NaNs as gradients, compared with the reference on the CPU. In 16 bits
+    the bound is the effect of rounding alone (test_executor_cpu.c)."""
     program, wrong = here.program('test_train_step_cpu'), []
     for arguments in (['f32'], ['bf16'], ['fp16'], ['bf16', 'no-graph'], ['f32', 'all']):
         code, output = run([program, 'cuda', *arguments], here.left_s(200), here.env(), fails=False)
@@ -115,7 +115,7 @@ def fifty_steps(here, found):
         if not found[amp]['good']:
             wrong.append(amp)
     if wrong:
-        raise Fail(f'further from float64 than PyTorch allows, with {", ".join(wrong)}')
+        raise Fail(f'further from float64 than the bound from PyTorch allows, with {", ".join(wrong)}')
 
 
 def free_port():
@@ -125,11 +125,11 @@ def free_port():
 
 
 def ranks(here, count, arguments, limit_s, allow):
-    """Ranks on GPU 0 each; -> outputs. The first that fails ends the others."""
+    """Run ranks that all use GPU 0; return their outputs."""
     port = free_port()
     processes = []
     for rank in range(count):
-        # Each as if alone on a node: its device is number 0.
+        # Each rank seems to be alone on a node, with device 0.
         env = here.env(RANK=str(rank), WORLD_SIZE=str(count), LOCAL_RANK='0', LOCAL_WORLD_SIZE='1',
                        MASTER_ADDR='127.0.0.1', MASTER_PORT=str(port), CUDA_VISIBLE_DEVICES='0')
         processes.append(subprocess.Popen(
@@ -152,7 +152,7 @@ def ranks(here, count, arguments, limit_s, allow):
 
 
 def ddp(here, found):
-    """Two ranks on one GPU train what one rank with the whole batch trains."""
+    """Two ranks on one GPU get the same weights as one rank with the whole batch."""
     here.build()
     with tempfile.TemporaryDirectory() as folder:
         def arguments(batch, name):
@@ -168,7 +168,7 @@ def ddp(here, found):
         both = ranks(here, 2, arguments(16, 'two'), here.left_s(200), True)
         for output, code in both:
             if code:
-                raise Fail(f'a rank ended with {code}: {output[-TAIL:]}')
+                raise Fail(f'a rank exited with code {code}: {output[-TAIL:]}')
         within(found, 'weights apart', apart(tensors(os.path.join(folder, 'two', 'model.safetensors')),
                                              tensors(os.path.join(folder, 'one', 'model.safetensors'))), 1e-4)
         last = [row for row in rows(os.path.join(folder, 'mtwo')) if 'comm_hidden' in row]
@@ -179,12 +179,12 @@ def ddp(here, found):
 
 
 def checkpoints(here, found):
-    """CPU to GPU and back in the middle of a run, and a run that never moved."""
+    """A run that moves from CPU to GPU and back, compared with a run that stays on the CPU."""
     here.build()
     cpu, options = here.cpu()
-    # The plain reference takes seconds for a step of a ResNet.
+    # The reference device needs seconds for a step of a ResNet.
     model = ['resnet18', '--stem', 'cifar'] if cpu == 'cpu' else ['convnet']
-    found['of'] = f'{model[0]}, on the CPU by {cpu}'
+    found['of'] = f'{model[0]}, on the CPU with {cpu}'
     with tempfile.TemporaryDirectory() as folder:
         def go(name, device, count, *more):
             train(here, *model, '--data', 'synthetic:3x32x32,n=256,classes=10', '--batch', '16', '--lr', '0.01', '--no-eval',
@@ -203,12 +203,12 @@ def checkpoints(here, found):
         same = go('one', 'cuda', 5, '--deterministic') == go('other', 'cuda', 5, '--deterministic')
         found['--deterministic: the same bits twice'] = same
         if not same:
-            raise Fail('--deterministic gave other bits the second time')
+            raise Fail('--deterministic gave different bits the second time')
 
 
 def sanitizer(here, found):
-    """memcheck of a whole run, and of our own kernels' tests what one block's threads do to each other and what is read
-    before it is written. --deterministic: nothing is tried for time, which would take most of it."""
+    """memcheck of a whole run; races and uninitialized reads in the tests of berth's own kernels. --deterministic skips
+    the timing of algorithms, which would take most of the time."""
     here.build()
     tool = shutil.which('compute-sanitizer')
     for path in [tool, '/usr/local/cuda/bin/compute-sanitizer', *glob.glob('/opt/nvidia/*/*/compute-sanitizer')]:
@@ -216,7 +216,7 @@ def sanitizer(here, found):
             tool = path
             break
     else:
-        raise Skip('compute-sanitizer is not there')
+        raise Skip('compute-sanitizer is missing')
     run_small = [here.build(), 'convnet', '--device', 'cuda', '--data', 'synthetic:3x32x32,n=64,classes=10', '--batch', '8',
                  '--steps', '3', '--no-eval', '--deterministic', '--amp']
     wrong = []
@@ -228,7 +228,7 @@ def sanitizer(here, found):
         code, output = run([tool, '--tool', check, '--error-exitcode', '9', *program], here.left_s(180), here.env(),
                            fails=False)
         if code and ('not supported' in output or 'permission' in output.lower()):
-            raise Skip(f'compute-sanitizer is not allowed here: {output.strip().splitlines()[-1][:200]}')
+            raise Skip(f'compute-sanitizer cannot be used here: {output.strip().splitlines()[-1][:200]}')
         found[name] = [line for line in output.splitlines() if 'SUMMARY' in line]
         if code:
             wrong.append(f'{name}: {output[-TAIL:]}')

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Parts of run.sh: what this GPU and its libraries do, and is berth fast? Each takes what is here and a dict for what it
-finds, which stays where it fails."""
+"""Parts of run.sh that measure this GPU, its libraries and berth's speed. Each takes a Here and a dict for its findings,
+which are kept if it fails."""
 import csv
 import os
 import resource
@@ -25,7 +25,7 @@ def machine(here, found):
 
 
 def torch_baselines(here, found):
-    """Eager first, all of it in seconds; then compile, the rows that matter most first, as far as there is time."""
+    """First eager, which takes seconds; then compile, the most important rows first, as long as there is time."""
     here.torch()
     talk = Talk(here, 'torch_bench.py', 'serve')
     try:
@@ -50,7 +50,7 @@ def torch_baselines(here, found):
 def cudnn(program):
     def part(here, found):
         here.gpu()
-        # A line at a time, so that what was measured stays where it does not come to its end.
+        # Line-buffered, so that measurements are kept if the program does not finish.
         lines = ['stdbuf', '-oL'] if shutil.which('stdbuf') else []
         try:
             _, output = run([*lines, here.program(program)], here.left_s(), here.env())
@@ -59,7 +59,7 @@ def cudnn(program):
             raise
         found['plans'] = objects(output)
         if not found['plans']:
-            raise Fail('it says nothing: ' + output[-TAIL:])
+            raise Fail('it printed no result: ' + output[-TAIL:])
     return part
 
 
@@ -73,7 +73,7 @@ def conv_layers(here, found):
     found.update(script(here, 'torch_bench.py', 'layers', limit_s=here.left_s()))
 
 
-# ---- berth beside PyTorch ----
+# ---- berth compared with PyTorch ----
 
 def cpu_s():
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -96,11 +96,11 @@ def rate(some):
 
 
 def bench(model, batch, amp, steps, goals):
-    """berth and PyTorch take turns, so that both see the same machine. PyTorch stays, so as to compile once."""
+    """berth and PyTorch take turns, so that both run under the same conditions. PyTorch's process stays, to compile once."""
     def part(here, found):
         here.torch()
         here.build()
-        # First alone: what the GPU's memory is used for is all berth's. Layers are tuned here.
+        # First berth alone, so that all GPU memory in use is berth's. This run also tunes the layers.
         some, began_cpu_s = own(here, model, batch, amp, steps, 300)
         speeds, found['images_per_s, alone'] = {'berth': []}, rate(some)
         found['memory_bytes'], found['data_wait_ms'] = some[-1].get('gpu_memory_bytes'), some[-1]['data_wait_ms']
@@ -112,7 +112,7 @@ def bench(model, batch, amp, steps, goals):
                 found['images_per_s'] = statistics.median(speeds['berth'])
                 if turn == 0:
                     began_cpu_s = used
-                elif turn == 1:  # what two thirds of its steps took, without what begins and ends a run
+                elif turn == 1:  # the CPU time of two thirds of its steps, without start and end of a run
                     found['host share of a step, by its thread'] = (
                         statistics.median(row['host_ms'] for row in some) / 1e3 / (batch / rate(some)))
                     found['host CPU share of a step'] = (
@@ -121,7 +121,7 @@ def bench(model, batch, amp, steps, goals):
                     compare(here, found, talk, speeds, f'{model} {batch} {amp} {kind}', goals)
         finally:
             talk.end()
-        # Speed is reported, and judged by who reads the table: a goal that is missed is no failure.
+        # Speed is only reported: a missed goal is not a failure.
         found['goals missed'] = [f'{found[f"times {name}"]:.2f} times {name}, the goal is {goal}'
                                  for name, goal in goals.items()
                                  if f'times {name}' in found and found[f'times {name}'] < goal]
@@ -133,7 +133,7 @@ def bench(model, batch, amp, steps, goals):
 
 
 def compare(here, found, talk, speeds, row, goals):
-    """One of PyTorch's turns."""
+    """One turn of PyTorch."""
     name = row.split()[-1]
     if talk.lost or (name in speeds and (speeds[name] is None or here.left_s() < 20)):
         return
@@ -142,7 +142,7 @@ def compare(here, found, talk, speeds, row, goals):
     except Fail as why:
         answer = {'error': str(why)[-TAIL:]}
     if 'error' in answer:
-        speeds[name] = speeds.get(name)  # what cannot be had is not asked for again
+        speeds[name] = speeds.get(name)  # do not request a failed measurement again
         found[f'PyTorch {name}'] = answer['error']
         return
     speeds.setdefault(name, []).append(answer['images_per_s'])
@@ -160,13 +160,13 @@ PROFILED = ['resnet50', '--device', 'cuda', '--amp', 'bf16', '--data', 'syntheti
 
 
 def layer_types(here, found):
-    """Each node by our own events (layer_times.c), then the kernels by their names where a profiler is there."""
+    """Time each node with our own events (layer_times.c), then the kernels by name if a profiler is installed."""
     program = here.program('layer-times')
     for name in ('resnet50 224 256 bf16', 'resnet18 32 512 bf16', 'resnet50 224 256 fp16'):
         _, output = run([program, *name.split()], here.left_s(200), here.env())
         lines = objects(output)
         if not lines:
-            raise Fail('it says nothing: ' + output[-TAIL:])
+            raise Fail('it printed no result: ' + output[-TAIL:])
         found[name] = {'all': lines[-1], 'types': [line for line in lines if 'type' in line],
                        'nodes, largest gap first': sorted((line for line in lines if 'node' in line),
                                                           key=lambda line: line['floor_ms'] - line['ms'])[:20]}
@@ -174,12 +174,12 @@ def layer_types(here, found):
 
 
 def kernels(here, found):
-    """By ncu, else by nsys: what they do not say is no fault. The algorithms are chosen by now: only steps are seen."""
+    """With ncu, else with nsys; failures are only reported. Algorithms are chosen by now, so only steps are profiled."""
     why = []
     for name, read in (('ncu', by_ncu), ('nsys', by_nsys)):
         tool = shutil.which(name)
         if not tool:
-            why.append(f'{name} is not there')
+            why.append(f'{name} is missing')
             continue
         try:
             found['kernels, ms and launches'], found['kernels by'] = read(here, tool), name
@@ -190,7 +190,7 @@ def kernels(here, found):
 
 
 def table_of(times_ns):
-    """{name: [ms of all, launches]}, the 40 that take most."""
+    """{name: [total ms, launches]} of the 40 kernels with the most time."""
     most = sorted(times_ns.items(), key=lambda item: -sum(item[1]))[:40]
     return {name[:160]: [round(sum(times) / 1e6, 3), len(times)] for name, times in most}
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""test_build.py MESON SOURCE configure|build: what run.sh builds on a bare machine can be configured, here
-without CUDA, which is not everywhere; with build also built, and run."""
+"""test_build.py MESON SOURCE configure|build: the build that run.sh makes on a bare machine can be configured, here
+without CUDA, which may be missing; with "build" it is also built and run."""
 import os
 import subprocess
 import sys
@@ -10,10 +10,10 @@ OPTIONS = ['-Dtrainer_only=true', '-Dmpi=disabled', '-Dpmix=disabled', '-Dcuda=d
 
 
 def run(*command):
-    # As on a machine by itself: nothing of the build that this is a test of.
+    # As on a machine of its own: without variables of the build that runs this test.
     env = {name: value for name, value in os.environ.items() if not name.startswith(('MESON', 'LD_'))}
     done = subprocess.run(command, capture_output=True, text=True, env=env, check=False)
-    assert done.returncode == 0, f'{" ".join(command[:2])} ended with {done.returncode}: {(done.stdout + done.stderr)[-2000:]}'
+    assert done.returncode == 0, f'{" ".join(command[:2])} exited with {done.returncode}: {(done.stdout + done.stderr)[-2000:]}'
     return done.stdout
 
 
@@ -26,7 +26,7 @@ def main():
             said = run(os.path.join(folder, 'bin', 'berth-train'), 'linear', '--data', 'synthetic:4,n=16', '--batch', '4',
                        '--steps', '2', '--device', 'cpu-reference', '--no-eval')
             print(said[-500:])
-    print('the trainer alone is a build')
+    print('the trainer builds on its own')
 
 
 main()

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""test_layers.py LAYER_TIMES: on a GPU that is none, whose clock is known: a convolution 1 ms, a kernel 0.2 ms.
-Times are of the node that made them, sums are sums, floors are those worked out by hand."""
+"""test_layers.py LAYER_TIMES: on the fake GPU with a simulated clock: a convolution takes 1 ms, a kernel 0.2 ms.
+Times belong to the right node, totals are correct, and floors match those worked out by hand."""
 import json
 import subprocess
 import sys
@@ -17,7 +17,7 @@ def near(a, b, by=1e-3):
 
 
 def times():
-    # A million bytes and an operation a second, as it were: floors are large enough to be seen.
+    # Rates so low that floors are large enough to be compared.
     said = lines('convnet', '28', '2', 'bf16', '1e-6', '1e-6')
     nodes = [line for line in said if 'node' in line]
     types = [line for line in said if 'type' in line]
@@ -31,7 +31,7 @@ def times():
         if n['op'] in ('relu', 'maxpool2d'):
             near(n['ms'], 0.2)
     backward = {n['node']: n for n in nodes if n['pass'] == 'backward'}
-    # The second convolution has the gradient of its input to make, too.
+    # The second convolution also computes the gradient of its input.
     near(backward[3]['ms'] - backward[0]['ms'], 1)
     for t in types:
         own = [n for n in nodes if f"{n['op'].split('+')[0]} {n['pass']}" == t['type']]
@@ -53,8 +53,8 @@ def floors():
     # 12x12x6 -> 8x8x16, 5x5, two samples.
     near(conv2('1e-6', '1e-6'), 2 * 2 * 8 * 8 * 16 * 25 * 6 / 1e6 * 1e3)
     near(conv2('1e-6', '1'), 2 * (2 * 12 * 12 * 6 + 2 * 8 * 8 * 16 + 16 * 25 * 6) / 1e6 * 1e3)
-    # ResNet-50 at 224x224, 256 samples: 10,180 images/s were worked out apart, with other small things (masks of
-    # ReLUs, gradients that are added at forks) and an update that is no node.
+    # ResNet-50 at 224x224, 256 samples: 10,180 images/s were worked out separately, with other small items (masks of
+    # ReLUs, gradients that are added at forks) and an update that is not a node.
     last = lines('--floor', 'resnet50', '224', '256', 'bf16')[-1]
     near(256 / (last['floor_ms'] / 1e3 + 0.5e-6 * 256), 10180, by=0.1)
     assert last['live_bytes'] <= last['arena_bytes'] <= 1.02 * last['live_bytes'], last

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""test_run.py RUN.SH: where there is no GPU nothing passes. A made nvidia-smi that sees none, and a PATH
-without one: every part is skipped with that reason, in the table, in the JSON and by the exit code."""
+"""test_run.py RUN.SH: without a GPU nothing passes. With a fake nvidia-smi that sees no GPU, and with none in
+PATH, every part is skipped with that reason, in the table, in the JSON and by the exit code."""
 import json
 import os
 import subprocess
@@ -41,8 +41,8 @@ def check(run, folder, smi, reason):
 
 
 def several_calls(run, env, out, folder):
-    """They come together in one table; what passed is not run again where nobody wants it, and a call that has no time
-    takes nothing away."""
+    """Several calls share one table; with --resume passed parts do not run again, and a call without time removes no
+    result."""
     def call(*more):
         done = subprocess.run(['sh', run, '--out', out, '--build', folder, *more], env=env, capture_output=True, text=True,
                               timeout=100, check=False)
@@ -67,7 +67,7 @@ def touch(*path):
 
 
 def python_packages(here, folder):
-    """cuDNN, NCCL and cuBLASLt inside Python's packages, no libX.so, a toolkit with nvcc and the runtime alone."""
+    """cuDNN, NCCL and cuBLASLt in Python packages without libX.so, and a toolkit with only nvcc and the runtime."""
     site, toolkit = os.path.join(folder, 'site'), os.path.join(folder, 'cuda')
     for path in ('cudnn/lib/libcudnn.so.9', 'cudnn/lib/libcudnn_graph.so.9', 'cudnn/include/cudnn.h',
                  'nccl/lib/libnccl.so.2', 'nccl/include/nccl.h', 'cu13/lib/libcublasLt.so.13', 'cu13/lib/libcudart.so.13',
@@ -88,7 +88,7 @@ def python_packages(here, folder):
     assert options == [f'-Dcudnn_dir={place}', f'-Dnccl_dir={place}'], options
     for name in ('libcudnn.so', 'libnccl.so', 'libcublasLt.so', 'libcudart.so', 'libcudnn_graph.so.9'):
         assert os.path.exists(os.path.join(place, 'lib', name)), name
-    # What the toolkit has itself is not hidden by what another version of it has.
+    # The toolkit's own headers are not hidden by those of another version.
     assert sorted(os.listdir(os.path.join(place, 'include'))) == ['cublasLt.h', 'cudnn.h', 'nccl.h']
 
 
@@ -96,14 +96,14 @@ BENCH = """
 import sys
 for line in sys.stdin:
     kind = line.split()[-1]
-    print('W0801 a library says what it likes', '{', flush=True)
+    print('W0801 some output of a library', '{', flush=True)
     print('{"asked": "%s", %s}' % (line.strip(), '"error": "no compiler"' if kind == 'compile' else
                                    '"images_per_s": 500.0, "memory_bytes": 7'), flush=True)
 """
 
 
 def beside_pytorch(here, folder):
-    """A benchmark whose PyTorch cannot compile says so, and keeps the rest."""
+    """A benchmark whose PyTorch cannot compile reports that and keeps the other results."""
     with open(os.path.join(folder, 'torch_bench.py'), 'w', encoding='utf-8') as file:
         file.write(BENCH)
     said = subprocess.run(
@@ -126,9 +126,9 @@ print(json.dumps(parts.attempt(h, 'bench-resnet18-128', 400)))
 def main():
     run = sys.argv[1]
     with tempfile.TemporaryDirectory() as folder:
-        check(run, folder, None, 'nvidia-smi is not there')
-        check(run, folder, 'echo "No devices were found"; exit 6', 'nvidia-smi says No devices were found')
-        # With a GPU a build is looked for: one that has no trainer is no pass, and an unknown part an error.
+        check(run, folder, None, 'nvidia-smi is missing')
+        check(run, folder, 'echo "No devices were found"; exit 6', 'nvidia-smi reports No devices were found')
+        # With a GPU, a build without a trainer is a skip, and an unknown part is an error.
         tools = os.path.join(folder, 'tools')
         with open(os.path.join(tools, 'nvidia-smi'), 'w', encoding='utf-8') as file:
             file.write('#!/bin/sh\necho "A GPU, GPU-1, 1, 1 MiB"\n')
@@ -140,7 +140,7 @@ def main():
         assert '1 passed, 0 failed, 1 skipped' in done.stdout, done
         done = subprocess.run(['sh', run, '--only', 'nonsense'], env=env, capture_output=True, text=True, timeout=100,
                               check=False)
-        assert done.returncode == 64 and 'there is no part nonsense' in done.stderr, done
+        assert done.returncode == 64 and 'unknown part nonsense' in done.stderr, done
         several_calls(run, env, out, folder)
         here = os.path.dirname(os.path.abspath(run))
         python_packages(here, folder)

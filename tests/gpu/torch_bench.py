@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """PyTorch's own speed on this GPU, synthetic data on the device, medians of steps.
-    torch_bench.py serve    answers each line MODEL BATCH AMP KIND (resnet50 or resnet18-cifar, bf16 or fp16, eager or
-                            compile) by one JSON object; what was compiled is kept for the next time
-    torch_bench.py layers   each convolution of ResNet-50 beside max(FLOP, bytes); last line: one JSON object
+    torch_bench.py serve    answer each line MODEL BATCH AMP KIND (resnet50 or resnet18-cifar, bf16 or fp16, eager or
+                            compile) with one JSON object; compiled models are kept for the next request
+    torch_bench.py layers   each convolution of ResNet-50 compared with max(FLOP, bytes); last line: one JSON object
 channels_last, autocast, SGD with momentum; compile is max-autotune."""
 import json
 import statistics
@@ -14,7 +14,7 @@ import torchvision
 DEVICE = 'cuda'
 WARM, STEPS = 15, 40
 HALF = {'bf16': torch.bfloat16, 'fp16': torch.float16}
-# What one H200 was measured to do: for floors alone.
+# Measured rates of one H200, only for floors.
 FLOPS, BYTES = 790e12, 4.3e12
 
 
@@ -27,7 +27,7 @@ def network(name):
 
 
 class Training:
-    """A network that is trained on one batch over and over."""
+    """A network that is trained repeatedly on one batch."""
 
     def __init__(self, name, batch, amp, compiled):
         torch.cuda.empty_cache()
@@ -73,7 +73,7 @@ def serve():
         name, batch, amp, kind = asked.split()
         answer = {'asked': asked, 'torch': torch.__version__}
         try:
-            # Another network: what is kept of the one before would take the memory.
+            # Another network: free the memory of the previous one.
             if last not in (None, (name, batch, amp)):
                 known.clear()
                 torch._dynamo.reset()
@@ -81,7 +81,7 @@ def serve():
             if kind not in known:
                 known[kind] = Training(name, int(batch), amp, kind == 'compile')
             answer.update(images_per_s=known[kind].images_per_s(), memory_bytes=known[kind].memory_bytes)
-        except Exception as why:  # whatever the compiler says: the next row may do
+        except Exception as why:  # any error of the compiler: the next row may work
             known.pop(kind, None)
             answer['error'] = f'{type(why).__name__}: {why}'[:500]
         print(json.dumps(answer), flush=True)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""torch_compare.py BERTH-TRAIN DEVICE off|bf16|fp16: ResNet-18 (--stem cifar) by berth and by PyTorch
-beside the same training in float64: one step, and 50. The same first weights, samples, order and
-rates. How far each is from float64, relative to how far float64 has come, is judged by PyTorch's own
-distance: less than twice of it, and a floor for one that is nothing. Last line: one JSON object."""
+"""torch_compare.py BERTH-TRAIN DEVICE off|bf16|fp16: ResNet-18 (--stem cifar) trained by berth and by PyTorch,
+compared with the same training in float64, after one step and after 50. All start from the same weights and use
+the same samples, order and rates. berth's distance from float64, relative to the change of the float64 run, must be
+less than twice PyTorch's own, with a floor for tiny distances. Last line: one JSON object."""
 import json
 import os
 import struct
@@ -20,7 +20,7 @@ FACTOR, FLOOR = 2.0, {'off': 1e-4, 'bf16': 5e-3, 'fp16': 1e-3}
 
 
 def make_data(folder):
-    """CIFAR-10's files of made images that can be learnt."""
+    """Files in CIFAR-10's format with synthetic images that can be learned."""
     random = numpy.random.RandomState(1)
     patterns = random.randint(0, 128, (10, 3, 8, 8)).repeat(4, axis=2).repeat(4, axis=3)
     images, labels = [], []
@@ -91,7 +91,7 @@ def by_torch(state, batches, device, precision):
 
 
 def apart(one, exact, begin):
-    """Distance from float64, relative to how far float64 has come."""
+    """Distance from float64, relative to the change of the float64 run."""
     names = [name for name in exact if 'running' not in name]
     difference = sum(((one[n].astype(numpy.float64) - exact[n]) ** 2).sum() for n in names)
     way = sum(((exact[n] - begin[n].double().numpy().ravel()) ** 2).sum() for n in names)

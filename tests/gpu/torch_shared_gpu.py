@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Do two processes reduce on one GPU by NCCL, each with an NCCL_HOSTID of its own? By PyTorch's NCCL,
-so that the answer is about NCCL alone. Last line: one JSON object."""
+"""Can two processes reduce on one GPU over NCCL, each with an NCCL_HOSTID of its own? Uses PyTorch's NCCL,
+so that the result depends on NCCL only. Last line: one JSON object."""
 import json
 import os
 import socket
@@ -31,7 +31,7 @@ def rank_main():
 
 
 def last_of(output):
-    """The result, else what went wrong: NCCL's own line of it, or the last one."""
+    """The result, or what went wrong: NCCL's own line about it, or the last line."""
     lines = output.strip().splitlines()
     for line in reversed(lines):
         if line.startswith('{'):

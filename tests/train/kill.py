@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""SIGKILL to trainings: kill.py BERTH BAD_FS [--kills N] [--jobs J] [--seed S]
+"""Kills trainings with SIGKILL: kill.py BERTH BAD_FS [--kills N] [--jobs J] [--seed S]
 
 A job trains to its end through kills. Each of its runs is killed once: either a rank, the agent or
 `berth run` itself at a random moment after its start, or a rank in the N-th call that changes the
@@ -166,8 +166,8 @@ class Job:
         names = sorted(os.listdir(self.ckpt))
         shutil.rmtree(self.folder)
         if self.reference:
-            assert bytes_ == self.reference[0], 'the last checkpoint or the model has other bytes'
-            assert rows == self.reference[1], 'other losses'
+            assert bytes_ == self.reference[0], 'the last checkpoint or the model has different bytes'
+            assert rows == self.reference[1], 'different losses'
             # --keep is 3. A kill before old checkpoints are removed leaves them until the next save.
             assert set(names) >= {'latest', 'model.safetensors', f'step-{STEPS:08}.safetensors'}, names
             assert len(names) <= 2 + 3 + 3 and '.owner' not in names, names
@@ -213,7 +213,7 @@ class Driver:
         code = job.wait()
         with self.lock:
             if hit and code:
-                self.kills[f'{target} of {job.ranks}', 'in a call on the folder' if calls else 'at a moment'] += 1
+                self.kills[f'{target} of {job.ranks}', 'in a call that changes the directory' if calls else 'at a random moment'] += 1
                 self.left -= 1
             else:
                 self.missed += 1
@@ -257,11 +257,11 @@ class Driver:
             worker.join()
         for (who, when), count in sorted(self.kills.items()):
             print(f'{count:5} {who} {when}')
-        print(f'{sum(self.kills.values())} kills, {self.finished} trainings came to the same bits, {self.failed} failed; '
+        print(f'{sum(self.kills.values())} kills, {self.finished} trainings ended with the same bits, {self.failed} failed; '
               f'{self.missed} runs ended before their kill; saved every {EVERY} steps, at most {self.options.lost} were '
               f'lost, and {self.options.beside} done while a checkpoint was being written; seed {self.options.seed}')
         if self.options.unseen > max(1, self.options.kills // 50):
-            print(f'{self.options.unseen} times a checkpoint was due and neither there nor being written')
+            print(f'{self.options.unseen} times a checkpoint was due but neither present nor being written')
             self.failed += 1
         return 1 if self.failed else 0
 

@@ -123,7 +123,8 @@ cudaError_t cudaFree(void *memory)
 	if (breaks_capture())
 		return fails(cudaErrorStreamCaptureUnsupported);
 
-	size_t size = release(device_memory, memory, "cudaFree of what cudaMalloc did not give");
+	size_t size =
+		release(device_memory, memory, "cudaFree of memory that is not from cudaMalloc");
 
 	*account(size) -= rounded(size, is_large(size) ? PAGE : ALIGNMENT);
 	return cudaSuccess;
@@ -142,7 +143,7 @@ cudaError_t cudaFreeHost(void *memory)
 	guard held(lock);
 
 	if (memory)
-		release(pinned, memory, "cudaFreeHost of what cudaMallocHost did not give");
+		release(pinned, memory, "cudaFreeHost of memory that is not from cudaMallocHost");
 	return cudaSuccess;
 }
 
@@ -184,7 +185,7 @@ static void expect_kind(const void *to, const void *from, size_t size, enum cuda
 	    (kind == cudaMemcpyDeviceToHost && (!from_device || to_device)) ||
 	    (kind == cudaMemcpyDeviceToDevice && (!from_device || !to_device)) ||
 	    (kind == cudaMemcpyDefault && !to_device))
-		die("a copy that is not of the kind that it says, or beyond an allocation");
+		die("a copy whose kind does not match its memory, or that goes past an allocation");
 }
 
 cudaError_t cudaMemcpy(void *to, const void *from, size_t size, enum cudaMemcpyKind kind)

@@ -251,7 +251,7 @@ CUstream_st *fake::living(CUstream_st *stream)
 	if (!stream)
 		die("work on the default stream");
 	if (!streams.count(stream))
-		die("a stream that was not created, or is destroyed");
+		die("a stream that was not created or is destroyed");
 	return stream;
 }
 
@@ -259,7 +259,7 @@ CUstream_st *fake::living(CUstream_st *stream)
 static CUevent_st *living(CUevent_st *event)
 {
 	if (event->destroyed)
-		die("an event that is destroyed");
+		die("a destroyed event");
 	return event;
 }
 
@@ -480,7 +480,7 @@ cudaError_t cudaStreamBeginCapture(cudaStream_t stream, enum cudaStreamCaptureMo
 	guard held(lock);
 
 	if (mode != cudaStreamCaptureModeThreadLocal || living(stream)->graph)
-		die("a capture of another mode, or within a capture");
+		die("a capture with another mode, or within a capture");
 	stream->graph = std::make_shared<capture>();
 	return cudaSuccess;
 }

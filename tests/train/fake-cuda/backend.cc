@@ -72,7 +72,7 @@ static fake_descriptor *part(const fake_descriptor *it, int name, cudnnBackendDe
 	return found && (*found)->final && (*found)->type == type ? *found : nullptr;
 }
 
-/* ---- what a graph says ---- */
+/* ---- what a graph describes ---- */
 
 /* n, c, h, w, dense, channels fastest. */
 static bool tensor_of(const fake_descriptor *it, int64_t uid, cudnnDataType_t *type,

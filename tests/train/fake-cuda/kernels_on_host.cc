@@ -57,7 +57,7 @@ void __syncthreads(void)
 
 	if (!self) {
 		fprintf(stderr,
-			"fake GPU: a barrier in a kernel that has_barriers does not know\n");
+			"fake GPU: a barrier in a kernel that has_barriers does not list\n");
 		abort();
 	}
 	if (!_setjmp(self->at))

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""convnet.py BERTH DEVICE...: 50 steps of convnet on Fashion-MNIST by berth train on 1 and on 2
-ranks, and by PyTorch with the same weights and DistributedSampler's order. PyTorch trains twice for
+"""convnet.py BERTH DEVICE...: 50 steps of convnet on Fashion-MNIST with berth train on 1 and on 2
+ranks, and with PyTorch from the same weights and DistributedSampler's order. PyTorch trains twice for
 2 ranks: in one process, and as DistributedDataParallel (gloo) under berth run.
-convnet.py --ddp FOLDER SEED: one of its ranks.
+convnet.py --ddp DIRECTORY SEED: one of its ranks.
 
-A ReLU or a maximum decided by rounding moves a whole run (PyTorch against itself with and without
-oneDNN: 2e-2 with seed 4). So the seed is the first with which PyTorch agrees with itself: with
-oneDNN, without, and in float64."""
+A ReLU or a maximum that rounding decides changes a whole run (PyTorch with and without oneDNN: 2e-2
+with seed 4). So the test uses the first seed for which PyTorch agrees with itself: with oneDNN,
+without it, and in float64."""
 import gzip
 import json
 import os
@@ -44,7 +44,7 @@ def begin(seed, dtype=torch.float32):
 
 
 def pytorch(x, target, ranks, seed, dtype=torch.float32):
-    """Each step's loss; a rank's batch after the other, gradients summed as DDP averages them."""
+    """The loss of each step; computes the ranks' batches one after another, with gradients combined as DDP averages them."""
     model, optimizer = begin(seed, dtype)
     orders = [order(len(x), ranks, rank, seed) for rank in range(ranks)]
     losses = []
@@ -72,7 +72,7 @@ def agreed_seed(x, target):
         print(f'seed {seed}: PyTorch with oneDNN, without, and in float64: {off:.2e} apart')
         if off <= AGREED:
             return seed
-    lib.skip(f'PyTorch agrees with itself within {AGREED} with no seed of {SEEDS}')
+    lib.skip(f'no seed of {SEEDS} makes PyTorch agree with itself within {AGREED}')
 
 
 def ddp(folder, seed):
@@ -121,7 +121,7 @@ def farthest(one, other):
 def main():
     program, devices = sys.argv[1], sys.argv[2:]
     if not os.path.exists(DATA):
-        lib.skip(f'{DATA} is not there (Debian: dataset-fashion-mnist)')
+        lib.skip(f'{DATA} is missing (Debian: dataset-fashion-mnist)')
     checks = lib.Checks()
     torch.set_num_threads(1)
     x, target = data()
@@ -132,14 +132,14 @@ def main():
             checks.true('the loss falls', theirs[-1] < 0.9 * theirs[0])
             for device in devices:
                 ours[device] = berth(program, device, ranks, seed, folder)
-                checks.at_most(f'{device}, {ranks} ranks: farthest loss of {STEPS} from PyTorch\'s',
+                checks.at_most(f'{device}, {ranks} ranks: largest distance of {STEPS} losses from PyTorch\'s',
                                farthest(ours[device], theirs), 1e-5)
         subprocess.run([program, 'run', '-n', '2', '--', sys.executable, __file__, '--ddp', folder,
                         str(seed)], check=True, timeout=240, stdout=subprocess.DEVNULL)
         with open(f'{folder}/ddp.json', encoding='utf-8') as file:
             real = json.load(file)
         for device in devices:
-            checks.at_most(f'{device}, 2 ranks: from DistributedDataParallel\'s (gloo)',
+            checks.at_most(f'{device}, 2 ranks: distance from DistributedDataParallel\'s (gloo)',
                            farthest(ours[device], real), 1e-5)
     checks.end()
 

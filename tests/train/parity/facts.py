@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""facts.py BERTH PARITY-STEPS DEVICES MODEL...: what berth takes from PyTorch, beside PyTorch itself:
-orders, initial weights of each MODEL, learning rates, and model.safetensors in PyTorch's modules,
-whose evaluation must be the one that berth train printed. DEVICES: "cpu-reference cpu"."""
+"""facts.py BERTH PARITY-STEPS DEVICES MODEL...: compares what berth adopts from PyTorch with PyTorch itself:
+orders, initial weights of each MODEL, learning rates, and model.safetensors loaded into PyTorch's
+modules, whose evaluation must equal the one that berth train printed. DEVICES: "cpu-reference cpu"."""
 import json
 import random
 import struct
@@ -28,7 +28,7 @@ def train(model, *options):
 # ---- orders ----
 
 def orders():
-    """Edges by hand, and rows that are drawn anew each time (the seed is printed)."""
+    """Edge cases chosen by hand, and random rows (the seed is printed)."""
     drawn = random.SystemRandom().randrange(2 ** 32)
     source = random.Random(drawn)
     rows = [(1, 1, 0, 0), (1, 3, 2, 1), (2, 5, 1, 3), (10, 3, 0, 2), (12, 4, 0, 0), (60001, 2, 2 ** 32 + 5, 14),
@@ -64,12 +64,12 @@ def initial():
             worst, different = 0, []
             for name, value in state.items():
                 if value.dim() == 4 and model.startswith('resnet'):
-                    # Normal: PyTorch's vectorised log and cos are not libm's.
+                    # Normal distributions: PyTorch's vectorized log and cos differ from libm's.
                     worst = max(worst, float(numpy.abs(out[name] - value.numpy()).max()))
                 elif not (out[name] == value.numpy()).all():
                     different.append(name)
             CHECKS.true(f'{model}, seed {seed}: the bits of {different}', not different)
-            CHECKS.at_most(f'{model}, seed {seed}: farthest normal weight', worst, 1e-6)
+            CHECKS.at_most(f'{model}, seed {seed}: largest distance of a normal weight', worst, 1e-6)
 
 
 # ---- learning rates ----
@@ -101,14 +101,14 @@ def rates():
                 optimizer.step()
                 scheduler.step()
             CHECKS.true(f'{options[1]}: {len(told)} rates', len(told) == len(want))
-            CHECKS.at_most(f'{options[1]}: farthest rate',
+            CHECKS.at_most(f'{options[1]}: largest distance of a rate',
                            max(abs(a - b) for a, b in zip(told, want)), 1e-12)
 
 
 # ---- model.safetensors ----
 
 def write_images(folder, side, samples, classes):
-    """IDX files that can be learnt; the pictures and labels of t10k as PyTorch takes them."""
+    """IDX files that can be learned; the images and labels of t10k as PyTorch reads them."""
     for seed, split in enumerate(('train', 't10k')):
         x, labels = lib.batches(1, samples, (1, side, side), classes, 9)
         noise = numpy.random.RandomState(seed).randint(-20, 20, x[0].shape)
@@ -133,10 +133,10 @@ def module_of(model, stem, side, classes):
 
 
 def compare_logits(device, name, x, want, state, **model):
-    """Ours are never seen from outside; but cross-entropy with each class as the target tells all but what
-    they have in common, and the mean of their squares tells that."""
+    """berth never prints its logits. But cross-entropy with each class as the target reveals them up to a common
+    offset, and the mean of their squares reveals that offset."""
     samples, classes = want.shape
-    alone = x.numpy()[:, None]  # a run a sample
+    alone = x.numpy()[:, None]  # one run per sample
     told = lib.steps(STEPS, device, {
         'x': numpy.repeat(alone, classes, 0), 'target': numpy.tile(numpy.arange(classes), samples)[:, None],
         'lr': numpy.zeros(samples * classes), **state}, eval=1, **model)['loss'].reshape(samples, classes)
@@ -149,7 +149,7 @@ def compare_logits(device, name, x, want, state, **model):
 
 
 def evaluation():
-    samples, classes = 70, 10  # IDX files' are 10
+    samples, classes = 70, 10  # IDX files have 10 classes
     for model, stem, side in ('convnet', 'default', 28), ('resnet18', 'default', 32), ('resnet18', 'cifar', 16):
         for device in DEVICES:
             with tempfile.TemporaryDirectory() as folder:

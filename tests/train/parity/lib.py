@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What the comparisons with PyTorch share: safetensors files, the networks as PyTorch has them,
-made data, and parity-steps (steps.c)."""
+"""Shared by the comparisons with PyTorch: safetensors files, PyTorch's networks, synthetic data, and
+parity-steps (steps.c)."""
 import json
 import os
 import struct
@@ -20,14 +20,14 @@ try:
     import torch
     import torchvision
 except ImportError as error:
-    skip(f'{error.name} cannot be loaded by {sys.executable} (Debian: python3-torchvision): {error}')
+    skip(f'{sys.executable} cannot load {error.name} (Debian: python3-torchvision): {error}')
 
 MOMENTUM = 'berth.momentum.'
 TYPES = {'F32': numpy.float32, 'F64': numpy.float64, 'I64': numpy.int64}
 
 
 def write(path, tensors, metadata):
-    """A safetensors file of numpy arrays."""
+    """Write a safetensors file of numpy arrays."""
     header, data = {'__metadata__': {key: str(value) for key, value in metadata.items()}}, []
     at = 0
     for name, array in tensors.items():
@@ -82,7 +82,7 @@ class Linear(torch.nn.Linear):
 
 
 def make(model, shape, classes, stem='default'):
-    """PyTorch's module of that name, initialised from the generator as it stands."""
+    """PyTorch's module of that name, initialized from the generator in its present state."""
     channels, side = shape[0], shape[1]
     if model == 'convnet':
         return Convnet(channels, side, classes)
@@ -94,8 +94,8 @@ def make(model, shape, classes, stem='default'):
 
 
 def batches(count, size, shape, classes, seed):
-    """count batches that can be learnt: x F32 [count][size]shape, target I64 [count][size]. Each
-    class is a pattern of 8x8 patches under noise; exact in float32, whatever the machine."""
+    """count batches that can be learned: x F32 [count][size]shape, target I64 [count][size]. Each
+    class is a pattern of 8x8 patches with noise; exact in float32 on any machine."""
     random = numpy.random.RandomState(seed)
     coarse = random.randint(-128, 128, (classes, shape[0], 8, 8)).astype(numpy.float32) / 256
     row, column = (numpy.arange(side) * 8 // side for side in shape[1:])
@@ -119,7 +119,7 @@ def state_of(module, optimizer=None):
 
 
 def steps(program, device, tensors, **metadata):
-    """parity-steps' OUT for this IN; metadata: see steps.c."""
+    """The OUT of parity-steps for this IN; metadata: see steps.c."""
     with tempfile.TemporaryDirectory() as folder:
         source, result = os.path.join(folder, 'in'), os.path.join(folder, 'out')
         write(source, tensors, metadata)
@@ -134,13 +134,13 @@ def on(device):
 
 
 def distance(one, other):
-    """Normwise and relative to other, in float64."""
+    """The norm of the difference relative to that of other, in float64."""
     one, other = numpy.asarray(one, numpy.float64), numpy.asarray(other, numpy.float64)
     return float(numpy.linalg.norm(one - other) / max(numpy.linalg.norm(other), 1e-300))
 
 
 class Checks:
-    """Prints each figure beside its bound; end() says whether all held."""
+    """Prints each figure with its bound; end() reports whether all were met."""
 
     def __init__(self):
         self.failed = 0

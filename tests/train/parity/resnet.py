@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""resnet.py PARITY-STEPS THREADS DEVICE...: 50 steps of ResNet-18 (64x64, batch 32) by PyTorch and
-by each device, from the same weights on the same batches, against the run in float64.
+"""resnet.py PARITY-STEPS THREADS DEVICE...: 50 steps of ResNet-18 (64x64, batch 32) with PyTorch and
+with each device, from the same weights on the same batches, compared with the run in float64.
 
-Rounding grows with each step, in every correct program alike; so what is asked for is a distance
-from float64 of at most 3 times PyTorch's own, in the losses (mean of the differences) and in the
-last weights (norm of the difference).
+Rounding errors grow with each step in every correct program. So the distance from float64 must be
+at most 3 times PyTorch's own, in the losses (mean of the differences) and in the final weights
+(norm of the difference).
 
-The float64 run takes minutes: resnet18.json keeps its losses and a sketch of its last weights.
-resnet.py --exact THREADS [FILE]: make it; write it to FILE, or compare it with resnet18.json."""
+The float64 run takes minutes: resnet18.json stores its losses and a sketch of its final weights.
+resnet.py --exact THREADS [FILE]: repeat that run; write it to FILE, or compare it with resnet18.json."""
 import json
 import os
 import sys
@@ -45,7 +45,7 @@ def pytorch(batches, dtype=torch.float32):
 
 def sketch(weights):
     """SKETCH sums of the weights with random signs: the norm of a difference of two sketches is
-    that of the weights' difference within some 4 %."""
+    that of the weights' difference within about 4 %."""
     flat = numpy.concatenate([weights[name].ravel() for name in sorted(weights)]).astype(numpy.float64)
     flat *= numpy.random.RandomState(7).randint(0, 2, flat.size) * 2 - 1
     return numpy.pad(flat, (0, -flat.size % SKETCH)).reshape(-1, SKETCH).sum(0)
@@ -75,7 +75,7 @@ def exact(batches, path):
     checks = lib.Checks()
     with open(REFERENCE, encoding='utf-8') as file:
         kept = json.load(file)
-    # A last bit of an initial weight (another CPU's log and cos) grows as all rounding does.
+    # A different last bit of an initial weight (another CPU's log and cos) grows like any rounding error.
     for what in 'losses', 'sketch':
         checks.at_most(f'{what} of resnet18.json', lib.distance(kept[what], made[what]), 1e-5)
     checks.end()
@@ -100,7 +100,7 @@ def main():
     print(f'PyTorch: losses {theirs[0]:.2e} from float64, weights {theirs[1]:.2e}')
     for device in devices:
         for what, own, other in zip(('losses', 'weights'), far(*ours(program, device, batches)), theirs):
-            checks.at_most(f'{device}: {what} {own:.2e} from float64, in PyTorch\'s distances',
+            checks.at_most(f'{device}: {what} {own:.2e} from float64, relative to PyTorch\'s distance',
                            own / other, 3)
     checks.end()
 

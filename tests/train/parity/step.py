@@ -2,14 +2,14 @@
 """step.py PARITY-STEPS THREADS DEVICE...: one step of ResNet-18 from PyTorch's own states.
 
 PyTorch trains 40 steps (64x64, batch 32). From its state at steps 0, 10, 20, 30 and 40 each device
-makes one step, and so does PyTorch; both are held against the same step in float64.
+makes one step, and so does PyTorch; both are compared with the same step in float64.
 
-Where the input of a ReLU lies within rounding of zero, two correct programs differ in whether its
-gradient passes, and in the last layers one such element is 5e-3 of every gradient before it (PyTorch
-against itself, too). A bound on a gradient that does not exist means nothing. So of 16 batches the
-one is taken whose ReLUs are the least likely to be decided by rounding; where a gradient is too far
-all the same, the next one, up to TRIES. What no ReLU changes must hold in each try: the loss, the
-running statistics, the last layer's gradients, the update."""
+If the input of a ReLU is so close to zero that rounding decides its sign, two correct programs may
+differ in whether its gradient passes. In the last layers one such element changes every gradient
+before it by 5e-3 (also between two runs of PyTorch), so that no useful bound exists. The test
+therefore uses, of 16 batches, the one whose ReLUs are least likely to be decided by rounding. If a
+gradient is too far nevertheless, it uses the next one, up to TRIES. Values that no ReLU changes must
+be correct in each try: the loss, the running statistics, the last layer's gradients, the update."""
 import copy
 import sys
 import time
@@ -20,7 +20,7 @@ from lib import numpy, torch
 SHAPE, CLASSES, BATCH = (3, 64, 64), 10, 32
 STATES, CANDIDATES, TRIES = (0, 10, 20, 30, 40), 16, 6
 LR, MOMENTUM, DECAY = 0.005, 0.9, 1e-4
-ROUNDING = 2e-6  # of a late layer's elements, in their standard deviations
+ROUNDING = 2e-6  # rounding error of a late layer's elements, in standard deviations
 
 
 def gradients(module, x, target):
@@ -31,8 +31,8 @@ def gradients(module, x, target):
 
 
 def undecided(module, x):
-    """How many ReLUs rounding is expected to decide; layer3 and layer4, on which most gradients
-    hang, weigh ten times as much."""
+    """The expected number of ReLUs that rounding decides; those of layer3 and layer4, on which most gradients
+    depend, count ten times."""
     module, expected = copy.deepcopy(module), []
 
     def look(into, weight):
@@ -59,7 +59,7 @@ def sgd(state, grads):
 
 
 class State:
-    """One of PyTorch's states, with a batch: what one step from it is in float64."""
+    """One of PyTorch's states with a batch: the result of one step in float64."""
 
     def __init__(self, module, optimizer, batch):
         self.batch, self.module = batch, module
@@ -69,7 +69,7 @@ class State:
         self.loss, self.grads = gradients(self.exact, self.x.double(), self.target)
 
     def off(self, loss, grads, buffers):
-        """How far a step's results are: the worst gradient's name, and four figures."""
+        """The errors of a step's results: the worst gradient's name, and four figures."""
         each = {name: lib.distance(grads[name], self.grads[name]) for name in self.grads}
         worst = max(each, key=each.get)
         statistics = max(lib.distance(buffers[name], value)
@@ -85,7 +85,7 @@ class State:
               f'{figures[2]:.2e}, running statistics {figures[3]:.2e}')
 
     def ours(self, checks, program, device):
-        """One step; false where a gradient is too far."""
+        """Check one step; return false if a gradient is too far."""
         out = lib.steps(program, device, {
             **self.tensors, 'x': self.batch[0][None], 'target': self.batch[1][None],
             'lr': numpy.array([LR])},
@@ -96,7 +96,7 @@ class State:
               f'{median:.2e}, running statistics {statistics:.2e}')
         checks.at_most('the loss', loss, 1e-6, quiet=True)
         checks.at_most('running statistics', statistics, 2e-6, quiet=True)
-        checks.at_most('a gradient, whatever ReLUs do', worst, 5e-2, quiet=True)
+        checks.at_most('a gradient that no ReLU changes', worst, 5e-2, quiet=True)
         for last in 'fc.weight', 'fc.bias':
             checks.at_most(last, lib.distance(grads[last], self.grads[last]), 1e-5, quiet=True)
         weights, momentum = sgd(self.tensors, grads)
@@ -109,7 +109,7 @@ class State:
 
 
 def check_state(checks, program, devices, module, optimizer, batches):
-    """batches: the best first."""
+    """batches: the safest first."""
     left = list(devices)
     for number, batch in enumerate(batches[:TRIES]):
         state = State(module, optimizer, batch)
@@ -118,7 +118,7 @@ def check_state(checks, program, devices, module, optimizer, batches):
         if not left:
             return
         print(f'  {", ".join(left)}: too far (worst 1e-2, median 1e-5); '
-              f'another batch shows whether it was a ReLU (try {number + 1})')
+              f'another batch will show whether a ReLU was the reason (try {number + 1})')
     checks.true(f'{", ".join(left)}: a gradient is too far with each of {TRIES} batches', False)
 
 

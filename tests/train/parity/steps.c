@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* steps DEVICE IN OUT: take a network from the state in IN through given updates, and write what
- * they made of it. For comparisons with PyTorch; both files are safetensors (lib.py).
+/* steps DEVICE IN OUT: load a network's state from IN, apply the given updates, and write the
+ * result to OUT. For comparisons with PyTorch; both files are safetensors (lib.py).
  *
  * IN   metadata: model, classes, stem (default, cifar), loss (ce, mse), momentum, weight_decay,
  *        decay_vectors (1: also of biases and batch norm), nesterov, smoothing, seed
  *      x F32 [runs][N][C][H][W]; target I64 [runs][N], with mse F32 [runs][N][classes]
- *      lr F64 [updates]: runs / updates runs are one update (gradient accumulation)
- *      weights, buffers, momentum: as in a checkpoint; not looked at where metadata has a seed,
- *        which makes the initial ones; no updates need no momentum
- *      metadata eval 1: forward passes alone, by the running statistics; lr is not looked at
- * OUT  loss F64 [updates]; as in a checkpoint again; grad.NAME, the gradients of the last update.
- *      Without updates, and with eval, momentum and gradients are left out */
+ *      lr F64 [updates]: runs / updates runs form one update (gradient accumulation)
+ *      weights, buffers, momentum: as in a checkpoint; ignored if metadata has a seed, from which
+ *        the initial ones are made; without updates, momentum is not needed
+ *      metadata eval 1: only forward passes, with the running statistics; lr is ignored
+ * OUT  loss F64 [updates]; the state as in a checkpoint; grad.NAME, the gradients of the last
+ *      update. Without updates, and with eval, momentum and gradients are omitted. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -46,7 +46,7 @@ struct job {
 	double *losses;
 };
 
-/* ---- what IN says ---- */
+/* ---- reading IN ---- */
 
 static const char *said(const struct job *job, const char *key, const char *otherwise)
 {

@@ -17,7 +17,7 @@ def batch(step):
     x = (mixed >> numpy.uint64(8)).astype(numpy.float32) * numpy.float32(2 ** -24)
     labels = numpy.arange(BATCH) % 10
     row, column = numpy.divmod(numpy.arange(SIDE * SIDE), SIDE)
-    # A bright patch, at a place of its own for each class.
+    # A bright patch, in a different place for each class.
     patch = (row[None, :] // 14 == labels[:, None] // 5) & (column[None, :] // 5 == labels[:, None] % 5)
     x = x - numpy.float32(0.5) + 2 * patch.reshape(-1).astype(numpy.float32)
     return torch.from_numpy(x.reshape(BATCH, 1, SIDE, SIDE)), torch.from_numpy(labels)
