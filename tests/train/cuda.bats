@@ -248,7 +248,7 @@ engines_kept() {
 	[[ "$output" =~ "this process sees 2" ]]
 	FAKE_CUDA_COUNT=0 run gpu "${SMALL[@]}" --steps 1
 	[ "$status" -eq 69 ]
-	[[ "$output" =~ "this process can use no GPU" ]]
+	[[ "$output" =~ "no GPU is visible to this process" ]]
 }
 
 @test "a missing or old driver, or an old cuDNN: one message, and auto continues without a GPU" {

@@ -103,7 +103,7 @@ static void report_settings(const struct train_setup *setup)
 	char many[32] = "", ranks[32] = "";
 
 	if (options->accumulate > 1)
-		snprintf(many, sizeof many, "%d times ", options->accumulate);
+		snprintf(many, sizeof many, "%d x ", options->accumulate);
 	if (setup->place->size > 1)
 		snprintf(ranks, sizeof ranks, " on each of %d ranks", setup->place->size);
 	rank_group_note(&setup->group,

@@ -73,7 +73,7 @@ int cuda_wait(cudaStream_t stream, int timeout_ms, struct error *err)
 	}
 }
 
-/* The processes on the GPU that this thread uses, as the end of a sentence. */
+/* The processes on the GPU that this thread uses, as a phrase that ends a sentence. */
 static void holders(char *text, size_t size)
 {
 	struct cudaDeviceProp properties;
@@ -134,10 +134,9 @@ static int check_driver(cudaError_t code, int count, struct error *err)
 	cudaDriverGetVersion(&driver);
 	cudaRuntimeGetVersion(&runtime);
 	if (code == cudaErrorInsufficientDriver && !driver)
-		return error_set(
-			err, ERR_UNAVAILABLE,
-			"cannot use a GPU: the NVIDIA driver is not installed or not loaded "
-			"(nvidia-smi should list a GPU). Use --device cpu to train without one");
+		return error_set(err, ERR_UNAVAILABLE,
+				 "the NVIDIA driver is not installed or not loaded (nvidia-smi "
+				 "should list a GPU). Use --device cpu to train without a GPU");
 	if (code == cudaErrorInsufficientDriver)
 		return error_set(
 			err, ERR_UNAVAILABLE,
@@ -145,9 +144,9 @@ static int check_driver(cudaError_t code, int count, struct error *err)
 			"CUDA %d.%d. Update the driver, or build berth with an older toolkit",
 			driver / 1000, driver % 1000 / 10, runtime / 1000, runtime % 1000 / 10);
 	if (code == cudaErrorNoDevice || (!code && count < 1))
-		return error_set(
-			err, ERR_UNAVAILABLE,
-			"this process can use no GPU. Check CUDA_VISIBLE_DEVICES and nvidia-smi");
+		return error_set(err, ERR_UNAVAILABLE,
+				 "no GPU is visible to this process. Check CUDA_VISIBLE_DEVICES "
+				 "and nvidia-smi");
 	return cuda_check(code, "counting the GPUs", err);
 }
 
