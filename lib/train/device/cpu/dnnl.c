@@ -52,13 +52,15 @@ int dnnl_context_new(struct dnnl_context **out, struct error *err)
 
 	if (!dnnl)
 		return error_memory(err, "the device");
-	rc = dnnl_failed(dnnl_engine_create(&dnnl->engine, dnnl_cpu, 0), "initializing oneDNN", err);
+	rc = dnnl_failed(dnnl_engine_create(&dnnl->engine, dnnl_cpu, 0), "initializing oneDNN",
+			 err);
 	if (!rc)
 		rc = dnnl_failed(
 			dnnl_stream_create(&dnnl->stream, dnnl->engine, dnnl_stream_default_flags),
 			"initializing oneDNN", err);
 	if (!rc)
-		rc = dnnl_failed(dnnl_primitive_attr_create(&dnnl->attr), "initializing oneDNN", err);
+		rc = dnnl_failed(dnnl_primitive_attr_create(&dnnl->attr), "initializing oneDNN",
+				 err);
 	if (!rc)
 		rc = dnnl_failed(dnnl_primitive_attr_set_scratchpad_mode(dnnl->attr,
 									 dnnl_scratchpad_mode_user),
