@@ -162,7 +162,7 @@ static int diverged(struct train_report *report, const char *whose, double lr, s
 	if (!report->nonfinite_reported)
 		rank_group_note(
 			&report->setup->group,
-			"the loss of %s is not finite; continuing because of --on-nan continue",
+			"warning: the loss of %s is not finite; continuing because of --on-nan continue",
 			whose);
 	report->nonfinite_reported = true;
 	return 0;
