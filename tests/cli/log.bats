@@ -33,6 +33,7 @@ has() { grep -qE "^$TIME $1" err || { echo "no line: $1"; cat err; return 1; }; 
 	# Each line is whole, and the ranks' output is as without the log.
 	! grep -vE "^$TIME ($HOST|loop[01]) (info|debug) [a-z]+: ." err || false
 	[ "$(cat out)" = $'hello\nhello' ]
+	! grep -E '[0-9a-f]{64}' err || false # the secret
 }
 
 @test "unset or empty: nothing; info: no messages; a module: it alone; info and a module: both" {

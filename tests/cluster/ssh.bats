@@ -72,3 +72,12 @@ setup() {
 	kill -KILL $!
 	nothing_left n1 n2
 }
+
+@test "BERTH_LOG: the agents' lines come back through ssh, without the secret" {
+	BERTH_LOG=debug expect 0 timeout 60 "$BERTH" run --hosts n1,n2 --ranks-per-node 1 -- true
+	for node in n1 n2; do
+		has "^berth: [^ ]*Z $node info agent: rank [01] runs as process "
+		has "^berth: [^ ]*Z $node debug overlay: received START, "
+	done
+	hasnt '[0-9a-f]{64}'
+}
