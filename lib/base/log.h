@@ -65,8 +65,8 @@ bool log_is_on(void);
 bool log_is_line(const char *text);
 
 /* Write a decision, or a message sent or received. Arguments are evaluated only if the module
- * writes such lines. Keeps errno. The line stays below PIPE_BUF, so lines of several processes do
- * not mix in a pipe. A slow reader of stderr delays the caller. */
+ * writes such lines. Keeps errno. A line has at most PIPE_BUF bytes, so lines of several processes
+ * do not mix in a pipe. A slow reader of stderr delays the caller. */
 #define log_info(module, ...)                                                                      \
 	do {                                                                                       \
 		if (log_details[module] >= LOG_INFO)                                               \
