@@ -46,9 +46,9 @@ static void on_thread_ended(struct loop_source *source, uint32_t events)
 	struct agent_discovery *discovery = (struct agent_discovery *)source;
 
 	(void)events;
-	loop_close(discovery->loop, source);
 	if (discovery->running)
 		pthread_join(discovery->thread, NULL);
+	loop_close(discovery->loop, source);
 	discovery->running = false;
 	discovery->is_done = true;
 	if (!discovery->error.code && discovery->name) {
@@ -123,10 +123,7 @@ const struct inventory *agent_discovery_result(const struct agent_discovery *dis
 
 void agent_discovery_free(struct agent_discovery *discovery)
 {
-	struct timespec until = clock_after_ms(WAIT_S * 1000);
-
-	if (!discovery || (discovery->running &&
-			   pthread_clockjoin_np(discovery->thread, NULL, CLOCK_MONOTONIC, &until)))
+	if (!discovery || (discovery->running && !clock_join(discovery->thread, WAIT_S * 1000)))
 		return;
 	loop_close(discovery->loop, &discovery->ended);
 	inventory_free(&discovery->inventory);

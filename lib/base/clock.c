@@ -35,14 +35,34 @@ double clock_wall_s(void)
 	return (double)clock_wall_us() * 1e-6;
 }
 
-struct timespec clock_after_ms(int64_t timeout_ms)
+static struct timespec after_ms(clockid_t clock, int64_t timeout_ms)
 {
-	struct timespec time = now(CLOCK_MONOTONIC);
+	struct timespec time = now(clock);
 	int64_t ns = time.tv_nsec + timeout_ms % 1000 * 1000000;
 
 	time.tv_sec += timeout_ms / 1000 + ns / 1000000000;
 	time.tv_nsec = ns % 1000000000;
 	return time;
+}
+
+struct timespec clock_after_ms(int64_t timeout_ms)
+{
+	return after_ms(CLOCK_MONOTONIC, timeout_ms);
+}
+
+bool clock_join(pthread_t thread, int64_t timeout_ms)
+{
+	/* GCC's ThreadSanitizer does not know pthread_clockjoin_np. It would report that the joined
+	 * thread races with its caller. */
+#ifdef __SANITIZE_THREAD__
+	struct timespec deadline = after_ms(CLOCK_REALTIME, timeout_ms);
+
+	return !pthread_timedjoin_np(thread, NULL, &deadline);
+#else
+	struct timespec deadline = clock_after_ms(timeout_ms);
+
+	return !pthread_clockjoin_np(thread, NULL, CLOCK_MONOTONIC, &deadline);
+#endif
 }
 
 void clock_cond_init(pthread_cond_t *cond)

@@ -5,6 +5,7 @@
 #define BERTH_BASE_CLOCK_H
 
 #include <pthread.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <time.h>
 
@@ -17,9 +18,11 @@ int64_t clock_wall_us(void);
 double clock_wall_s(void);
 
 /* The monotonic clock's time timeout_ms from now. It serves pthread_cond_timedwait on a condition
- * from clock_cond_init, and pthread_clockjoin_np. */
+ * from clock_cond_init. */
 struct timespec clock_after_ms(int64_t timeout_ms);
 /* Initialise a condition variable whose timed waits use the monotonic clock. */
 void clock_cond_init(pthread_cond_t *cond);
+/* Wait for a thread to end and join it. Return false if it still runs after timeout_ms. */
+bool clock_join(pthread_t thread, int64_t timeout_ms);
 
 #endif

@@ -115,15 +115,13 @@ int renewer_new(struct owner *owner, int period_ms, struct renewer **out, struct
 
 bool renewer_free(struct renewer *renewer, int timeout_ms)
 {
-	const struct timespec deadline = clock_after_ms(timeout_ms);
-
 	if (!renewer)
 		return true;
 	pthread_mutex_lock(&renewer->lock);
 	renewer->ends = true;
 	pthread_cond_broadcast(&renewer->changed);
 	pthread_mutex_unlock(&renewer->lock);
-	if (pthread_clockjoin_np(renewer->thread, NULL, CLOCK_MONOTONIC, &deadline)) {
+	if (!clock_join(renewer->thread, timeout_ms)) {
 		pthread_detach(renewer->thread);
 		return false;
 	}

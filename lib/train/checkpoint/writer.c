@@ -230,15 +230,13 @@ int writer_new(const struct writer_request *request, struct writer **out, struct
 
 bool writer_free(struct writer *writer, int timeout_ms)
 {
-	const struct timespec deadline = clock_after_ms(timeout_ms);
-
 	if (!writer)
 		return true;
 	pthread_mutex_lock(&writer->lock);
 	writer->ends = true;
 	pthread_cond_broadcast(&writer->changed);
 	pthread_mutex_unlock(&writer->lock);
-	if (pthread_clockjoin_np(writer->thread, NULL, CLOCK_MONOTONIC, &deadline)) {
+	if (!clock_join(writer->thread, timeout_ms)) {
 		pthread_detach(writer->thread);
 		return false;
 	}

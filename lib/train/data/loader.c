@@ -412,6 +412,8 @@ bool loader_free(struct loader *loader)
 	loader->stop = true;
 	pthread_cond_broadcast(&loader->work);
 	pthread_mutex_unlock(&loader->lock);
+	for (int i = 0; loader->hung && i < loader->thread_count; i++)
+		pthread_detach(loader->threads[i]);
 	if (loader->hung)
 		return false;
 	for (int i = 0; i < loader->thread_count; i++)

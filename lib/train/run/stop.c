@@ -6,6 +6,7 @@
 #include <math.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -16,7 +17,7 @@
 #define MARGIN_S 3 /* seconds to finalize MPI, write the report and requeue the job */
 #define FAILED "failed"
 
-static volatile sig_atomic_t caught;
+static atomic_int caught; /* written by the thread that takes the signals */
 static const char *failed_file;
 
 /* ---- signals ---- */
@@ -46,7 +47,7 @@ static void handle_signal(int number)
 				: number == SIGINT ? STOP_INT
 						   : STOP_USR1;
 
-	if (caught < (sig_atomic_t)cause)
+	if (caught < (int)cause)
 		caught = cause;
 	errno = saved;
 }

@@ -840,7 +840,7 @@ static void test_free_kills(void **state)
 
 static void *spin(void *stop)
 {
-	while (!*(volatile int *)stop)
+	while (!__atomic_load_n((int *)stop, __ATOMIC_RELAXED))
 		free(malloc(100));
 	return NULL;
 }
@@ -860,7 +860,7 @@ static void test_fork_beside_threads(void **state)
 		assert_int_equal(world.end[0].code, 5);
 		end(&world, 0);
 	}
-	stop = 1;
+	__atomic_store_n(&stop, 1, __ATOMIC_RELAXED);
 	pthread_join(thread, NULL);
 }
 

@@ -8,13 +8,18 @@
 
 #define NAMED_MAX 8 /* ranks in one text */
 
+int64_t watch_slot(const volatile int64_t *slots, int index)
+{
+	return __atomic_load_n(&slots[index], __ATOMIC_ACQUIRE);
+}
+
 void watch_done(const volatile int64_t *slots, int count, struct watch_position *out)
 {
 	/* The first bucket completes first: its slot is never behind another's. */
-	int64_t newest = count > 0 ? slots[0] : 0;
+	int64_t newest = count > 0 ? watch_slot(slots, 0) : 0;
 	int bucket = 0;
 
-	while (bucket < count && slots[bucket] >= newest && newest > 0)
+	while (bucket < count && watch_slot(slots, bucket) >= newest && newest > 0)
 		bucket++;
 	out->step = newest;
 	out->bucket = bucket;

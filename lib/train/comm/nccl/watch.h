@@ -43,6 +43,8 @@ struct watch_state {
 	int64_t since_ms; /* when one of the two last moved */
 };
 
+/* slots[index], which the GPU may be writing. */
+int64_t watch_slot(const volatile int64_t *slots, int index);
 /* slots[count] holds the newest step whose bucket i is done. Buckets complete in order. Fills step
  * and bucket of *out. */
 void watch_done(const volatile int64_t *slots, int count, struct watch_position *out);

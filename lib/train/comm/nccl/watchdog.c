@@ -36,13 +36,6 @@ static void *end_thread(void *context)
 	return NULL;
 }
 
-static bool joined(pthread_t thread, int64_t ms)
-{
-	struct timespec until = clock_after_ms(ms);
-
-	return !pthread_clockjoin_np(thread, NULL, CLOCK_MONOTONIC, &until);
-}
-
 void nccl_abort_bounded(struct nccl *nccl)
 {
 	struct ending *ending = nccl->handle ? malloc(sizeof *ending) : NULL;
@@ -56,13 +49,13 @@ void nccl_abort_bounded(struct nccl *nccl)
 		free(ending);
 		return;
 	}
-	if (!joined(thread, ABORT_MS))
+	if (!clock_join(thread, ABORT_MS))
 		nccl->ending = thread;
 }
 
 void nccl_abort_wait(struct nccl *nccl)
 {
-	if (nccl->ending && !joined(nccl->ending, ENDED_MS))
+	if (nccl->ending && !clock_join(nccl->ending, ENDED_MS))
 		pthread_detach(nccl->ending);
 	nccl->ending = 0;
 }
@@ -107,7 +100,7 @@ static void take_sample(struct nccl *nccl, struct watch_sample *sample, struct e
 	watch_done(nccl->slots,
 		   nccl->buckets > nccl->begun.bucket ? nccl->buckets : nccl->begun.bucket,
 		   &sample->done);
-	sample->done.calls = (uint64_t)nccl->slots[BUCKETS_MAX];
+	sample->done.calls = (uint64_t)watch_slot(nccl->slots, BUCKETS_MAX);
 	if (nccl->capturing)
 		return;
 	ncclResult_t asked = nccl->library->async_error(nccl->handle, &result);
