@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # shellcheck shell=bash
-# On each network of tests/cluster/layouts.bats, the same PyTorch script (tests/cluster/ddp.py, one
+# On each network of tests/cluster/layouts*.bats, the same PyTorch script (tests/cluster/ddp.py, one
 # rank on each of two nodes, gloo) started twice:
 #   berth     berth run --ranks-per-node 1 -- python3 ddp.py
 #   by hand   a torchrun on every node, whose rendezvous is the first address of `hostname -I` on the first

@@ -250,7 +250,7 @@ hide() {
 	echo "$1 $3" >>"$SHARE/hidden"
 }
 
-# layout NAME: set up one of the networks of layouts.bats and tests/bench/layouts.bash. undo removes it.
+# layout NAME: set up one of the networks of layouts*.bats and tests/bench/layouts.bash. undo removes it.
 layout() {
 	local node
 	case $1 in

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""step.py PARITY-STEPS THREADS DEVICE...: one step of ResNet-18 from PyTorch's own states.
+"""step.py PARITY-STEPS THREADS STATES DEVICE...: one step of ResNet-18 from PyTorch's own states.
 
 PyTorch trains 40 steps (64x64, batch 32). From its state at steps 0, 10, 20, 30 and 40 each device
-makes one step, and so does PyTorch; both are compared with the same step in float64.
+makes one step, and so does PyTorch; both are compared with the same step in float64. STATES names the
+steps that this run compares, separated by commas: a test each for the first and the last ones.
 
 If the input of a ReLU is so close to zero that rounding decides its sign, two correct programs may
 differ in whether its gradient passes. In the last layers one such element changes every gradient
@@ -123,7 +124,9 @@ def check_state(checks, program, devices, module, optimizer, batches):
 
 
 def main():
-    program, threads, devices = sys.argv[1], int(sys.argv[2]), sys.argv[3:]
+    program, threads, devices = sys.argv[1], int(sys.argv[2]), sys.argv[4:]
+    states = [int(step) for step in sys.argv[3].split(',')]
+    assert set(states) <= set(STATES), states
     checks = lib.Checks()
     torch.set_num_threads(threads)
     x, target = lib.batches(STATES[-1] + CANDIDATES, BATCH, SHAPE, CLASSES, 1)
@@ -131,8 +134,8 @@ def main():
     module = lib.make('resnet18', SHAPE, CLASSES)
     optimizer = torch.optim.SGD(module.parameters(), lr=LR, momentum=MOMENTUM, weight_decay=DECAY)
     begin = time.monotonic()
-    for step in range(STATES[-1] + 1):
-        if step in STATES:
+    for step in range(states[-1] + 1):
+        if step in states:
             risks = [undecided(module, torch.from_numpy(x[step + k])) for k in range(CANDIDATES)]
             order = step + numpy.argsort(risks)
             print(f'step {step}: batch {order[0]}, risk {min(risks):.2f} (median '
