@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Count meson's testlog.json: failures with their output, skips with their reason, and a last
-line "N passed, N failed". Exit 0 when at least one test passed and none failed.
+"""Count meson's testlog.json: failures with their output, skips with their reason, a line "failed:
+TEST: CASE" for each failed case, and a last line "N passed, N failed". Exit 0 if at least one test passed
+and none failed.
     count.py TESTLOG.JSON SUITES"""
 import json
 import re
@@ -12,6 +13,12 @@ LINES = 80  # of a failing test's output; all of it is in testlog.txt
 PARTLY = re.compile(r'^ok \d+ (?P<case>.*?) # skip *(?P<why>.*)$|^\[  SKIPPED \] (?P<cmocka>test\w*)',
                     re.MULTILINE)
 
+# One case that failed: bats (TAP), cmocka, and the checks of tests/train/parity/lib.py.
+FAILED = re.compile(r'^not ok \d+ (?P<bats>.*?)(?: in \d+ms)?$|^\[  FAILED  \] (?P<cmocka>\w+)$'
+                    r'|^(?:FAILED|TOO FAR): (?P<check>.*)$', re.MULTILINE)
+STARTED = re.compile(r'^\[ RUN      \] (\w+)\n(?!\[)', re.MULTILINE)
+PLANNED = re.compile(r'^1\.\.(\d+)$', re.MULTILINE)
+
 
 def output(test):
     return '\n'.join(test[part].rstrip('\n') for part in ('stdout', 'stderr') if test.get(part))
@@ -20,6 +27,22 @@ def output(test):
 def last_line(text):
     lines = [line for line in text.splitlines() if line.strip()]
     return lines[-1].strip().removeprefix('skipped: ') if lines else 'no reason given'
+
+
+def failed_cases(test):
+    """The names of the cases that failed. If the test gives none: the case that never ended, or the
+    last line of its output."""
+    text = output(test)
+    cases = [found[found.lastgroup] for found in FAILED.finditer(text)]
+    if cases:
+        return list(dict.fromkeys(cases))
+    started = STARTED.findall(test.get('stdout', '').rstrip('\n') + '\n\n')
+    if started:
+        return [started[-1] + ' did not end']
+    planned, done = PLANNED.search(text), len(re.findall(r'^ok \d+ ', text, re.MULTILINE))
+    if planned and done < int(planned[1]):
+        return [f'case {done + 1} of {planned[1]} did not end']
+    return [last_line(text)]
 
 
 def main():
@@ -51,7 +74,8 @@ def main():
             case = found['case'] or found['cmocka']
             print(f"skipped in {test['name']}: {case}" + (f": {found['why']}" if found['why'] else ''))
     for test in failed:
-        print(f"failed: {test['name']}")
+        for case in failed_cases(test):
+            print(f"failed: {test['name']}: {case}")
     print(f"suites: {suites.replace(' ', ', ')}"
           + ('' if 'full' in suites else ' (tests/run.sh --full runs the long ones too)'))
     print(f'{len(passed)} passed, {len(failed)} failed'
