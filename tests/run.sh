@@ -2,10 +2,12 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Build berth and run its tests. Installs what they need (Debian or Ubuntu, as root), builds in a
 # separate directory, and prints "N passed, N failed" at the end.
-#   tests/run.sh [--full] [--build DIR] [--slow N] [-- MESON OPTIONS]
-#     --full       run the long tests as well
-#     --build DIR  build directory (default: build-test)
-#     --slow N     multiply every test's time limit by N (sanitizers)
+#   tests/run.sh [--full] [--suite NAME]... [--no-suite NAME] [--build DIR] [--slow N] [-- MESON OPTIONS]
+#     --full           run the long tests as well, and print the line coverage of the quick ones
+#     --suite NAME     run this suite instead of quick, and build only what its tests need
+#     --no-suite NAME  leave out the tests of this suite
+#     --build DIR      build directory (default: build-test)
+#     --slow N         multiply every test's time limit by N (sanitizers)
 # Exit codes: 0 all passed; 1 a test failed, none ran, or the build failed; 64 usage; 69 something missing.
 set -u
 cd "$(dirname "$0")/.." || exit 66
@@ -13,26 +15,35 @@ cd "$(dirname "$0")/.." || exit 66
 . jobscripts/local/packages.sh
 
 usage() {
-	sed -n '3,9s/^# \{0,1\}//p' tests/run.sh >&2
+	sed -n '3,11s/^# \{0,1\}//p' tests/run.sh >&2
 	exit 64
 }
 
-suites='quick' build='build-test' slow=1
+suites='' without='' build='build-test' slow=1
 while [ $# -gt 0 ]; do
 	case $1 in
 	--full) suites='quick full' ;;
+	--suite) [ $# -gt 1 ] || usage; suites="${suites:+$suites }$2"; shift ;;
+	--no-suite) [ $# -gt 1 ] || usage; without=$2; shift ;;
 	--build) [ $# -gt 1 ] || usage; build=$2; shift ;;
 	--slow) [ $# -gt 1 ] || usage; slow=$2; shift ;;
 	--) shift; break ;;
-	-h|--help) sed -n '3,9s/^# \{0,1\}//p' tests/run.sh; exit 0 ;;
+	-h|--help) sed -n '3,11s/^# \{0,1\}//p' tests/run.sh; exit 0 ;;
 	*) usage ;;
 	esac
 	shift
 done
 
+only=$suites suites=${suites:-quick}
+case " $suites " in
+*' quick '*) only='' ;;
+esac
+
 packages_need build test
 packages_want extra data speed
-[ "$suites" = quick ] || packages_want full
+case " $suites " in
+*' full '*) packages_want full ;;
+esac
 
 # configure [--reconfigure] MESON OPTIONS: print nothing unless it fails
 configure() {
@@ -51,15 +62,25 @@ if [ ! -f "$build/build.ninja" ]; then
 elif [ "$options" != "$(cat "$build/run.options" 2>/dev/null)" ]; then
 	configure --reconfigure "$@" || exit 1
 fi
-ninja --quiet -C "$build" </dev/null || { echo "berth: error: the build failed" >&2; exit 1; }
+[ -n "$only" ] || ninja --quiet -C "$build" </dev/null || { echo "berth: error: the build failed" >&2; exit 1; }
 
+coverage=$build/meson-logs/coverage.txt measured=0
+: >"$coverage"
+case " $suites " in
+*' full '*) python3 tests/coverage.py "$build-coverage" "$@" >"$coverage" 2>&1 || measured=1 ;;
+esac
 log=$build/meson-logs/testlog.json
 rm -f "$log"
 set --
 for suite in $suites; do
 	set -- "$@" --suite "$suite"
 done
+[ -z "$without" ] || set -- "$@" --no-suite "$without"
+[ -n "$only" ] || set -- "$@" --no-rebuild # meson itself builds what the tests of a suite need
 # Many tests wait for processes and deadlines: three for every two cores.
-meson test -C "$build" --no-rebuild --timeout-multiplier "$slow" \
+meson test -C "$build" --timeout-multiplier "$slow" \
 	--num-processes $((($(getconf _NPROCESSORS_ONLN) * 3 + 1) / 2)) "$@" </dev/null >"$build/meson-logs/run.txt" 2>&1
-python3 tests/count.py "$log" "$suites"
+[ -f "$log" ] || tail -n 40 "$build/meson-logs/run.txt" >&2
+cat "$coverage"
+python3 tests/count.py "$log" "$suites" || exit 1
+exit $measured
