@@ -160,10 +160,10 @@ static int diverged(struct train_report *report, const char *whose, double lr, s
 				 "were saved. Use a smaller --lr (it was %g), or --on-nan continue",
 				 whose, lr);
 	if (!report->nonfinite_reported)
-		rank_group_note(
-			&report->setup->group,
-			"warning: the loss of %s is not finite; continuing because of --on-nan continue",
-			whose);
+		rank_group_note(&report->setup->group,
+				"warning: the loss of %s is not finite; continuing because of "
+				"--on-nan continue",
+				whose);
 	report->nonfinite_reported = true;
 	return 0;
 }
