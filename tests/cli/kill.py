@@ -230,6 +230,9 @@ class Trial:
         with open(self.report, encoding='utf-8') as file:
             report = json.load(file)
         if self.target == 'rank':
+            # On a busy machine a server that was just forked may not have set its name yet.
+            if self.phase == 'start' and self.victim_rank is None and 'the PMIx server process has ended' in self.errors:
+                raise Missed
             number = r'\d+' if self.victim_rank is None else str(self.victim_rank)
             expected = rf'rank {number} on {host}.* signal 9'
             assert code == 128 + signal.SIGKILL, f'exit code {code}, expected 137'
