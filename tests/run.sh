@@ -4,7 +4,7 @@
 # separate directory, and prints "N passed, N failed" at the end.
 #   tests/run.sh [--full] [--suite NAME]... [--no-suite NAME] [--build DIR] [--slow N] [-- MESON OPTIONS]
 #     --full           run the long tests as well, and print the line coverage of the quick ones
-#     --suite NAME     run this suite instead of quick, and build only what its tests need
+#     --suite NAME     run this suite instead of quick; for threads, build only what its tests need
 #     --no-suite NAME  leave out the tests of this suite
 #     --build DIR      build directory (default: build-test)
 #     --slow N         multiply every test's time limit by N (sanitizers)
@@ -34,10 +34,8 @@ while [ $# -gt 0 ]; do
 	shift
 done
 
-only=$suites suites=${suites:-quick}
-case " $suites " in
-*' quick '*) only='' ;;
-esac
+suites=${suites:-quick} partly=''
+[ "$suites" != threads ] || partly=yes # other suites install or inspect the whole build
 
 packages_need build test
 packages_want extra data speed
@@ -62,7 +60,7 @@ if [ ! -f "$build/build.ninja" ]; then
 elif [ "$options" != "$(cat "$build/run.options" 2>/dev/null)" ]; then
 	configure --reconfigure "$@" || exit 1
 fi
-[ -n "$only" ] || ninja --quiet -C "$build" </dev/null || { echo "berth: error: the build failed" >&2; exit 1; }
+[ -n "$partly" ] || ninja --quiet -C "$build" </dev/null || { echo "berth: error: the build failed" >&2; exit 1; }
 
 coverage=$build/meson-logs/coverage.txt measured=0
 : >"$coverage"
@@ -76,7 +74,7 @@ for suite in $suites; do
 	set -- "$@" --suite "$suite"
 done
 [ -z "$without" ] || set -- "$@" --no-suite "$without"
-[ -n "$only" ] || set -- "$@" --no-rebuild # meson itself builds what the tests of a suite need
+[ -n "$partly" ] || set -- "$@" --no-rebuild # meson itself builds what the tests of a suite need
 # Many tests wait for processes and deadlines: three for every two cores.
 meson test -C "$build" --timeout-multiplier "$slow" \
 	--num-processes $((($(getconf _NPROCESSORS_ONLN) * 3 + 1) / 2)) "$@" </dev/null >"$build/meson-logs/run.txt" 2>&1
