@@ -174,7 +174,7 @@ static void fill_options(const struct arguments_command *command, struct argp_op
 	for (; table->options; table++)
 		for (const struct arguments_option *option = table->options; option->type;
 		     option++, row++) {
-			assert(row < OPTIONS_MAX);
+			assert(row < OPTIONS_MAX - 1);
 			if (option->type == ARGUMENTS_GROUP)
 				group = option->group;
 			if (option->type == ARGUMENTS_GROUP && !option->doc)
@@ -191,6 +191,8 @@ static void fill_options(const struct arguments_command *command, struct argp_op
 				.group = group,
 			};
 		}
+	/* srun and torchrun have it, too; argp itself has --help and -?. */
+	*out = (struct argp_option){.key = 'h', .flags = OPTION_HIDDEN};
 }
 
 /* Hide the rest of the command line, from argument first on, from argp. */
@@ -240,6 +242,8 @@ static error_t parse(int key, char *text, struct argp_state *state)
 		rc = command->check ? command->check(parse->input, &err) : 0;
 		if (!rc && takes_rest && !*(char ***)out)
 			rc = error_set(&err, ERR_USAGE, "no PROGRAM given");
+	} else if (key == 'h') {
+		argp_state_help(state, stdout, ARGP_HELP_STD_HELP);
 	} else {
 		rc = parse_option(key, text, state, &err);
 	}

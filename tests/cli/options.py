@@ -72,6 +72,8 @@ def check_verb(berth, verb, page):
     help_text = run(berth, verb, '--help')
     if help_text.returncode:
         return [f'{verb} --help ends with {help_text.returncode}: {help_text.stderr.strip()}']
+    if run(berth, verb, '-h').stdout != help_text.stdout:
+        faults.append(f'{verb} -h does not print what {verb} --help prints')
     shown, told = help_options(help_text.stdout), man_options(page)
     if not shown:
         faults.append(f'{verb} --help shows no option that this test can read')
