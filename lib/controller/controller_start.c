@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The agents as processes: start them through the launcher, listen for them, and handle their
  * exits. */
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,6 +21,7 @@
 #include "process/tmpdir.h"
 
 #define OUTPUT_TAIL_MAX 600  /* how much of the end of a launcher tool's output is kept */
+#define KEPT_MAX (1 << 20)   /* beyond this, output that was read is freed */
 #define SCAN_MAX 16384	     /* how much of that output is read at once */
 #define LOST_END_MS 300	     /* how long to wait for the agents to exit when a node is lost */
 #define LAUNCHER_EXIT_MS 700 /* how long to wait for a launcher tool after SIGTERM */
@@ -164,9 +166,13 @@ static void read_tool_lines(struct controller *controller, struct launcher_proce
 			read_no_agent_lines(controller, line);
 		}
 		if (line == output && n < SCAN_MAX)
-			return; /* it is still being written */
+			break; /* it is still being written */
 		process->output_read += line == output ? n : line - output;
 	}
+	/* The file is memory, and a log can be long: free what is not needed for the tail. */
+	if (process->output_read > KEPT_MAX)
+		fallocate(process->output_fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0,
+			  process->output_read - SCAN_MAX);
 }
 
 void controller_read_launcher_output(struct controller *controller)

@@ -181,7 +181,7 @@ int launcher_spawn_file(const char *file, char *const argv[], const struct env *
 int launcher_spawn(char *const argv[], const struct env *env, const char *input,
 		   struct launcher_process *process, struct error *err)
 {
-	int output = memfd_create("berth-engine", MFD_CLOEXEC);
+	int output = memfd_create("berth-launcher", MFD_CLOEXEC);
 	int in = input ? input_file(input) : open("/dev/null", O_RDONLY | O_CLOEXEC);
 	pid_t pid;
 	int rc = output < 0 || in < 0 ? error_memory(err, "the launcher's start") : 0;
