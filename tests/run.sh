@@ -75,9 +75,9 @@ for suite in $suites; do
 done
 [ -z "$without" ] || set -- "$@" --no-suite "$without"
 [ -n "$partly" ] || set -- "$@" --no-rebuild # meson itself builds what the tests of a suite need
-# Many tests wait for processes and deadlines: three for every two cores.
+# Many tests wait for processes and deadlines: two per core.
 meson test -C "$build" --timeout-multiplier "$slow" \
-	--num-processes $((($(getconf _NPROCESSORS_ONLN) * 3 + 1) / 2)) "$@" </dev/null >"$build/meson-logs/run.txt" 2>&1
+	--num-processes $(($(getconf _NPROCESSORS_ONLN) * 2)) "$@" </dev/null >"$build/meson-logs/run.txt" 2>&1
 [ -f "$log" ] || tail -n 40 "$build/meson-logs/run.txt" >&2
 cat "$coverage"
 python3 tests/count.py "$log" "$suites" || exit 1
