@@ -2,7 +2,7 @@
 /* The ranks of this node: their environment, start, output, signals and exit.
  *
  * JOB, for all nodes:  {world, names, first, counts, log_dir, pmix: "auto|on|off", hold, stdin,
- *                       input, watch}
+ *                       input, watch, stop_file}
  *                      data: the program's arguments, the environment, the directory
  * START, for one node: {ranks: [{rank, cpus}], plan: berth.plan/1}
  *                      data: for each rank "+NAME=VALUE" to set, "-NAME" to remove
