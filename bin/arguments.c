@@ -9,6 +9,9 @@
 #include <string.h>
 
 #include "base/number.h"
+#include "base/spelling.h"
+
+#define OPTIONS_MAX 160 /* of a command, with groups */
 
 /* getopt and argp print their own messages to stderr and end the process. glibc allows stderr to be
  * replaced, so their output is captured here until the process ends or the command line is read. */
@@ -17,6 +20,7 @@ static struct {
 	char *text;
 	size_t size;
 	const char *name; /* "berth run" */
+	const struct arguments_command *command;
 } capture;
 
 static FILE *open_capture(void)
@@ -26,6 +30,56 @@ static FILE *open_capture(void)
 	stderr = capture.people;
 	capture.people = NULL;
 	return mine;
+}
+
+/* Options of srun, mpirun, torchrun and accelerate, and what to use instead. */
+static const struct {
+	const char *name, *instead;
+} foreign[] = {
+	{"standalone", "Leave it out: without a scheduler, berth uses this machine"},
+	{"rdzv-backend", "Leave it out: berth run is the rendezvous"},
+	{"rdzv-id", "Leave it out: berth run is the rendezvous"},
+	{"nproc", "Use -n N"},
+	{"ntasks", "Use -n N"},
+	{"num-processes", "Use -n N"},
+	{"ntasks-per-node", "Use --ranks-per-node K"},
+	{"ppn", "Use --ranks-per-node K"},
+	{"num-machines", "Use --nodes N"},
+	{"gpus-per-task", "Use --gpus-per-rank N"},
+	{"module", "Use -- python -m MODULE"},
+	{"map-by", "Leave it out: berth places ranks near their GPUs; see --dry-run"},
+	{"bind-to", "Leave it out: berth binds ranks to cores; see --bind"},
+	{"cpu-bind", "Leave it out: berth binds ranks to cores; see --bind"},
+	{"mpi", "Leave it out: berth serves PMIx; see --pmix"},
+};
+
+/* Append to text, an error, what to use instead of an option that the command does not have. */
+static void add_advice(char *text, size_t size)
+{
+	const struct arguments_table *table = capture.command->tables;
+	const char *names[OPTIONS_MAX] = {NULL}, *meant;
+	char name[64];
+	size_t used = strlen(text), count = 0;
+
+	if (!strcmp(text, "invalid option -- 'm'"))
+		snprintf(text + used, size - used, ". Use -- python -m MODULE");
+	if (sscanf(text, "unrecognized option '--%63[^'=]", name) != 1)
+		return;
+	for (char *c = name; *c; c++)
+		if (*c == '_') /* torchrun takes both */
+			*c = '-';
+	for (; table->options; table++)
+		for (const struct arguments_option *option = table->options; option->type; option++)
+			if (option->name && !option->hidden && count < OPTIONS_MAX)
+				names[count++] = option->name;
+	meant = spelling_closest(name, names, count);
+	for (size_t i = 0; i < sizeof foreign / sizeof *foreign; i++)
+		if (!strcmp(foreign[i].name, name)) {
+			snprintf(text + used, size - used, ". %s", foreign[i].instead);
+			return;
+		}
+	if (meant)
+		snprintf(text + used, size - used, ". Did you mean --%s?", meant);
 }
 
 static void print_error(const char *text, const char *name)
@@ -49,8 +103,11 @@ static void print_captured(void)
 	    !memcmp(colon - strlen(name), name, strlen(name)))
 		text = colon + 2;
 	if (text && *text) {
-		text[strcspn(text, "\n")] = 0;
-		print_error(text, name);
+		char line[1024];
+
+		snprintf(line, sizeof line, "%.*s", (int)strcspn(text, "\n"), text);
+		add_advice(line, sizeof line);
+		print_error(line, name);
 	}
 	free(capture.text);
 }
@@ -126,6 +183,8 @@ static int read_value(const struct arguments_option *option, const char *text, c
 		*(const char **)out = text;
 		return 0;
 	case ARGUMENTS_INT:
+		if (option->letter == 'n' && !strcmp(text, "p"))
+			return error_set(err, ERR_USAGE, "-np is mpirun's: use -n N or --np N");
 		return number_int(name, text, (int)option->least, (int)option->most, out, err);
 	case ARGUMENTS_INT64:
 		return number_int64(name, text, option->least, option->most, out, err);
@@ -152,7 +211,6 @@ int arguments_refuse(const char *text, void *out, struct error *err)
 
 /* ---- argp ---- */
 
-#define OPTIONS_MAX 160 /* of a command, with groups */
 #define KEY_FIRST 0x100 /* argp's key of the first row, unless it has a letter */
 
 struct parse {
@@ -264,6 +322,7 @@ void arguments_parse(const struct arguments_command *command, int argc, char **a
 	/* If memory runs out, argp's own messages are good enough. */
 	if (mine && !atexit(print_captured)) {
 		capture.name = argv[0];
+		capture.command = command;
 		capture.people = stderr;
 		stderr = mine;
 	}

@@ -9,9 +9,12 @@
 
 #include "base/env.h"
 #include "base/log.h"
+#include "base/spelling.h"
 #include "verb.h"
 
-static const struct verb verbs[] = {
+#define VERBS_MAX 16
+
+static const struct verb verbs[VERBS_MAX] = {
 	{"info", "show what berth found out and decided, and why", verb_info},
 	{"plan", "show which GPU, cores and NICs each rank of a node gets", verb_plan},
 	{"hosts", "expand a host list or a node file", verb_hosts},
@@ -20,6 +23,7 @@ static const struct verb verbs[] = {
 	{"train", "train a network on all ranks", verb_train},
 	{"submit", "write a job script, and submit it", verb_submit},
 	{"explain", "find known failures in a job's output", verb_explain},
+	{"report", "show how a job ended as an HTML page", verb_report},
 	{"exec", "run a program as a rank that another launcher made", verb_exec},
 	{"agent", "one node's part of a job; started by launchers", verb_agent},
 	{NULL, NULL, NULL},
@@ -71,7 +75,7 @@ static int flushed(void)
 	return verb_fail(&err);
 }
 
-/* Read BERTH_LOG. */
+/* Read BERTH_LOG, NO_COLOR and TERM. */
 static int configure_log(void)
 {
 	struct env *env = env_capture();
@@ -79,6 +83,7 @@ static int configure_log(void)
 	int rc = env ? log_configure(env_get(env, "BERTH_LOG"), &err)
 		     : error_memory(&err, "the environment");
 
+	log_set_colour(env && log_fd_has_colour(STDERR_FILENO, env));
 	env_free(env);
 	return rc ? verb_fail(&err) : 0;
 }
@@ -92,6 +97,12 @@ int main(int argc, char **argv)
 	if (argc < 2) {
 		usage(stderr);
 		return ERR_USAGE;
+	}
+	if (!strcmp(argv[1], "help") && argc > 2) { /* berth help run */
+		static char option[] = "--help";
+
+		argv[1] = argv[2];
+		argv[2] = option;
 	}
 	if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h") || !strcmp(argv[1], "help")) {
 		usage(stdout);
@@ -113,6 +124,12 @@ int main(int argc, char **argv)
 		argv[1] = name;
 		return verb->main(argc - 1, argv + 1);
 	}
-	log_user(LOG_ERROR, "unknown verb '%s'; berth --help lists the verbs", argv[1]);
+	const char *names[VERBS_MAX] = {NULL}, *meant;
+
+	for (size_t i = 0; verbs[i].name; i++)
+		names[i] = verbs[i].name;
+	meant = spelling_closest(argv[1], names, VERBS_MAX);
+	log_user(LOG_ERROR, "unknown verb '%s'%s%s%s; berth --help lists the verbs", argv[1],
+		 meant ? " (did you mean '" : "", meant ? meant : "", meant ? "'?)" : "");
 	return ERR_USAGE;
 }

@@ -16,9 +16,11 @@ const struct arguments_option options_table[] = {
 	 "Start N ranks in the whole job (default: one per GPU; without GPUs one per slot, at most "
 	 "one per core)",
 	 ARGUMENTS_INT, PLAN(ranks), 1, RANKS_MAX, .letter = 'n'},
+	{"np", .type = ARGUMENTS_ALIAS, .hidden = true},
 	{"ranks-per-node", "K", "Start K ranks on each node", ARGUMENTS_INT, PLAN(ranks_per_node),
 	 1, RANKS_MAX},
 	{"nproc-per-node", .type = ARGUMENTS_ALIAS},
+	{"nproc_per_node", .type = ARGUMENTS_ALIAS, .hidden = true},
 	{"gpus-per-rank", "K", "Give each rank K GPUs; implies --gpus-visible own", ARGUMENTS_INT,
 	 PLAN(gpus_per_rank), 1, GPUS_MAX},
 	{"gpus-visible", "all|own",

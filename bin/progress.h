@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* How a rank of berth train shows its progress on berth's terminal: if PROGRESS_ENV is set, lines
- * that begin with PROGRESS_MARK may overwrite each other. */
+ * that begin with PROGRESS_MARK may overwrite each other, and so may those of LOGS_STATUS_MARK
+ * (process/logs.h), which appear nowhere else. */
 #ifndef BERTH_BIN_PROGRESS_H
 #define BERTH_BIN_PROGRESS_H
 
@@ -13,5 +14,9 @@
 /* Return how many of a line's size characters (ASCII) fit on the terminal at fd; size if its width
  * is unknown. */
 size_t progress_fit(int fd, size_t size);
+
+/* Write a status line: text ("": none), the elapsed time, and the present activity. */
+void progress_elapsed(const char *text, double seconds, const char *activity, char *out,
+		      size_t size);
 
 #endif

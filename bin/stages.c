@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "stages.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 int stages_load(const struct options *options, struct stages *out, struct error *err)
 {
@@ -65,4 +67,16 @@ void stages_free(struct stages *stages)
 	alloc_free(&stages->alloc);
 	env_free(stages->env);
 	memset(stages, 0, sizeof *stages);
+}
+
+int stages_find_self(char *out, size_t size, struct error *err)
+{
+	ssize_t n = readlink("/proc/self/exe", out, size - 1);
+
+	if (n <= 0)
+		return error_set(err, ERR_UNAVAILABLE,
+				 "cannot read /proc/self/exe: %s; check that /proc is mounted",
+				 strerror(errno));
+	out[n] = 0;
+	return 0;
 }

@@ -14,7 +14,7 @@
 #include "options.h"
 #include "plan/plan.h"
 
-/* Owned by the caller; zero-initialised before chain_make, freed by stages_free. */
+/* Owned by the caller; zero-initialised before stages_load, freed by stages_free. */
 struct stages {
 	struct env *env;
 	struct alloc alloc;
@@ -39,6 +39,9 @@ int stages_plan(const struct plan_request *request, struct stages *stages, struc
  * malloced; NULL when memory is out. */
 struct inventory *stages_assume_alike(const struct inventory *own, const struct alloc *alloc,
 				      bool addresses);
+
+/* The path of this executable. */
+int stages_find_self(char *out, size_t size, struct error *err);
 
 void stages_free(struct stages *stages);
 

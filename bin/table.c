@@ -8,6 +8,8 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include "base/log.h"
+
 #define WIDTH_DEFAULT 100
 #define WIDTH_LEAST 60
 #define LAST_LEAST 30 /* columns the last cell needs to stay in the row */
@@ -17,13 +19,10 @@ void paint_init(const struct env *env, struct paint *out)
 	static const struct paint plain = {"", "", "", "", WIDTH_DEFAULT};
 	static const struct paint colours = {"\033[1m", "\033[2m", "\033[33m", "\033[0m",
 					     WIDTH_DEFAULT};
-	const char *no_color = env_get(env, "NO_COLOR");
-	const char *term = env_get(env, "TERM");
 	bool terminal = isatty(STDOUT_FILENO);
 	struct winsize size;
 
-	*out = terminal && !(no_color && *no_color) && term && strcmp(term, "dumb") ? colours
-										    : plain;
+	*out = log_fd_has_colour(STDOUT_FILENO, env) ? colours : plain;
 	if (terminal && !ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) && size.ws_col)
 		out->width = size.ws_col < WIDTH_LEAST ? WIDTH_LEAST : size.ws_col;
 }

@@ -23,6 +23,7 @@ int verb_run(int argc, char **argv);
 int verb_train(int argc, char **argv);
 int verb_submit(int argc, char **argv);
 int verb_explain(int argc, char **argv);
+int verb_report(int argc, char **argv);
 int verb_exec(int argc, char **argv);
 int verb_agent(int argc, char **argv);
 

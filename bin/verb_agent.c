@@ -66,7 +66,9 @@ static int read_stdin(struct env *env, struct error *err)
 	return rc;
 }
 
-/* HOST COMMAND...: as with ssh, a shell gets the words joined by spaces. */
+/* HOST COMMAND...: as with ssh, a shell runs the words joined by spaces. It gets its own session
+ * because PBS kills the task's session as soon as the shell has exited. Open MPI's daemon forks,
+ * and its child would be killed if it had not called setsid by then. */
 static int run_tmrsh(char *const *arguments, const struct env *env, struct error *err)
 {
 	char path[PATH_MAX], *command = NULL;
@@ -82,7 +84,8 @@ static int run_tmrsh(char *const *arguments, const struct env *env, struct error
 		fprintf(stream, "%s%s", i > 1 ? " " : "", arguments[i]);
 	if (!stream || fclose(stream))
 		return error_memory(err, "the remote command");
-	execl(path, "pbs_tmrsh", arguments[0], "/bin/sh", "-c", command, (char *)NULL);
+	execl(path, "pbs_tmrsh", arguments[0], "/usr/bin/env", "setsid", "-w", "/bin/sh", "-c",
+	      command, (char *)NULL);
 	free(command);
 	return error_set(err, ERR_UNAVAILABLE, "%s: %s", path, strerror(errno));
 }

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* berth plan: what the ranks of one node would get, from an hwloc XML or this machine. */
 #include "arguments.h"
+#include "base/file.h"
 #include "base/json.h"
 #include "plan/plan.h"
+#include "report/plan_svg.h"
 #include "show.h"
 #include "table.h"
 #include "verb.h"
@@ -12,7 +14,7 @@
 
 struct plan_options {
 	struct plan_request request;
-	const char *topology;
+	const char *topology, *svg;
 	bool json;
 };
 
@@ -33,6 +35,8 @@ static const struct arguments_option option_table[] = {
 	{"all-cores", NULL,
 	 "Also share out the cores of packages without a used GPU, which otherwise stay free",
 	 ARGUMENTS_FLAG, REQUEST(all_cores)},
+	{"svg", "FILE", "Also draw the node with its ranks into FILE, as SVG", ARGUMENTS_TEXT,
+	 offsetof(struct plan_options, svg), .expected = "a file name"},
 	{"json", NULL, "Print one JSON object (berth.plan/1) instead of text", ARGUMENTS_FLAG,
 	 offsetof(struct plan_options, json), .letter = 'j'},
 	{0},
@@ -83,7 +87,7 @@ static void print_text(const struct inventory *inventory, const struct plan_node
 		add_row(&table, &node->ranks[r]);
 	table_print(&table, &paint, 2);
 	if (node->visible_devices)
-		printf("CUDA_VISIBLE_DEVICES=%s\n", node->visible_devices);
+		printf("%s=%s\n", plan_gpu_vendor(inventory)->list, node->visible_devices);
 	for (size_t w = 0; w < node->warning_count; w++) {
 		printf("%s!%s ", paint.warn, paint.off);
 		text_wrap(node->warnings[w], 2, paint.width);
@@ -140,6 +144,18 @@ static int show(const struct plan_options *options, const struct inventory *inve
 		       : 0;
 }
 
+static int write_svg(const char *file, const struct inventory *inventory,
+		     const struct plan_node *node, struct error *err)
+{
+	struct bytes picture = {0};
+	int rc = plan_svg(inventory, node, &picture, err);
+
+	if (!rc)
+		rc = file_write_atomic(file, picture.data, picture.size, 0666, err);
+	bytes_free(&picture);
+	return rc;
+}
+
 int verb_plan(int argc, char **argv)
 {
 	struct plan_options options = {0};
@@ -153,6 +169,8 @@ int verb_plan(int argc, char **argv)
 
 	if (!rc)
 		rc = make(&inventory, &options.request, &node, &err);
+	if (!rc && options.svg)
+		rc = write_svg(options.svg, &inventory, &node, &err);
 	if (!rc)
 		rc = show(&options, &inventory, &node, &err);
 	plan_node_free(&node);

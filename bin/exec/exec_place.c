@@ -15,7 +15,8 @@
 #define ANCESTORS_MAX 64
 
 /* The variables of one launcher. present: the one that identifies it, besides rank. binds: it
- * usually binds to cores, whether or not the user asked for it. */
+ * usually binds to cores, whether or not the user asked for it. berth sets torchrun's other
+ * variables, too, but not TORCHELASTIC_USE_AGENT_STORE. */
 struct rank_source {
 	bool binds;
 	const char *name, *present;
@@ -27,7 +28,7 @@ struct rank_source {
  * mpirun's ranks keep those of the allocation. srun's come last: a batch script has them too, so
  * only a step counts. */
 static const struct rank_source rank_sources[] = {
-	{false, "torchrun", "TORCHELASTIC_RUN_ID", "RANK", "WORLD_SIZE", "LOCAL_RANK",
+	{false, "torchrun", "TORCHELASTIC_USE_AGENT_STORE", "RANK", "WORLD_SIZE", "LOCAL_RANK",
 	 "LOCAL_WORLD_SIZE", "GROUP_RANK", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT"},
 	{true, "mpirun", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
 	 "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE", NULL, "PMIX_NAMESPACE",

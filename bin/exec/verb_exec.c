@@ -121,17 +121,17 @@ static void drop_slurm(struct env *changes)
 
 static int make_changes(struct exec *exec, struct error *err)
 {
-	static const char *const job_variables[] = {
-		"BERTH_JOB_ID",	   "BERTH_NODE_RANK", "BERTH_ATTEMPT", "BERTH_END_TIME",
-		"BERTH_PLAN_FILE", "BERTH_STOP_FILE", "BERTH_REPORT"};
+	/* These belong to berth run's job, or to torchrun's. */
+	static const char *const job_variables[] = {"BERTH_*", "ROLE_*", "GROUP_WORLD_SIZE",
+						    "TORCHELASTIC_*", NULL};
+	static const char *const none[] = {NULL};
 	const struct exec_place *place = &exec->place;
 	int rc = plan_environment(&exec->plan, &exec->inventory, 0, (size_t)place->local_rank,
 				  &exec->plan_request, exec->env, &exec->changes, err);
 
 	if (rc)
 		return rc;
-	for (size_t i = 0; i < sizeof job_variables / sizeof *job_variables; i++)
-		env_drop(exec->changes, job_variables[i]);
+	env_drop_matching(exec->changes, job_variables, none);
 	drop_slurm(exec->changes);
 	const struct {
 		const char *name;

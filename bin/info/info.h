@@ -7,6 +7,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "launch/launcher.h"
 #include "stages.h"
 #include "table.h"
 
@@ -19,14 +20,21 @@ struct info {
 	size_t node_index;     /* index of this node in the plan */
 	size_t local_rank;     /* the rank whose environment is shown */
 	size_t own_local_rank; /* inside a rank: its own local rank */
-	size_t omitted_nodes;  /* nodes of the allocation that this plan leaves out */
-	struct env *changes;   /* what that rank gets, with provenance */
+	bool outside;	       /* this machine is not one of the job's nodes, so there is no plan */
+	const struct launcher *launcher; /* how berth run would start agents; NULL: in a rank */
+	char *launcher_line;		 /* its command line */
+	size_t omitted_nodes;		 /* nodes of the allocation that this plan leaves out */
+	struct env *changes;		 /* what that rank gets, with provenance */
 	/* The same for another rank of the node, to show what differs; or NULL. */
 	struct env *other;
 	char *bound_to;	       /* inside a rank: the CPUs it may use now, "0-3" */
 	json_t *warnings;      /* array of strings without repeats */
 	bool warnings_missing; /* memory was out */
 };
+
+/* Why there is no plan, and how to see one. */
+#define INFO_NOT_KNOWN_MAX 400
+const char *info_not_known(const struct info *info, char out[INFO_NOT_KNOWN_MAX]);
 
 /* Print sections of text. */
 void info_print(const struct info *info, const struct paint *paint);

@@ -81,6 +81,19 @@ static void print_alloc(const struct info *info, const struct paint *paint)
 	table_print(&table, paint, 2);
 }
 
+static void print_launch(const struct info *info, const struct paint *paint)
+{
+	struct cell heading;
+
+	if (!info->launcher)
+		return;
+	cell(&heading, "berth run starts one agent per node with %s%s", info->launcher->name,
+	     info->launcher_line ? ":" : "");
+	section(paint, "Launch", heading.text);
+	if (info->launcher_line)
+		printf("  %s\n", info->launcher_line);
+}
+
 /* The NICs with the smallest path to a GPU: "mlx5_0, mlx5_1 (PIX)". */
 static const char *nearest_nics(struct cell *out, const struct inventory *inventory, size_t gpu)
 {
@@ -299,10 +312,17 @@ void info_print(const struct info *info, const struct paint *paint)
 	printf("%sberth " BERTH_VERSION "%s on %s\n", paint->bold, paint->off,
 	       info->stages.inventory.node);
 	print_alloc(info, paint);
-	print_inventory(info, paint);
-	print_network(info, paint);
-	print_plan(info, paint);
-	print_environment(info, paint);
+	print_launch(info, paint);
+	if (info->outside) {
+		char why[INFO_NOT_KNOWN_MAX];
+
+		section(paint, "Not known here", info_not_known(info, why));
+	} else {
+		print_inventory(info, paint);
+		print_network(info, paint);
+		print_plan(info, paint);
+		print_environment(info, paint);
+	}
 	if (!json_array_size(info->warnings))
 		return;
 	printf("\n%sWarnings%s\n", paint->bold, paint->off);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* berth info: the values of the stages for this process or job, each choice with its reason. */
 #include <sched.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -115,6 +116,36 @@ static int read_rank_plan(struct info *info, struct error *err)
 	info->local_rank = info->own_local_rank;
 	info->bound_to = affinity_text();
 	return 0;
+}
+
+/* How berth run would start the agents. A job that no launcher fits is not an error here. */
+static int find_launcher(struct info *info, struct error *err)
+{
+	struct stages *stages = &info->stages;
+	char path[4096];
+	struct launch_options launch = {.alloc = &stages->alloc,
+					.env = stages->env,
+					.berth_path = path,
+					.node_timeout_ms = NODE_TIMEOUT_MS};
+	struct error none = {0};
+	int rc = stages_find_self(path, sizeof path, err);
+
+	if (rc || launcher_find(NULL, &stages->alloc, stages->env, &launch.launcher, &none))
+		return rc;
+	info->launcher = launch.launcher;
+	info->launcher_line = launcher_sample_line(&launch);
+	return info->launcher_line ? 0 : error_memory(err, "the launcher's command line");
+}
+
+const char *info_not_known(const struct info *info, char out[INFO_NOT_KNOWN_MAX])
+{
+	snprintf(
+		out, INFO_NOT_KNOWN_MAX,
+		"this machine is not one of the job's nodes, and the nodes are examined when a job "
+		"starts: their cores, GPUs and NICs, the rendezvous address, the ranks. To see "
+		"them: berth run --per-node -- berth info; how many ranks would start: berth run "
+		"--dry-run -- PROGRAM");
+	return out;
 }
 
 static int choose_rank(struct info *info, struct error *err)
@@ -264,9 +295,7 @@ static void warn_simulated(struct info *info)
 static int collect_warnings(struct info *info, struct error *err)
 {
 	const struct stages *stages = &info->stages;
-	const struct plan_node *node = &stages->plan.nodes[info->node_index];
-	bool outside = stages->alloc.this_node < 0 && !info->plan_file &&
-		       !strcmp(stages->alloc.source, "slurm");
+	const struct plan_node *node = info->outside ? NULL : &stages->plan.nodes[info->node_index];
 	char text[160];
 
 	info->warnings = json_array();
@@ -275,11 +304,7 @@ static int collect_warnings(struct info *info, struct error *err)
 		warn(info, "berth examined only this node and assumes that the others are like it; "
 			   "it tests which address all nodes reach when the ranks start; run "
 			   "'berth run --per-node -- berth info' in the job to see each node");
-	if (outside)
-		warn(info, "this machine is not one of the job's nodes: the inventory, network and "
-			   "plan shown are those of this machine; run 'berth run --per-node -- "
-			   "berth info' to see the nodes");
-	else if (info->omitted_nodes) {
+	if (info->omitted_nodes) {
 		snprintf(text, sizeof text,
 			 "more nodes in the allocation, not in this plan: %zu; berth info examines "
 			 "only the node where it runs",
@@ -287,13 +312,12 @@ static int collect_warnings(struct info *info, struct error *err)
 		warn(info, text);
 	}
 	warn_isolated_gpus(info);
-	warn_simulated(info);
+	if (!info->outside)
+		warn_simulated(info);
 	for (size_t i = 0; i < stages->plan.warning_count; i++)
 		warn(info, stages->plan.warnings[i]);
-	for (size_t i = 0; i < node->warning_count; i++)
+	for (size_t i = 0; node && i < node->warning_count; i++)
 		warn(info, node->warnings[i]);
-	for (size_t i = 0; i < stages->inventory.note_count; i++)
-		warn(info, stages->inventory.notes[i]);
 	for (size_t i = 0; i < json_array_size(stages->lint); i++)
 		warn(info, json_string_value(json_array_get(stages->lint, i)));
 	return info->warnings_missing ? error_memory(err, "the warnings") : 0;
@@ -308,9 +332,15 @@ static int collect(struct info *info, struct error *err)
 	info->plan_file = env_get(info->stages.env, "BERTH_PLAN_FILE");
 	if (info->options.plan.ranks || info->options.plan.ranks_per_node)
 		info->plan_file = NULL; /* the query is about another job, not the running one */
-	if (info->plan_file) {
+	info->outside = !info->plan_file && info->stages.alloc.this_node < 0 &&
+			!strcmp(info->stages.alloc.source, "slurm");
+	if (info->plan_file)
 		rc = read_rank_plan(info, err);
-	} else {
+	else
+		rc = find_launcher(info, err);
+	if (!rc && info->outside)
+		return collect_warnings(info, err);
+	if (!rc && !info->plan_file) {
 		rc = stages_plan(&info->options.plan, &info->stages, err);
 		if (!info->stages.assumed)
 			info->omitted_nodes = info->stages.alloc.node_count - 1;
@@ -325,10 +355,11 @@ static int collect(struct info *info, struct error *err)
 /* This process's place, or null if it is no rank. */
 static json_t *place_json(const struct info *info)
 {
-	const struct plan_node *node = &info->stages.plan.nodes[info->node_index];
-
 	if (!info->plan_file)
 		return json_null();
+
+	const struct plan_node *node = &info->stages.plan.nodes[info->node_index];
+
 	return json_pack("{s:i, s:i, s:i, s:o}", "rank", node->ranks[info->own_local_rank].rank,
 			 "local_rank", (int)info->own_local_rank, "node_rank",
 			 (int)info->node_index, "bound_to", json_text(info->bound_to));
@@ -345,19 +376,24 @@ static json_t *inventory_json(const struct inventory *inventory)
 	return json;
 }
 
-/* berth.info/1: {schema, alloc, ranks, rank, inventory, network, plan, environment, warnings}. A
- * new reference; NULL if memory is out. */
+/* berth.info/1. A new reference; NULL if memory is out. */
 static json_t *info_to_json(const struct info *info)
 {
 	const struct stages *stages = &info->stages;
+	bool outside = info->outside;
+	char why[INFO_NOT_KNOWN_MAX];
 
-	return json_pack("{s:s, s:s, s:o, s:i, s:o, s:o, s:o, s:o, s:o, s:O}", "schema",
-			 "berth.info/1", "version", BERTH_VERSION, "alloc",
-			 alloc_to_json(&stages->alloc), "ranks", stages->plan.world_size, "rank",
-			 place_json(info), "inventory", inventory_json(&stages->inventory),
-			 "network", plan_network_to_json(&stages->plan.network), "plan",
-			 plan_node_to_json(&stages->plan.nodes[info->node_index]), "environment",
-			 environment_json(info->changes), "warnings", info->warnings);
+	return json_pack(
+		"{s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:O}", "schema",
+		"berth.info/1", "version", BERTH_VERSION, "alloc", alloc_to_json(&stages->alloc),
+		"launcher", json_text(info->launcher ? info->launcher->name : NULL), "line",
+		json_text(info->launcher_line), "ranks",
+		outside ? json_null() : json_integer(stages->plan.world_size), "rank",
+		place_json(info), "inventory", inventory_json(&stages->inventory), "network",
+		outside ? json_null() : plan_network_to_json(&stages->plan.network), "plan",
+		outside ? json_null() : plan_node_to_json(&stages->plan.nodes[info->node_index]),
+		"environment", outside ? json_null() : environment_json(info->changes), "not_known",
+		json_text(outside ? info_not_known(info, why) : NULL), "warnings", info->warnings);
 }
 
 static int show(const struct info *info, struct error *err)
@@ -389,6 +425,7 @@ int verb_info(int argc, char **argv)
 	if (!rc)
 		rc = show(&info, &err);
 	free(info.bound_to);
+	free(info.launcher_line);
 	json_decref(info.warnings);
 	env_free(info.changes);
 	env_free(info.other);

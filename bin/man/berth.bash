@@ -13,6 +13,11 @@ _berth_list() { # VERB: its options, a line each
 
 _berth_values() { # BERTH VERB OPTION: the words of --amp=off|bf16|fp16, a line each; none of --keep=N but "all"
 	[[ $3 =~ ^--[a-z-]+$ ]] || return 0
+	if [[ $3 == --data ]]; then # its description names the formats: cifar10:DIR
+		"$1" "$2" --help 2>/dev/null </dev/null | sed -n '/^ *--data=/,/^ *--[a-ce-z]/p' |
+			{ grep -oE '[a-z][a-z0-9-]+(\[:|:DIR)' || true; } | sed 's/\[*:.*/:/'
+		return 0
+	fi
 	"$1" "$2" --help 2>/dev/null </dev/null | sed -n "s/^ \\{2,6\\}\\(-.*, \\)\\{0,1\\}$3=\\([^ ]*|[^ ]*\\).*/\\2/p" | tr '|' '\n' |
 		{ grep -x '[a-z][a-z0-9-]*' || true; }
 }

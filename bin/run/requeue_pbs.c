@@ -16,7 +16,7 @@
 
 #define QUERY_MS 10000
 #define SUBMIT_MS 60000
-#define ANSWER_MAX (4 << 20)
+#define ANSWER_MAX (1 << 20)
 #define SCRIPT_MAX (1 << 20)
 #define ARGUMENTS_MAX 128 /* of qsub's command line */
 
@@ -220,37 +220,6 @@ static int add_variables(struct requeue_pbs *pbs, json_t *list, const char *job_
 
 /* ---- requeue.h ---- */
 
-/* The job's attributes from qstat: a new reference, or NULL and the reason in why. */
-static json_t *query_job(const struct alloc *alloc, const struct env *env, char *why, size_t size)
-{
-	char path[600];
-	char *argv[] = {path, (char *)"-f", (char *)"-F", (char *)"json", alloc->job_id, NULL};
-	struct scheduler_tool_output answer;
-	struct error err = {0};
-	json_t *root = NULL, *job = NULL;
-	enum scheduler_tool_result end;
-
-	if (pbs_find_tool(env, "qstat", path, sizeof path)) {
-		snprintf(why, size, "qstat not found (neither in PATH nor in PBS_EXEC)");
-		return NULL;
-	}
-	end = scheduler_tool_run(argv, env, QUERY_MS, ANSWER_MAX, &answer);
-	if (end != SCHEDULER_TOOL_EXITED) {
-		snprintf(why, size, "qstat did not answer");
-		return NULL;
-	}
-	if (json_read("qstat's answer", answer.text, strlen(answer.text), ANSWER_MAX, &root, &err))
-		snprintf(why, size, "qstat exited with code %d: %s", answer.code,
-			 answer.stderr_text[0] ? answer.stderr_text : err.text);
-	else
-		job = json_incref(json_object_get(json_object_get(root, "Jobs"), alloc->job_id));
-	if (root && !job)
-		snprintf(why, size, "qstat does not know the job %s", alloc->job_id);
-	json_decref(root);
-	free(answer.text);
-	return job;
-}
-
 static int possible(const struct alloc *alloc, const struct env *env, struct requeue_pbs *pbs,
 		    char *why, size_t size)
 {
@@ -281,7 +250,7 @@ int requeue_pbs_prepare(const struct alloc *alloc, const struct env *env, int do
 	if (!pbs)
 		return error_memory(err, "--requeue");
 	rc = possible(alloc, env, pbs, why, size);
-	if (!rc && !(job = query_job(alloc, env, why, size)))
+	if (!rc && !(job = pbs_query_attributes(alloc, env, QUERY_MS, why, size)))
 		rc = 1;
 	if (!rc)
 		rc = read_script(alloc, env, job, pbs, why, size);

@@ -2,7 +2,9 @@
 #include "run/run.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,17 +13,23 @@
 #include <unistd.h>
 
 #include "alloc/slurm.h"
+#include "base/clock.h"
 #include "base/file.h"
 #include "base/json.h"
 #include "base/log.h"
+#include "controller/collapse.h"
 #include "controller/printer.h"
 #include "explain/explain.h"
 #include "process/logs.h"
 #include "progress.h"
+#include "stages.h"
 #include "verb.h"
 
-#define WARN_MS 120000 /* --warn-signal alone */
-#define SHOWN_LINES 48 /* of the ranks: about a screen */
+#define LAUNCH_MS 10000	  /* an agent on a real OpenPBS needs 0.2 s, */
+#define LAUNCH_NODE_MS 50 /* and each further node less than that */
+#define WARN_MS 120000	  /* --warn-signal alone */
+#define SHOWN_LINES 48	  /* of the ranks: about a screen */
+#define COLLAPSE_RANKS 16 /* more of them collapse on a terminal */
 
 /* Choose the first N nodes, or simulate N. */
 static int choose_nodes(struct run_setup *setup, struct error *err)
@@ -59,6 +67,19 @@ static int choose_nodes(struct run_setup *setup, struct error *err)
 	return 0;
 }
 
+/* A launcher tool may stand without starting anything, as mpirun through pbs_tmrsh did. */
+static void choose_fallback(struct run_setup *setup)
+{
+	struct launch_options *launch = &setup->launch;
+
+	if (launch->launcher->single_host || setup->options->launcher)
+		return;
+	launch->fallback = launcher_next(launch->launcher, &setup->alloc, setup->env);
+	if (!launch->launch_timeout_ms)
+		launch->launch_timeout_ms =
+			LAUNCH_MS + LAUNCH_NODE_MS * (int)setup->alloc.node_count;
+}
+
 /* Can FILE be created? Only the directory matters, because an old file is replaced. */
 static int check_report(const char *path, struct error *err)
 {
@@ -76,20 +97,10 @@ static int check_report(const char *path, struct error *err)
 	else if (access(dir, W_OK | X_OK))
 		rc = error_set(err, ERR_OUTPUT, "--report: cannot write '%s': %s: %s", path, dir,
 			       strerror(errno));
+	else if ((rc = file_check_owner(path, err)))
+		error_prefix(err, "--report");
 	free(dir);
 	return rc;
-}
-
-static int find_self(char *out, size_t size, struct error *err)
-{
-	ssize_t n = readlink("/proc/self/exe", out, size - 1);
-
-	if (n <= 0)
-		return error_set(err, ERR_UNAVAILABLE,
-				 "cannot read /proc/self/exe: %s; check that /proc is mounted",
-				 strerror(errno));
-	out[n] = 0;
-	return 0;
 }
 
 int run_prepare(const struct run_options *options, const char *const *argv, struct run_setup *out,
@@ -114,7 +125,7 @@ int run_prepare(const struct run_options *options, const char *const *argv, stru
 	if (!rc && options->report && !options->dry_run)
 		out->bad_report = (rc = check_report(options->report, err)) != 0;
 	if (!rc)
-		rc = find_self(out->berth_path, sizeof out->berth_path, err);
+		rc = stages_find_self(out->berth_path, sizeof out->berth_path, err);
 	if (!rc)
 		rc = alloc_read(out->env, &options->shared.alloc, &out->alloc, err);
 	if (!rc)
@@ -128,6 +139,8 @@ int run_prepare(const struct run_options *options, const char *const *argv, stru
 				   err);
 	if (!rc)
 		rc = choose_nodes(out, err);
+	if (!rc)
+		choose_fallback(out);
 	if (!rc)
 		rc = attempts_check(&options->restarts, &out->alloc, err);
 	return rc;
@@ -146,10 +159,16 @@ void run_setup_free(struct run_setup *setup)
 
 struct console {
 	struct printer *printer;
+	struct collapse *collapse; /* NULL: lines are not collapsed */
+	enum run_collapse collapse_mode;
 	enum log_level limit;
 	bool over;  /* progress lines overwrite each other */
+	bool heard; /* rank 0 has sent one */
+	double begin_s;
+	int64_t drawn_ms;
+	bool one;   /* stdout and stderr are the same terminal or file */
 	bool dirty; /* the terminal's last line is a progress line */
-	/* The ranks of the last lines printed, as a ring. */
+	/* The ranks of the last lines that a reader of stderr has seen, as a ring. */
 	int shown[SHOWN_LINES];
 	size_t lines;
 };
@@ -167,43 +186,121 @@ static bool is_shown(const struct console *console, int rank, size_t count)
 static void end_progress(struct console *console)
 {
 	if (console->dirty)
-		printer_line(console->printer, 0, true, "", 0, true);
+		printer_note(console->printer, PROGRESS_OVER, sizeof PROGRESS_OVER - 1);
 	console->dirty = false;
 }
 
-/* Print rank 0's progress line, which the next one will overwrite. */
-static void on_progress(struct console *console, const char *text, size_t size)
+/* Print a progress line, which the next line will overwrite. */
+static void draw_progress(struct console *console, const char *text, size_t size)
 {
-	size = progress_fit(STDERR_FILENO, size);
-	printer_line(console->printer, 0, true, PROGRESS_OVER, sizeof PROGRESS_OVER - 1, false);
-	printer_line(console->printer, 0, true, text, size, false);
+	char line[512];
+	int length = snprintf(line, sizeof line, PROGRESS_OVER "%.*s",
+			      (int)progress_fit(STDERR_FILENO, size), text);
+
+	printer_note(console->printer, line,
+		     (size_t)length < sizeof line ? (size_t)length : sizeof line - 1);
 	console->dirty = true;
+}
+
+/* Once a second, until rank 0 draws its own progress. */
+static void draw_start(struct console *console, int64_t now_ms)
+{
+	char text[80];
+
+	if (!console->over || console->heard || now_ms - console->drawn_ms < 1000)
+		return;
+	progress_elapsed("", clock_now_s() - console->begin_s, "starting the ranks", text,
+			 sizeof text);
+	draw_progress(console, text, strlen(text));
+	console->drawn_ms = now_ms;
+}
+
+/* How many bytes of a line of rank 0 mark it as progress; 0: it is none. */
+static size_t progress_mark(const char *text, size_t size)
+{
+	if (logs_is_status(text, size))
+		return sizeof LOGS_STATUS_MARK - 1;
+	return size && !memcmp(text, PROGRESS_MARK, sizeof PROGRESS_MARK - 1)
+		       ? sizeof PROGRESS_MARK - 1
+		       : 0;
 }
 
 static void on_output(void *context, int rank, bool is_err, const char *text, size_t size,
 		      bool newline)
 {
 	struct console *console = context;
-	size_t prefix = sizeof PROGRESS_MARK - 1;
+	size_t mark = console->over && !rank && is_err && newline ? progress_mark(text, size) : 0;
 
-	if (newline)
+	if (mark) {
+		console->heard = true;
+		draw_progress(console, text + mark, size - mark);
+		return;
+	}
+	if (newline && (is_err || console->one))
 		console->shown[console->lines++ % SHOWN_LINES] = rank;
-	if (console->over && !rank && is_err && newline && size >= prefix &&
-	    !memcmp(text, PROGRESS_MARK, prefix)) {
-		on_progress(console, text + prefix, size - prefix);
+	if (console->collapse) {
+		collapse_line(console->collapse, rank, is_err, text, size, newline, clock_now_ms());
 		return;
 	}
 	end_progress(console);
 	printer_line(console->printer, rank, is_err, text, size, newline);
 }
 
-static void on_note(void *context, enum log_level level, const char *text)
+static void on_collapsed(void *context, const char *ranks, int rank, bool is_err, const char *text,
+			 size_t size, bool newline)
 {
 	struct console *console = context;
-	if (level > console->limit)
-		return;
+
 	end_progress(console);
-	log_user(level, "%s", text);
+	printer_ranks_line(console->printer, ranks, rank, is_err, text, size, newline);
+}
+
+static int64_t on_tick(void *context, int64_t now_ms)
+{
+	struct console *console = context;
+
+	if (now_ms != INT64_MAX)
+		draw_start(console, now_ms);
+	return console->collapse ? collapse_tick(console->collapse, now_ms) : 0;
+}
+
+static void on_begun(void *context, int world_size)
+{
+	struct console *console = context;
+	bool many = world_size > COLLAPSE_RANKS && isatty(STDOUT_FILENO);
+
+	collapse_free(console->collapse); /* nothing waits after an attempt */
+	console->collapse = NULL;
+	if (console->collapse_mode == RUN_COLLAPSE_ON ||
+	    (console->collapse_mode == RUN_COLLAPSE_AUTO && many))
+		collapse_new(world_size, on_collapsed, console, &console->collapse, NULL);
+}
+
+static void on_note(void *context, enum log_level level, const char *text)
+{
+	const struct console *console = context;
+
+	if (level <= console->limit)
+		log_user(level, "%s", text);
+}
+
+/* A line of berth itself. */
+static void on_log(void *context, const char *line, size_t size)
+{
+	struct console *console = context;
+
+	end_progress(console);
+	printer_note(console->printer, line, size);
+}
+
+/* Output is stuck. If it is stderr, the messages about the end must not block. */
+static void leave_stderr(void)
+{
+	struct pollfd ready = {.fd = STDERR_FILENO, .events = POLLOUT};
+	int fd = poll(&ready, 1, 0) ? -1 : open("/dev/null", O_WRONLY | O_CLOEXEC);
+
+	if (fd >= 0)
+		dup2(fd, STDERR_FILENO);
 }
 
 static bool is_full(void *context)
@@ -211,6 +308,14 @@ static bool is_full(void *context)
 	struct console *console = context;
 
 	return printer_full(console->printer);
+}
+
+/* Like other programs in front of "| head". */
+static bool is_abandoned(void *context)
+{
+	const struct console *console = context;
+
+	return printer_has_no_reader(console->printer);
 }
 
 /* An error that the end of the output still shows is not printed again. */
@@ -252,8 +357,12 @@ static void print_end(const struct job_result *result, const struct run_end *end
 		log_user(LOG_NOTE, "saved: %s", result->saved);
 	if (end->next[0])
 		log_user(LOG_NOTE, "next: %s", end->next);
-	log_user(stopped ? LOG_NOTE : LOG_ERROR, "%s",
-		 result->first_cause ? result->first_cause : "the job failed");
+	if (end->exception.line)
+		log_user(LOG_ERROR, "%s: %s (%s:%d)", result->first_cause, end->exception.text,
+			 end->exception.file, end->exception.line);
+	else
+		log_user(stopped ? LOG_NOTE : LOG_ERROR, "%s",
+			 result->first_cause ? result->first_cause : "the job failed");
 }
 
 static int write_report(const struct run_options *options, const struct job_result *result,
@@ -270,6 +379,13 @@ static int write_report(const struct run_options *options, const struct job_resu
 		json_object_set_new(report, "kind", json_string(end->kind));
 		json_object_set_new(report, "why", json_text(end->why[0] ? end->why : NULL));
 		json_object_set_new(report, "known", explain_row_json(end->known));
+		json_object_set_new(report, "exception",
+				    end->exception.line
+					    ? json_pack("{s:o, s:o, s:i}", "text",
+							json_text(end->exception.text), "file",
+							json_text(end->exception.file), "line",
+							end->exception.line)
+					    : json_null());
 		if (end->next[0])
 			json_object_set_new(report, "next", json_text(end->next));
 	}
@@ -304,6 +420,8 @@ static int run(struct run_setup *setup, const char *const *argv, bool own_progra
 			 : options->verbose ? LOG_DEBUG
 					    : LOG_NOTE,
 		.over = progress,
+		.collapse_mode = options->collapse,
+		.begin_s = clock_now_s(),
 	};
 	char problem[256];
 	int rc = printer_new(STDOUT_FILENO, STDERR_FILENO, options->label, &console.printer, err);
@@ -314,11 +432,16 @@ static int run(struct run_setup *setup, const char *const *argv, bool own_progra
 		.context = &console,
 		.output = on_output,
 		.note = on_note,
+		.begun = on_begun,
+		.tick = on_tick,
 		.full = is_full,
 		.drained_fd = printer_drained_fd(console.printer),
+		.abandoned = request.log_dir ? NULL : is_abandoned,
 	};
 
+	console.one = printer_is_one(console.printer);
 	log_set_level(console.limit);
+	log_set_writer(on_log, &console);
 	policy.own_program = own_program;
 	request.launch = &setup->launch;
 	request.argv = argv;
@@ -327,18 +450,27 @@ static int run(struct run_setup *setup, const char *const *argv, bool own_progra
 	request.plan = options->shared.plan;
 	/* Attempt numbers continue from the job's earlier starts. */
 	request.plan.attempt = setup->alloc.restarts * (options->restarts.max_restarts + 1);
+	request.plan.max_restarts = options->restarts.max_restarts;
 	if (request.warn_signal && !request.warn_before_ms)
 		request.warn_before_ms = WARN_MS;
 	if (request.warn_before_ms && !setup->alloc.end_time)
 		on_note(&console, LOG_WARNING,
 			"job end time unknown: no warning will be sent. Set --end-time.");
 	requeue_announce(setup->requeue, &console, on_note);
+	on_tick(&console, clock_now_ms());
 	rc = attempts_run(&request, &policy, &sink, result, err);
 	end_progress(&console);
+	collapse_free(console.collapse);
 	*tail_is_shown = is_shown(&console, result->rank, json_array_size(result->output_tail));
-	printer_free(console.printer, result->interrupted ? 2000 : -1, problem, sizeof problem);
-	if (!problem[0])
+	log_set_writer(NULL, NULL);
+	bool abandoned = sink.abandoned && is_abandoned(&console);
+
+	if (!printer_free(console.printer, result->interrupted ? 2000 : -1, problem,
+			  sizeof problem))
+		leave_stderr();
+	if (!problem[0] || (abandoned && result->code))
 		return rc;
+	*tail_is_shown = false;
 	/* A job whose output was lost has failed, whatever its ranks' exit codes are. */
 	if (!rc && !result->code && !result->first_cause) {
 		result->code = ERR_IO;
@@ -391,8 +523,13 @@ int run_program(const struct run_options *options, const char *const *argv, bool
 	/* Reaching the file size limit must be an error message, not a signal. The ranks get the
 	 * default action back. */
 	signal(SIGXFSZ, SIG_IGN);
+	int64_t begin_ms = clock_now_ms();
+
 	if (!rc)
 		rc = run_prepare(options, argv, &setup, &err);
+	if (!rc && options->verbose)
+		log_user(LOG_DEBUG, "times: allocation and checks %.2f s",
+			 (double)(clock_now_ms() - begin_ms) / 1e3);
 	if (!rc)
 		run_warn_hosts(&setup);
 	bool bad_report = rc && setup.bad_report, tail_is_shown = false;

@@ -8,6 +8,7 @@
 #include "base/env.h"
 #include "base/error.h"
 #include "controller/attempts.h"
+#include "explain/explain.h"
 #include "run/requeue.h"
 #include "run/run_options.h"
 
@@ -49,7 +50,8 @@ struct run_end {
 			     "oom", "signal", "code", "berth" */
 	char why[240];	  /* "" if the first cause is sufficient */
 	char next[240];	  /* "" likewise */
-	const struct explain_row *known; /* matches the output tail; NULL: no known failure */
+	struct explain_exception exception; /* of the failed rank; line 0: none */
+	const struct explain_row *known;    /* matches the output tail; NULL: no known failure */
 };
 void run_end_find(const struct run_setup *setup, const struct job_result *result,
 		  struct run_end *out);
@@ -59,6 +61,10 @@ void run_end_find(const struct run_setup *setup, const struct job_result *result
  * exit code in *code; 0 if this is no such task. */
 int run_as_task(const struct run_options *options, const struct env *env, const char *const *argv,
 		int *code, struct error *err);
+
+/* run_launchers.c: refuse a program that starts ranks of its own, or, for torchrun, set --per-node
+ * and print a note. Return 0, or -ERR_USAGE with the right line. */
+int run_check_launchers(struct run_options *options, const char *const *argv, struct error *err);
 
 /* run_hand.c: is another machine the first node of this job (--node-rank 1, OpenPAI's task 1)? */
 bool run_is_agent(const struct run_setup *setup);

@@ -107,12 +107,6 @@ static int world_size(const struct show *show)
 static int make(struct show *show, struct error *err)
 {
 	const struct run_setup *setup = show->setup;
-	struct launcher_job job = {
-		.launch = &setup->launch,
-		.secret = setup->launch.launcher->secret_from_cookie ? NULL : "",
-		.secret_source = setup->launch.launcher->secret_from_cookie ? "cookie:NONCE" : NULL,
-		.controller_addresses = "ADDRESS:PORT",
-	};
 	int rc;
 
 	show->request = setup->options->shared.plan;
@@ -126,7 +120,7 @@ static int make(struct show *show, struct error *err)
 	if (!rc && show->has_plan)
 		rc = plan_make(&setup->alloc, show->inventories, setup->alloc.node_count,
 			       &show->request, NULL, setup->env, &show->plan, err);
-	if (!rc && !(show->command_line = setup->launch.launcher->command_line(&job)))
+	if (!rc && !(show->command_line = launcher_sample_line(&setup->launch)))
 		rc = error_memory(err, "the launcher's command line");
 	return rc;
 }

@@ -9,7 +9,9 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "alloc/pbs.h"
 #include "alloc/scheduler_tool.h"
+#include "base/json.h"
 #include "base/log.h"
 #include "base/number.h"
 #include "explain/explain.h"
@@ -17,7 +19,12 @@
 
 #define QUERY_MS 2000
 #define ANSWER_MAX (1 << 20)
-#define EARLY_S 90 /* a scheduler's signal at the job's end may come that early (Slurm: 60 s) */
+/* How early a signal may be and still mean the time limit. The user or Slurm's --signal may warn
+ * the job; Slurm is up to 60 s early then. */
+#define EARLY_S 90
+/* PBS sends nothing before the limit, so this is for clocks that differ. The same if Slurm does not
+ * answer: a job that its user has deleted must not be requeued. */
+#define EXACT_S 3
 
 /* "+90m", or Unix seconds. */
 static int read_end(const char *name, const char *text, int64_t now, int64_t *out,
@@ -108,8 +115,9 @@ static void field_of(const char *text, const char *name, char *out, size_t size)
 		 at ? at + strlen(name) : "");
 }
 
-/* Ask Slurm why the job received a signal: the kind of its end, or NULL. */
-static const char *query_slurm(const struct run_setup *setup)
+/* Ask Slurm why the job received a signal: the kind of its end, "" if the job simply runs, or NULL
+ * if Slurm does not answer. */
+static const char *query_slurm(const struct run_setup *setup, const struct job_result *result)
 {
 	char *const argv[] = {(char *)"scontrol", (char *)"-o",	       (char *)"show",
 			      (char *)"job",	  setup->alloc.job_id, NULL};
@@ -122,22 +130,46 @@ static const char *query_slurm(const struct run_setup *setup)
 	field_of(answer.text, "JobState=", state, sizeof state);
 	field_of(answer.text, "PreemptTime=", preempt, sizeof preempt);
 	free(answer.text);
+	if (!strncmp(state, "CANCELLED", 9))
+		return "cancelled";
 	if (!strncmp(state, "PREEMPTED", 9) || (preempt[0] >= '0' && preempt[0] <= '9'))
 		return "preempted";
 	if (!strncmp(state, "TIMEOUT", 7))
 		return "walltime";
-	return !strncmp(state, "CANCELLED", 9) ? "cancelled" : NULL;
+	/* While Slurm waits for the ranks, it shows only this. It never enforces the limit early.
+	 */
+	if (!strncmp(state, "COMPLETING", 10) && result->time_left_known)
+		return result->time_left_ms > 0 ? "cancelled" : "walltime";
+	return *state ? "" : NULL;
+}
+
+/* After qdel, OpenPBS's comment is "Job run at ... and terminated by USER@HOST". */
+static bool deleted_in_pbs(const struct run_setup *setup)
+{
+	char why[400];
+	JSON_AUTO job = pbs_query_attributes(&setup->alloc, setup->env, QUERY_MS, why, sizeof why);
+	const char *comment = json_string_value(json_object_get(job, "comment"));
+
+	return comment && strstr(comment, "terminated by");
 }
 
 static const char *kind_of_signal(const struct run_setup *setup, const struct job_result *result)
 {
 	const char *kind = NULL;
+	int early_s = EARLY_S;
 
-	if (!strcmp(setup->alloc.source, "slurm"))
-		kind = query_slurm(setup);
-	if (!kind && result->time_left_known && result->time_left_ms < EARLY_S * 1000)
-		kind = "walltime";
-	return kind ? kind : "interrupted";
+	if (!strcmp(setup->alloc.source, "slurm")) {
+		kind = query_slurm(setup, result);
+		if (kind && *kind)
+			return kind;
+		early_s = kind ? EARLY_S : EXACT_S;
+	} else if (!strcmp(setup->alloc.source, "pbs")) {
+		if (deleted_in_pbs(setup))
+			return "cancelled";
+		early_s = EXACT_S;
+	}
+	return result->time_left_known && result->time_left_ms < early_s * 1000 ? "walltime"
+										: "interrupted";
 }
 
 static void describe_cause(const struct job_result *result, const char *kind, char *why,
@@ -159,8 +191,8 @@ static void describe_cause(const struct job_result *result, const char *kind, ch
 	else if (!strcmp(kind, "cancelled"))
 		snprintf(why, size, "the job was cancelled (received signal: %s)", name);
 	else if (!strcmp(kind, "interrupted"))
-		snprintf(why, size, "berth received a signal from the user or the scheduler: %s",
-			 name);
+		snprintf(why, size, "berth received a signal from %s: %s",
+			 result->sender[0] ? result->sender : "the user or the scheduler", name);
 	else if (result->user_signal &&
 		 (!strcmp(kind, "stopped") || result->signal == result->user_signal))
 		snprintf(why, size,
@@ -193,6 +225,9 @@ void run_end_find(const struct run_setup *setup, const struct job_result *result
 		return;
 	if (result->code != ERR_STOPPED || !result->by_program)
 		out->known = find_known_failure(result->output_tail);
+	if (result->by_program && result->code != ERR_STOPPED && !result->signal)
+		explain_exception(result->traceback ? result->traceback : result->output_tail,
+				  &out->exception);
 	if (result->interrupted && setup->alloc.source)
 		out->kind = kind_of_signal(setup, result);
 	else if (result->code == ERR_STOPPED && result->by_program)

@@ -71,7 +71,7 @@ int run_as_agent(const struct run_setup *setup, struct error *err)
 			       "lost the first machine at %s before it reported how the job ended; "
 			       "see what it printed",
 			       alloc->rendezvous);
-	return error_prefix(err, "%s (this machine is %s)", params.name, alloc->why);
+	return error_prefix(err, "%s (%s)", params.name, alloc->why);
 }
 
 void run_warn_hosts(const struct run_setup *setup)

@@ -77,17 +77,22 @@ const struct arguments_option run_options_table[] = {
 	{"nodes", "N", "Use N nodes (default: all of the allocation)", ARGUMENTS_INT, RUN(nodes), 1,
 	 100000, .letter = 'N'},
 	{"port-hold", "on|off",
-	 "Keep MASTER_PORT bound, without listening, while rank 0 runs, so that no other process "
-	 "takes it (default: on); off for programs that bind it without SO_REUSEADDR",
+	 "Keep MASTER_PORT bound, without listening, while rank 0 runs, so that no other job takes "
+	 "it, and fail if another user listens on it (default: on); off for programs that bind it "
+	 "without SO_REUSEADDR",
 	 ARGUMENTS_BOOL, RUN(job.port_hold), 0},
-	{"launcher", "NAME",
-	 "Start the agents with fork (this machine), srun (a Slurm job), prterun, mpirun, pals, tm "
-	 "(a PBS job), ssh, hand (you start berth run on each machine) or loopback (simulated "
-	 "nodes here); default: what fits the allocation",
+	{"launcher", "fork|srun|prterun|mpirun|pals|tm|ssh|hand|loopback",
+	 "Start the agents with fork (this machine), srun (Slurm), prterun, mpirun, pals or tm "
+	 "(PBS), ssh, hand (you start berth run on each machine) or loopback (simulated nodes "
+	 "here); default: what fits the allocation",
 	 ARGUMENTS_TEXT, RUN(launcher)},
 	{"node-timeout", "TIME",
 	 "Treat a node as lost if its agent is silent for TIME (default: 8s)", ARGUMENTS_TIME,
 	 RUN(launch.node_timeout_ms)},
+	{"launch-timeout", "TIME",
+	 "If the launcher that berth chose has started no agent within TIME, try the next one that "
+	 "fits, once (default: 10s and 0.05s per node)",
+	 ARGUMENTS_TIME, RUN(launch.launch_timeout_ms)},
 	{"start-timeout", "TIME",
 	 "Fail if not all agents have started within TIME (default: 60s, by hand 10m)",
 	 ARGUMENTS_TIME, RUN(launch.start_timeout_ms), .given = RUN(has_start_timeout)},
@@ -143,13 +148,18 @@ const struct arguments_option run_options_table[] = {
 	{"log-dir", "DIR", "Write each rank's output also to its own file, DIR/rank-0000.log",
 	 ARGUMENTS_TEXT, RUN(job.log_dir)},
 	{"label", NULL, "Start each line of output with [RANK]", ARGUMENTS_FLAG, RUN(label)},
+	{"collapse", "auto|on|off",
+	 "Print a line that several ranks write within a second once, as [0-1023] LINE (default: "
+	 "auto, on a terminal with more than 16 ranks)",
+	 ARGUMENTS_CHOICE, RUN(collapse)},
 	{"report", "FILE", "Write to FILE how the job ended, as JSON (berth.run/1)", ARGUMENTS_TEXT,
 	 RUN(report)},
 	{"dry-run", NULL, "Show what would be started, and start nothing", ARGUMENTS_FLAG,
 	 RUN(dry_run)},
 	{"json", NULL, "With --dry-run: print JSON", ARGUMENTS_FLAG, RUN(json)},
 	{"quiet", NULL, "Print errors only", ARGUMENTS_FLAG, RUN(quiet), .letter = 'q'},
-	{"verbose", NULL, "Print more", ARGUMENTS_FLAG, RUN(verbose), .letter = 'v'},
+	{"verbose", NULL, "Print more, such as the time of each stage", ARGUMENTS_FLAG,
+	 RUN(verbose), .letter = 'v'},
 	{0},
 };
 

@@ -9,6 +9,9 @@
 #include "controller/attempts.h"
 #include "options.h"
 
+/* In the order of the words of --collapse. */
+enum run_collapse { RUN_COLLAPSE_AUTO, RUN_COLLAPSE_ON, RUN_COLLAPSE_OFF };
+
 /* What the options fill in: zero-initialise it, then call run_options_default. Strings point into
  * argv. The controller gets launch and job; run_prepare and run_program add the members that are
  * not options. */
@@ -24,6 +27,7 @@ struct run_options {
 	bool has_node_rank, has_start_timeout;
 	const char *launcher; /* NULL: the first that fits */
 	const char *report;
+	enum run_collapse collapse;
 	bool label, dry_run, json, quiet, verbose;
 	const char *end_time; /* Unix seconds or "+TIME"; NULL: the scheduler's */
 	bool requeue;

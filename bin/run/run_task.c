@@ -20,6 +20,7 @@ static const char *is_unusable(const struct run_options *options)
 		{options->job.log_dir != NULL, "--log-dir"},
 		{options->report != NULL, "--report"},
 		{options->label, "--label"},
+		{options->collapse != RUN_COLLAPSE_AUTO, "--collapse"},
 		{options->restarts.max_restarts > 0, "--max-restarts"},
 		{options->requeue, "--requeue"},
 		{options->job.warn_before_ms > 0, "--warn-before"},

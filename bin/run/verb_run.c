@@ -12,8 +12,13 @@ struct arguments {
 static int check(void *input, struct error *err)
 {
 	struct arguments *arguments = input;
+	int rc = run_options_by_hand(&arguments->run, err);
 
-	return run_options_by_hand(&arguments->run, err);
+	/* Without a program, arguments_parse reports that next. */
+	return rc || !arguments->program
+		       ? rc
+		       : run_check_launchers(&arguments->run,
+					     (const char *const *)arguments->program, err);
 }
 
 int verb_run(int argc, char **argv)

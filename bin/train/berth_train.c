@@ -16,72 +16,62 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "base/number.h"
-#include "progress.h"
 #include "rendezvous/ranks.h"
-#include "train/checkpoint/owner.h"
+#include "train/checkpoint/lease.h"
 #include "train/data/dataset.h"
 #include "train/data/sampler.h"
 #include "train/run/heartbeat.h"
 #include "train/run/stop.h"
+#include "train/screen.h"
 #include "train/train_options.h"
 
 #define QUERY_MS 10000
 #define ATTEMPTS 10000 /* per job between two requeues */
 
-/* Messages for users, on stderr. On a terminal, each progress line overwrites the last one;
- * elsewhere the lines stay. Under berth train the terminal belongs to berth: PROGRESS_MARK marks
- * the progress lines for it. */
-struct screen {
-	bool terminal, marked, dirty;
+/* Where the run's messages go. */
+struct output {
+	struct screen screen;
 	const char *report; /* BERTH_REPORT, or NULL */
 };
 
 static void progress(void *context, const char *text)
 {
-	struct screen *screen = context;
-
-	if (screen->terminal)
-		fprintf(stderr, PROGRESS_OVER "%.*s",
-			(int)progress_fit(STDERR_FILENO, strlen(text)), text);
-	else
-		fprintf(stderr, "%s%s\n", screen->marked ? PROGRESS_MARK : "", text);
-	screen->dirty = screen->terminal;
-	fflush(stderr);
-}
-
-static void end_progress(struct screen *screen)
-{
-	if (screen->dirty)
-		fprintf(stderr, "\n");
-	screen->dirty = false;
+	screen_progress(&((struct output *)context)->screen, text);
 }
 
 static void note(void *context, const char *text)
 {
-	end_progress(context);
-	fprintf(stderr, "%s\n", text);
+	screen_line(&((struct output *)context)->screen, text);
+}
+
+static void status(void *context, const char *text, const char *activity)
+{
+	screen_status(&((struct output *)context)->screen, text, activity);
 }
 
 /* The training thread waits for a GPU that does not answer, so nothing can be cleaned up. The text
  * names this rank. */
 static void lost(void *context, const char *why)
 {
-	fprintf(stderr, "berth-train: error: %s\n", why);
+	char line[sizeof((struct error *)0)->text + 32];
+
+	snprintf(line, sizeof line, "berth-train: error: %s", why);
+	note(context, line);
 	_exit(ERR_NETWORK);
 }
 
 /* Report to the launcher which checkpoint the job can resume from if it fails. */
 static void saved(void *context, const char *path, int64_t step)
 {
-	const struct screen *screen = context;
+	const struct output *output = context;
 	json_t *report =
 		json_pack("{s:o, s:I, s:s}", "saved", json_text(path), "step", (json_int_t)step,
 			  "next", "the same command resumes from the checkpoint");
 	char *text = report ? json_dumps(report, 0) : NULL;
 	struct error err;
 
-	if (text && screen->report &&
-	    file_write_atomic(screen->report, text, strlen(text), 0666, &err)) {
+	if (text && output->report &&
+	    file_write_atomic(output->report, text, strlen(text), 0666, &err)) {
 		error_prefix(&err, "berth-train: warning");
 		note(context, err.text);
 	}
@@ -155,13 +145,13 @@ static const char *value_of(const struct env *env, const char *name)
 /* Read BERTH_JOB_ID, BERTH_ATTEMPT and BERTH_JOB_BEFORE (ids of the jobs that this one continues,
  * separated by commas), or else the scheduler's variables. env must outlive out: it owns the
  * strings, and squeue and qstat run with it. */
-static void read_identity(const struct env *env, struct owner_identity *out)
+static void read_identity(const struct env *env, struct lease_identity *out)
 {
 	const char *ours = value_of(env, "BERTH_JOB_ID"), *slurm = value_of(env, "SLURM_JOB_ID");
 	const char *theirs = *slurm ? slurm : value_of(env, "PBS_JOBID");
 	int requeued;
 
-	*out = (struct owner_identity){
+	*out = (struct lease_identity){
 		.job = *ours ? ours : theirs,
 		.scheduler = *slurm    ? "slurm"
 			     : *theirs ? "pbs"
@@ -267,11 +257,11 @@ int main(int argc, char **argv)
 		       "checkpoint saved, 76 another rank or the network failed.",
 	};
 	struct train_arguments arguments;
-	struct screen screen = {.terminal = isatty(STDERR_FILENO)};
-	const struct train_sink sink = {&screen, progress, note, lost, saved};
+	struct output output = {0};
+	const struct train_sink sink = {&output, progress, note, status, lost, saved};
 	struct train_result result = {0};
 	struct ranks_place place = {.size = 1};
-	struct owner_identity self;
+	struct lease_identity self;
 	struct error err = {0};
 	struct env *env = env_capture();
 	int rc;
@@ -284,17 +274,15 @@ int main(int argc, char **argv)
 	if (!rc)
 		rc = read_rank_place(env, &place, &err);
 	log_set_identity(NULL, place.rank);
-	/* A log line would be written over the progress line. */
-	screen.terminal = screen.terminal && !log_is_on();
+	screen_open(&output.screen, env, !rc && !place.rank && !arguments.print_order);
 	if (!rc) {
 		arguments.options.cores = cores(env);
 		arguments.options.env = env;
 		arguments.options.module_path = env_get(env, "BERTH_MODULE_PATH");
 		read_identity(env, &self);
 		arguments.options.checkpoint.self = &self;
-		screen.marked = env_get(env, PROGRESS_ENV);
 		train_heartbeat_open(env_get(env, "BERTH_HEARTBEAT_FILE"));
-		screen.report = env_get(env, "BERTH_REPORT");
+		output.report = env_get(env, "BERTH_REPORT");
 		arguments.options.stop_file = env_get(env, "BERTH_STOP_FILE");
 		rc = end_time(env, &arguments.options.end_time, &err);
 	}
@@ -308,7 +296,7 @@ int main(int argc, char **argv)
 		rc = print_order(&arguments, &place, &err);
 	else if (!rc)
 		rc = train_run(&arguments.options, &place, &sink, &result, &err);
-	end_progress(&screen);
+	screen_close(&output.screen);
 	if (!rc && !arguments.print_order && !place.rank)
 		summary(&arguments.options, &place, &result);
 	if (!rc && fflush(stdout))

@@ -105,7 +105,8 @@ const struct arguments_option train_options_table[] = {
 	{.type = ARGUMENTS_GROUP, .group = 31, .doc = "Model, data and optimizer"},
 	{"data", "SPEC",
 	 "Train on fashion-mnist[:DIR] (default), mnist:DIR, cifar10:DIR, cifar100:DIR, "
-	 "imagefolder:DIR, or synthetic[:SHAPE][,n=SAMPLES][,classes=K]",
+	 "imagefolder:DIR, synthetic[:SHAPE][,n=SAMPLES][,classes=K], or DIR, whose files show "
+	 "which of these it is (IDX files: mnist)",
 	 ARGUMENTS_TEXT, TRAIN(data)},
 	{"augment", "auto|none|LIST",
 	 "Augment training samples with a list of flip, crop=PAD and resized-crop (default: auto, "

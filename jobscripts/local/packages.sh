@@ -53,7 +53,12 @@ extra|cmd:clang-format-14|clang-format-14||
 extra|cmd:clang-tidy-14|clang-tidy-14||
 extra|deb:libopenblas0-pthread|libopenblas0-pthread||
 extra|deb:python3-torchvision|python3-torchvision||
+extra|deb:python3-fusepy|python3-fusepy fuse3||
 full|cmd:pip3|python3-pip|python3-pip|
+full|cmd:glusterd|glusterfs-server glusterfs-client|glusterfs-server glusterfs-fuse|
+full|cmd:sshfs|sshfs|fuse-sshfs|
+full|cmd:qemu-system-x86_64|qemu-system-x86||
+full|cmd:busybox|busybox-static|busybox|
 TABLE
 }
 

@@ -6,5 +6,6 @@ set -eu
 # shellcheck disable=SC2016 # the rank's own variables
 [ $# -gt 0 ] || set -- sh -c 'echo "rank $RANK of $WORLD_SIZE on cores $(taskset -cp $$ | sed "s/.*: //")"'
 
+berth=$(command -v @bindir@/berth || echo berth) # the installed one, else the one in PATH
 # Each rank's output also goes to its own file. The report describes how the job ended.
-exec berth run ${RANKS:+-n "$RANKS"} --log-dir logs --report report.json -- "$@"
+exec "$berth" run ${RANKS:+-n "$RANKS"} --log-dir logs --report report.json -- "$@"

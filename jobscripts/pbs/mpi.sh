@@ -14,6 +14,7 @@
 #PBS -l walltime=01:00:00
 
 cd "$PBS_O_WORKDIR" || exit
+berth=$(command -v @bindir@/berth || echo berth) # the installed one, else the one in PATH
 trap : TERM # PBS signals this shell, too, on qdel and at the walltime; it has to wait for berth
 ranks=$(grep -c . "$PBS_NODEFILE")
-eval "berth run -n $ranks --pmix on -- ${PROGRAM:?not set: submit with qsub -v PROGRAM=...}"
+eval "'$berth' run -n $ranks --pmix on -- ${PROGRAM:?not set: submit with qsub -v PROGRAM=...}"

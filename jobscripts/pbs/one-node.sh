@@ -14,5 +14,6 @@
 #PBS -l walltime=01:00:00
 
 cd "$PBS_O_WORKDIR" || exit
+berth=$(command -v @bindir@/berth || echo berth) # the installed one, else the one in PATH
 trap : TERM # PBS signals this shell, too, on qdel and at the walltime; it has to wait for berth
-eval "berth run -- ${PROGRAM:?not set: submit with qsub -v PROGRAM=...}"
+eval "'$berth' run -- ${PROGRAM:?not set: submit with qsub -v PROGRAM=...}"

@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-3-Clause
-# Several nodes: one rank per GPU. berth starts one agent per node with mpirun, PALS, pbs_tmrsh, pbsdsh
-# or ssh, whichever is present first (--launcher overrides). The ranks meet over the fastest network
+# Several nodes: one rank per GPU. berth starts one agent per node with PALS, pbs_tmrsh, pbsdsh or ssh,
+# whichever is present first (--launcher overrides). The ranks meet over the fastest network
 # that all nodes reach, whichever network the names in PBS_NODEFILE belong to.
 #
 #   qsub -l select=4:ncpus=64:ngpus=4 -l place=scatter -v PROGRAM="python train.py" several-nodes.sh
@@ -19,8 +19,9 @@
 #PBS -l walltime=01:00:00
 
 cd "$PBS_O_WORKDIR" || exit
+berth=$(command -v @bindir@/berth || echo berth) # the installed one, else the one in PATH
 trap : TERM # PBS signals this shell, too, on qdel and at the walltime; it has to wait for berth
-eval "berth run --report 'berth-$PBS_JOBID.json' -- ${PROGRAM:?not set: submit with qsub -v PROGRAM=...}"
+eval "'$berth' run --report 'berth-$PBS_JOBID.json' -- ${PROGRAM:?not set: submit with qsub -v PROGRAM=...}"
 code=$?
 [ $code -eq 0 ] || echo "exit code $code; cause and next step: berth-$PBS_JOBID.json" >&2
 exit $code

@@ -8,4 +8,5 @@
 #SBATCH --nodes=1
 #SBATCH --time=01:00:00
 
-berth run -- "$@" "$SLURM_ARRAY_TASK_ID"
+berth=$(command -v @bindir@/berth || echo berth) # the installed one, else the one in PATH
+"$berth" run -- "$@" "$SLURM_ARRAY_TASK_ID"

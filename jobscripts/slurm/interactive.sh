@@ -13,4 +13,5 @@ while [ $# -gt 0 ] && [ "$1" != -- ]; do
 	shift
 done
 [ $# -gt 1 ] || { echo "usage: interactive.sh [SALLOC OPTIONS] -- PROGRAM [ARGUMENTS]" >&2; exit 64; }
-exec salloc "${wanted[@]}" berth run "$@"
+berth=$(command -v @bindir@/berth || echo berth) # the installed one, else the one in PATH
+exec salloc "${wanted[@]}" "$berth" run "$@"

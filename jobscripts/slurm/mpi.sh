@@ -8,4 +8,5 @@
 #SBATCH --no-kill
 #SBATCH --time=01:00:00
 
-berth run ${SLURM_NTASKS:+-n "$SLURM_NTASKS"} --pmix on -- "$@"
+berth=$(command -v @bindir@/berth || echo berth) # the installed one, else the one in PATH
+"$berth" run ${SLURM_NTASKS:+-n "$SLURM_NTASKS"} --pmix on -- "$@"

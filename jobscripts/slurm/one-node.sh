@@ -6,4 +6,5 @@
 #SBATCH --nodes=1
 #SBATCH --time=01:00:00
 
-berth run -- "$@"
+berth=$(command -v @bindir@/berth || echo berth) # the installed one, else the one in PATH
+"$berth" run -- "$@"

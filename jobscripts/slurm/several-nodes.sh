@@ -11,7 +11,8 @@
 #SBATCH --no-kill
 #SBATCH --time=01:00:00
 
-berth run --report "berth-$SLURM_JOB_ID.json" -- "$@"
+berth=$(command -v @bindir@/berth || echo berth) # the installed one, else the one in PATH
+"$berth" run --report "berth-$SLURM_JOB_ID.json" -- "$@"
 code=$?
 [ $code -eq 0 ] || echo "exit code $code; cause and next step: berth-$SLURM_JOB_ID.json" >&2
 exit $code

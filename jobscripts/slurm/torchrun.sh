@@ -9,4 +9,5 @@
 #SBATCH --no-kill
 #SBATCH --time=01:00:00
 
-berth run --per-node -- torchrun "$@"
+berth=$(command -v @bindir@/berth || echo berth) # the installed one, else the one in PATH
+"$berth" run --per-node -- torchrun "$@"

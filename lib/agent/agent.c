@@ -14,6 +14,7 @@
 #include "base/clock.h"
 #include "base/json.h"
 #include "base/log.h"
+#include "rendezvous/sock_diag.h"
 #include "overlay/socket.h"
 #include "process/guardian.h"
 #include "process/tmpdir.h"
@@ -38,6 +39,7 @@ struct agent {
 	int64_t woke_ms;	   /* when tick last ran */
 	pid_t guardian;
 	bool guardian_lost; /* the guardian's death was reported */
+	bool port_lost;	    /* another user's listening on the ranks' port was reported */
 };
 
 /* ---- messages from above and below ---- */
@@ -253,6 +255,26 @@ static void check_guardian(struct agent *agent)
 	agent_uplink_fail(&agent->uplink, &err);
 }
 
+/* The port is bound, but not listening, so another user may listen on it before rank 0 does. Root's
+ * ranks may have become other users themselves. */
+static void check_port(struct agent *agent)
+{
+	struct error err;
+	uid_t uid = 0;
+
+	if (agent->ranks.port_fd < 0 || !agent->ranks.supervise || agent->port_lost || !geteuid() ||
+	    sock_diag_stranger_listens(agent->port, geteuid(), &uid) != 1)
+		return;
+	agent->port_lost = true;
+	error_set(
+		&err, ERR_NETWORK,
+		"another user (uid %ld) listens on port %d, the ranks' MASTER_PORT: they may have "
+		"connected to that user's process. Run again, with another --port if you set it; "
+		"if this is a container of the job, use --port-hold off",
+		(long)uid, agent->port);
+	agent_uplink_fail(&agent->uplink, &err);
+}
+
 static void tick(struct agent *agent)
 {
 	int64_t now = clock_now_ms();
@@ -270,6 +292,8 @@ static void tick(struct agent *agent)
 		return;
 	agent->heartbeat_sent_ms = now;
 	check_guardian(agent);
+	check_port(agent);
+	agent_ranks_report_joined(&agent->ranks, now);
 	agent_uplink_report(&agent->uplink, MESSAGE_HEARTBEAT, NULL);
 	agent_downlinks_tick(&agent->downlinks, now, slept);
 	agent_uplink_tick(&agent->uplink, now, slept);

@@ -27,18 +27,31 @@ void agent_stop_file_write(const char *dir, const char *shared, const char *why,
 	if (shared && failed)
 		return;
 	snprintf(own, sizeof own, "%s/stop", dir);
-	fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | (failed ? O_TRUNC : O_EXCL), 0666);
+	/* A rank may have put a FIFO or a link in its place. */
+	fd = open(path,
+		  O_WRONLY | O_CREAT | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW |
+			  (failed ? O_TRUNC : O_EXCL),
+		  0666);
 	if (fd < 0) {
+		struct error err;
+
 		if (errno != EEXIST)
 			agent_uplink_note(uplink, "cannot write the stop file %s: %s", path,
 					  strerror(errno));
+		else if (file_check_owner(path, &err))
+			agent_uplink_note(uplink, "cannot write the stop file: %s", err.text);
 		return;
 	}
 	size = snprintf(line, sizeof line, "%s\n", why);
-	if (file_write_all(fd, line, (size_t)size))
+	if (write(fd, line, (size_t)size) != size)
 		agent_uplink_note(uplink, "cannot write the stop file %s: %s", path,
 				  strerror(errno));
 	close(fd);
+}
+
+void agent_error_path(const char *dir, int local_rank, char *out, size_t size)
+{
+	snprintf(out, size, "%s/error-%d.json", dir, local_rank);
 }
 
 json_t *agent_report_read(const char *dir)
@@ -54,6 +67,39 @@ json_t *agent_report_read(const char *dir)
 		report = NULL;
 	free(text);
 	return report;
+}
+
+/* Split text into its lines. */
+static json_t *lines_of(const char *text)
+{
+	json_t *lines = json_array();
+
+	for (size_t size; *text; text += size + (text[size] == '\n')) {
+		size = strcspn(text, "\n");
+		json_array_append_new(lines, json_stringn(text, size));
+	}
+	return lines;
+}
+
+json_t *agent_traceback_read(const char *dir, int local_rank)
+{
+	char path[PATH_MAX], *text;
+	JSON_AUTO record = NULL;
+	const json_t *message;
+	const char *stack;
+	size_t size;
+
+	agent_error_path(dir, local_rank, path, sizeof path);
+	if (access(path, R_OK) || file_read(path, REPORT_MAX, &text, &size, NULL))
+		return NULL;
+	unlink(path); /* the next attempt has the same name for it */
+	if (json_read(path, text, size, REPORT_MAX, &record, NULL))
+		record = NULL;
+	free(text);
+	message = json_object_get(record, "message");
+	stack = json_string_value(
+		json_object_get(json_object_get(message, "extraInfo"), "py_callstack"));
+	return stack ? lines_of(stack) : NULL;
 }
 
 int agent_plan_write(const char *dir, const json_t *plan, struct error *err)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The files through which the ranks of a node and berth communicate, in dir, the agent's temporary
- * directory: BERTH_STOP_FILE, BERTH_REPORT and the plan. */
+ * directory: BERTH_STOP_FILE, BERTH_REPORT,
+ * TORCHELASTIC_ERROR_FILE and the plan. */
 #ifndef BERTH_AGENT_FILES_H
 #define BERTH_AGENT_FILES_H
 
@@ -16,6 +17,12 @@ void agent_stop_file_write(const char *dir, const char *shared, const char *why,
 /* Return the JSON object that the program has written to BERTH_REPORT, as a new reference; NULL
  * if there is none. */
 json_t *agent_report_read(const char *dir);
+/* The path of the file in which PyTorch's @record describes the exception that ended a rank. */
+void agent_error_path(const char *dir, int local_rank, char *out, size_t size);
+/* Return the lines of the traceback in that file as a new reference, and remove the file; NULL if
+ * there is none. Source of the format: record_exception in
+ * torch/distributed/elastic/multiprocessing/errors/error_handler.py, PyTorch 2.15. */
+json_t *agent_traceback_read(const char *dir, int local_rank);
 /* Write the plan to dir/plan.json. */
 int agent_plan_write(const char *dir, const json_t *plan, struct error *err);
 /* Remove the stop file and the report of an earlier attempt from dir. */

@@ -10,15 +10,16 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "agent/joined.h"
 #include "base/bytes.h"
 #include "base/json.h"
 #include "process/heartbeat.h"
 #include "process/process_tree.h"
 
 #define POLL_MS 1000
+#define JOINED_MS 2000
+#define JOINED_OFTEN_MS 40000  /* so long every JOINED_MS, then more rarely */
 #define STACKS_MAX (48u << 10) /* largest size of one node's stack traces */
-#define STACKS_RANKS 2	       /* ranks of one node whose stacks are read */
-#define STACKS_NODES 4 /* if no rank is known to be behind, read stacks on the first nodes only */
 
 struct rank_heartbeat {
 	struct heartbeat heartbeat;
@@ -37,19 +38,28 @@ struct agent_heartbeats {
 	pid_t stack_tool;
 	struct bytes text;
 	json_t *states;
-	struct rank_heartbeat list[]; /* [count] */
+	/* which ranks have joined */
+	int port;
+	int64_t joined_begin_ms, joined_due_ms; /* 0: not read yet */
+	char *joined;				/* [count + 1] */
+	struct rank_heartbeat list[];		/* [count] */
 };
 
 int agent_heartbeats_new(struct loop *loop, struct agent_uplink *uplink, const char *dir,
-			 const struct agent_job *job, struct agent_heartbeats **out,
+			 const struct agent_job *job, int port, struct agent_heartbeats **out,
 			 struct error *err)
 {
 	size_t count = agent_job_rank_count(job);
 	struct agent_heartbeats *heartbeats =
 		calloc(1, sizeof *heartbeats + count * sizeof *heartbeats->list);
 
-	if (!heartbeats)
+	if (heartbeats)
+		heartbeats->joined = calloc(1, count + 1);
+	if (!heartbeats || !heartbeats->joined) {
+		free(heartbeats);
 		return error_memory(err, "the ranks' heartbeats");
+	}
+	heartbeats->port = port;
 	heartbeats->loop = loop;
 	heartbeats->uplink = uplink;
 	heartbeats->dir = dir;
@@ -93,6 +103,46 @@ void agent_heartbeats_poll(struct agent_heartbeats *heartbeats, int64_t now_ms, 
 	}
 	agent_uplink_report(heartbeats->uplink, MESSAGE_PROGRESS,
 			    json_pack("{s:o, s:o}", "steps", steps, "words", status_texts));
+}
+
+static void report_joined(const struct agent_heartbeats *heartbeats)
+{
+	agent_uplink_report(heartbeats->uplink, MESSAGE_JOINED,
+			    json_pack("{s:s}", "states", heartbeats->joined));
+}
+
+void agent_heartbeats_report_joined(struct agent_heartbeats *heartbeats, int64_t now_ms)
+{
+	size_t count = heartbeats->count;
+	pid_t *groups;
+
+	if (!heartbeats->port)
+		return;
+	if (!heartbeats->joined_begin_ms) {
+		heartbeats->joined_begin_ms = now_ms;
+		heartbeats->joined_due_ms = now_ms + JOINED_MS;
+	}
+	groups = now_ms < heartbeats->joined_due_ms ? NULL : calloc(count, sizeof *groups);
+	if (!groups)
+		return;
+	for (size_t i = 0; i < count; i++)
+		groups[i] = heartbeats->list[i].pid;
+	joined_read(groups, count, heartbeats->port, heartbeats->joined);
+	free(groups);
+	heartbeats->joined_due_ms =
+		now_ms + (now_ms - heartbeats->joined_begin_ms < JOINED_OFTEN_MS ? JOINED_MS
+										 : 15 * JOINED_MS);
+	report_joined(heartbeats);
+	if (strspn(heartbeats->joined, (char[]){JOINED_YES, '\0'}) == count)
+		heartbeats->port = 0; /* all have */
+}
+
+void agent_heartbeats_ended(struct agent_heartbeats *heartbeats)
+{
+	if (!heartbeats->port || !heartbeats->joined[0] || !joined_before(heartbeats->port))
+		return;
+	memset(heartbeats->joined, JOINED_YES, heartbeats->count);
+	report_joined(heartbeats);
 }
 
 /* ---- stacks of ranks without progress ---- */
@@ -169,35 +219,62 @@ static void stacks_ready(struct loop_source *source, uint32_t events)
 	send_stacks(heartbeats);
 }
 
-/* Arguments are RANK:PID. Each tool has its own time limit; the agent's loop keeps running
- * meanwhile. */
+/* Arguments are RANK:PID. All ranks together have 20 s; the agent's loop keeps running meanwhile.
+ * py-spy needs 0.1 s for a Python program, gdb many seconds for one with PyTorch. The Python
+ * program's own directory is searched, too, since a virtual environment need not be in PATH. */
 static const char script[] =
-	"for entry; do pid=${entry#*:}; echo \"rank ${entry%%:*}, process $pid"
-	" ($(tr '\\0' ' ' <\"/proc/$pid/cmdline\" | cut -c 1-80))\";"
-	" if command -v eu-stack >/dev/null; then timeout -k 1 6 eu-stack -p \"$pid\" -n 40;"
-	" elif command -v gdb >/dev/null; then timeout -k 1 6 gdb -p \"$pid\" -batch -nx"
-	" -iex 'set debuginfod enabled off' -ex 'set pagination off' -ex 'thread apply all "
-	"backtrace 40'"
-	" | grep -E '^(Thread|#)';"
-	" else echo 'no stack: neither eu-stack nor gdb is here'; cat \"/proc/$pid/stack\"; fi;"
-	" done 2>/dev/null";
+	"end=$(($(date +%s) + 20))\n"
+	/* limited TOOL ARGUMENT...: sets out */
+	"limited() {\n"
+	"	left=$((end - $(date +%s)))\n"
+	"	[ $left -gt 0 ] || { out='no stack: no time was left for this rank'; return; }\n"
+	"	out=$(timeout -k 1 $left \"$@\") && return\n"
+	"	[ $? -lt 124 ] || out=\"$out\n"
+	"no stack: ${1##*/} did not end within $left s\"\n"
+	"}\n"
+	"for entry; do\n"
+	"	pid=${entry#*:}\n"
+	"	line=$(tr '\\0' ' ' <\"/proc/$pid/cmdline\")\n"
+	"	program=${line%% *}\n"
+	"	echo \"rank ${entry%%:*}, process $pid ($(echo \"$line\" | cut -c 1-80))\"\n"
+	"	out=\n"
+	"	for spy in \"${program%/*}/py-spy\" py-spy; do\n"
+	"		case $program,$out in *python*,) ;; *) continue ;; esac\n"
+	"		command -v \"$spy\" >/dev/null && limited \"$spy\" dump --pid \"$pid\"\n"
+	"	done\n"
+	"	if [ \"$out\" ]; then :\n"
+	"	elif command -v eu-stack >/dev/null; then limited eu-stack -p \"$pid\" -n 40\n"
+	"	elif command -v gdb >/dev/null; then\n"
+	"		limited gdb -p \"$pid\" -batch -nx -iex 'set debuginfod enabled off'"
+	" -ex 'set pagination off' -ex 'thread apply all backtrace 40'\n"
+	"		out=$(echo \"$out\" | grep -E '^(Thread|#|no stack)')\n"
+	"	else\n"
+	"		out=$(echo 'no stack: none of py-spy, eu-stack and gdb is installed'"
+	"; cat \"/proc/$pid/stack\")\n"
+	"	fi\n"
+	"	echo \"${out:-no stack: this user may not trace the process}\"\n"
+	"done 2>/dev/null\n";
 
+/* entries: of the script, count of them. */
 static int start_stack_tool(struct agent_heartbeats *heartbeats, const struct env *env,
-			    char *const *entries, struct error *err)
+			    const char *const *entries, size_t count, struct error *err)
 {
-	const char *argv[4 + STACKS_RANKS + 1] = {"sh", "-c", script, "sh"};
+	enum { WORDS = 4 };
+	static const char *const words[WORDS] = {"sh", "-c", script, "sh"};
+	const char **argv = calloc(WORDS + count + 1, sizeof *argv);
 	posix_spawn_file_actions_t files;
 	posix_spawnattr_t attributes;
 	sigset_t none;
 	char **envp = env_to_envp(env);
 	int ends[2], rc;
 
-	for (size_t i = 0; entries[i]; i++)
-		argv[4 + i] = entries[i];
-	if (!envp || pipe2(ends, O_CLOEXEC | O_NONBLOCK)) {
+	if (!argv || !envp || pipe2(ends, O_CLOEXEC | O_NONBLOCK)) {
+		free(argv);
 		free(envp);
 		return error_memory(err, "stack traces");
 	}
+	memcpy(argv, words, sizeof words);
+	memcpy(argv + WORDS, entries, count * sizeof *argv);
 	sigemptyset(&none);
 	posix_spawn_file_actions_init(&files);
 	posix_spawn_file_actions_addopen(&files, 0, "/dev/null", O_RDONLY, 0);
@@ -209,6 +286,7 @@ static int start_stack_tool(struct agent_heartbeats *heartbeats, const struct en
 			  envp);
 	posix_spawnattr_destroy(&attributes);
 	posix_spawn_file_actions_destroy(&files);
+	free(argv);
 	free(envp);
 	close(ends[1]);
 	heartbeats->stacks.ready = stacks_ready;
@@ -233,32 +311,37 @@ void agent_heartbeats_dump_stacks(struct agent_heartbeats *heartbeats, const str
 {
 	json_t *ranks = NULL;
 	struct process_tree list = {0};
-	char *entries[STACKS_RANKS + 1] = {0};
-	size_t count = 0;
+	size_t first = 0, last, count;
+	char **entries;
 
 	if (!heartbeats || heartbeats->states ||
 	    json_get_array("DUMP_STACKS", text, "ranks", &ranks, NULL))
 		return;
+	count = last = heartbeats->count;
+	entries = calloc(count, sizeof *entries);
 	heartbeats->states = json_array();
 	process_tree_read(NULL, 0, &list);
-	for (size_t i = 0; i < heartbeats->count; i++) {
+	/* Ranks that are behind come first. */
+	for (size_t i = count; entries && i-- > 0;) {
 		int rank = agent_job_rank(heartbeats->job, i);
-		char state[2] = "";
+		char state[2] = "", entry[32];
 		pid_t pid = main_process(&list, heartbeats->list[i].pid, state);
-		bool behind = json_array_size(ranks)
-				      ? is_named(ranks, rank)
-				      : !i && heartbeats->job->layout.node_index < STACKS_NODES;
+		bool behind = is_named(ranks, rank) || state[0] == 'T';
 
-		json_array_append_new(heartbeats->states, json_text(state));
-		if (count < STACKS_RANKS && (behind || state[0] == 'T') &&
-		    asprintf(&entries[count], "%d:%d", rank, (int)pid) >= 0)
-			count++;
+		json_array_insert_new(heartbeats->states, 0, json_text(state));
+		snprintf(entry, sizeof entry, "%d:%d", rank, (int)pid);
+		entries[behind ? first++ : --last] = strdup(entry);
 	}
 	process_tree_free(&list);
-	if (!count || start_stack_tool(heartbeats, env, entries, NULL))
+	for (size_t i = 0; entries && i < count; i++)
+		if (!entries[i])
+			count = i; /* out of memory */
+	if (!entries ||
+	    start_stack_tool(heartbeats, env, (const char *const *)entries, count, NULL))
 		send_stacks(heartbeats);
-	for (size_t i = 0; i < count; i++)
+	for (size_t i = 0; entries && i < heartbeats->count; i++)
 		free(entries[i]);
+	free(entries);
 }
 
 void agent_heartbeats_free(struct agent_heartbeats *heartbeats)
@@ -268,5 +351,6 @@ void agent_heartbeats_free(struct agent_heartbeats *heartbeats)
 	loop_close(heartbeats->loop, &heartbeats->stacks);
 	bytes_free(&heartbeats->text);
 	json_decref(heartbeats->states);
+	free(heartbeats->joined);
 	free(heartbeats);
 }

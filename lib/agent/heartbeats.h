@@ -18,14 +18,19 @@
 
 struct agent_heartbeats;
 
-/* dir, in which the ranks write their files, and job are borrowed. */
+/* dir, in which the ranks write their files, and job are borrowed. port: where the ranks meet; 0:
+ * nowhere that this process could watch. */
 int agent_heartbeats_new(struct loop *loop, struct agent_uplink *uplink, const char *dir,
-			 const struct agent_job *job, struct agent_heartbeats **out,
+			 const struct agent_job *job, int port, struct agent_heartbeats **out,
 			 struct error *err);
 /* Record the process of a rank that has started. */
 void agent_heartbeats_started(struct agent_heartbeats *heartbeats, int local_rank, pid_t pid);
 /* Read the files and report changes, at most once a second unless at_once is set. */
 void agent_heartbeats_poll(struct agent_heartbeats *heartbeats, int64_t now_ms, bool at_once);
+/* Report which ranks have met the others (joined.h), every 2 s at first. */
+void agent_heartbeats_report_joined(struct agent_heartbeats *heartbeats, int64_t now_ms);
+/* Call it when all ranks of the node have ended, before the end of the last one is reported. */
+void agent_heartbeats_ended(struct agent_heartbeats *heartbeats);
 /* Handle DUMP_STACKS; the answer is sent once the tool, which gets env, has ended. Ignored while
  * an earlier one is under way, and for NULL: no ranks. */
 void agent_heartbeats_dump_stacks(struct agent_heartbeats *heartbeats, const struct env *env,

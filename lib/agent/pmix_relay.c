@@ -3,6 +3,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/json.h"
 #include "base/log.h"
@@ -262,7 +263,7 @@ int agent_pmix_start(struct agent_pmix *pmix, const json_t *ranks, struct error 
 	struct ranks_job ranks_job = job->layout;
 	size_t count = agent_job_rank_count(job);
 	const char **cpus = NULL;
-	char name[300];
+	char name[300], secret[65];
 	int rc = 0;
 
 	pmix->ready = false;
@@ -279,7 +280,12 @@ int agent_pmix_start(struct agent_pmix *pmix, const json_t *ranks, struct error 
 		return error_memory(err, "the ranks' locations");
 	for (size_t i = 0; i < count; i++)
 		cpus[i] = json_string_value(json_object_get(json_array_get(ranks, i), "cpus"));
-	snprintf(name, sizeof name, "%.200s.%u", job->id, job->attempt);
+	/* The name ends in 128 bits that other users cannot guess: whoever knows it could claim to
+	 * be a rank. */
+	snprintf(name, sizeof name, "%.180s.%u", job->id, job->attempt);
+	secret_for_ranks(&pmix->uplink->params->secret, name, SECRET_FOR_PMIX, secret);
+	snprintf(name + strlen(name), sizeof name - strlen(name), ".%.32s", secret);
+	explicit_bzero(secret, sizeof secret);
 	ranks_job.name = name;
 	ranks_job.cpus = cpus;
 	ranks_job.dir = pmix->dir;
@@ -296,7 +302,7 @@ int agent_pmix_start_result(struct agent_pmix *pmix, struct error *err)
 	if (pmix->server && server_process_start_result(pmix->server, err))
 		return continue_without(pmix, err);
 	if (pmix->server)
-		log_info(LOG_PMIX, "namespace %s.%u is registered: %zu ranks on this node",
+		log_info(LOG_PMIX, "namespace %s.%u.* is registered: %zu ranks on this node",
 			 pmix->job->id, pmix->job->attempt, agent_job_rank_count(pmix->job));
 	return 0;
 }

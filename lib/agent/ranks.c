@@ -46,7 +46,12 @@ static int rank_environment(struct agent_ranks *ranks, const struct env *base, s
 {
 	struct env *env = env_copy(base);
 	int rc = env ? 0 : error_memory(err, "the environment");
+	char secret[65];
 
+	secret_for_ranks(&ranks->uplink->params->secret, ranks->job.id, SECRET_FOR_STORE, secret);
+	if (!rc)
+		rc = env_set(env, "BERTH_STORE_SECRET", secret, ENV_FROM_BERTH, NULL, err);
+	explicit_bzero(secret, sizeof secret);
 	for (size_t i = 0; !rc && i < count; i++)
 		rc = apply_change(env, changes[i], err);
 	if (!rc)
@@ -102,6 +107,12 @@ void agent_ranks_poll_heartbeats(struct agent_ranks *ranks, int64_t now_ms, bool
 		agent_heartbeats_poll(ranks->heartbeats, now_ms, at_once);
 }
 
+void agent_ranks_report_joined(struct agent_ranks *ranks, int64_t now_ms)
+{
+	if (ranks->heartbeats && ranks->started_sent && !ranks->done_sent)
+		agent_heartbeats_report_joined(ranks->heartbeats, now_ms);
+}
+
 static json_t *output_tail(struct agent_ranks *ranks, int local_rank)
 {
 	json_t *list = json_array();
@@ -124,16 +135,19 @@ static void on_ended(void *context, const struct supervise_end *end)
 		 end->start_error ? end->start_error : "");
 	send_output(ranks); /* the controller must receive the last lines before ENDED */
 	agent_ranks_poll_heartbeats(ranks, clock_now_ms(), true);
+	if (ranks->heartbeats && supervise_running(ranks->supervise) == 0)
+		agent_heartbeats_ended(ranks->heartbeats);
 	agent_uplink_report(
 		ranks->uplink, MESSAGE_ENDED,
-		json_pack("{s:i, s:i, s:i, s:i, s:i, s:b, s:b, s:i, s:o, s:o, s:I, s:o*}", "rank",
-			  end->rank, "local_rank", end->local_rank, "pid", (int)end->pid, "code",
-			  end->code, "signal", end->signal, "core", end->core_dumped, "stopped",
-			  end->stopped_by_us, "oom", (int)end->oom, "start_error",
+		json_pack("{s:i, s:i, s:i, s:i, s:i, s:b, s:b, s:i, s:o, s:o, s:I, s:o*, s:o*}",
+			  "rank", end->rank, "local_rank", end->local_rank, "pid", (int)end->pid,
+			  "code", end->code, "signal", end->signal, "core", end->core_dumped,
+			  "stopped", end->stopped_by_us, "oom", (int)end->oom, "start_error",
 			  json_text(end->start_error), "last",
 			  bad ? output_tail(ranks, end->local_rank) : json_array(),
 			  "peak_memory_bytes", (json_int_t)end->peak_memory_bytes, "said",
-			  agent_report_read(ranks->dir)));
+			  agent_report_read(ranks->dir), "traceback",
+			  agent_traceback_read(ranks->dir, end->local_rank)));
 	agent_pmix_rank_ended(ranks->pmix, end->local_rank);
 	/* The server's process is a child of this process, too. End it before supervise looks
 	 * for processes that the ranks left behind. */
@@ -149,9 +163,24 @@ static void on_finished(void *context, const char *left)
 	struct agent_ranks *ranks = context;
 
 	send_output(ranks);
+	ranks->finished_ms = clock_now_ms();
+	ranks->left = left ? strdup(left) : NULL;
+	if (ranks->logs)
+		logs_flush(ranks->logs);
+}
+
+/* DONE may end this process, so write the log files first, unless they stall. */
+static void send_done(struct agent_ranks *ranks)
+{
+	const char *lost = NULL;
+
+	if (ranks->logs && !logs_settled(ranks->logs, clock_now_ms() - ranks->finished_ms, &lost))
+		return;
+	if (lost)
+		agent_uplink_note(ranks->uplink, "%s", lost);
 	ranks->done_sent = true;
 	agent_uplink_report(ranks->uplink, MESSAGE_DONE,
-			    json_pack("{s:o}", "left", json_text(left)));
+			    json_pack("{s:o}", "left", json_text(ranks->left)));
 }
 
 static void on_note(void *context, const char *text)
@@ -164,16 +193,18 @@ static void on_note(void *context, const char *text)
 static void on_supervise_ready(struct loop_source *source, uint32_t events)
 {
 	struct agent_ranks *ranks = (struct agent_ranks *)source;
-	const char *problem;
 
 	(void)events;
 	supervise_dispatch(ranks->supervise);
-	if (!ranks->logs)
-		return;
-	logs_flush(ranks->logs);
-	problem = logs_problem(ranks->logs);
-	if (problem)
-		agent_uplink_note(ranks->uplink, "%s", problem);
+	if (ranks->logs)
+		logs_flush(ranks->logs);
+}
+
+/* agent_ranks_flush continues. */
+static void on_logs_ready(struct loop_source *source, uint32_t events)
+{
+	(void)source;
+	(void)events;
 }
 
 /* ---- start and stop ---- */
@@ -199,6 +230,8 @@ static int open_logs(struct agent_ranks *ranks, struct error *err)
 
 	rc = logs_open(&options, &ranks->logs, err);
 	free(numbers);
+	if (!rc && logs_fd(ranks->logs) >= 0)
+		rc = loop_add(ranks->loop, &ranks->logs_source, logs_fd(ranks->logs), EPOLLIN, err);
 	return rc;
 }
 
@@ -363,10 +396,12 @@ int agent_ranks_start(struct agent_ranks *ranks, const struct wire_message *mess
 		      const json_t *text, bool this_system, struct error *err)
 {
 	json_t *list, *plan;
+	int64_t port;
 	int rc;
 
 	if (json_get_array("START", text, "ranks", &list, err) ||
-	    json_get_object("START", text, "plan", &plan, err))
+	    json_get_object("START", text, "plan", &plan, err) ||
+	    json_get_int("START", text, "port", 0, 65535, &port, err))
 		return -err->code;
 	if (!ranks->job.text || ranks->supervise || ranks->pending.waits ||
 	    json_array_size(list) != agent_job_rank_count(&ranks->job))
@@ -386,7 +421,7 @@ int agent_ranks_start(struct agent_ranks *ranks, const struct wire_message *mess
 		rc = open_logs(ranks, err);
 	if (!rc)
 		rc = agent_heartbeats_new(ranks->loop, ranks->uplink, ranks->dir, &ranks->job,
-					  &ranks->heartbeats, err);
+					  (int)port, &ranks->heartbeats, err);
 	if (!rc)
 		rc = agent_pmix_start(ranks->pmix, list, err);
 	if (!rc)
@@ -419,7 +454,17 @@ bool agent_ranks_are_over(const struct agent_ranks *ranks)
 
 void agent_ranks_flush(struct agent_ranks *ranks, bool full)
 {
+	const char *problem;
+
 	send_output(ranks);
+	if (ranks->logs) {
+		full = logs_full(ranks->logs) || full;
+		problem = logs_problem(ranks->logs);
+		if (problem)
+			agent_uplink_note(ranks->uplink, "%s", problem);
+	}
+	if (ranks->finished_ms && !ranks->done_sent)
+		send_done(ranks);
 	if (ranks->supervise && ranks->paused != full) {
 		ranks->paused = full;
 		supervise_read(ranks->supervise, !full);
@@ -450,6 +495,7 @@ void agent_ranks_init(struct agent_ranks *ranks, struct loop *loop, struct agent
 				      .uplink = uplink,
 				      .pmix = pmix,
 				      .dir = dir,
+				      .logs_source = {on_logs_ready, -1, 0},
 				      .port_fd = -1};
 }
 
@@ -460,7 +506,9 @@ void agent_ranks_free(struct agent_ranks *ranks)
 	clear_pending(ranks);
 	agent_stdin_free(ranks->inputs);
 	agent_heartbeats_free(ranks->heartbeats);
+	loop_remove(ranks->loop, &ranks->logs_source);
 	logs_free(ranks->logs);
+	free(ranks->left);
 	bytes_free(&ranks->output);
 	agent_job_free(&ranks->job);
 	release_port(ranks);

@@ -4,7 +4,7 @@
  * JOB, for all nodes:  {world, names, first, counts, log_dir, pmix: "auto|on|off", hold, stdin,
  *                       input, watch, stop_file}
  *                      data: the program's arguments, the environment, the directory
- * START, for one node: {ranks: [{rank, cpus}], plan: berth.plan/1}
+ * START, for one node: {ranks: [{rank, cpus}], plan: berth.plan/1, port: where ranks meet, or 0}
  *                      data: for each rank "+NAME=VALUE" to set, "-NAME" to remove
  * ENDED:               {rank, local_rank, pid, code, signal, core, stopped, oom, start_error,
  *                      last: [lines], peak_memory_bytes, said} */
@@ -35,6 +35,9 @@ struct agent_ranks {
 	struct agent_stdin *inputs; /* NULL unless job.input */
 	struct agent_heartbeats *heartbeats;
 	struct logs *logs;
+	struct loop_source logs_source;
+	int64_t finished_ms; /* when all processes had ended; 0: not yet */
+	char *left;	     /* the processes that could not be killed, for DONE; NULL: none */
 	size_t started_count;
 	bool started_sent, done_sent;
 	bool paused; /* do not read the ranks' output; it stays in their pipes */
@@ -63,6 +66,8 @@ void agent_ranks_resume_start(struct agent_ranks *ranks);
 void agent_ranks_flush(struct agent_ranks *ranks, bool full);
 /* Report heartbeats if the controller wants them, at most once a second unless at_once is set. */
 void agent_ranks_poll_heartbeats(struct agent_ranks *ranks, int64_t now_ms, bool at_once);
+/* Report which ranks have met the others, until all have. Call it once a second. */
+void agent_ranks_report_joined(struct agent_ranks *ranks, int64_t now_ms);
 /* Signal all ranks. Ranks that are about to start get the signal after their start. */
 void agent_ranks_signal(struct agent_ranks *ranks, int number);
 /* Write the stop file (see files.h). Do nothing on a node without ranks. */

@@ -34,6 +34,12 @@ struct agent_uplink {
 	struct connection *next;       /* the connection to the parent that is being opened */
 	uint32_t attempt; /* the attempt that this node's messages belong to; 0 at first */
 	bool lost;	  /* the connection has ended */
+	/* Until the controller has authenticated itself: */
+	char *untried;	 /* its addresses except winner; NULL if params->fd is used */
+	char winner[80]; /* the address of connection */
+	int64_t started_ms;
+	struct error refused; /* the first peer with another secret; code 0: none */
+	int signals;
 };
 
 /* params and dir (the agent's temporary directory) are borrowed, events is copied. */

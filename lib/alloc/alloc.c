@@ -25,6 +25,10 @@ int alloc_read_from(const struct alloc_source *source, const struct env *env,
 	struct alloc made = {.this_node = -1};
 	int rc = source->read(env, request, &made, err);
 
+	/* This machine's own name is not passed to another program. */
+	for (size_t i = 0; !rc && source != &alloc_source_local && i < made.node_count; i++)
+		if ((rc = hostlist_check_name(made.nodes[i].name, strlen(made.nodes[i].name), err)))
+			error_prefix(err, "node %zu", i);
 	if (rc)
 		alloc_free(&made);
 	else

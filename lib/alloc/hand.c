@@ -47,7 +47,7 @@ int alloc_parse_rendezvous(const char *name, const char *text, char *host, size_
 	return 0;
 }
 
-static int check(const struct alloc_request *request, int *port, struct error *err)
+static int check(const struct alloc_request *request, char host[256], int *port, struct error *err)
 {
 	if (request->hosts || request->hostfile)
 		return error_set(err, ERR_USAGE,
@@ -67,15 +67,17 @@ static int check(const struct alloc_request *request, int *port, struct error *e
 	if (request->nnodes > HOSTLIST_MAX_HOSTS)
 		return error_set(err, ERR_USAGE, "--nnodes %d: expected at most %d",
 				 request->nnodes, HOSTLIST_MAX_HOSTS);
-	return alloc_parse_rendezvous("--rdzv-endpoint", request->rendezvous, NULL, 0, port, err);
+	return alloc_parse_rendezvous("--rdzv-endpoint", request->rendezvous, host, 256, port, err);
 }
 
-static int fill(const struct alloc_request *request, int port, struct alloc *made)
+/* The job's name contains the endpoint, which only one job can use at a time. All of a user's jobs
+ * share the secret file, but a proof is valid for one name only. */
+static int fill(const struct alloc_request *request, const char *host, int port, struct alloc *made)
 {
 	made->source = strdup("hand");
 	made->rendezvous = strdup(request->rendezvous);
 	made->this_node = request->node_rank;
-	if (asprintf(&made->job_id, "hand-%d-%d", port, request->nnodes) < 0)
+	if (asprintf(&made->job_id, "hand-%s-%d-%d", host, port, request->nnodes) < 0)
 		made->job_id = NULL;
 	if (asprintf(&made->why, "--nnodes is %d; this machine has --node-rank %d", request->nnodes,
 		     request->node_rank) < 0)
@@ -98,10 +100,11 @@ static int fill(const struct alloc_request *request, int port, struct alloc *mad
 static int read_hand(const struct env *env, const struct alloc_request *request, struct alloc *out,
 		     struct error *err)
 {
-	int port, rc = check(request, &port, err);
+	char host[256];
+	int port, rc = check(request, host, &port, err);
 
 	(void)env;
-	if (!rc && fill(request, port, out))
+	if (!rc && fill(request, host, port, out))
 		rc = error_memory(err, "the allocation");
 	return rc;
 }

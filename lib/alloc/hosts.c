@@ -65,9 +65,7 @@ static int read_hosts(const struct env *env, const struct alloc_request *request
 	if (!rc && request->hosts)
 		rc = reject_duplicates(&hosts, err);
 	if (!rc)
-		rc = fill(&hosts,
-			  request->hosts ? "the user gave a host list"
-					 : "the user gave a host file",
+		rc = fill(&hosts, request->hosts ? "--hosts is given" : "--hostfile is given",
 			  request->hostfile != NULL, out, err);
 	hosts_free(&hosts);
 	return rc;

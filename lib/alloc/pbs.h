@@ -3,6 +3,7 @@
 #ifndef BERTH_ALLOC_PBS_H
 #define BERTH_ALLOC_PBS_H
 
+#include <jansson.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -41,6 +42,11 @@ void pbs_job_info_apply(const struct pbs_job_info *answer, struct alloc *alloc);
  * tolerate SIGCHLD. Does nothing to other allocations. */
 #define PBS_QUERY_MS 10000
 void pbs_query(const struct env *env, int timeout_ms, struct alloc *alloc);
+
+/* The attributes of the allocation's job as `qstat -f -F json` prints them: a new reference, or
+ * NULL and the reason in why. Torque's qstat cannot print JSON. */
+json_t *pbs_query_attributes(const struct alloc *alloc, const struct env *env, int timeout_ms,
+			     char *why, size_t size);
 
 /* Find a PBS tool in PATH, else in the bin directory of PBS_EXEC from /etc/pbs.conf (or
  * PBS_CONF_FILE). The second place matters for `qsub -- PROGRAM` and for tasks of pbsdsh, whose

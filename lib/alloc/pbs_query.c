@@ -415,3 +415,34 @@ void pbs_query(const struct env *env, int timeout_ms, struct alloc *alloc)
 	if (rc)
 		apply_torque(env, alloc, why);
 }
+
+json_t *pbs_query_attributes(const struct alloc *alloc, const struct env *env, int timeout_ms,
+			     char *why, size_t size)
+{
+	char path[600];
+	char *argv[] = {path, (char *)"-f", (char *)"-F", (char *)"json", alloc->job_id, NULL};
+	struct scheduler_tool_output answer;
+	struct error err = {0};
+	json_t *root = NULL, *job = NULL;
+	enum scheduler_tool_result end;
+
+	if (pbs_find_tool(env, "qstat", path, sizeof path)) {
+		snprintf(why, size, "qstat not found (neither in PATH nor in PBS_EXEC)");
+		return NULL;
+	}
+	end = scheduler_tool_run(argv, env, timeout_ms, ANSWER_MAX, &answer);
+	if (end != SCHEDULER_TOOL_EXITED) {
+		snprintf(why, size, "qstat did not answer");
+		return NULL;
+	}
+	if (json_read("qstat's answer", answer.text, strlen(answer.text), ANSWER_MAX, &root, &err))
+		snprintf(why, size, "qstat exited with code %d: %s", answer.code,
+			 answer.stderr_text[0] ? answer.stderr_text : err.text);
+	else
+		job = json_incref(json_object_get(json_object_get(root, "Jobs"), alloc->job_id));
+	if (root && !job)
+		snprintf(why, size, "qstat does not know the job %s", alloc->job_id);
+	json_decref(root);
+	free(answer.text);
+	return job;
+}

@@ -36,7 +36,7 @@ int slurm_time_left(const char *text, int64_t *seconds, struct error *err)
 		rc = number_int64("the number of days", at, 0, DAYS_MAX, &days, err);
 		at = dash + 1;
 	}
-	for (char *next = at; !rc && next; fields++) {
+	for (char *next = at; !rc && next && fields <= 3; fields++) {
 		char *field = strsep(&next, ":");
 		int64_t value;
 

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,17 +15,25 @@
 
 #define TEMP_TRIES 1000 /* temporary files left by killed processes with this pid */
 
-/* Read fd to its end. /proc and /sys report no size, so the buffer grows. */
-static int read_all(int fd, const char *path, size_t limit, struct bytes *out, struct error *err)
+/* Read the non-blocking fd to its end. /proc and /sys report no size, so the buffer grows. A
+ * regular file is always ready, but a FIFO only once it has had a writer. */
+static int read_all(int fd, const char *path, size_t limit, int timeout_ms, struct bytes *out,
+		    struct error *err)
 {
 	for (;;) {
+		struct pollfd wait = {fd, POLLIN, 0};
 		size_t need = out->size + 2; /* one more byte, and the NUL */
 
 		if (bytes_reserve(out, need > 4096 ? need : 4096))
 			return error_memory(err, path);
+		if (timeout_ms && !poll(&wait, 1, timeout_ms))
+			return error_set(err, ERR_INPUT,
+					 "cannot read %s: no data for %d s; check that something "
+					 "writes to it",
+					 path, (timeout_ms + 999) / 1000);
 		ssize_t n = read(fd, out->data + out->size, out->room - out->size - 1);
 
-		if (n < 0 && errno == EINTR)
+		if (n < 0 && (errno == EINTR || errno == EAGAIN))
 			continue;
 		if (n < 0)
 			return error_set(err, ERR_INPUT, "cannot read %s: %m", path);
@@ -39,15 +48,19 @@ static int read_all(int fd, const char *path, size_t limit, struct bytes *out, s
 	}
 }
 
-int file_read(const char *path, size_t limit, char **out, size_t *size, struct error *err)
+int file_read_input(const char *path, size_t limit, int timeout_ms, char **out, size_t *size,
+		    struct error *err)
 {
-	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY), rc = 0;
+	struct bytes bytes = {0};
+	struct stat status;
 
 	if (fd < 0)
 		return error_set(err, ERR_INPUT, "cannot open %s: %m", path);
-	struct bytes bytes = {0};
-	int rc = read_all(fd, path, limit, &bytes, err);
-
+	if (!timeout_ms && !fstat(fd, &status) && !S_ISREG(status.st_mode))
+		rc = error_set(err, ERR_INPUT, "cannot read %s: not a regular file", path);
+	if (!rc)
+		rc = read_all(fd, path, limit, timeout_ms, &bytes, err);
 	close(fd);
 	if (rc) {
 		bytes_free(&bytes);
@@ -59,28 +72,102 @@ int file_read(const char *path, size_t limit, char **out, size_t *size, struct e
 	return 0;
 }
 
+int file_read(const char *path, size_t limit, char **out, size_t *size, struct error *err)
+{
+	return file_read_input(path, limit, 0, out, size, err);
+}
+
 int file_write_all(int fd, const void *data, size_t size)
 {
 	const char *p = data;
 
 	while (size) {
+		struct pollfd ready = {.fd = fd, .events = POLLOUT};
 		ssize_t n = write(fd, p, size);
 
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n < 0)
+		if (n < 0 && errno != EINTR && errno != EAGAIN)
 			return -1;
+		if (n < 0 && errno == EAGAIN)
+			poll(&ready, 1, 1000);
+		if (n < 0)
+			continue;
 		p += n;
 		size -= (size_t)n;
 	}
 	return 0;
 }
 
-int file_sync_dir(const char *path)
+/* The directory that holds path, malloced; NULL if memory is out. */
+static char *parent_of(const char *path)
 {
 	const char *slash = strrchr(path, '/');
-	char *dir =
-		!slash ? strdup(".") : strndup(path, slash == path ? 1 : (size_t)(slash - path));
+
+	return !slash ? strdup(".") : strndup(path, slash == path ? 1 : (size_t)(slash - path));
+}
+
+/* Apply file_check_owner's rule to an entry with this status. */
+static int check_entry(const char *path, const struct stat *entry, struct error *err)
+{
+	const mode_t shared = S_ISVTX | S_IWOTH;
+	char *dir = parent_of(path);
+	struct stat parent;
+	int rc = 0;
+
+	if (!dir)
+		return error_memory(err, path);
+	if (!S_ISDIR(entry->st_mode) && entry->st_uid && entry->st_uid != geteuid() &&
+	    !stat(dir, &parent) && (parent.st_mode & shared) == shared &&
+	    entry->st_uid != parent.st_uid)
+		rc = error_set(err, ERR_OUTPUT,
+			       "%s is %s of user %u in a directory that everyone can write; remove "
+			       "it or choose another directory",
+			       path, S_ISLNK(entry->st_mode) ? "a symbolic link" : "a file",
+			       (unsigned)entry->st_uid);
+	free(dir);
+	return rc;
+}
+
+int file_check_owner(const char *path, struct error *err)
+{
+	struct stat entry;
+
+	return lstat(path, &entry) ? 0 : check_entry(path, &entry, err);
+}
+
+int file_open_append(const char *path, struct error *err)
+{
+	int flags = O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOCTTY | O_NONBLOCK | O_NOFOLLOW;
+	struct stat entry;
+
+	if (!lstat(path, &entry) && S_ISLNK(entry.st_mode)) {
+		if (check_entry(path, &entry, err))
+			goto refused;
+		flags &= ~O_NOFOLLOW; /* other users cannot replace this link */
+	}
+
+	int fd = open(path, flags, 0666);
+
+	if (fd < 0) {
+		int why = errno;
+
+		error_set(err, ERR_OUTPUT, "cannot open %s: %m", path);
+		errno = why;
+		return -1;
+	}
+	if (flags & O_NOFOLLOW && !fstat(fd, &entry) && check_entry(path, &entry, err)) {
+		close(fd);
+		goto refused;
+	}
+	fcntl(fd, F_SETFL, O_APPEND);
+	return fd;
+refused:
+	errno = EACCES;
+	return -1;
+}
+
+int file_sync_dir(const char *path)
+{
+	char *dir = parent_of(path);
 	int fd = dir ? open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
 	int rc = fd >= 0 && fsync(fd) && errno != EINVAL ? -1 : 0;
 
@@ -92,10 +179,12 @@ int file_sync_dir(const char *path)
 
 static int write_in_place(const char *path, const void *data, size_t size, struct error *err)
 {
-	int rc = 0, fd = open(path, O_WRONLY | O_APPEND | O_CLOEXEC | O_NOCTTY);
+	/* A FIFO without a reader is an error, not a wait. */
+	int rc = 0, fd = open(path, O_WRONLY | O_APPEND | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
 
 	if (fd < 0)
 		return error_set(err, ERR_OUTPUT, "cannot open %s: %m", path);
+	fcntl(fd, F_SETFL, O_APPEND);
 	if (file_write_all(fd, data, size))
 		rc = error_set(err, ERR_IO, "cannot write %s: %m", path);
 	if (close(fd) && !rc)
@@ -168,8 +257,10 @@ int file_write_atomic(const char *path, const void *data, size_t size, mode_t mo
 {
 	struct stat status;
 	char *target = NULL;
-	int rc;
+	int rc = file_check_owner(path, err);
 
+	if (rc)
+		return rc;
 	if (is_special(path))
 		return write_in_place(path, data, size, err);
 	if (!lstat(path, &status) && S_ISLNK(status.st_mode))
@@ -206,6 +297,8 @@ int file_make_dirs(const char *path, struct error *err)
 				rc = error_set(err, ERR_OUTPUT,
 					       "cannot create directory %s: %s is not a directory",
 					       path, part);
+			else
+				rc = file_check_owner(part, err);
 		}
 		*p = end;
 	}

@@ -8,9 +8,27 @@
 
 #include "base/error.h"
 
-/* Read at most limit bytes of path into a malloced, NUL-terminated buffer (size excludes the
- * NUL). Works on /proc and /sys. -ERR_INPUT, or -ERR_DATA when the file is larger. */
+/* Read at most limit bytes of a regular file into a malloced, NUL-terminated buffer (size excludes
+ * the NUL). Works on /proc and /sys. Anything else, such as a FIFO, is refused without waiting.
+ * -ERR_INPUT, or -ERR_DATA when the file is larger. */
 int file_read(const char *path, size_t limit, char **out, size_t *size, struct error *err);
+
+/* The same for a file that the user names, which may be a pipe, a FIFO or a terminal: <(COMMAND),
+ * /dev/stdin. -ERR_INPUT if no data arrive for timeout_ms; err names the path. */
+int file_read_input(const char *path, size_t limit, int timeout_ms, char **out, size_t *size,
+		    struct error *err);
+#define FILE_INPUT_MS 30000 /* timeout_ms for the user's files */
+
+/* Can another user redirect what berth writes to path? In a sticky directory that everyone can
+ * write to (/tmp), a file or link must belong to this user, to root or to the directory's owner, as
+ * with the kernel's fs.protected_symlinks. Return 0, also if path does not exist, or -ERR_OUTPUT
+ * naming the owner. */
+int file_check_owner(const char *path, struct error *err);
+
+/* Open a file for appending, or create it (0666 less the umask), under the rule of
+ * file_check_owner, even if someone replaces path between check and open. Never waits for a FIFO's
+ * reader. Return the descriptor, which blocks, or -1 with errno and err (-ERR_OUTPUT). */
+int file_open_append(const char *path, struct error *err);
 
 /* Create a file with a new name beside path, for renaming over path later. *temp_path is malloced,
  * NULL on failure. mode holds the permission bits, less the umask. Return a descriptor, or -1 with
@@ -19,9 +37,9 @@ int file_create_temp(const char *path, mode_t mode, char **temp_path);
 
 /* Replace path atomically: write a temporary file, fsync it, rename it over path, fsync the
  * directory. mode holds the permission bits, less the umask. A symbolic link stays and its target
- * is replaced. A device, a pipe or a path in /dev or /proc (such as /dev/stdout) is written
- * directly. Return 0, -ERR_OUTPUT if the file cannot be created, or -ERR_IO if writing failed (the
- * old file stays). */
+ * is replaced, if file_check_owner allows it. A device, a pipe with a reader or a path in /dev or
+ * /proc (such as /dev/stdout) is written directly. Return 0, -ERR_OUTPUT if the file cannot be
+ * created, or -ERR_IO if writing failed (the old file stays). */
 int file_write_atomic(const char *path, const void *data, size_t size, mode_t mode,
 		      struct error *err);
 
@@ -30,11 +48,12 @@ int file_write_atomic(const char *path, const void *data, size_t size, mode_t mo
  * the directory cannot be opened for reading. */
 int file_sync_dir(const char *path);
 
-/* Write all bytes; handles EINTR and short writes. Return 0, or -1 with errno. */
+/* Write all bytes; handles EINTR, short writes, and a descriptor that another process has made
+ * non-blocking. Return 0, or -1 with errno. */
 int file_write_all(int fd, const void *data, size_t size);
 
-/* Create the directory and its parents (0777 less the umask). Return 0 or -ERR_OUTPUT; err names
- * the component. */
+/* Create the directory and its parents (0777 less the umask). A link among them must satisfy
+ * file_check_owner. Return 0 or -ERR_OUTPUT; err names the component. */
 int file_make_dirs(const char *path, struct error *err);
 
 #endif

@@ -39,7 +39,7 @@ int json_read_file(const char *path, size_t limit, json_t **out, struct error *e
 {
 	char *text = NULL;
 	size_t size;
-	int rc = file_read(path, limit, &text, &size, err);
+	int rc = file_read_input(path, limit, FILE_INPUT_MS, &text, &size, err);
 
 	if (!rc)
 		rc = json_read(path, text, size, limit, out, err);

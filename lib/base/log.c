@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/file.h"
 
 /* PIPE_BUF: long enough for any error text. A longer line is cut and ends in dots. */
 #define LINE_MAX_BYTES 4096
@@ -17,7 +18,14 @@ static struct {
 	char host[256];
 	int rank;
 	enum log_level limit;
+	bool colour;
 } state = {.rank = -1, .limit = LOG_NOTE};
+
+static struct {
+	log_writer_fn *write;
+	void *context;
+	pid_t pid;
+} writer;
 
 static const char *const level_names[] = {"error", "warning", "note", "debug"};
 
@@ -32,8 +40,28 @@ void log_set_level(enum log_level limit)
 	state.limit = limit;
 }
 
+bool log_fd_has_colour(int fd, const struct env *env)
+{
+	const char *no_color = env_get(env, "NO_COLOR"), *term = env_get(env, "TERM");
+
+	return isatty(fd) && !(no_color && *no_color) && term && strcmp(term, "dumb");
+}
+
+void log_set_colour(bool colour)
+{
+	state.colour = colour;
+}
+
+void log_set_writer(log_writer_fn *write, void *context)
+{
+	writer.write = write;
+	writer.context = context;
+	writer.pid = getpid();
+}
+
 /* Write start, which fits, and the formatted text as one line. error is what %m shows. */
-static void write_line(const char *start, int error, const char *format, va_list ap)
+static void __attribute__((format(printf, 3, 0)))
+write_line(const char *start, int error, const char *format, va_list ap)
 {
 	char line[LINE_MAX_BYTES];
 	/* The last byte is reserved for the newline. */
@@ -55,8 +83,21 @@ static void write_line(const char *start, int error, const char *format, va_list
 		if ((unsigned char)line[i] < ' ' || line[i] == 0x7f)
 			line[i] = ' ';
 	line[at++] = '\n';
-	(void)!write(STDERR_FILENO, line, at);
+	if (writer.write && writer.pid == getpid())
+		writer.write(writer.context, line, at);
+	else
+		file_write_all(STDERR_FILENO, line, at);
 	errno = error;
+}
+
+static void __attribute__((format(printf, 3, 4)))
+write_text(const char *start, int error, const char *format, ...)
+{
+	va_list ap;
+
+	va_start(ap, format);
+	write_line(start, error, format, ap);
+	va_end(ap);
 }
 
 void log_line(enum log_level level, const char *module, const char *format, ...)
@@ -78,11 +119,14 @@ void log_line(enum log_level level, const char *module, const char *format, ...)
 
 void log_user(enum log_level level, const char *format, ...)
 {
+	static const char *const colours[] = {"\033[1;31m", "\033[33m"}; /* error, warning */
+	bool colour = state.colour && level <= LOG_WARNING;
 	int saved = errno;
-	char start[32];
+	char start[48];
 	va_list ap;
 
-	snprintf(start, sizeof start, "berth: %s: ", level_names[level]);
+	snprintf(start, sizeof start, "%sberth: %s:%s ", colour ? colours[level] : "",
+		 level_names[level], colour ? "\033[0m" : "");
 	va_start(ap, format);
 	write_line(start, saved, format, ap);
 	va_end(ap);
@@ -162,6 +206,11 @@ bool log_is_line(const char *text)
 		if (*at == '0' ? *text < '0' || *text > '9' : *text != *at)
 			return false;
 	return true;
+}
+
+void log_relay(const char *line)
+{
+	write_text("", errno, "%s", line);
 }
 
 void log_write(enum log_module module, enum log_detail detail, const char *format, ...)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Log lines on stderr, one write(2) each.
+/* Log lines on stderr, one write(2) each, unless log_set_writer redirects them.
  *
  * log_user writes messages for the user: "berth: level: text".
  * log_line writes errors, warnings and notes: "berth: host rank level module: text".
@@ -11,6 +11,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "base/env.h"
 #include "base/error.h"
 
 enum log_level { LOG_ERROR, LOG_WARNING, LOG_NOTE, LOG_DEBUG };
@@ -20,11 +21,21 @@ enum log_level { LOG_ERROR, LOG_WARNING, LOG_NOTE, LOG_DEBUG };
 void log_set_identity(const char *host, int rank);
 void log_set_level(enum log_level limit);
 
+/* Does the terminal at fd show colour? Not if NO_COLOR is set and not empty, or TERM is dumb. */
+bool log_fd_has_colour(int fd, const struct env *env);
+/* Show errors and warnings of log_user in colour, or (the default) not. */
+void log_set_colour(bool colour);
+
+/* Pass all lines, with their newline, to write instead of stderr; NULL restores stderr. Only for a
+ * process that logs from one thread. Its forked children write to stderr. */
+typedef void log_writer_fn(void *context, const char *line, size_t size);
+void log_set_writer(log_writer_fn *write, void *context);
+
 /* Write one line. module is the stage ("agent"). Keeps errno. */
 void log_line(enum log_level level, const char *module, const char *format, ...)
 	__attribute__((format(printf, 3, 4)));
 
-/* Write "berth: LEVEL: text" for the user, whatever the limit is. */
+/* Write "berth: LEVEL: text" for the user, regardless of log_set_level. */
 void log_user(enum log_level level, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* ---- BERTH_LOG ---- */
@@ -58,15 +69,19 @@ extern unsigned char log_details[LOG_MODULE_COUNT];
  * the known ones, and nothing has changed. */
 int log_configure(const char *words, struct error *err);
 
-/* Does any module write? */
+/* Does BERTH_LOG enable any module? */
 bool log_is_on(void);
 
-/* Is text a line of log_info or log_debug, which another process has written? */
+/* Is text a line that log_info or log_debug wrote in another process? */
 bool log_is_line(const char *text);
+
+/* Write such a line (text lacks the newline) as if this process had logged it. */
+void log_relay(const char *line);
 
 /* Write a decision, or a message sent or received. Arguments are evaluated only if the module
  * writes such lines. Keeps errno. A line has at most PIPE_BUF bytes, so lines of several processes
- * do not mix in a pipe. A slow reader of stderr delays the caller. */
+ * do not mix in a pipe. A slow reader of stderr delays the caller, unless log_set_writer redirects
+ * the lines. */
 #define log_info(module, ...)                                                                      \
 	do {                                                                                       \
 		if (log_details[module] >= LOG_INFO)                                               \

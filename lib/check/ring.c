@@ -23,6 +23,7 @@
 #define RATE_MS 400
 #define RATE_MAX_BYTES (512u << 20)
 #define RATE_BLOCK (1u << 18)
+#define COUNTER_MS 2500 /* some drivers update their counters only every 2 s */
 
 static const size_t sizes[] = {1 << 10, 1 << 18, 1 << 22};
 #define SIZES (sizeof sizes / sizeof *sizes)
@@ -331,6 +332,22 @@ static int64_t counted(const char *iface)
 	return bytes;
 }
 
+/* The bytes that the interface has sent since its counter was at `before`; -1: unknown. Waits at
+ * most COUNTER_MS until they include all that the ring sent: the last ones may still be in the
+ * socket, and drivers may count them later. */
+static int64_t counted_since(const struct ring *ring, int64_t before)
+{
+	int64_t until = clock_now_ms() + COUNTER_MS, count;
+
+	if (before < 0)
+		return -1;
+	until = until < ring->deadline_ms ? until : ring->deadline_ms;
+	while ((count = counted(ring->iface)) >= 0 && !*ring->problem &&
+	       (uint64_t)(count - before) < ring->sent_bytes && clock_now_ms() < until)
+		poll(NULL, 0, 10);
+	return count < 0 ? -1 : count - before;
+}
+
 static int read_question(struct ring *ring, const json_t *question)
 {
 	const char *next, *own;
@@ -363,7 +380,7 @@ json_t *probe_ring_run(const struct prober *prober, const json_t *question)
 	struct ring ring = {.prober = prober, .out_fd = -1, .in_fd = -1};
 	uint32_t *data = malloc(sizes[SIZES - 1]), *room = malloc(sizes[SIZES - 1]);
 	struct flow flow = {0};
-	int64_t before, after;
+	int64_t before;
 	json_t *answer;
 
 	if (!data || !room || read_question(&ring, question)) {
@@ -381,13 +398,11 @@ json_t *probe_ring_run(const struct prober *prober, const json_t *question)
 		if (good)
 			measure(&ring, &flow);
 	}
-	after = counted(ring.iface);
-	answer =
-		json_pack("{s:o, s:I, s:I, s:I, s:I}", "problem",
-			  json_text(*ring.problem ? ring.problem : NULL), "sent",
-			  (json_int_t)ring.sent_bytes, "counted",
-			  (json_int_t)(before >= 0 && after >= 0 ? after - before : -1), "received",
-			  (json_int_t)flow.bytes, "ms", (json_int_t)(flow.last_ms - flow.first_ms));
+	answer = json_pack(
+		"{s:o, s:I, s:I, s:I, s:I}", "problem",
+		json_text(*ring.problem ? ring.problem : NULL), "sent", (json_int_t)ring.sent_bytes,
+		"counted", (json_int_t)counted_since(&ring, before), "received",
+		(json_int_t)flow.bytes, "ms", (json_int_t)(flow.last_ms - flow.first_ms));
 	if (ring.out_fd >= 0)
 		close(ring.out_fd);
 	if (ring.in_fd >= 0)

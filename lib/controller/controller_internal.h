@@ -7,7 +7,7 @@
 #include "overlay/connection.h"
 #include "overlay/listener.h"
 
-#define CONTROLLER_REAP_MS 500 /* from the end of an agent's connection to its process's exit */
+#define CONTROLLER_REAP_MS 2000 /* from the end of an agent's connection to its process's exit */
 #define CONTROLLER_MAX_UNAUTHENTICATED 256 /* at once, besides the expected nodes */
 
 struct controller_node {

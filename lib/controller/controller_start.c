@@ -52,7 +52,7 @@ static void read_output_tail(const struct launcher_process *process, char *text,
 {
 	char output_tail[SCAN_MAX + 1];
 	off_t end = lseek(process->output_fd, 0, SEEK_END);
-	/* Among lines of BERTH_LOG, look further back. */
+	/* With BERTH_LOG, look further back, because its lines are in between. */
 	off_t max = log_is_on() ? SCAN_MAX : OUTPUT_TAIL_MAX, from = end > max ? end - max : 0;
 	ssize_t n = end > 0 ? pread(process->output_fd, output_tail, (size_t)max, from) : 0;
 
@@ -72,6 +72,11 @@ static void read_output_tail(const struct launcher_process *process, char *text,
 				*at = ' ';
 		size_t used = strlen(text);
 
+		/* The last lines matter most. */
+		for (char *rest; used && used + strlen(line) + 3 > size; used = strlen(text)) {
+			rest = strstr(text, "; ");
+			memmove(text, rest ? rest + 2 : "", rest ? strlen(rest + 2) + 1 : 1);
+		}
 		snprintf(text + used, size - used, "%s%s", used ? "; " : "", line);
 	}
 }
@@ -159,14 +164,14 @@ static void read_tool_lines(struct controller *controller, struct launcher_proce
 
 		output[n] = '\0';
 		for (; (next = memchr(line, '\n', (size_t)(output + n - line))); line = next + 1) {
-			/* BERTH_LOG: an agent's line belongs on this process's stderr. */
-			if (log_is_line(line))
-				(void)!write(STDERR_FILENO, line, (size_t)(next + 1 - line));
 			*next = '\0';
+			/* BERTH_LOG: an agent's line belongs on this process's stderr. */
+			if (log_is_on() && log_is_line(line))
+				log_relay(line);
 			read_no_agent_lines(controller, line);
 		}
 		if (line == output && n < SCAN_MAX)
-			break; /* it is still being written */
+			break; /* the tool is still writing this line */
 		process->output_read += line == output ? n : line - output;
 	}
 	/* The file is memory, and a log can be long: free what is not needed for the tail. */

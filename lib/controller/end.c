@@ -19,8 +19,9 @@ static void clear_cause(struct job_result *result)
 	free(result->node);
 	free(result->first_cause);
 	json_decref(result->output_tail);
+	json_decref(result->traceback);
 	result->node = result->first_cause = NULL;
-	result->output_tail = NULL;
+	result->output_tail = result->traceback = NULL;
 	result->by_program = result->oom = false;
 	result->rank = -1;
 	result->node_index = -1;
@@ -157,6 +158,7 @@ void job_handle_rank_ended(struct job *job, size_t node, const json_t *text)
 	job->result->signal = (int)number;
 	job->result->first_cause = strdup(cause);
 	job->result->output_tail = json_incref(json_object_get(text, "last"));
+	job->result->traceback = json_incref(json_object_get(text, "traceback"));
 	job_settle(job, clock_now_ms());
 }
 
@@ -218,6 +220,7 @@ void job_result_free(struct job_result *result)
 	free(result->saved);
 	free(result->next);
 	json_decref(result->output_tail);
+	json_decref(result->traceback);
 	json_decref(result->ranks);
 	json_decref(result->attempts);
 	json_decref(result->excluded_nodes);

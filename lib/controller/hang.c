@@ -7,17 +7,22 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "agent/joined.h"
 #include "base/clock.h"
+#include "hostlist/idset.h"
 #include "process/heartbeat.h"
 
-#define STACKS_MS 15000	 /* for the agents' answers; reading stacks takes time */
-#define STACK_LINES 60	 /* lines of stacks that are printed; the report has all of them */
-#define NAMED_AT_MOST 64 /* how many ranks' stacks are requested */
+#define STACKS_MS 25000	      /* for the agents' answers; reading stacks takes time */
+#define STACKS_MAX (8u << 20) /* bytes of all nodes; further ones are dropped */
+#define STACK_LINES 60	      /* lines of stacks that are printed; the report has all of them */
+#define MISSING_MS 30000      /* for all ranks to meet */
+#define NAMED_AT_MOST 64      /* how many ranks' stacks are requested */
 
 struct job_rank {
 	double steps; /* -1: it has reported nothing */
 	char status_text[HEARTBEAT_STATUS_BYTES];
-	char state; /* the state from /proc when the stacks were read; 0: unknown */
+	char state;  /* the state from /proc when the stacks were read; 0: unknown */
+	char joined; /* JOINED_*; 0: not reported yet */
 	int node;
 };
 
@@ -40,6 +45,7 @@ int job_hang_open(struct job_hang *hang, const struct job_request *request, cons
 		}
 	}
 	job_hang_mark_active(hang);
+	hang->begin_ms = hang->active_ms;
 	return 0;
 }
 
@@ -127,8 +133,8 @@ static void request_stacks(struct job_hang *hang, int64_t now_ms)
 
 static void append_stacks(struct job_hang *hang, const char *text)
 {
-	size_t used = hang->stacks ? strlen(hang->stacks) : 0;
-	char *grown = realloc(hang->stacks, used + strlen(text) + 1);
+	size_t used = hang->stacks ? strlen(hang->stacks) : 0, size = strlen(text);
+	char *grown = used + size > STACKS_MAX ? NULL : realloc(hang->stacks, used + size + 1);
 
 	if (!grown)
 		return;
@@ -141,7 +147,7 @@ void job_hang_handle_stacks(struct job_hang *hang, size_t node, const json_t *te
 	const struct plan_node *at = node_of(hang, node);
 	const char *stacks = json_string_value(json_object_get(text, "stacks"));
 
-	if (!at || !hang->stacks_requested_ms)
+	if (!at || (!hang->stacks_requested_ms && !hang->missing_stacks_ms))
 		return;
 	for (size_t i = 0; i < at->rank_count; i++) {
 		const char *state =
@@ -204,19 +210,48 @@ static void describe(const struct job_hang *hang, int number, char *out, size_t 
 			 "system or device)");
 }
 
-static void print_stacks(const struct job_hang *hang)
+static bool is_missing(const struct job_hang *hang, int rank)
 {
-	char *copy = hang->stacks ? strdup(hang->stacks) : NULL, *line = copy;
+	return rank >= 0 && rank < hang->plan->world_size && hang->ranks[rank].joined == JOINED_NO;
+}
 
-	for (int i = 0; line && *line && i < STACK_LINES; i++) {
-		char *end = strchr(line, '\n');
+/* The end of a rank's stack that begins at text: the next line "rank N, ...". */
+static const char *end_of_stack(const char *text)
+{
+	const char *end = strstr(text, "\nrank ");
 
-		if (end)
-			*end++ = '\0';
-		job_note(hang->sink, LOG_NOTE, "  | %s", line);
-		line = end;
+	return end ? end + 1 : text + strlen(text);
+}
+
+/* Print the lines of text up to end, at most *left of them. */
+static void print_lines(const struct job_hang *hang, const char *text, const char *end, int *left)
+{
+	for (; text<end && * left> 0; (*left)--) {
+		int size = (int)strcspn(text, "\n");
+
+		job_note(hang->sink, LOG_NOTE, "  | %.*s", size, text);
+		text += size + (text[size] == '\n');
 	}
-	free(copy);
+}
+
+/* Print the stacks, that of rank first; only_missing: of ranks that have not met the others. */
+static void print_stacks(const struct job_hang *hang, int rank, bool only_missing)
+{
+	const char *stacks = hang->stacks ? hang->stacks : "", *behind = NULL;
+	int left = STACK_LINES;
+	char name[32];
+
+	snprintf(name, sizeof name, "rank %d,", rank);
+	for (const char *at = stacks; *at && !behind; at = end_of_stack(at))
+		if (!strncmp(at, name, strlen(name)))
+			behind = at;
+	if (behind)
+		print_lines(hang, behind, end_of_stack(behind), &left);
+	for (const char *at = stacks; *at; at = end_of_stack(at))
+		if (at != behind && (!only_missing || is_missing(hang, atoi(at + strlen("rank ")))))
+			print_lines(hang, at, end_of_stack(at), &left);
+	if (!left)
+		job_note(hang->sink, LOG_NOTE, "  | ... (--report FILE keeps all stacks)");
 }
 
 static void find(struct job_hang *hang, struct job_hang_finding *out)
@@ -226,7 +261,7 @@ static void find(struct job_hang *hang, struct job_hang_finding *out)
 	bool unique;
 	int rank = find_rank_behind(hang, &unique);
 
-	print_stacks(hang);
+	print_stacks(hang, rank, false);
 	*out = (struct job_hang_finding){.rank = rank, .node = -1, .stacks = hang->stacks};
 	hang->stacks = NULL;
 	if (rank < 0) {
@@ -244,11 +279,87 @@ static void find(struct job_hang *hang, struct job_hang_finding *out)
 		 unique ? "" : ", and so are others", how);
 }
 
+/* ---- ranks that have not met the others ---- */
+
+void job_hang_handle_joined(struct job_hang *hang, size_t node, const json_t *text)
+{
+	const struct plan_node *at = node_of(hang, node);
+	const char *states = json_string_value(json_object_get(text, "states"));
+
+	for (size_t i = 0; at && states && i < at->rank_count && states[i]; i++)
+		hang->ranks[at->ranks[i].rank].joined = states[i];
+}
+
+static int count_joined(const struct job_hang *hang, char joined)
+{
+	int count = 0;
+
+	for (int i = 0; i < hang->plan->world_size; i++)
+		count += hang->ranks[i].joined == joined;
+	return count;
+}
+
+static void name_missing(struct job_hang *hang, int64_t now_ms)
+{
+	int missing = count_joined(hang, JOINED_NO), joined = count_joined(hang, JOINED_YES);
+	json_t *ranks = json_array();
+	struct idset *set = idset_new();
+	char *names;
+
+	for (int i = 0; i < hang->plan->world_size; i++)
+		if (is_missing(hang, i) && set && !idset_add(set, i) &&
+		    json_array_size(ranks) < NAMED_AT_MOST)
+			json_array_append_new(ranks, json_integer(i));
+	names = idset_format(set);
+	job_note(hang->sink, LOG_WARNING,
+		 "after %d s, %d ranks have connected to MASTER_PORT, and %d %s not: %.200s. "
+		 "Do all ranks call init_process_group? Their stacks follow",
+		 MISSING_MS / 1000, joined, missing, missing == 1 ? "has" : "have",
+		 names ? names : "?");
+	free(names);
+	idset_free(set);
+	hang->missing_stacks_ms = now_ms;
+	hang->stacks_received = 0;
+	controller_send(hang->controller, MESSAGE_DUMP_STACKS, WIRE_ALL, 0, 0,
+			json_pack("{s:o}", "ranks", ranks), NULL, 0, NULL);
+}
+
+static void check_missing(struct job_hang *hang, int64_t now_ms)
+{
+	if (!hang->missing_named && now_ms - hang->begin_ms >= MISSING_MS &&
+	    !count_joined(hang, 0)) {
+		hang->missing_named = true;
+		if (count_joined(hang, JOINED_YES) && count_joined(hang, JOINED_NO))
+			name_missing(hang, now_ms);
+	}
+	if (!hang->missing_stacks_ms || (hang->stacks_received < hang->nodes_with_ranks &&
+					 now_ms - hang->missing_stacks_ms < STACKS_MS))
+		return;
+	print_stacks(hang, -1, true);
+	free(hang->stacks);
+	hang->stacks = NULL;
+	hang->missing_stacks_ms = 0;
+}
+
+void job_hang_check_apart(const struct job_hang *hang)
+{
+	if (!hang->ranks || hang->plan->world_size < 2 ||
+	    count_joined(hang, JOINED_NO) < hang->plan->world_size)
+		return;
+	job_note(hang->sink, LOG_WARNING,
+		 "%d ranks have loaded PyTorch or JAX, but none has connected to another one at "
+		 "MASTER_PORT: each may have trained alone. With Lightning, leave out devices= and "
+		 "num_nodes=, or set the ranks per node and the number of nodes",
+		 hang->plan->world_size);
+}
+
 bool job_hang_tick(struct job_hang *hang, int64_t now_ms, bool slept, struct job_hang_finding *out)
 {
 	int timeout_ms = hang->ranks ? hang->request->hang_timeout_ms : 0;
 
-	if (!timeout_ms)
+	if (hang->ranks && !hang->stacks_requested_ms)
+		check_missing(hang, now_ms);
+	if (!timeout_ms || hang->missing_stacks_ms)
 		return false;
 	if (slept)
 		hang->active_ms = now_ms;

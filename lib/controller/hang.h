@@ -22,6 +22,10 @@ struct job_hang {
 	size_t nodes_with_ranks;
 	size_t stacks_received; /* nodes that have answered */
 	char *stacks;		/* the stacks that they sent, or NULL */
+	/* Ranks that have not met the others (agent/joined.h). */
+	int64_t begin_ms;
+	bool missing_named;
+	int64_t missing_stacks_ms; /* when DUMP_STACKS was sent for them; 0: it was not */
 };
 
 /* What caused a hang. */
@@ -41,9 +45,13 @@ void job_hang_close(struct job_hang *hang);
 void job_hang_mark_active(struct job_hang *hang);
 void job_hang_handle_progress(struct job_hang *hang, size_t node, const json_t *text);
 void job_hang_handle_stacks(struct job_hang *hang, size_t node, const json_t *text);
+void job_hang_handle_joined(struct job_hang *hang, size_t node, const json_t *text);
+/* Call it when all ranks have ended with code 0: warn if none has ever met another. */
+void job_hang_check_apart(const struct job_hang *hang);
 /* Call it about once a second while the ranks run. slept: this process was stopped meanwhile. If
  * nothing has happened for hang_timeout_ms, it requests stacks from the agents. Return true if
- * the job hangs; *out then names the rank. */
+ * the job hangs; *out then names the rank. After 30 s, it warns about ranks that have not met the
+ * others, and prints their stacks. */
 bool job_hang_tick(struct job_hang *hang, int64_t now_ms, bool slept, struct job_hang_finding *out);
 
 #endif

@@ -23,7 +23,7 @@
 
 void job_note(const struct job_sink *sink, enum log_level level, const char *format, ...)
 {
-	char text[1200];
+	char text[1400];
 	va_list ap;
 
 	va_start(ap, format);
@@ -127,6 +127,38 @@ void job_handle_signal(struct job *job, int number)
 		forward_signal(job, number);
 }
 
+/* Describe the sender of a signal if it is one of the job's own processes on this machine. */
+static void find_sender(pid_t sender, char *text, size_t size)
+{
+	char name[32] = "", found[32];
+	pid_t pid = sender;
+
+	for (int level = 0; pid > 1 && level < 64; level++) {
+		char path[64], line[512] = "";
+		FILE *file;
+		int parent = 0;
+
+		snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
+		file = fopen(path, "re");
+		if (!file)
+			return;
+		/* The name may hold any bytes; the state and the parent follow its last ")". */
+		char *last = fgets(line, sizeof line, file) ? strrchr(line, ')') : NULL;
+
+		fclose(file);
+		if (!last || sscanf(last, ") %*c %d", &parent) != 1 ||
+		    sscanf(line, "%*d (%31[^)]", found) != 1)
+			return;
+		if (!level)
+			snprintf(name, sizeof name, "%s", found);
+		if (parent == getpid()) {
+			snprintf(text, size, "process %d (%s) of this job", (int)sender, name);
+			return;
+		}
+		pid = parent;
+	}
+}
+
 static void on_signal(struct loop_source *source, uint32_t events)
 {
 	struct job *job = (struct job *)((char *)source - offsetof(struct job, signals));
@@ -149,6 +181,9 @@ static void on_signal(struct loop_source *source, uint32_t events)
 			job_request_end(job, 0);
 			continue;
 		}
+		if (ends_a_job(number) && !job->result->interrupted && info.ssi_code <= 0)
+			find_sender((pid_t)info.ssi_pid, job->result->sender,
+				    sizeof job->result->sender);
 		forward_signal(job, number);
 	}
 }
@@ -220,6 +255,15 @@ static void apply_backpressure(struct job *job)
 						     this is not a hang */
 }
 
+static void check_reader(struct job *job)
+{
+	if (job->phase == JOB_PHASE_RUN && !job->failed && job->sink->abandoned &&
+	    job->sink->abandoned(job->sink->context))
+		job_fail(job, ERR_IO, -1,
+			 "the reader of the output has gone, so the job was ended; --log-dir keeps "
+			 "the output, and the job then continues");
+}
+
 /* When the driver wants to be called next; 0: no preference. */
 static int64_t run_driver(struct job *job, int64_t now)
 {
@@ -282,7 +326,10 @@ static void check_deadline(struct job *job, int64_t now)
 	if (!job->deadline_ms || now < job->deadline_ms)
 		return;
 	job->deadline_ms = 0;
-	if (job->phase == JOB_PHASE_LAUNCH || job->phase == JOB_PHASE_INVENTORIES) {
+	if (job->phase <= JOB_PHASE_INVENTORIES && now < job->start_due_ms) {
+		job->deadline_ms = job->start_due_ms;
+		job->use_fallback = job_fail_without_agents(job);
+	} else if (job->phase == JOB_PHASE_LAUNCH || job->phase == JOB_PHASE_INVENTORIES) {
 		job_fail_missing(job);
 	} else if (job->phase == JOB_PHASE_PROBE) {
 		job_note(job->sink, LOG_WARNING,
@@ -319,12 +366,29 @@ static void check_hang(struct job *job, int64_t now, bool slept)
 	job->result->rank = hang.rank;
 }
 
-static void log_phase(const struct job *job, enum job_phase before)
+static void end_phase(struct job *job, enum job_phase before)
 {
 	static const char *const names[] = {"launch", "inventories", "probe", "run", "end", "over"};
+	int64_t now = clock_now_ms();
 
-	if (job->phase != before)
-		log_info(LOG_CONTROLLER, "job state: %s, was %s", names[job->phase], names[before]);
+	if (job->phase == before)
+		return;
+	log_info(LOG_CONTROLLER, "job state: %s, was %s", names[job->phase], names[before]);
+	job->phase_ms[before] = now - job->phase_begin_ms;
+	job->phase_begin_ms = now;
+}
+
+static void print_times(const struct job *job)
+{
+	const int64_t *ms = job->phase_ms;
+	int64_t start = job->started_ms ? job->started_ms - job->start_sent_ms : 0;
+
+	job_note(job->sink, LOG_DEBUG,
+		 "times: agents %.2f s, inventories %.2f s, addresses %.2f s, start of the ranks "
+		 "%.2f s, ranks %.2f s, end %.2f s",
+		 (double)ms[JOB_PHASE_LAUNCH] / 1e3, (double)ms[JOB_PHASE_INVENTORIES] / 1e3,
+		 (double)ms[JOB_PHASE_PROBE] / 1e3, (double)start / 1e3,
+		 (double)(ms[JOB_PHASE_RUN] - start) / 1e3, (double)ms[JOB_PHASE_END] / 1e3);
 }
 
 static int64_t earlier(int64_t next, int64_t due)
@@ -334,12 +398,16 @@ static int64_t earlier(int64_t next, int64_t due)
 
 static void run(struct job *job)
 {
+	const struct launch_options *launch = job->request->launch;
 	struct error err = {0};
-	int64_t driver_ms = 0;
+	int64_t driver_ms = 0, output_ms = 0;
 
-	job->woke_ms = clock_now_ms();
 	start_clock(job);
-	job->deadline_ms = job->woke_ms + job->request->launch->start_timeout_ms;
+	job->start_due_ms = job->woke_ms + launch->start_timeout_ms;
+	job->deadline_ms = job->start_due_ms;
+	if (launch->fallback)
+		job->deadline_ms =
+			earlier(job->deadline_ms, job->woke_ms + launch->launch_timeout_ms);
 	while (job->phase != JOB_PHASE_OVER) {
 		int64_t now = clock_now_ms(), next = job->tick_ms + TICK_MS;
 		enum job_phase before = job->phase;
@@ -350,12 +418,15 @@ static void run(struct job *job)
 		next = earlier(next, controller_silence_due(job->controller));
 		next = earlier(next, all_ranks_run(job) ? job->warn_ms : 0);
 		next = earlier(next, driver_ms);
+		next = earlier(next, output_ms);
 		if (loop_once(job->loop, next > now ? (int)(next - now) : 0, &err)) {
 			job_fail(job, err.code, -1, "%s", err.text);
 			return;
 		}
 		apply_backpressure(job);
+		check_reader(job);
 		now = clock_now_ms();
+		output_ms = job->sink->tick ? job->sink->tick(job->sink->context, now) : 0;
 		if (now - job->tick_ms >= TICK_MS) {
 			/* If this process was stopped (Ctrl-Z), do not count the agents as
 			 * silent. */
@@ -377,7 +448,7 @@ static void run(struct job *job)
 		driver_ms = run_driver(job, now);
 		if (job->phase >= JOB_PHASE_RUN && job->phase != JOB_PHASE_OVER)
 			check_over(job);
-		log_phase(job, before);
+		end_phase(job, before);
 	}
 }
 
@@ -412,6 +483,8 @@ static void decide_restart(struct job *job)
 	const struct job_request *request = job->request;
 
 	job->result->steps = job->hang.ranks ? job->hang.most_steps : -1;
+	if (!job->result->code)
+		job_hang_check_apart(&job->hang);
 	if (job->start_sent_ms)
 		job->result->run_ms = clock_now_ms() - job->start_sent_ms;
 	job->result->restart = request->should_restart &&
@@ -427,10 +500,12 @@ static void clean(struct job *job)
 	char left[512] = "";
 
 	loop_remove(job->loop, &job->drained);
-	controller_stop(job->controller, AGENTS_MS, left, sizeof left);
+	controller_stop(job->controller, job->use_fallback ? 0 : AGENTS_MS, left, sizeof left);
 	if (left[0])
 		job->result->unkilled = strdup(left);
 	node_notes_print(&job->notes);
+	if (job->sink->tick)
+		job->sink->tick(job->sink->context, INT64_MAX);
 	loop_close(job->loop, &job->signals);
 	gathers_free(&job->gathers);
 	job_hang_close(&job->hang);
@@ -445,8 +520,9 @@ static void clean(struct job *job)
 	loop_free(job->loop);
 }
 
-int job_run(const struct job_request *request, const struct job_sink *sink, struct job_result *out,
-	    struct error *err)
+/* Set *use_fallback if the launcher brought no agent, so that another one may. */
+static int run_with(const struct job_request *request, const struct job_sink *sink,
+		    struct job_result *out, bool *use_fallback, struct error *err)
 {
 	const struct alloc *alloc = request->launch->alloc;
 	struct job job = {.request = request,
@@ -469,11 +545,15 @@ int job_run(const struct job_request *request, const struct job_sink *sink, stru
 	if (!rc)
 		rc = loop_add_signals(job.loop, &job.signals, handled_signals,
 				      sizeof handled_signals / sizeof *handled_signals, err);
+	job.woke_ms = job.phase_begin_ms = clock_now_ms();
 	if (!rc)
 		rc = launch(&job, err);
 	if (!rc) {
 		run(&job);
-		decide_restart(&job);
+		print_times(&job);
+		*use_fallback = job.use_fallback && !result.interrupted;
+		if (!*use_fallback)
+			decide_restart(&job);
 		if (!result.interrupted)
 			record_time_left(&job);
 	}
@@ -486,4 +566,24 @@ int job_run(const struct job_request *request, const struct job_sink *sink, stru
 	}
 	*out = result;
 	return 0;
+}
+
+int job_run(const struct job_request *request, const struct job_sink *sink, struct job_result *out,
+	    struct error *err)
+{
+	struct launch_options launch = *request->launch;
+	struct job_request second = *request;
+	bool use_fallback = false;
+	int rc = run_with(request, sink, out, &use_fallback, err);
+
+	if (rc || !use_fallback)
+		return rc;
+	job_note(sink, LOG_WARNING, "%s; trying launcher %s", out->first_cause,
+		 launch.fallback->name);
+	job_result_free(out);
+	/* Its controller has a new secret, which keeps late agents of the first launcher out. */
+	launch.launcher = launch.fallback;
+	launch.fallback = NULL;
+	second.launch = &launch;
+	return run_with(&second, sink, out, &use_fallback, err);
 }

@@ -87,10 +87,18 @@ struct job_sink {
 	void (*output)(void *context, int rank, bool is_err, const char *text, size_t size,
 		       bool newline);
 	void (*note)(void *context, enum log_level level, const char *text);
+	/* Called before the ranks start. May be NULL. */
+	void (*begun)(void *context, int world_size);
+	/* Called at least once a second from before the agents start: print lines that have waited
+	 * long enough, or all at the end of an attempt (now_ms INT64_MAX). Return when the next
+	 * ones are due, by clock_now_ms; 0: none wait. May be NULL. */
+	int64_t (*tick)(void *context, int64_t now_ms);
 	/* Is so much output waiting that no more should arrive? If so, the controller holds the
 	 * ranks back until drained_fd is readable and full returns false. NULL: never. */
 	bool (*full)(void *context);
 	int drained_fd;
+	/* Has the only reader of the output gone, so that the job should end? NULL: never. */
+	bool (*abandoned)(void *context);
 };
 
 /* Format a line and pass it to the sink's note. */
@@ -106,8 +114,11 @@ struct job_result {
 	char *node;	     /* or NULL */
 	char *first_cause;   /* a sentence; NULL if the job succeeded */
 	json_t *output_tail; /* array of strings: the rank's last lines; NULL or empty */
+	json_t *traceback;   /* likewise, of the exception that the program has recorded */
 	int attempt;
 	int interrupted; /* the first signal that was forwarded; 0: none */
+	char sender[64]; /* the process of the job that sent it, "process 7 (sh) of this job", or ""
+			  */
 	int user_signal; /* the first of the other signals that were forwarded (SIGUSR1, SIGUSR2);
 			    0: none */
 	bool warned;	 /* the ranks were warned that the time limit is near */

@@ -6,9 +6,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/json.h"
 #include "controller/job_internal.h"
 #include "overlay/messages.h"
+#include "process/logs.h"
 #include "process/supervise.h"
 
 #define START_MS 60000 /* how long a node may take to start its ranks; PMIx may use half of it */
@@ -53,11 +55,13 @@ static void handle_output(struct job *job, const struct wire_message *message)
 	size_t left = message->data_size;
 	struct message_output output;
 
-	job_hang_mark_active(&job->hang);
-	while (message_next_output(&at, &left, &output, NULL) > 0)
+	while (message_next_output(&at, &left, &output, NULL) > 0) {
+		if (!logs_is_status(output.text, output.size))
+			job_hang_mark_active(&job->hang);
 		job->sink->output(job->sink->context, (int)output.rank,
 				  output.stream == SUPERVISE_STDERR, output.text, output.size,
 				  output.newline);
+	}
 }
 
 static void handle_gather(struct job *job, const struct wire_message *message)
@@ -160,8 +164,10 @@ static void on_message(void *context, size_t node, const struct wire_message *me
 			job_begin_ranks(job);
 		break;
 	case MESSAGE_STARTED:
-		if (!job->nodes[node].started && ++job->started == job->node_count)
+		if (!job->nodes[node].started && ++job->started == job->node_count) {
+			job->started_ms = clock_now_ms();
 			job_note(job->sink, LOG_DEBUG, "all ranks are running");
+		}
 		job->nodes[node].started = true;
 		break;
 	case MESSAGE_ENDED:
@@ -189,6 +195,9 @@ static void on_message(void *context, size_t node, const struct wire_message *me
 		break;
 	case MESSAGE_PROGRESS:
 		job_hang_handle_progress(&job->hang, node, text);
+		break;
+	case MESSAGE_JOINED:
+		job_hang_handle_joined(&job->hang, node, text);
 		break;
 	case MESSAGE_STACKS:
 		job_hang_handle_stacks(&job->hang, node, text);
@@ -267,6 +276,20 @@ void job_fail_not_started(struct job *job)
 		job_fail(job, ERR_NETWORK, first_late,
 			 "%s did not report within %d s that its ranks were started", names,
 			 job_ranks_timeout_ms(job) / 1000);
+}
+
+bool job_fail_without_agents(struct job *job)
+{
+	const struct launch_options *launch = job->request->launch;
+	char output_tail[700];
+
+	for (size_t i = 0; i < job->node_count; i++)
+		if (controller_tmpdir(job->controller, i)[0])
+			return false;
+	controller_launcher_output(job->controller, output_tail, sizeof output_tail);
+	return job_fail(job, ERR_NETWORK, -1, "%s has started no agent within %g s%s%s",
+			launch->launcher->name, launch->launch_timeout_ms / 1e3,
+			output_tail[0] ? "; its last output: " : "", output_tail);
 }
 
 void job_fail_missing(struct job *job)

@@ -44,7 +44,9 @@ struct job {
 	struct controller *controller;
 	struct loop_source signals, drained;
 	enum job_phase phase;
-	int64_t deadline_ms; /* deadline of the phase; 0: none */
+	int64_t deadline_ms;  /* deadline of the phase; 0: none */
+	int64_t start_due_ms; /* when all agents must have connected */
+	bool use_fallback;    /* the launcher brought no agent */
 	size_t node_count, inventory_received, started;
 	struct job_node *nodes;
 	/* From the inventories to the plan; filled in by job_start.c. */
@@ -67,7 +69,9 @@ struct job {
 	int64_t end_ms, warn_ms;
 	struct gathers gathers;
 	int64_t woke_ms, tick_ms;
-	int64_t start_sent_ms; /* when START was sent; 0: not yet */
+	int64_t start_sent_ms;				  /* when START was sent; 0: not yet */
+	int64_t started_ms;				  /* when all ranks ran; 0: not yet */
+	int64_t phase_begin_ms, phase_ms[JOB_PHASE_OVER]; /* how long each phase took */
 	struct {
 		int signal;
 		int64_t at_ms;
@@ -84,6 +88,8 @@ int job_ranks_timeout_ms(const struct job *job);
 void job_fail_not_started(struct job *job);
 /* The time for agents and inventories is up: fail the job. */
 void job_fail_missing(struct job *job);
+/* Fail unless at least one agent has connected. Return true if that is the job's first failure. */
+bool job_fail_without_agents(struct job *job);
 
 /* end.c: the first cause. Each of these functions ends the ranks if its cause is the first one,
  * or explains the one recorded so far. Later causes are a cascade and change nothing. job_fail

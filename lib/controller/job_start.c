@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "agent/files.h"
 #include "base/bytes.h"
 #include "base/clock.h"
 #include "base/json.h"
@@ -111,6 +112,8 @@ int job_start_make_plan(struct job *job, struct error *err)
 		job_check_world_size(request->argv[0], request->launch->env, plan->world_size,
 				     job->sink);
 	job_check_logs(request->log_dir, plan->world_size, job->sink);
+	if (job->sink->begun)
+		job->sink->begun(job->sink->context, plan->world_size);
 	return 0;
 }
 
@@ -216,6 +219,8 @@ static int send_node(const struct job *job, size_t index, struct error *err)
 	struct bytes data = {0};
 	json_t *ranks = json_array();
 	char plan_file[256], stop_file[256], report[256];
+	/* With --per-node, the program starts ranks of its own. */
+	bool meet = job->plan.world_size > 1 && !plan_request.per_node;
 	int rc = 0;
 
 	snprintf(plan_file, sizeof plan_file, "%s/plan.json", dir);
@@ -229,7 +234,7 @@ static int send_node(const struct job *job, size_t index, struct error *err)
 	plan_request.port = job->port;
 	for (size_t i = 0; !rc && i < node->rank_count; i++) {
 		struct env *changes = NULL;
-		char *cpus = idset_format(node->ranks[i].cpus_os), heartbeat[256];
+		char *cpus = idset_format(node->ranks[i].cpus_os), heartbeat[256], error[256];
 
 		heartbeat_path(dir, (int)i, heartbeat, sizeof heartbeat);
 		rc = plan_environment(&job->plan, &job->inventories[index], index, i, &plan_request,
@@ -237,6 +242,10 @@ static int send_node(const struct job *job, size_t index, struct error *err)
 		if (!rc)
 			rc = env_set(changes, HEARTBEAT_ENV, heartbeat, ENV_FROM_BERTH,
 				     "where the rank reports its steps", err);
+		agent_error_path(dir, (int)i, error, sizeof error);
+		if (!rc && !env_get(launch->env, "TORCHELASTIC_ERROR_FILE"))
+			rc = env_set(changes, "TORCHELASTIC_ERROR_FILE", error, ENV_FROM_BERTH,
+				     "where @record of PyTorch describes an exception", err);
 		/* Open MPI names its shared memory by host and local rank, so simulated nodes
 		 * would overwrite each other's. */
 		if (!rc && job->node_count > 1 && launch->launcher->single_host)
@@ -254,8 +263,9 @@ static int send_node(const struct job *job, size_t index, struct error *err)
 	} else {
 		rc = controller_send(job->controller, MESSAGE_START, (uint32_t)index,
 				     (uint32_t)job->plan.attempt, 0,
-				     json_pack("{s:o, s:o}", "ranks", ranks, "plan",
-					       plan_file_to_json(&job->plan, index)),
+				     json_pack("{s:o, s:o, s:i}", "ranks", ranks, "plan",
+					       plan_file_to_json(&job->plan, index), "port",
+					       meet ? job->port : 0),
 				     data.data, data.size, err);
 	}
 	bytes_free(&data);

@@ -3,238 +3,197 @@
 
 #include <errno.h>
 #include <poll.h>
-#include <pthread.h>
-#include <signal.h>
-#include <stdint.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/eventfd.h>
-#include <time.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/bytes.h"
-#include "base/clock.h"
+#include "base/file.h"
+#include "base/write_queue.h"
 
 #define FULL (1u << 20)
-#define RECORD 5 /* which descriptor (1 byte), size (4 bytes) */
+#define NOTES_FULL (2u << 20) /* berth's own lines are dropped beyond this */
+#define NOTE_HOLDS_MS 1000    /* the ranks' output waits behind such a line */
+#define NOTE_MS 5000	      /* how long berth's last lines may wait for a reader */
+#define NO_RANK (-1)
+#define BERTH (-2) /* the owner of berth's own lines, which are whole */
 
 struct printer {
+	struct write_queue *queue;
 	int fds[2];
 	bool label;
-	int owner[2]; /* the rank whose line is unfinished; -1: none */
-	int drained;
-	pthread_t thread;
-	bool threaded;
-	pthread_mutex_t lock;
-	pthread_cond_t more, idle;
-	struct bytes queue;
-	size_t writing; /* bytes that the thread has taken but not written yet */
-	bool waiting;	/* printer_full returned true */
-	bool end;
-	int error[2]; /* errno of a failed write; nothing more is written afterwards */
+	bool started;		   /* the queue has its thread */
+	int owner[2];		   /* the rank whose line is unfinished; NO_RANK: none */
+	bool same;		   /* both descriptors are the same terminal or file */
+	_Atomic size_t dropped;	   /* berth's own lines */
+	_Atomic size_t rank_bytes; /* unwritten bytes of ranks */
+	atomic_int error[2];	   /* errno of a failed write; nothing more is written afterwards */
 };
+
+static bool is_ready(int fd, int timeout_ms)
+{
+	struct pollfd wait = {.fd = fd, .events = POLLOUT};
+
+	return poll(&wait, 1, timeout_ms) > 0;
+}
+
+/* berth's own lines wait for the reader of stderr, unless that delays the ranks' stdout for too
+ * long. */
+static bool is_ready_for_note(struct printer *printer)
+{
+	char text[80];
+	int length;
+
+	for (int ms = 100; !printer->same && !is_ready(printer->fds[1], 100); ms += 100)
+		if (printer->rank_bytes && (printer->dropped || ms >= NOTE_HOLDS_MS))
+			return false;
+	if (!printer->dropped)
+		return true;
+	length = snprintf(text, sizeof text,
+			  "berth: warning: %zu messages are missing here: stderr was full\n",
+			  printer->dropped);
+	printer->dropped = 0;
+	return !file_write_all(printer->fds[1], text, (size_t)length);
+}
+
+/* target: bit 0 for stderr, bit 1 for a rank's piece. */
+static void write_piece(void *context, unsigned target, const void *data, size_t size)
+{
+	struct printer *printer = context;
+	unsigned which = target & 1;
+
+	if (target & 2) {
+		if (!printer->error[which] && file_write_all(printer->fds[which], data, size))
+			printer->error[which] = errno;
+		printer->rank_bytes -= size;
+	} else if (is_ready_for_note(printer)) {
+		file_write_all(printer->fds[which], data, size);
+	} else {
+		printer->dropped++;
+	}
+}
 
 int printer_new(int out_fd, int err_fd, bool label, struct printer **out, struct error *err)
 {
 	struct printer *printer = calloc(1, sizeof *printer);
+	struct stat files[2];
+	int rc;
 
 	if (!printer)
 		return error_memory(err, "the output");
-	printer->drained = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	if (printer->drained < 0) {
+	rc = write_queue_new(write_piece, printer, &printer->queue, err);
+	if (rc) {
 		free(printer);
-		return error_set(err, ERR_UNAVAILABLE, "eventfd: %s", strerror(errno));
+		return rc;
 	}
 	printer->fds[0] = out_fd;
 	printer->fds[1] = err_fd;
 	printer->label = label;
-	printer->owner[0] = printer->owner[1] = -1;
-	pthread_mutex_init(&printer->lock, NULL);
-	clock_cond_init(&printer->more);
-	clock_cond_init(&printer->idle);
+	printer->same = !fstat(out_fd, &files[0]) && !fstat(err_fd, &files[1]) &&
+			files[0].st_dev == files[1].st_dev && files[0].st_ino == files[1].st_ino;
+	printer->owner[0] = printer->owner[1] = NO_RANK;
 	*out = printer;
 	return 0;
 }
 
-/* Call write(2) until everything is written. The descriptor may be non-blocking, since it is
- * shared with other processes. */
-static int write_all(int fd, const unsigned char *data, size_t size)
+/* Queue one piece per line, written with one write(2), so that other writers to a pipe cannot
+ * interleave. */
+static void add(struct printer *printer, const char *label, int rank, unsigned which,
+		const char *text, size_t size, bool newline)
 {
-	while (size) {
-		ssize_t n = write(fd, data, size);
+	int owner = printer->owner[which];
+	bool begins = owner != rank;
+	char before[128];
+	struct iovec parts[] = {{before, 0}, {(void *)text, size}, {(char *)"\n", newline}};
 
-		if (n > 0) {
-			data += n;
-			size -= (size_t)n;
-		} else if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
-			struct pollfd wait = {.fd = fd, .events = POLLOUT};
-
-			poll(&wait, 1, 1000);
-		} else if (n < 0 && errno != EINTR) {
-			return errno;
-		}
-	}
-	return 0;
-}
-
-static void write_records(struct printer *printer, const struct bytes *records)
-{
-	const unsigned char *at = records->data, *end = at + records->size;
-
-	while (at < end) {
-		int which = at[0];
-		uint32_t size = bytes_get_u32(at + 1);
-		int error;
-
-		if (!printer->error[which]) {
-			error = write_all(printer->fds[which], at + RECORD, size);
-			pthread_mutex_lock(&printer->lock);
-			printer->error[which] = error;
-			pthread_mutex_unlock(&printer->lock);
-		}
-		at += RECORD + size;
-	}
-}
-
-static void *run_printer(void *context)
-{
-	struct printer *printer = context;
-	uint64_t one = 1;
-
-	pthread_mutex_lock(&printer->lock);
-	for (;;) {
-		while (!printer->queue.size && !printer->end)
-			pthread_cond_wait(&printer->more, &printer->lock);
-		if (!printer->queue.size)
-			break;
-		struct bytes records = printer->queue;
-
-		memset(&printer->queue, 0, sizeof printer->queue);
-		printer->writing = records.size;
-		pthread_mutex_unlock(&printer->lock);
-		write_records(printer, &records);
-		bytes_free(&records);
-		pthread_mutex_lock(&printer->lock);
-		printer->writing = 0;
-		if (printer->waiting && printer->queue.size <= FULL / 2 &&
-		    write(printer->drained, &one, sizeof one) == sizeof one)
-			printer->waiting = false;
-		if (!printer->queue.size)
-			pthread_cond_broadcast(&printer->idle);
-	}
-	pthread_mutex_unlock(&printer->lock);
-	return NULL;
-}
-
-static void start_thread(struct printer *printer)
-{
-	sigset_t all, old;
-
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &old);
-	printer->threaded = !pthread_create(&printer->thread, NULL, run_printer, printer);
-	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	parts[0].iov_len =
+		(size_t)snprintf(before, sizeof before, "%s%s%s%s",
+				 begins && owner >= 0 ? "\n" : "", begins && label ? "[" : "",
+				 begins && label ? label : "", begins && label ? "] " : "");
+	size += parts[0].iov_len + newline;
+	printer->started = true;
+	if (rank >= 0)
+		printer->rank_bytes += size;
+	if (write_queue_add(printer->queue, which | (rank >= 0 ? 2 : 0), parts, 3))
+		printer->owner[which] = newline ? NO_RANK : rank;
+	else if (rank >= 0)
+		printer->rank_bytes -= size;
 }
 
 void printer_line(struct printer *printer, int rank, bool is_err, const char *text, size_t size,
 		  bool newline)
 {
-	int which = is_err, owner = printer->owner[which];
-	bool begins = owner != rank;
-	char label[24] = "", before[sizeof label + 1];
-	size_t before_size, record_size;
-	unsigned char *at;
+	char label[16];
 
-	if (printer->label && begins)
-		snprintf(label, sizeof label, "[%d] ", rank);
-	before_size = (size_t)snprintf(before, sizeof before, "%s%s",
-				       begins && owner >= 0 ? "\n" : "", label);
-	record_size = before_size + size + newline;
-	pthread_mutex_lock(&printer->lock);
-	if (!printer->threaded)
-		start_thread(printer);
-	/* Write one record per line with one write(2), so that other writers to a pipe cannot
-	 * interleave. */
-	at = bytes_extend(&printer->queue, RECORD + record_size);
-	if (at) {
-		at[0] = (unsigned char)which;
-		bytes_put_u32(at + 1, (uint32_t)record_size);
-		memcpy(at + RECORD, before, before_size);
-		memcpy(at + RECORD + before_size, text, size);
-		if (newline)
-			at[RECORD + record_size - 1] = '\n';
-		printer->owner[which] = newline ? -1 : rank;
-	}
-	pthread_cond_signal(&printer->more);
-	pthread_mutex_unlock(&printer->lock);
+	snprintf(label, sizeof label, "%d", rank);
+	add(printer, printer->label ? label : NULL, rank, is_err, text, size, newline);
+}
+
+void printer_ranks_line(struct printer *printer, const char *ranks, int rank, bool is_err,
+			const char *text, size_t size, bool newline)
+{
+	add(printer, ranks, rank, is_err, text, size, newline);
+}
+
+void printer_note(struct printer *printer, const char *line, size_t size)
+{
+	bool newline = size && line[size - 1] == '\n';
+
+	/* Do not start the thread for notes before the agents are forked. A pipe that is ready
+	 * takes a line of PIPE_BUF bytes. */
+	if (!printer->started && is_ready(printer->fds[1], 0))
+		(void)!write(printer->fds[1], line, size);
+	else if (write_queue_size(printer->queue) > NOTES_FULL)
+		printer->dropped++;
+	else
+		add(printer, NULL, BERTH, 1, line, size - newline, newline);
+}
+
+bool printer_is_one(const struct printer *printer)
+{
+	return printer->same;
 }
 
 bool printer_full(struct printer *printer)
 {
-	uint64_t count;
-	bool full;
+	return write_queue_over(printer->queue, FULL);
+}
 
-	if (read(printer->drained, &count, sizeof count) < 0)
-		count = 0; /* nothing to read away */
-	pthread_mutex_lock(&printer->lock);
-	full = printer->queue.size + printer->writing > FULL;
-	printer->waiting = full;
-	pthread_mutex_unlock(&printer->lock);
-	return full;
+bool printer_has_no_reader(const struct printer *printer)
+{
+	return printer->error[0] == EPIPE;
 }
 
 int printer_drained_fd(const struct printer *printer)
 {
-	return printer->drained;
+	return write_queue_fd(printer->queue);
 }
 
-/* Wait at most timeout_ms until everything is written. Return whether it is. */
-static bool drain(struct printer *printer, int timeout_ms)
-{
-	struct timespec until = clock_after_ms(timeout_ms);
-	bool done;
-	int rc = 0;
-
-	pthread_mutex_lock(&printer->lock);
-	while ((printer->queue.size || printer->writing) && !rc) {
-		if (timeout_ms < 0)
-			rc = pthread_cond_wait(&printer->idle, &printer->lock);
-		else
-			rc = pthread_cond_timedwait(&printer->idle, &printer->lock, &until);
-	}
-	done = !printer->queue.size && !printer->writing;
-	printer->end = true;
-	pthread_cond_signal(&printer->more);
-	pthread_mutex_unlock(&printer->lock);
-	return done;
-}
-
-void printer_free(struct printer *printer, int timeout_ms, char *problem, size_t size)
+bool printer_free(struct printer *printer, int timeout_ms, char *problem, size_t size)
 {
 	static const char *const names[] = {"stdout", "stderr"};
+	bool done;
 
 	if (problem && size)
 		problem[0] = 0;
 	if (!printer)
-		return;
-	if (printer->threaded && !drain(printer, timeout_ms)) {
-		if (problem)
-			snprintf(problem, size,
-				 "stdout or stderr accepts no more output; the remaining output is "
-				 "lost");
-		return; /* the thread is blocked in write and still uses the struct */
-	}
-	if (printer->threaded)
-		pthread_join(printer->thread, NULL);
+		return true;
+	/* The ranks' output has the caller's limit; berth's own lines wait no longer than NOTE_MS.
+	 */
+	do
+		done = write_queue_wait(printer->queue, timeout_ms < 0 ? NOTE_MS : timeout_ms);
+	while (!done && timeout_ms < 0 && printer->rank_bytes);
+	if (!done && printer->rank_bytes && problem)
+		snprintf(problem, size,
+			 "stdout or stderr accepts no more output; the remaining output is lost");
 	for (int i = 0; i < 2 && problem; i++)
 		if (printer->error[i])
 			snprintf(problem, size, "lost output of the ranks: cannot write %s: %s",
 				 names[i], strerror(printer->error[i]));
-	bytes_free(&printer->queue);
-	close(printer->drained);
-	pthread_cond_destroy(&printer->more);
-	pthread_cond_destroy(&printer->idle);
-	pthread_mutex_destroy(&printer->lock);
+	if (!write_queue_free(printer->queue, 0))
+		return false;
 	free(printer);
+	return true;
 }

@@ -4,6 +4,7 @@
 #define BERTH_EXPLAIN_EXPLAIN_H
 
 #include <jansson.h>
+#include <stdbool.h>
 #include <stddef.h>
 
 #define EXPLAIN_SUBSTRINGS 3
@@ -19,6 +20,16 @@ extern const size_t explain_row_count;
 
 /* The first row that matches a line, or NULL. line is NUL-terminated and may hold any bytes. */
 const struct explain_row *explain_line(const char *line);
+
+struct explain_exception {
+	char text[300]; /* "ValueError: ..." */
+	char file[512]; /* of the innermost frame outside Python's libraries, if there is one */
+	int line;
+};
+
+/* Find the last Python exception in lines, an array of strings (NULL: none). Return false, and
+ * leave *out, if there is none. */
+bool explain_exception(const json_t *lines, struct explain_exception *out);
 
 /* {"pattern": [..], "cause", "fix", "source"}, or null if row is NULL. A new reference; NULL if
  * memory is out. */

@@ -40,6 +40,17 @@ const struct explain_row explain_rows[] = {
 	 "another program uses MASTER_PORT: a second job on the node, or a leftover process",
 	 "let berth run reserve a free port; set --port only if a specific port is required",
 	 GH "pytorch/pytorch/issues/116974"},
+	{{"name: EADDRINUSE"},
+	 "another program uses MASTER_PORT: a second job on the node, or a leftover process",
+	 "use berth run, which reserves a free port for each job; run ss -ltnp on the node to find "
+	 "the program",
+	 "PyTorch 2.15"},
+	{{"ConnectionRefusedError: [Errno 111]"},
+	 "no process listens at the address: its rank has not started, has failed, or listens on "
+	 "another NIC",
+	 "look for the first rank that failed; run berth check to see which addresses the nodes "
+	 "reach",
+	 "connect(2), ECONNREFUSED"},
 	{{"is setting up NCCL communicator and retrieving ncclUniqueId from", "Timeout"},
 	 "rank 0 was late for the first collective (a slow import or file system), or cannot be "
 	 "reached",
@@ -72,6 +83,11 @@ const struct explain_row explain_rows[] = {
 	 "GID, or the other rank has ended",
 	 "look for a rank that ended first; then run berth check, which measures each link",
 	 GH "NVIDIA/nccl/issues/2013"},
+	{{"NET/IB", "Got completion from peer", "status=12"},
+	 "a packet was never acknowledged over InfiniBand or RoCE: a bad cable or port, a wrong "
+	 "GID, or the other rank has ended",
+	 "look for a rank that ended first; then run berth check, which measures each link",
+	 GH "NVIDIA/nccl/issues/1814"},
 	{{"Call to ibv_reg_mr", "Cannot allocate memory"},
 	 "the limit on locked memory is too low (ulimit -l); a job inherits it from slurmd or "
 	 "pbs_mom, not from the login shell",
@@ -150,6 +166,25 @@ const struct explain_row explain_rows[] = {
 	 "the other ranks",
 	 "look at the rank that ended first (berth run names it), not at this one",
 	 GH "NVIDIA/nccl/issues/1486"},
+	{{"gloo/transport/tcp/pair", "Connection closed by peer"},
+	 "another rank ended or crashed while this one exchanged data with it",
+	 "look for the first rank that failed: berth run names it in its last line",
+	 "PyTorch 2.15, gloo"},
+	{{"Expected to have finished reduction in the prior iteration"},
+	 "some parameters of the model took no part in the loss, so DistributedDataParallel waits "
+	 "for their gradients",
+	 "remove the unused parameters, or pass find_unused_parameters=True",
+	 "PyTorch 2.15, torch.nn.parallel.DistributedDataParallel"},
+	{{"CUDA error: device-side assert triggered"},
+	 "a CUDA kernel found an invalid value, often a label or an index that is out of range",
+	 "check labels against the number of classes; run once with CUDA_LAUNCH_BLOCKING=1 to see "
+	 "the operation",
+	 "https://docs.pytorch.org/docs/stable/notes/cuda.html"},
+	{{"libcudnn", "cannot open shared object file"},
+	 "cuDNN is not installed, or not where the loader looks",
+	 "load the module or install the package with cuDNN, or set LD_LIBRARY_PATH to its "
+	 "directory",
+	 "ld.so(8)"},
 	{{"CUDA error: an illegal memory access was encountered"},
 	 "a kernel read or wrote outside of its memory; the stack trace may show a later call than "
 	 "the faulty one",

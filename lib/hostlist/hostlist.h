@@ -26,6 +26,10 @@ void hosts_free(struct hosts *hosts); /* frees what it holds and clears it; NULL
  * memory is out. */
 int hosts_duplicate(const struct hosts *hosts, const char **out, struct error *err);
 
+/* Is it safe to pass this name of size bytes to ssh, srun or mpirun? It must have only letters,
+ * digits and . _ : @ % -, and must not begin with -. Return 0 or -ERR_DATA. */
+int hostlist_check_name(const char *name, size_t size, struct error *err);
+
 /* Expand "n[1-3,07]x[0-1],m" exactly as `scontrol show hostnames` does. The last bracket varies
  * fastest, then the others from the left; ranks follow this odd order. Ranges are padded to the
  * width of their low end, and repeats are kept. Commas or blanks separate items. An empty list has

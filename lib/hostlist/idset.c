@@ -230,7 +230,7 @@ static int parse_range(struct idset *set, const char *text, const char **p, stru
 	int next = idset_next(set, first - 1);
 
 	if (next >= 0 && next <= last)
-		return bad(text, start, "a repeated id", err);
+		return bad(text, start, "a duplicate id", err);
 	if (idset_add_range(set, first, last))
 		return error_memory(err, "an id set");
 	return 0;

@@ -141,20 +141,21 @@ bad:
 			 (int)(*size - at < 60 ? *size - at : 60), line + at, HOSTFILE_MAX_SLOTS);
 }
 
-static int check_name(const char *name, size_t size, struct error *err)
+int hostlist_check_name(const char *name, size_t size, struct error *err)
 {
+	if (!size)
+		return error_set(err, ERR_DATA, "the name is empty");
 	if (size > HOSTLIST_MAX_NAME)
 		return error_set(err, ERR_DATA, "the name has %zu bytes; expected at most %d", size,
 				 HOSTLIST_MAX_NAME);
-	for (size_t i = 0; i < size; i++) {
-		unsigned char c = (unsigned char)name[i];
-
-		if (c <= ' ' || c == 0x7f || strchr(",[]/", c) || (c == '-' && !i))
+	for (size_t i = 0; i < size; i++)
+		if ((name[i] == '-' && !i) || !name[i] ||
+		    !strchr("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._:@%-",
+			    name[i]))
 			return error_set(err, ERR_DATA,
 					 "'%.*s': character %zu is not allowed in a host name; "
-					 "expected one name per line",
+					 "expected one name of letters, digits and ._:@%%-",
 					 (int)(size < 60 ? size : 60), name, i + 1);
-	}
 	return 0;
 }
 
@@ -175,7 +176,7 @@ static int read_line(struct table *table, struct hosts *hosts, const char *line,
 	if (table->lines)
 		rc = read_slots(line, &size, &slots, err);
 	if (!rc)
-		rc = check_name(line, size, err);
+		rc = hostlist_check_name(line, size, err);
 	if (!rc)
 		rc = count_host(table, hosts, line, size, number, slots, err);
 	return rc ? error_prefix(err, "line %zu", number) : 0;
@@ -225,7 +226,7 @@ static int read_file(const char *path, bool once, struct hosts *out, struct erro
 {
 	char *text = NULL;
 	size_t size = 0;
-	int rc = file_read(path, HOSTLIST_MAX_TEXT, &text, &size, err);
+	int rc = file_read_input(path, HOSTLIST_MAX_TEXT, FILE_INPUT_MS, &text, &size, err);
 
 	if (!rc) {
 		rc = parse(text, size, once, out, err);

@@ -145,6 +145,94 @@ static void read_sockaddr(struct inventory_address *out, const struct ifaddrs *a
 	out->link_local = inventory_address_is_link_local(out);
 }
 
+/* Does an IPv4 default route use the interface? */
+static bool has_default_route(const char *sys_root, const char *name)
+{
+	char path[PATH_MAX], line[256], iface[32];
+	unsigned destination, gateway, flags, mask;
+	bool found = false;
+
+	snprintf(path, sizeof path, "%s/proc/net/route", sys_root);
+
+	FILE *file = fopen(path, "re");
+
+	while (file && !found && fgets(line, sizeof line, file))
+		found = sscanf(line, "%31s %x %x %x %*d %*d %*d %x", iface, &destination, &gateway,
+			       &flags, &mask) == 5 &&
+			!destination && !mask && !strcmp(iface, name);
+	if (file)
+		fclose(file);
+	return found;
+}
+
+static bool same_host(const char *a, const char *b)
+{
+	size_t size = strcspn(a, ".");
+
+	return size == strcspn(b, ".") && !strncasecmp(a, b, size);
+}
+
+/* Does the line of /etc/hosts give one of the interface's addresses for the node's name? */
+static bool names_node(char *line, const struct inventory *inventory, const char *iface)
+{
+	char *rest, *host, *name;
+	unsigned char bytes[16];
+	bool named = false;
+	int family;
+
+	line[strcspn(line, "#\n")] = 0;
+	host = strtok_r(line, " \t", &rest);
+	family = host && strchr(host, ':') ? AF_INET6 : AF_INET;
+	if (!host || inet_pton(family, host, bytes) != 1)
+		return false;
+	while (!named && (name = strtok_r(NULL, " \t", &rest)))
+		named = same_host(name, inventory->node);
+	for (size_t i = 0; named && i < inventory->address_count; i++)
+		if (!strcmp(inventory->addresses[i].iface, iface) &&
+		    inventory->addresses[i].family == family &&
+		    !memcmp(inventory->addresses[i].bytes, bytes, family == AF_INET ? 4 : 16))
+			return true;
+	return false;
+}
+
+/* Only the file is read: a name server might not answer. */
+static bool has_node_name(const char *sys_root, const struct inventory *inventory,
+			  const char *iface)
+{
+	char path[PATH_MAX], line[1024];
+	bool found = false;
+
+	snprintf(path, sizeof path, "%s/etc/hosts", sys_root);
+
+	FILE *file = fopen(path, "re");
+
+	while (file && !found && fgets(line, sizeof line, file))
+		found = names_node(line, inventory, iface);
+	if (file)
+		fclose(file);
+	return found;
+}
+
+void address_mark_scheduler(struct inventory *inventory, const char *text)
+{
+	struct inventory_address subnet = {.family = AF_INET};
+
+	if (!text || inet_pton(AF_INET, text, subnet.bytes) != 1)
+		return;
+	for (size_t i = 0; i < inventory->address_count; i++) {
+		struct inventory_address *address = &inventory->addresses[i];
+
+		subnet.prefix = address->prefix;
+		if (address->type != IFACE_PHYSICAL ||
+		    !inventory_address_in_subnet(address, &subnet))
+			continue;
+		for (size_t j = 0; j < inventory->address_count; j++)
+			if (!strcmp(inventory->addresses[j].iface, address->iface) &&
+			    inventory->addresses[j].role == ROLE_NONE)
+				inventory->addresses[j].role = ROLE_SCHEDULER;
+	}
+}
+
 int address_read(struct discovery *discovery, const struct ifaddrs *list, struct error *err)
 {
 	struct inventory *inventory = discovery->inventory;
@@ -186,6 +274,14 @@ int address_read(struct discovery *discovery, const struct ifaddrs *list, struct
 		address->speed_mbps = sys_net_speed(sys_root, address->iface);
 		if (address->speed_mbps < 0 && iface_info.nic >= 0)
 			address->speed_mbps = inventory->nics[iface_info.nic].speed_mbps;
+	}
+	for (size_t i = 0; i < inventory->address_count; i++) {
+		struct inventory_address *address = &inventory->addresses[i];
+
+		address->role = has_default_route(sys_root, address->iface) ? ROLE_DEFAULT_ROUTE
+				: has_node_name(sys_root, inventory, address->iface)
+					? ROLE_NODE_NAME
+					: ROLE_NONE;
 	}
 	return 0;
 }

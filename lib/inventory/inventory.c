@@ -258,6 +258,8 @@ int inventory_discover(const struct inventory_source *source, struct inventory *
 	if (!rc)
 		rc = locality_read(&discovery, err);
 	if (!rc)
+		nic_mark(&inventory);
+	if (!rc)
 		rc = read_addresses(&discovery, err);
 	if (!rc)
 		read_memory_limit(&discovery);

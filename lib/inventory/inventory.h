@@ -102,6 +102,14 @@ enum iface_type { /* the role of an interface when berth chooses the rendezvous 
 		  IFACE_VIRTUAL, /* container or VM bridge, veth in a bridge, tunnel, tap */
 };
 
+/* What else uses an interface. Of two equal networks, the ranks get the one without a role. */
+enum address_role {
+	ROLE_NONE,
+	ROLE_DEFAULT_ROUTE, /* the node's IPv4 default route */
+	ROLE_NODE_NAME,	    /* /etc/hosts gives one of its addresses for the node's name */
+	ROLE_SCHEDULER,	    /* its subnet has SLURM_LAUNCH_NODE_IPADDR */
+};
+
 /* One address of one network interface. */
 struct inventory_address {
 	char iface[16];
@@ -112,9 +120,10 @@ struct inventory_address {
 	enum iface_type type;
 	bool up; /* administratively up and running */
 	bool link_local;
-	int64_t speed_mbps; /* -1 unknown */
-	int nic;	    /* index in nics; -1 if no device is known */
-	enum nic_kind kind; /* that NIC's kind; NIC_ETHERNET without one */
+	enum address_role role; /* the interface's */
+	int64_t speed_mbps;	/* -1 unknown */
+	int nic;		/* index in nics; -1 if no device is known */
+	enum nic_kind kind;	/* that NIC's kind; NIC_ETHERNET without one */
 };
 
 /* Write "10.0.0.1", or with a port "10.0.0.1:4711" or "[fd00::1]:4711" (port 0: none); "?" for an
@@ -184,9 +193,14 @@ int inventory_allow_gpus(struct inventory *inventory, const char *name, const ch
  * reads CUDA_VISIBLE_DEVICES. AMD reads ROCR_VISIBLE_DEVICES and then HIP_VISIBLE_DEVICES, which
  * counts among the GPUs left by the first. Intel reads ZE_AFFINITY_MASK. CUDA's variable also
  * applies to other vendors' GPUs, but only if their own are unset: HIP reads it and Slurm sets it.
+ * If the inventory has no GPU, it gets a note about inventory_listed_gpus instead.
  * Return 0, or -ERR_DATA as inventory_allow_gpus. */
 int inventory_allow_visible_devices(struct inventory *inventory, const struct env *env,
 				    struct error *err);
+
+/* The first variable of env that lists GPUs, or NULL. If no GPU is visible (on a login node, in a
+ * container without the driver), its list comes from elsewhere. */
+const char *inventory_listed_gpus(const struct env *env);
 
 /* BERTH_TOPOLOGY, or NULL if it is unset or empty. Borrowed from env. */
 const char *inventory_topology_file(const struct env *env);

@@ -64,9 +64,13 @@ int nvml_read(struct discovery *discovery, struct error *err); /* reads NVML */
 /* Reads AMD's driver below sys_root. */
 int kfd_read(struct discovery *discovery, struct error *err);
 
-/* nic.c: read the NICs from hwloc's objects or from /sys, sort them, and set kind and
- * management. */
+/* nic.c: read the NICs from hwloc's objects or from /sys, sort them, and set their kind. */
 int nic_read(struct discovery *discovery, struct error *err);
+
+/* nic.c, after locality_read: which NICs are for management. If each GPU has an RDMA NIC on its own
+ * PCI switches, these are fabrics of other kinds with no NIC on such a switch; then all kinds below
+ * the best one that is left. */
+void nic_mark(struct inventory *inventory);
 
 /* One network device, before it becomes one NIC per port. */
 #define DEVICE_PORTS 8
@@ -113,6 +117,9 @@ enum nic_kind nic_kind_of(const struct device *device, enum link_layer link);
 
 /* address.c: fill inventory->addresses from interfaces as getifaddrs lists them. */
 int address_read(struct discovery *discovery, const struct ifaddrs *list, struct error *err);
+/* Set the role of the interfaces whose subnet has text (an IPv4 address; NULL or anything else:
+ * none). */
+void address_mark_scheduler(struct inventory *inventory, const char *text);
 int64_t cgroup_memory_limit(const char *sys_root, const char *proc_cgroup_text);
 
 /* visible_devices.c: is any GPU of that PCI vendor? */

@@ -301,6 +301,13 @@ static const struct json_type as_cores = {cores_write, cores_read};
 
 /* ---- the tables ---- */
 
+static const char *role_name(int role)
+{
+	static const char *const names[] = {"none", "default-route", "node-name", "scheduler"};
+
+	return names[role];
+}
+
 static const char *kind_name(int kind)
 {
 	return nic_kind_name((enum nic_kind)kind);
@@ -364,6 +371,7 @@ static const struct json_field address_members[] = {
 	{"speed", &json_as_number, ADDRESS(speed_mbps), .min = -1, .max = INT64_MAX},
 	{"nic", &json_as_number, ADDRESS(nic), .min = -1, .max = INT32_MAX},
 	{"kind", &json_as_name, ADDRESS(kind), .max = NIC_INFINIBAND, .name_of = kind_name},
+	{"role", &json_as_name, ADDRESS(role), .max = ROLE_SCHEDULER, .name_of = role_name},
 	{0}};
 
 static const struct json_field machine_members[] = {

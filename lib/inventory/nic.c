@@ -417,6 +417,49 @@ int nic_read(struct discovery *discovery, struct error *err)
 	if (rc)
 		return rc;
 	sort_nics(discovery);
-	mark_management(discovery->inventory);
 	return 0;
+}
+
+/* Is a data NIC of this kind on a PCI switch of the GPU, or of any GPU (gpu -1)? */
+static bool on_switch_of(const struct inventory *inventory, long gpu, enum nic_kind kind)
+{
+	for (size_t g = 0; g < inventory->gpu_count; g++)
+		for (size_t n = 0; n < inventory->nic_count; n++)
+			if ((gpu < 0 || g == (size_t)gpu) && inventory->nics[n].kind == kind &&
+			    !inventory->nics[n].management &&
+			    inventory->path[g * inventory->nic_count + n] <= PATH_PXB)
+				return true;
+	return false;
+}
+
+static bool on_switches_of_all(const struct inventory *inventory, enum nic_kind kind)
+{
+	size_t g = 0;
+
+	while (g < inventory->gpu_count && on_switch_of(inventory, (long)g, kind))
+		g++;
+	return g && g == inventory->gpu_count;
+}
+
+/* On an HGX B200, two ConnectX-7 whose InfiniBand only manages NVLink. */
+static void mark_distant(struct inventory *inventory)
+{
+	bool near = false;
+
+	if (!inventory->path)
+		return;
+	for (enum nic_kind kind = NIC_ROCE; kind <= NIC_INFINIBAND; kind++)
+		near |= on_switches_of_all(inventory, kind);
+	for (size_t n = 0; near && n < inventory->nic_count; n++) {
+		struct inventory_nic *nic = &inventory->nics[n];
+
+		if (tier_of(nic->kind) == 2 && !on_switch_of(inventory, -1, nic->kind))
+			nic->management = true;
+	}
+}
+
+void nic_mark(struct inventory *inventory)
+{
+	mark_distant(inventory);
+	mark_management(inventory);
 }

@@ -170,7 +170,7 @@ static int open_xml(const struct inventory_source *source, hwloc_topology_t *out
 	const char *file = source->topology_file;
 	char *text = NULL;
 	size_t size = 0;
-	int rc = file_read(file, XML_MAX, &text, &size, err);
+	int rc = file_read_input(file, XML_MAX, FILE_INPUT_MS, &text, &size, err);
 
 	if (rc)
 		return rc;

@@ -206,6 +206,24 @@ out:
 	return rc;
 }
 
+const char *inventory_listed_gpus(const struct env *env)
+{
+	static const char *const lists[] = {"CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES",
+					    "HIP_VISIBLE_DEVICES", "ZE_AFFINITY_MASK"};
+
+	for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) {
+		const char *list = env_get(env, lists[i]);
+		char *text = list ? strip_list(list) : NULL, *rest = text;
+		const char *first = text ? strsep(&rest, ",") : "";
+		bool named = !ends_list(first) && strcmp(first, "all") != 0;
+
+		free(text);
+		if (named)
+			return lists[i];
+	}
+	return NULL;
+}
+
 int inventory_allow_visible_devices(struct inventory *inventory, const struct env *env,
 				    struct error *err)
 {
@@ -217,9 +235,18 @@ int inventory_allow_visible_devices(struct inventory *inventory, const struct en
 		{0x1002, "HIP_VISIBLE_DEVICES"},
 		{0x8086, "ZE_AFFINITY_MASK"},
 	};
+	const char *listed = inventory_listed_gpus(env);
 	bool theirs = false;
 	int rc = 0;
 
+	if (listed && !inventory->gpu_count)
+		inventory_note(inventory,
+			       "%s is %.80s, but no GPU is visible: ranks run without GPUs. On a "
+			       "node with GPUs, check that the driver is loaded and that the "
+			       "container was started with it",
+			       listed, env_get(env, listed));
+	if (!inventory->gpu_count)
+		return 0;
 	for (size_t i = 0; !rc && i < sizeof lists / sizeof *lists; i++) {
 		const char *list = env_get(env, lists[i].name);
 
@@ -254,6 +281,7 @@ int inventory_discover_from_env(const struct inventory_source *source, const str
 		return here.topology_file && !source->topology_file
 			       ? error_prefix(err, "BERTH_TOPOLOGY")
 			       : rc;
+	address_mark_scheduler(out, env_get(env, "SLURM_LAUNCH_NODE_IPADDR"));
 	rc = out->this_system ? inventory_allow_visible_devices(out, env, err) : 0;
 	if (rc)
 		inventory_free(out);

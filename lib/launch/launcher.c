@@ -17,8 +17,8 @@
 
 /* The first launcher that fits is used, so the most specific ones come first. */
 static const struct launcher *const launchers[] = {
-	&launcher_fork, &launcher_hand, &launcher_srun, &launcher_prterun,  &launcher_mpirun,
-	&launcher_pals, &launcher_tm,	&launcher_ssh,	&launcher_loopback,
+	&launcher_fork,	   &launcher_hand,   &launcher_srun, &launcher_pals,	 &launcher_tm,
+	&launcher_prterun, &launcher_mpirun, &launcher_ssh,  &launcher_loopback,
 };
 
 #define LAUNCHER_COUNT (sizeof launchers / sizeof *launchers)
@@ -50,6 +50,31 @@ int launcher_find(const char *name, const struct alloc *alloc, const struct env 
 			 "choose a --launcher: %s",
 			 alloc->node_count, alloc->node_count == 1 ? "" : "s",
 			 alloc->why ? alloc->why : alloc->source, alloc->nodes[0].name, known);
+}
+
+const struct launcher *launcher_next(const struct launcher *after, const struct alloc *alloc,
+				     const struct env *env)
+{
+	size_t i = 0;
+
+	while (launchers[i++] != after)
+		;
+	while (i < LAUNCHER_COUNT && !launchers[i]->fits(launchers[i], alloc, env))
+		i++;
+	return i < LAUNCHER_COUNT ? launchers[i] : NULL;
+}
+
+char *launcher_sample_line(const struct launch_options *launch)
+{
+	bool cookie = launch->launcher->secret_from_cookie;
+	struct launcher_job job = {
+		.launch = launch,
+		.secret = cookie ? NULL : "",
+		.secret_source = cookie ? "cookie:NONCE" : NULL,
+		.controller_addresses = "ADDRESS:PORT",
+	};
+
+	return launch->launcher->command_line(&job);
 }
 
 /* The environment for a job's agents. where[] holds two name and value pairs, which say how an

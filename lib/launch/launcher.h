@@ -54,10 +54,13 @@ struct launcher;
 struct launch_options {
 	const struct alloc *alloc;
 	const struct launcher *launcher;
+	const struct launcher *fallback; /* used once if launcher has brought no agent within
+					    launch_timeout_ms; NULL: none */
 	const struct env *env;	/* the environment berth was started in, the base of the agents' and
 				   the ranks' environments */
 	const char *berth_path; /* path of this berth executable, the same on every node */
 	int node_timeout_ms;	/* a node that is silent for this long is lost */
+	int launch_timeout_ms;	/* see fallback */
 	int start_timeout_ms;	/* all agents must have connected within this time */
 	int fan_out;		/* agents below one agent in the tree; 0: TREE_FANOUT */
 };
@@ -132,6 +135,12 @@ extern const struct launcher launcher_fork, launcher_hand, launcher_srun, launch
  * -ERR_UNAVAILABLE means that none fits the allocation. */
 int launcher_find(const char *name, const struct alloc *alloc, const struct env *env,
 		  const struct launcher **out, struct error *err);
+/* How agents would be started, for display: ADDRESS:PORT stands for the controller's. malloced;
+ * NULL if memory is out. */
+char *launcher_sample_line(const struct launch_options *launch);
+/* The next launcher in the table that fits, or NULL. */
+const struct launcher *launcher_next(const struct launcher *after, const struct alloc *alloc,
+				     const struct env *env);
 
 /* For launchers with single_host: make an allocation of that many simulated nodes "loop0",
  * "loop1"..., each with the slots of alloc's first node. The caller frees it with alloc_free.

@@ -6,7 +6,7 @@
  *   socket      TCP
  *   wire        authentication and frames, without I/O; handshake is its beginning
  *   connection  a wire on a socket, in the event loop
- *   listener    accepts sockets, and keeps unauthenticated peers at bay
+ *   listener    accepts sockets, and limits unauthenticated peers
  *   messages    what controller and agents send each other
  *   tree        who is connected to whom */
 #ifndef BERTH_OVERLAY_CONNECTION_H

@@ -25,7 +25,7 @@ enum {
 	ANSWER_PROOF = 72,
 };
 
-/* A hash keyed by the secret, over a label, the job, and the handshake up to that point. */
+/* A hash of a label, the job, and the handshake so far, keyed with the secret. */
 static void keyed_hash(const struct wire *wire, const char *label, size_t answer_bytes,
 		       const unsigned char *extra, size_t extra_bytes, unsigned char out[32])
 {
@@ -190,7 +190,8 @@ static int handle_answer(struct wire *wire, struct error *err)
 	if (sodium_memcmp(expected, wire->answer + ANSWER_PROOF, PROOF_BYTES))
 		return error_set(err, ERR_DATA,
 				 "the peer did not prove that it has this job's secret "
-				 "(fingerprint %s): it belongs to another job or is an impostor",
+				 "(fingerprint %s): it belongs to another job or is an impostor. "
+				 "Machines started by hand need the same --rdzv-endpoint.",
 				 text);
 	start_push(wire, message);
 	keyed_hash(wire, "berth connects 1", WIRE_ANSWER_BYTES, message, STREAM_HEADER,

@@ -47,6 +47,7 @@ static const struct {
 	{MESSAGE_PROGRESS, "PROGRESS"},
 	{MESSAGE_STACKS, "STACKS"},
 	{MESSAGE_DUMP_STACKS, "DUMP_STACKS"},
+	{MESSAGE_JOINED, "JOINED"},
 };
 
 const char *message_name(unsigned type)

@@ -17,7 +17,7 @@
  * first node's addresses by then. */
 #define AGENT_PROBE_EXTENSION_MS 4000
 
-/* The values travel: add a type at the end of its group, or raise WIRE_VERSION. */
+/* These values go over the wire: add a type at the end of its group, or raise WIRE_VERSION. */
 enum message_type {
 	/* In both directions. */
 	MESSAGE_HEARTBEAT = 1, /* every second; empty */
@@ -42,8 +42,9 @@ enum message_type {
 	MESSAGE_GATHER,	     /* sequence; data: the entries of a subtree, see tree.h */
 	MESSAGE_PROGRESS,    /* the ranks' heartbeats: see agent/heartbeats.h */
 	MESSAGE_STACKS,	     /* answer to MESSAGE_DUMP_STACKS: see agent/heartbeats.h */
-	MESSAGE_DONE, /* {left}: the node's ranks have ended and all output was sent; left names
-			 what could not be killed */
+	MESSAGE_DONE,	/* {left}: the node's ranks have ended and all output was sent; left names
+			   what could not be killed */
+	MESSAGE_JOINED, /* which ranks have met the others: see agent/joined.h */
 
 	/* Both ways, routed by the controller: {rank, from}, and {to, status} with data. */
 	MESSAGE_FETCH = 40,

@@ -82,6 +82,22 @@ int secret_derive(const char *cookie, const char *job, const char *nonce, struct
 	return 0;
 }
 
+void secret_for_ranks(const struct secret *secret, const char *job, enum secret_use use,
+		      char text[65])
+{
+	char what[] = "berth secret of the ranks 0";
+	crypto_generichash_state state;
+	struct secret derived;
+
+	what[sizeof what - 2] += (char)use;
+	crypto_generichash_init(&state, secret->bytes, sizeof secret->bytes, sizeof derived.bytes);
+	crypto_generichash_update(&state, (const unsigned char *)what, sizeof what);
+	crypto_generichash_update(&state, (const unsigned char *)job, strlen(job) + 1);
+	crypto_generichash_final(&state, derived.bytes, sizeof derived.bytes);
+	secret_format(&derived, text);
+	secret_wipe(&derived);
+}
+
 void secret_format(const struct secret *secret, char text[65])
 {
 	sodium_bin2hex(text, 65, secret->bytes, sizeof secret->bytes);
@@ -193,6 +209,12 @@ static int read_file(const char *path, struct secret *out, struct error *err)
 		return error_set(err, ERR_INPUT, "%s: %s", path, strerror(errno));
 	if (fstat(fd, &info) || !S_ISREG(info.st_mode))
 		rc = error_set(err, ERR_DATA, "%s is not a regular file", path);
+	else if (info.st_uid && info.st_uid != geteuid())
+		rc = error_set(
+			err, ERR_DATA,
+			"%s belongs to user %u, who knows or can change the secret. Create a "
+			"new one (openssl rand -hex 32) that belongs to you.",
+			path, (unsigned)info.st_uid);
 	else if (info.st_mode & 077)
 		rc = error_set(err, ERR_DATA,
 			       "%s has mode %04o: others can read or change the secret. Create a "

@@ -25,6 +25,11 @@ int secret_parse(const char *text, struct secret *out, struct error *err);
 int secret_derive(const char *cookie, const char *job, const char *nonce, struct secret *out,
 		  struct error *err);
 void secret_format(const struct secret *secret, char text[65]);
+/* Derive one of the ranks' secrets, as text, from the job's. The job's cannot be computed from it.
+ */
+enum secret_use { SECRET_FOR_STORE = 1, SECRET_FOR_PMIX };
+void secret_for_ranks(const struct secret *secret, const char *job, enum secret_use use,
+		      char text[65]);
 /* 16 hexadecimal digits that identify a secret without revealing anything about it. */
 void secret_fingerprint(const struct secret *secret, char text[17]);
 /* The same as 8 bytes. */
@@ -33,7 +38,7 @@ void secret_wipe(struct secret *secret);
 
 /* Read BERTH_SECRET_FILE, or ~/.config/berth/secret: 64 hexadecimal digits and a newline, readable
  * by the owner only. If make is set and the default file is missing, create it (random, mode 0600,
- * directory 0700) and set *made, also if another machine has created it just now. path (size bytes)
+ * directory 0700) and set *made, even if another machine has created it just now. path (size bytes)
  * is filled in even on failure. Return 0; -ERR_INPUT if the file is missing (err shows the command
  * that creates one); -ERR_DATA if others can read it or it holds no secret. */
 int secret_file_read(const struct env *env, bool make, struct secret *out, bool *made, char *path,

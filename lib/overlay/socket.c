@@ -3,6 +3,7 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
+#include <glob.h>
 #include <ifaddrs.h>
 #include <net/if.h>
 #include <netinet/in.h>
@@ -245,20 +246,39 @@ static bool is_usable(const struct ifaddrs *it)
 	       !IN6_IS_ADDR_LINKLOCAL(&((const struct sockaddr_in6 *)it->ifa_addr)->sin6_addr);
 }
 
-int socket_own_addresses(int port, char *out, size_t size, struct error *err)
+/* Is it a bridge for containers or virtual machines (docker0, virbr0)? Every node may have the same
+ * address on it. A bridge that contains one of the node's devices is the node's own. */
+static bool is_inner_bridge(const char *name)
 {
-	struct ifaddrs *list = NULL;
+	/* A port with a device, or one that is a bond or VLAN. */
+	static const char *const own[] = {"lower_*/device", "lower_*/lower_*"};
+	char path[300];
+	bool inner;
+
+	snprintf(path, sizeof path, "/sys/class/net/%s/bridge", name);
+	inner = !access(path, F_OK);
+	for (size_t i = 0; inner && i < sizeof own / sizeof *own; i++) {
+		glob_t found = {0};
+
+		snprintf(path, sizeof path, "/sys/class/net/%s/%s", name, own[i]);
+		inner = glob(path, GLOB_NOSORT, NULL, &found) == GLOB_NOMATCH;
+		globfree(&found);
+	}
+	return inner;
+}
+
+/* Write the usable addresses of this host. Return the length of the text. */
+static size_t write_addresses(const struct ifaddrs *list, bool bridges, int port, char *out,
+			      size_t size)
+{
 	size_t used = 0;
 
-	if (getifaddrs(&list))
-		return error_set(err, ERR_NETWORK, "cannot list this host's addresses: %s",
-				 strerror(errno));
 	out[0] = 0;
-	for (struct ifaddrs *it = list; it; it = it->ifa_next) {
+	for (const struct ifaddrs *it = list; it; it = it->ifa_next) {
 		struct sockaddr_storage address = {0};
 		char text[80];
 
-		if (!is_usable(it))
+		if (!is_usable(it) || is_inner_bridge(it->ifa_name) != bridges)
 			continue;
 		memcpy(&address, it->ifa_addr, address_size(it->ifa_addr->sa_family));
 		*port_of(&address) = htons((uint16_t)port);
@@ -267,6 +287,20 @@ int socket_own_addresses(int port, char *out, size_t size, struct error *err)
 			break;
 		used += (size_t)snprintf(out + used, size - used, "%s%s", used ? "," : "", text);
 	}
+	return used;
+}
+
+int socket_own_addresses(int port, char *out, size_t size, struct error *err)
+{
+	struct ifaddrs *list = NULL;
+	size_t used;
+
+	if (getifaddrs(&list))
+		return error_set(err, ERR_NETWORK, "cannot list this host's addresses: %s",
+				 strerror(errno));
+	used = write_addresses(list, false, port, out, size);
+	if (!used)
+		used = write_addresses(list, true, port, out, size);
 	freeifaddrs(list);
 	return used ? 0
 		    : error_set(err, ERR_NETWORK,

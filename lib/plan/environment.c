@@ -146,18 +146,45 @@ static void rank_devices(struct environment_builder *m, char *text, size_t size)
 		char token[96];
 
 		if (index < 0 || (size_t)index >= m->inventory->gpu_count ||
-		    !gpus_is_cuda(&m->inventory->gpus[index]))
+		    !gpus_list_name(m->inventory, (size_t)index, token, sizeof token))
 			continue;
-		gpus_cuda_name(m->inventory, (size_t)index, token, sizeof token);
 		used += (size_t)snprintf(text + used, size - used, "%s%s", used ? "," : "", token);
 	}
+}
+
+/* HIP applies its own list, else CUDA's, to what ROCr's list leaves. The plan has composed the
+ * first two; Slurm may set CUDA's to the same GPUs as ROCr's. Source: ROCm's documentation, "GPU
+ * isolation techniques". Intel's driver counts tiles (FLAT) unless ZE_FLAT_DEVICE_HIERARCHY is
+ * COMPOSITE; berth plans whole GPUs. Source: Level Zero's programming guide, "Environment
+ * variables". */
+static void add_other_lists(struct environment_builder *m, uint16_t vendor)
+{
+	static const char *const hip[] = {"HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES"};
+
+	for (size_t i = 0; vendor == 0x1002 && i < sizeof hip / sizeof *hip; i++)
+		if (!m->rc && env_get(m->env, hip[i]))
+			m->rc = env_set(m->out, hip[i], NULL, ENV_FROM_BERTH,
+					"HIP would apply it to what ROCR_VISIBLE_DEVICES leaves",
+					m->err);
+	if (vendor == 0x8086) {
+		environment_put(m, "ZE_FLAT_DEVICE_HIERARCHY", "COMPOSITE",
+				"a device is a whole GPU, as planned, not a tile");
+		environment_put(m, "ZE_ENABLE_PCI_ID_DEVICE_ORDER", "1",
+				"makes ordinals follow the plan's PCI order");
+	}
+	if (vendor == 0x10de)
+		environment_put(m, "CUDA_DEVICE_ORDER", "PCI_BUS_ID",
+				"makes ordinals follow the plan's PCI order");
+	drop(m, "GPU_DEVICE_ORDINAL", "replaced by the list above");
 }
 
 /* The user's list limits the GPUs that the plan shares out; among them the order is the plan's. */
 static void add_devices(struct environment_builder *m)
 {
-	const struct env_var *given = env_find(m->env, "CUDA_VISIBLE_DEVICES");
+	const struct plan_gpu_vendor *vendor = plan_gpu_vendor(m->inventory);
+	const struct env_var *given = env_find(m->env, vendor->list);
 	const char *list = m->node->visible_devices;
+	const char *hierarchy = env_get(m->env, "ZE_FLAT_DEVICE_HIERARCHY");
 	char own[4096], why[512];
 
 	if (!list) {
@@ -166,15 +193,19 @@ static void add_devices(struct environment_builder *m)
 		snprintf(why, sizeof why, "this rank's own GPUs");
 	} else {
 		snprintf(why, sizeof why,
-			 "the node's GPUs in local-rank order: cuda:LOCAL_RANK is this rank's");
+			 "the node's GPUs in local-rank order: %s:LOCAL_RANK is this rank's",
+			 vendor->device);
 	}
 	if (!*list) {
-		/* The first node's list does not apply to a node without NVIDIA GPUs. */
+		/* The first node's list does not apply to a node without such GPUs. */
 		if (m->node_index)
-			drop(m, "CUDA_VISIBLE_DEVICES",
-			     "the first node's list does not apply to this node");
+			drop(m, vendor->list, "the first node's list does not apply to this node");
 		return;
 	}
+	/* The user's tiles; see lint_visible. More ranks than GPUs are meant to have one each. */
+	if (vendor->id == 0x8086 && ((hierarchy && strcmp(hierarchy, "COMPOSITE") != 0) ||
+				     m->node->rank_count > m->inventory->gpu_count))
+		return;
 	if (given && given->value && strcmp(given->value, list)) {
 		size_t used = strlen(why);
 
@@ -184,10 +215,8 @@ static void add_devices(struct environment_builder *m)
 				 : " (the list %.200s does not apply to another machine)",
 			 given->value);
 	}
-	set_always(m, "CUDA_VISIBLE_DEVICES", list, why);
-	environment_put(m, "CUDA_DEVICE_ORDER", "PCI_BUS_ID",
-			"makes ordinals follow the plan's PCI order");
-	drop(m, "GPU_DEVICE_ORDINAL", "replaced by CUDA_VISIBLE_DEVICES");
+	set_always(m, vendor->list, list, why);
+	add_other_lists(m, vendor->id);
 }
 
 static int workers(const struct environment_builder *m)
@@ -234,6 +263,37 @@ static void add_jax(struct environment_builder *m)
 		       "pass it to jax.distributed.initialize as num_processes");
 	set_always_int(m, "JAX_PROCESS_ID", m->rank->rank,
 		       "pass it to jax.distributed.initialize as process_id");
+}
+
+/* What torchrun's workers find, as in torch/distributed/elastic/agent/server/local_elastic_agent.py
+ * of PyTorch 2.15: Lightning takes the number of ranks from the environment only with
+ * TORCHELASTIC_RUN_ID. Left out on purpose: TORCHELASTIC_USE_AGENT_STORE (there is no agent's
+ * store; rank 0 hosts it), TORCH_NCCL_ASYNC_ERROR_HANDLING (PyTorch's default fits), and
+ * OMP_NUM_THREADS=1 (see add_threads). torchrun itself sets all of them for its own workers. */
+static void add_torchelastic(struct environment_builder *m)
+{
+	char text[24];
+
+	if (m->request->per_node)
+		return;
+	environment_put(m, "ROLE_NAME", "default", "torchrun's name for the group of all ranks");
+	set_always_int(m, "ROLE_RANK", m->rank->rank, "torchrun's name for RANK");
+	set_always_int(m, "ROLE_WORLD_SIZE", m->plan->world_size, "torchrun's name for WORLD_SIZE");
+	set_always_int(m, "GROUP_WORLD_SIZE", (long)m->plan->node_count,
+		       "torchrun's name for the number of nodes");
+	environment_put(m, "TORCHELASTIC_RUN_ID", m->plan->job_id,
+			"makes Lightning and others use this environment");
+	set_always_int(m, "TORCHELASTIC_RESTART_COUNT", m->plan->attempt,
+		       "number of attempts before this one");
+	set_always_int(m, "TORCHELASTIC_MAX_RESTARTS", m->request->max_restarts,
+		       "the limit of --max-restarts");
+	/* lightning/pytorch/utilities/argparse.py of Lightning 2.6: without them, Trainer() trains
+	 * alone in each rank on a machine without GPUs. */
+	snprintf(text, sizeof text, "%zu", m->node->rank_count);
+	environment_put(m, "PL_TRAINER_DEVICES", text, "Lightning's default for Trainer(devices=)");
+	snprintf(text, sizeof text, "%zu", m->plan->node_count);
+	environment_put(m, "PL_TRAINER_NUM_NODES", text,
+			"Lightning's default for Trainer(num_nodes=)");
 }
 
 static void add_berth(struct environment_builder *m)
@@ -366,6 +426,7 @@ int plan_environment(const struct plan *plan, const struct inventory *inventory,
 	environment_add_interfaces(&m);
 	environment_add_fabric(&m);
 	add_jax(&m);
+	add_torchelastic(&m);
 	add_berth(&m);
 	add_torchrun(&m);
 	add_slurm(&m);

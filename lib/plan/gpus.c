@@ -9,9 +9,24 @@
 
 /* ---- which GPUs ---- */
 
-bool gpus_is_cuda(const struct inventory_gpu *gpu)
+const struct plan_gpu_vendor *plan_gpu_vendor(const struct inventory *inventory)
 {
-	return gpu->vendor == 0x10de;
+	static const struct plan_gpu_vendor vendors[] = {
+		{0x10de, "CUDA_VISIBLE_DEVICES", "cuda"},
+		{0x1002, "ROCR_VISIBLE_DEVICES", "cuda"}, /* PyTorch's name for HIP's, too */
+		{0x8086, "ZE_AFFINITY_MASK", "xpu"},
+	};
+
+	for (size_t v = 0; v < sizeof vendors / sizeof *vendors; v++)
+		for (size_t g = 0; g < inventory->gpu_count; g++)
+			if (inventory->gpus[g].vendor == vendors[v].id)
+				return &vendors[v];
+	return &vendors[0];
+}
+
+static bool is_listed(const struct inventory *inventory, size_t gpu)
+{
+	return inventory->gpus[gpu].vendor == plan_gpu_vendor(inventory)->id;
 }
 
 static bool gpu_usable(const struct inventory_gpu *gpu)
@@ -244,31 +259,36 @@ int gpus_choose(const struct inventory *inventory, const struct plan_request *re
 	return 0;
 }
 
-/* ---- how CUDA names them ---- */
+/* ---- how a list of visible devices names them ---- */
 
-void gpus_cuda_name(const struct inventory *inventory, size_t gpu, char *text, size_t size)
+bool gpus_list_name(const struct inventory *inventory, size_t gpu, char *text, size_t size)
 {
 	const struct inventory_gpu *me = &inventory->gpus[gpu];
-	bool some_uuid = false, awkward = me->partition >= 0;
+	bool nvidia = me->vendor == 0x10de, some_uuid = false;
+	bool awkward = nvidia && me->partition >= 0;
 	int ordinal = 0;
 
+	if (!is_listed(inventory, gpu))
+		return false;
 	for (size_t g = 0; g < inventory->gpu_count; g++) {
 		const struct inventory_gpu *other = &inventory->gpus[g];
 
-		if (!gpus_is_cuda(other))
+		if (!is_listed(inventory, g))
 			continue;
 		some_uuid |= other->uuid != NULL;
-		/* It is unknown whether CUDA counts a faulty GPU; MIG hides its parent. */
-		awkward |= other->fault || other->partition >= 0;
+		/* It is unknown whether CUDA counts a faulty GPU; MIG hides its parent. ROCr does
+		 * not count a GPU that the container hides. */
+		awkward |= nvidia ? other->fault || other->partition >= 0 : !other->allowed;
 	}
 	/* NVML shows what the cgroup allows, as CUDA will; the PCI tree shows everything. */
 	for (size_t g = 0; g < gpu; g++)
-		ordinal += gpus_is_cuda(&inventory->gpus[g]) &&
-			   (!some_uuid || inventory->gpus[g].uuid != NULL);
+		ordinal += is_listed(inventory, g) &&
+			   (!nvidia || !some_uuid || inventory->gpus[g].uuid != NULL);
 	if (me->uuid && awkward)
 		snprintf(text, size, "%s", me->uuid);
 	else
 		snprintf(text, size, "%d", ordinal);
+	return true;
 }
 
 /* The list that all ranks of a node see: their GPUs in rank order, then the unused ones. */
@@ -284,10 +304,9 @@ static char *visible_list(const struct inventory *inventory, const struct gpu_ch
 		int gpu = i < of_ranks ? choice->of_rank[i] : choice->usable[i - of_ranks];
 		char token[96];
 
-		if (listed[gpu] || !gpus_is_cuda(&inventory->gpus[gpu]))
+		if (listed[gpu] || !gpus_list_name(inventory, (size_t)gpu, token, sizeof token))
 			continue;
 		listed[gpu] = true;
-		gpus_cuda_name(inventory, (size_t)gpu, token, sizeof token);
 		used += (size_t)snprintf(text + used, room - used, "%s%s", used ? "," : "", token);
 	}
 	return text;

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/json.h"
+#include "base/spelling.h"
 #include "plan/plan_internal.h"
 
 static void add(json_t *list, const char *format, ...) __attribute__((format(printf, 2, 3)));
@@ -86,31 +87,6 @@ static const char *const known[] = {
 };
 #define KNOWN_COUNT (sizeof known / sizeof *known)
 
-/* Levenshtein's distance, for names shorter than 63 bytes; 9 for longer ones. */
-static int edit_distance(const char *a, const char *b)
-{
-	int row[64];
-	size_t la = strlen(a), lb = strlen(b);
-
-	if (la > 62 || lb > 62)
-		return 9;
-	for (size_t j = 0; j <= lb; j++)
-		row[j] = (int)j;
-	for (size_t i = 1; i <= la; i++) {
-		int corner = row[0];
-
-		row[0] = (int)i;
-		for (size_t j = 1; j <= lb; j++) {
-			int best = corner + (a[i - 1] != b[j - 1]);
-
-			corner = row[j];
-			best = row[j] + 1 < best ? row[j] + 1 : best;
-			row[j] = row[j - 1] + 1 < best ? row[j - 1] + 1 : best;
-		}
-	}
-	return row[lb];
-}
-
 /* Libraries add variables faster than this list. So only a name that begins like a known one and is
  * within two edits of it counts as a typing error. */
 static void lint_spelling(json_t *list, const struct env *env)
@@ -128,7 +104,7 @@ static void lint_spelling(json_t *list, const struct env *env)
 
 			if (strncmp(var->name, known[k], stem))
 				continue;
-			distance = edit_distance(var->name, known[k]);
+			distance = spelling_distance(var->name, known[k]);
 			exact = distance == 0;
 			/* Short names are naturally close to each other (NCCL_IB_SL, NCCL_IB_TC).
 			 */
@@ -329,7 +305,7 @@ static void lint_fabric(json_t *list, const struct env *env, const struct invent
 	if (count)
 		nic_best_class(&inventories[0], &kind);
 	if (kind == NIC_SLINGSHOT && is(env, "FI_PROVIDER", "efa"))
-		add(list, "FI_PROVIDER=efa on Slingshot: the provider for this network is cxi");
+		add(list, "FI_PROVIDER=efa on Slingshot: set FI_PROVIDER=cxi, or unset it");
 	if (kind == NIC_EFA && is(env, "FI_PROVIDER", "cxi"))
 		add(list, "FI_PROVIDER=cxi on EFA: the provider for this network is efa");
 	if (kind == NIC_SLINGSHOT && is(env, "FI_MR_CACHE_MONITOR", "memhooks"))
@@ -346,7 +322,7 @@ static void lint_fabric(json_t *list, const struct env *env, const struct invent
 	if (kind == NIC_SLINGSHOT && inventories[0].gpu_count &&
 	    is(env, "MPICH_GPU_SUPPORT_ENABLED", "1"))
 		add(list, "MPICH_GPU_SUPPORT_ENABLED=1 with NCCL on Slingshot: both register GPU "
-			  "memory and may deadlock; set it to 0 if MPI moves no GPU buffers");
+			  "memory and may deadlock; set it to 0 if MPI transfers no GPU buffers");
 	if (kind == NIC_SLINGSHOT && is(env, "FI_CXI_RDZV_PROTO", "alt_read") &&
 	    !(env_get(env, "SLURM_NETWORK") &&
 	      strstr(env_get(env, "SLURM_NETWORK"), "disable_rdzv_get")))
@@ -468,22 +444,23 @@ static void lint_threads(json_t *list, const struct env *env)
 		    value);
 }
 
-/* If HIP has no list of its own, it applies CUDA's among what ROCR's leaves. */
+/* berth composes AMD's lists, but a mask of tiles is the user's own. */
 static void lint_visible(json_t *list, const struct env *env, const struct inventory *inventories,
 			 size_t count)
 {
-	const char *rocr = env_get(env, "ROCR_VISIBLE_DEVICES");
-	const char *cuda = env_get(env, "CUDA_VISIBLE_DEVICES");
-	bool amd = false;
+	const char *hierarchy = env_get(env, "ZE_FLAT_DEVICE_HIERARCHY");
+	bool intel = false;
 
 	for (size_t g = 0; count && g < inventories[0].gpu_count; g++)
-		amd |= inventories[0].gpus[g].vendor == 0x1002;
-	if (amd && rocr && cuda && !env_get(env, "HIP_VISIBLE_DEVICES"))
+		intel |= inventories[0].gpus[g].vendor == 0x8086;
+	if (intel && hierarchy && strcmp(hierarchy, "COMPOSITE") != 0)
 		add(list,
-		    "CUDA_VISIBLE_DEVICES=%.100s with ROCR_VISIBLE_DEVICES=%.100s on AMD GPUs: HIP "
-		    "applies the first to the GPUs that the second leaves; unset "
-		    "CUDA_VISIBLE_DEVICES",
-		    cuda, rocr);
+		    "ZE_FLAT_DEVICE_HIERARCHY=%.40s counts tiles, but berth plans whole GPUs, so "
+		    "it "
+		    "leaves ZE_AFFINITY_MASK as it is: xpu:LOCAL_RANK may be another GPU than "
+		    "planned; "
+		    "unset it to get whole GPUs",
+		    hierarchy);
 }
 
 json_t *plan_lint(const struct env *env, const struct inventory *inventories, size_t count)

@@ -86,10 +86,47 @@ static long distance(const struct inventory *inventory, const struct inventory_a
 	return sum;
 }
 
+/* Does the name suggest a network for applications? */
+static bool has_fabric_name(const struct inventory_address *address)
+{
+	static const char *const names[] = {"hsn", "ib", "roce", "rdma"};
+
+	for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+		if (!strncmp(address->iface, names[i], strlen(names[i])))
+			return true;
+	return false;
+}
+
+static int role_weight(enum address_role role)
+{
+	return role == ROLE_DEFAULT_ROUTE ? 2 : role != ROLE_NONE;
+}
+
+/* Compare two networks of equal kind, speed and distance. One that also serves another purpose is
+ * likely the management network, most of all the default route's. Some names suggest a fabric.
+ * Return > 0 if a is better; *why then says what is wrong with b. */
+static int compare_equals(const struct inventory_address *a, const struct inventory_address *b,
+			  const char **why)
+{
+	static const char *const whys[] = {
+		[ROLE_DEFAULT_ROUTE] = "it has the default route",
+		[ROLE_NODE_NAME] = "the node's name belongs to it",
+		[ROLE_SCHEDULER] = "the scheduler uses it",
+	};
+	int difference = role_weight(b->role) - role_weight(a->role);
+
+	*why = whys[b->role];
+	if (difference)
+		return difference;
+	*why = "its name is not a fabric's";
+	return has_fabric_name(a) - has_fabric_name(b);
+}
+
 /* > 0: a is the better one. */
 static int compare(const struct inventory *inventory, const struct inventory_address *a,
 		   const struct inventory_address *b)
 {
+	const char *why;
 	int by_name;
 
 	if (plan_address_priority(inventory, a) != plan_address_priority(inventory, b))
@@ -98,7 +135,9 @@ static int compare(const struct inventory *inventory, const struct inventory_add
 		return a->speed_mbps > b->speed_mbps ? 1 : -1;
 	if (distance(inventory, a) != distance(inventory, b))
 		return distance(inventory, a) < distance(inventory, b) ? 1 : -1;
-	by_name = strverscmp(b->iface, a->iface);
+	by_name = compare_equals(a, b, &why);
+	if (!by_name)
+		by_name = strverscmp(b->iface, a->iface);
 	if (by_name)
 		return by_name;
 	if (a->family != b->family) /* every library understands IPv4 */
@@ -459,6 +498,22 @@ static int no_usable_address(const struct search *search, const char *rejected, 
 			 *rejected ? rejected : "its inventory lists none", hint);
 }
 
+/* What a usable address is, or why best was preferred. */
+static const char *why_not(const struct inventory *inventory,
+			   const struct inventory_address *address,
+			   const struct inventory_address *best)
+{
+	const char *why;
+
+	if (!plan_address_priority(inventory, address))
+		return "management only";
+	if (address->kind == best->kind && address->speed_mbps == best->speed_mbps &&
+	    distance(inventory, address) == distance(inventory, best) &&
+	    compare_equals(best, address, &why) > 0)
+		return why;
+	return nic_kind_name(address->kind);
+}
+
 /* Append the other addresses: "; alternatives: eth0 10.1.0.11 (management only); rejected: docker0
  * ...". Loopback and link-local addresses are left out: they are no alternatives. */
 static void add_others(const struct search *search, const struct inventory_address *best,
@@ -475,10 +530,7 @@ static void add_others(const struct search *search, const struct inventory_addre
 		if (*why)
 			add_rejected(address, why, rejected, sizeof rejected);
 		else
-			add_rejected(address,
-				     plan_address_priority(&search->inventories[0], address)
-					     ? nic_kind_name(address->kind)
-					     : "management only",
+			add_rejected(address, why_not(&search->inventories[0], address, best),
 				     rather, sizeof rather);
 	}
 	snprintf(text, size, "%s%s%s%s", *rather ? "; alternatives: " : "", rather,

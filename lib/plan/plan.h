@@ -60,7 +60,8 @@ struct plan_node {
 	char *node;
 	size_t rank_count;
 	struct plan_rank *ranks;
-	char *visible_devices; /* CUDA_VISIBLE_DEVICES of all its ranks; NULL: do not set it */
+	char *visible_devices; /* the list of visible devices of all its ranks (CUDA_VISIBLE_DEVICES
+				  or plan_gpu_vendor's); NULL: do not set it */
 	char iface[16];	       /* the interface in the chosen subnet; "" if none is needed */
 	size_t warning_count;
 	char **warnings;
@@ -83,7 +84,7 @@ struct plan_request {
 	 * ranks then use loopback, which always works. */
 	bool single_host;
 	int port; /* MASTER_PORT chosen by rank 0's agent; 0: not known yet */
-	int attempt;
+	int attempt, max_restarts;
 	size_t spares;				    /* the last nodes, which get no ranks */
 	const char *stop_file, *plan_file, *report; /* values for BERTH_*; NULL: absent */
 };
@@ -157,6 +158,14 @@ int plan_make(const struct alloc *alloc, const struct inventory *inventories, si
 	      const struct plan_request *request, const struct plan_reach *reach,
 	      const struct env *env, struct plan *out, struct error *err);
 void plan_free(struct plan *plan);
+
+/* The vendor whose list of visible devices selects a node's GPUs: NVIDIA, else AMD, else Intel. */
+struct plan_gpu_vendor {
+	uint16_t id;	    /* PCI */
+	const char *list;   /* the variable */
+	const char *device; /* PyTorch's name of its devices */
+};
+const struct plan_gpu_vendor *plan_gpu_vendor(const struct inventory *inventory);
 
 /* The changes that berth makes in the environment of one rank, each with provenance and reason. A
  * variable that the user set stays; it is in the result as ENV_FROM_USER with the reason. env is

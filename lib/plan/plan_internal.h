@@ -52,11 +52,10 @@ struct gpu_choice {
 int gpus_choose(const struct inventory *inventory, const struct plan_request *request,
 		int rank_count, struct scratch *scratch, struct gpu_choice *out, struct error *err);
 
-/* The text by which CUDA knows a GPU. It is the ordinal in PCI order among the GPUs that CUDA shows
- * without a list. It is the UUID if ordinals cannot name the GPU (MIG, a faulty neighbour). */
-void gpus_cuda_name(const struct inventory *inventory, size_t gpu, char *text, size_t size);
-/* Does CUDA_VISIBLE_DEVICES apply to the GPU (NVIDIA)? */
-bool gpus_is_cuda(const struct inventory_gpu *gpu);
+/* The text by which that list names a GPU: the ordinal in PCI order among the GPUs that the library
+ * shows without a list, or the UUID if ordinals cannot name the GPU (MIG, a faulty neighbour, GPUs
+ * that a container hides). Return false for another vendor's GPU. */
+bool gpus_list_name(const struct inventory *inventory, size_t gpu, char *text, size_t size);
 
 /* ---- cores.c ---- */
 

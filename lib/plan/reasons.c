@@ -169,8 +169,11 @@ static void append_nics(struct sentence *sentence, const struct plan_rank *rank)
 static void warn_gpus(const struct inventory *inventory, const struct gpu_choice *gpus,
 		      const struct plan_node *node, struct warnings *warnings)
 {
+	const struct plan_gpu_vendor *vendor = plan_gpu_vendor(inventory);
 	bool other_vendor = false;
 
+	for (size_t i = 0; i < inventory->note_count; i++)
+		warn(warnings, "%s", inventory->notes[i]);
 	for (size_t g = 0; g < inventory->gpu_count; g++) {
 		const struct inventory_gpu *gpu = &inventory->gpus[g];
 
@@ -190,10 +193,13 @@ static void warn_gpus(const struct inventory *inventory, const struct gpu_choice
 		warn(warnings,
 		     "several GPUs per rank: each rank sees only its own (--gpus-visible own)");
 	for (size_t i = 0; i < gpus->usable_count; i++)
-		other_vendor |= !gpus_is_cuda(&inventory->gpus[gpus->usable[i]]);
+		other_vendor |= inventory->gpus[gpus->usable[i]].vendor != vendor->id;
 	if (other_vendor)
-		warn(warnings, "CUDA_VISIBLE_DEVICES applies only to NVIDIA GPUs: the plan assigns "
-			       "other vendors' GPUs too, but the program must select them itself");
+		warn(warnings,
+		     "%s applies only to one vendor's GPUs: the plan assigns other vendors' GPUs "
+		     "too, "
+		     "but the program must select them itself",
+		     vendor->list);
 }
 
 static int warn_cores(const struct inventory *inventory, const struct core_choice *cores,

@@ -342,6 +342,7 @@ static _Noreturn void run_child(int fd, pid_t parent, const char *module_path)
 	void *ops = NULL;
 
 	detach(fd, parent);
+	server_accept_guard();
 	if (!module_load("ranks-pmix", "ranks_server_pmix", module_path, 0, &ops,
 			 &server_child.module_error))
 		server_child.ops = ops;

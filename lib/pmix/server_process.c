@@ -12,7 +12,6 @@
 #include <unistd.h>
 
 #include "base/json.h"
-#include "pmix/channel.h"
 #include "pmix/server_process_internal.h"
 
 #define ANSWER_MS 30000 /* PMIx's start takes tens of ms; a loaded machine more */
@@ -102,8 +101,10 @@ static int request(struct ranks_server *server, struct frame header, const void 
 		}
 		if (n > 0 && queue_frame(server, &header, answer))
 			return error_memory(err, "the PMIx server's messages");
-		if (n)
+		if (n > 0)
 			continue;
+		if (n < 0)
+			break;
 		n = channel_wait(channel, timeout_ms);
 		if (!n)
 			return error_set(err, ERR_UNAVAILABLE,
@@ -350,6 +351,7 @@ static void dispatch(struct ranks_server *server)
 	eventfd_t count;
 	uint64_t expirations;
 	bool was_lost = server->lost, gone;
+	int rc;
 
 	(void)!eventfd_read(server->wake_fd, &count);
 	while (server->first) {
@@ -362,8 +364,9 @@ static void dispatch(struct ranks_server *server)
 		free(queued_frame);
 	}
 	gone = channel_fill(channel) != 0;
-	while (channel_next(channel, &header, &data) > 0)
+	while ((rc = channel_next(channel, &header, &data)) > 0)
 		handle(server, &header, data);
+	gone |= rc < 0;
 	if (server->starting && read(server->timer_fd, &expirations, sizeof expirations) > 0) {
 		server->timed_out = true;
 		notify_ready(server);

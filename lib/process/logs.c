@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,10 +14,19 @@
 
 #include "base/file.h"
 #include "base/log.h"
+#include "base/write_queue.h"
 
 #define BUFFER_BYTES (64 << 10)
+#define FREE_MS 1000 /* an agent that waits longer seems lost */
 
 /* ---- lines ---- */
+
+bool logs_is_status(const char *text, size_t size)
+{
+	size_t mark = sizeof LOGS_STATUS_MARK - 1;
+
+	return size >= mark && !memcmp(text, LOGS_STATUS_MARK, mark);
+}
 
 static void pass_on(struct bytes *pending, bool newline, logs_line_fn *line, void *context)
 {
@@ -86,8 +96,9 @@ struct rank_log {
 	int fd; /* -1: no file */
 	char *buffer;
 	size_t buffered;
-	uint64_t lost; /* since the last byte written */
-	int lost_errno;
+	uint64_t dropped;	/* bytes dropped since bytes were last queued */
+	uint64_t lost;		/* the queue's: bytes not written since the last byte written */
+	int lost_errno;		/* the queue's */
 	int open_stream;	/* the stream whose line is unfinished, 0: none */
 	size_t tail_count;	/* complete or open lines ever kept */
 	struct tail_line *tail; /* [tail_lines] of logs->lines; line i is at i % tail_lines */
@@ -97,10 +108,15 @@ struct logs {
 	char *dir;
 	size_t count, tail_lines;
 	struct rank_log *ranks;
-	struct tail_line *lines; /* of all ranks */
-	const char **tail;	 /* what logs_tail returns */
+	struct tail_line *lines;   /* of all ranks */
+	const char **tail;	   /* what logs_tail returns */
+	struct write_queue *queue; /* NULL: no files */
+	bool stalled;
+	uint64_t dropped;     /* bytes, of all ranks */
+	pthread_mutex_t lock; /* for problem, which the queue's thread sets */
 	char problem[512];
 	bool problem_reported;
+	char end[256]; /* what logs_settled returns */
 };
 
 static void file_name(char *out, size_t size, const char *dir, int rank)
@@ -122,28 +138,59 @@ static bool write_gap_marker(struct rank_log *log)
 	return true;
 }
 
-static void write_out(struct logs *logs, struct rank_log *log, const char *data, size_t size)
+static void set_problem(struct logs *logs, const struct rank_log *log, const char *why)
 {
-	if (!size)
-		return;
+	char path[PATH_MAX];
+
+	file_name(path, sizeof path, logs->dir, log->rank);
+	pthread_mutex_lock(&logs->lock);
+	if (!logs->problem[0])
+		snprintf(logs->problem, sizeof logs->problem,
+			 "cannot write %.300s: %s; the job continues, but the log will lack lines",
+			 path, why);
+	pthread_mutex_unlock(&logs->lock);
+}
+
+/* In the queue's thread. */
+static void write_out(void *context, unsigned target, const void *data, size_t size)
+{
+	struct logs *logs = context;
+	struct rank_log *log = &logs->ranks[target];
+
 	if ((!log->lost || write_gap_marker(log)) && !file_write_all(log->fd, data, size))
 		return;
 	log->lost_errno = errno;
 	log->lost += size;
-	if (logs->problem[0])
+	set_problem(logs, log, strerror(log->lost_errno));
+}
+
+/* Queue a piece. While writing stalls, queue only what fits. */
+static void queue_piece(struct logs *logs, struct rank_log *log, const char *data, size_t size)
+{
+	char marker[160];
+	struct iovec parts[] = {{marker, 0}, {(void *)data, size}};
+
+	if (!size)
 		return;
-
-	char path[PATH_MAX];
-
-	file_name(path, sizeof path, logs->dir, log->rank);
-	snprintf(logs->problem, sizeof logs->problem,
-		 "cannot write %.300s: %s; the job continues, but the log will lack lines", path,
-		 strerror(log->lost_errno));
+	if (logs->stalled && write_queue_size(logs->queue) > LOGS_QUEUE_BYTES) {
+		log->dropped += size;
+		logs->dropped += size;
+		return;
+	}
+	if (log->dropped)
+		parts[0].iov_len = (size_t)snprintf(
+			marker, sizeof marker,
+			"\n==== berth: %llu bytes are missing here: writing stalled ====\n",
+			(unsigned long long)log->dropped);
+	if (write_queue_add(logs->queue, (unsigned)(log - logs->ranks), parts, 2))
+		log->dropped = 0;
+	else
+		log->dropped += size;
 }
 
 static void flush_rank(struct logs *logs, struct rank_log *log)
 {
-	write_out(logs, log, log->buffer, log->buffered);
+	queue_piece(logs, log, log->buffer, log->buffered);
 	log->buffered = 0;
 }
 
@@ -152,7 +199,7 @@ static void buffer_add(struct logs *logs, struct rank_log *log, const char *data
 	if (log->buffered + size > BUFFER_BYTES)
 		flush_rank(logs, log);
 	if (size > BUFFER_BYTES) {
-		write_out(logs, log, data, size);
+		queue_piece(logs, log, data, size);
 		return;
 	}
 	memcpy(log->buffer + log->buffered, data, size);
@@ -209,6 +256,8 @@ void logs_line(struct logs *logs, size_t local_rank, int stream, const char *tex
 	struct rank_log *log = &logs->ranks[local_rank];
 	struct tail_line *tail_line;
 
+	if (newline && !log->open_stream && logs_is_status(text, size))
+		return;
 	if (log->open_stream && log->open_stream != stream && log->fd >= 0)
 		buffer_add(logs, log, "\n", 1);
 	if (log->open_stream == stream)
@@ -231,12 +280,52 @@ void logs_flush(struct logs *logs)
 			flush_rank(logs, &logs->ranks[i]);
 }
 
+bool logs_full(struct logs *logs)
+{
+	bool over = logs->queue && write_queue_over(logs->queue, LOGS_QUEUE_BYTES);
+
+	if (!over)
+		logs->stalled = false;
+	else if (!logs->stalled && write_queue_stalled_ms(logs->queue) >= LOGS_STALL_MS) {
+		logs->stalled = true;
+		set_problem(logs, &logs->ranks[0], "writing takes longer than 10 s");
+	}
+	return over && !logs->stalled;
+}
+
+int logs_fd(const struct logs *logs)
+{
+	return logs->queue ? write_queue_fd(logs->queue) : -1;
+}
+
+bool logs_settled(struct logs *logs, int64_t waited_ms, const char **lost)
+{
+	size_t size = logs->queue ? write_queue_size(logs->queue) : 0;
+	uint64_t dropped = logs->dropped;
+
+	*lost = NULL;
+	if (!size)
+		return true;
+	if (waited_ms < LOGS_END_MS && write_queue_over(logs->queue, 0))
+		return false;
+	snprintf(logs->end, sizeof logs->end,
+		 "the log files in %.100s accept no more output: their last %llu bytes are missing",
+		 logs->dir, (unsigned long long)size + dropped);
+	logs->stalled = true;
+	*lost = logs->end;
+	return true;
+}
+
 const char *logs_problem(struct logs *logs)
 {
-	if (!logs->problem[0] || logs->problem_reported)
-		return NULL;
-	logs->problem_reported = true;
-	return logs->problem;
+	const char *problem = NULL;
+
+	pthread_mutex_lock(&logs->lock);
+	if (logs->problem[0] && !logs->problem_reported)
+		problem = logs->problem;
+	logs->problem_reported = problem || logs->problem_reported;
+	pthread_mutex_unlock(&logs->lock);
+	return problem;
 }
 
 size_t logs_tail(struct logs *logs, size_t local_rank, const char *const **lines)
@@ -258,20 +347,18 @@ size_t logs_tail(struct logs *logs, size_t local_rank, const char *const **lines
 static int open_file(const char *dir, int rank, struct rank_log *log, struct error *err)
 {
 	char path[PATH_MAX]; /* logs_check_dir has checked dir's length */
+	struct error why;
 
 	file_name(path, sizeof path, dir, rank);
-	/* O_NONBLOCK: a FIFO in the file's place must not block the start. */
-	log->fd =
-		open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOCTTY | O_NONBLOCK, 0666);
+	log->fd = file_open_append(path, &why);
 	if (log->fd < 0 && (errno == EMFILE || errno == ENFILE))
 		return error_set(err, ERR_UNAVAILABLE,
-				 "cannot open %s: %m; raise the open file limit (ulimit -n) or run "
-				 "without --log-dir",
-				 path);
+				 "%s; raise the open file limit (ulimit -n) or run without "
+				 "--log-dir",
+				 why.text);
 	if (log->fd < 0)
-		return error_set(err, ERR_OUTPUT,
-				 "cannot open log file %s: %m; choose another --log-dir", path);
-	fcntl(log->fd, F_SETFL, O_APPEND);
+		return error_set(err, ERR_OUTPUT, "a rank's log: %s; choose another --log-dir",
+				 why.text);
 	log->buffer = malloc(BUFFER_BYTES);
 	return log->buffer ? 0 : error_memory(err, "a log");
 }
@@ -304,6 +391,9 @@ static int open_files(struct logs *logs, const struct logs_options *options, str
 	logs->dir = strdup(options->dir);
 	if (!logs->dir)
 		return error_memory(err, "the logs");
+	rc = write_queue_new(write_out, logs, &logs->queue, err);
+	if (rc)
+		return rc;
 	for (size_t i = 0; i < logs->count; i++) {
 		rc = open_file(options->dir, logs->ranks[i].rank, &logs->ranks[i], err);
 		if (rc)
@@ -322,6 +412,7 @@ int logs_open(const struct logs_options *options, struct logs **out, struct erro
 
 	if (!logs)
 		return error_memory(err, "the logs");
+	pthread_mutex_init(&logs->lock, NULL);
 	logs->tail_lines = options->tail_lines > 0 ? (size_t)options->tail_lines : LOGS_TAIL_LINES;
 	logs->ranks = calloc(room, sizeof *logs->ranks);
 	logs->lines = calloc(room, logs->tail_lines * sizeof *logs->lines);
@@ -399,9 +490,12 @@ void logs_free(struct logs *logs)
 {
 	if (!logs)
 		return;
-	for (size_t i = 0; i < logs->count; i++) {
-		if (logs->ranks[i].fd >= 0 && logs->ranks[i].buffer)
+	for (size_t i = 0; i < logs->count && logs->queue; i++)
+		if (logs->ranks[i].buffer)
 			flush_rank(logs, &logs->ranks[i]);
+	if (!write_queue_free(logs->queue, logs->stalled ? 0 : FREE_MS))
+		return; /* the thread still uses it */
+	for (size_t i = 0; i < logs->count; i++) {
 		if (logs->ranks[i].fd >= 0)
 			close(logs->ranks[i].fd);
 		free(logs->ranks[i].buffer);
@@ -410,5 +504,6 @@ void logs_free(struct logs *logs)
 	free(logs->lines);
 	free(logs->tail);
 	free(logs->dir);
+	pthread_mutex_destroy(&logs->lock);
 	free(logs);
 }

@@ -12,6 +12,11 @@
 
 /* ---- lines ---- */
 
+/* A line that begins with this is a rank's status for berth's terminal. It is not logged or kept as
+ * one of the last lines, and it does not count as output that shows that the job makes progress. */
+#define LOGS_STATUS_MARK "\r\033[K\r"
+bool logs_is_status(const char *text, size_t size);
+
 /* A longer line is passed on in pieces of this size. */
 #define LOGS_LINE_MAX (64 << 10)
 
@@ -71,11 +76,28 @@ size_t logs_stale_ranks(const char *dir, int rank_count, int *lowest);
 void logs_line(struct logs *logs, size_t local_rank, int stream, const char *text, size_t size,
 	       bool newline);
 
-/* Write what is buffered (at most 64 KiB per rank). Call it after each dispatch of events: flushed
- * output survives the agent. */
+/* Queue what is buffered (at most 64 KiB per rank). Call it after each dispatch of events: a thread
+ * then writes the lines, so they soon survive the agent's end. */
 void logs_flush(struct logs *logs);
 
-/* Return a sentence about the first write error (disk full...) once; afterwards NULL until
+/* Is so much queued that the ranks' output should wait? If so, logs_fd (-1 without files) becomes
+ * readable once it can continue. A write that takes LOGS_STALL_MS counts as stalled: from then on
+ * the ranks do not wait, and what the queue cannot hold is dropped, counted and marked in the file.
+ * The queue takes LOGS_QUEUE_BYTES of memory, plus one read from the pipes of each rank. Call it
+ * after each round of the event loop. */
+#define LOGS_QUEUE_BYTES ((size_t)4 << 20)
+#define LOGS_STALL_MS 10000
+bool logs_full(struct logs *logs);
+int logs_fd(const struct logs *logs);
+
+/* The ranks have ended: is everything written, or has the caller waited LOGS_END_MS for it? If not,
+ * logs_fd becomes readable once everything is written. *lost: a sentence about what is missing,
+ * borrowed, or NULL.
+ */
+#define LOGS_END_MS 5000
+bool logs_settled(struct logs *logs, int64_t waited_ms, const char **lost);
+
+/* Return a sentence about the first write error (disk full...) or stall once; afterwards NULL until
  * logs_free. What cannot be written is counted and left out, and the job continues. When writing
  * works again, the file states how many bytes are missing there. Borrowed. */
 const char *logs_problem(struct logs *logs);
@@ -86,6 +108,6 @@ const char *logs_problem(struct logs *logs);
  * logs. */
 size_t logs_tail(struct logs *logs, size_t local_rank, const char *const **lines);
 
-void logs_free(struct logs *logs); /* flushes; NULL is allowed */
+void logs_free(struct logs *logs); /* writes what is left, for at most 1 s; NULL is allowed */
 
 #endif

@@ -17,7 +17,7 @@
 
 struct client {
 	struct ranks_place place;
-	char label[128];
+	struct store_job job;
 	bool agent_store;	     /* torchrun uses MASTER_PORT for its own store */
 	struct store_server *server; /* on rank 0, once it was needed */
 	struct store_client store;
@@ -43,7 +43,7 @@ static int read_node_rank(const struct env *env, const struct ranks_place *place
 	if (rc)
 		return rc;
 	/* torchrun numbers its groups itself, whatever NODE_RANK was at its start. */
-	bool torchrun = env_get(env, "TORCHELASTIC_RUN_ID") != NULL;
+	bool torchrun = env_get(env, "TORCHELASTIC_USE_AGENT_STORE") != NULL;
 
 	if (node >= 0 && group >= 0 && node != group && !torchrun)
 		return error_set(err, ERR_DATA,
@@ -139,6 +139,8 @@ static int join(const struct env *env, int timeout_ms, void **state, struct rank
 		return error_memory(err, "the key-value exchange");
 	int rc = place_from_env(env, &client->place, err);
 
+	if (!rc)
+		rc = store_job_set_secret(&client->job, env_get(env, "BERTH_STORE_SECRET"), err);
 	if (rc) {
 		free(client);
 		return rc;
@@ -148,13 +150,13 @@ static int join(const struct env *env, int timeout_ms, void **state, struct rank
 	const char *run = env_get(env, "TORCHELASTIC_RUN_ID");
 	const char *store = env_get(env, "TORCHELASTIC_USE_AGENT_STORE");
 
-	snprintf(client->label, sizeof client->label, "%.80s/%.10s",
+	snprintf(client->job.label, sizeof client->job.label, "%.80s/%.10s",
 		 job   ? job
 		 : run ? run
 		       : "",
 		 attempt ? attempt : "0");
 	client->agent_store = store && !strcmp(store, "True");
-	client->store.fd = -1;
+	client->store.channel.fd = -1;
 	*state = client;
 	*place = client->place;
 	return 0;
@@ -166,7 +168,7 @@ static int serve_or_connect(struct client *client, int timeout_ms, struct error 
 {
 	const struct ranks_place *place = &client->place;
 
-	if (client->store.fd >= 0)
+	if (client->store.channel.fd >= 0)
 		return 0;
 	if (client->agent_store)
 		return error_set(
@@ -184,13 +186,13 @@ static int serve_or_connect(struct client *client, int timeout_ms, struct error 
 		 place->rank ? "connects to" : "listens on", place->address, place->port);
 	if (place->rank)
 		return store_connect(place->address, place->port, place->rank, place->size,
-				     client->label, timeout_ms, &client->store, err);
+				     &client->job, timeout_ms, &client->store, err);
 	client->store.rank = 0;
 	client->store.size = place->size;
 	snprintf(client->store.where, sizeof client->store.where, "%s port %d", place->address,
 		 place->port);
-	return store_serve(place->address, place->port, place->size, client->label, &client->server,
-			   &client->store.fd, err);
+	return store_serve(place->address, place->port, place->size, &client->job, &client->server,
+			   &client->store.channel.fd, err);
 }
 
 static int barrier(void *state, int timeout_ms, struct error *err)
@@ -218,7 +220,7 @@ static int get(void *state, int rank, const char *key, int timeout_ms, void **da
 	if (!rc)
 		rc = store_get(&client->store, rank == RANKS_ANY ? STORE_ANY : rank, key,
 			       timeout_ms, data, size, err);
-	if (rc && rank == RANKS_ANY && client->store.fd < 0) {
+	if (rc && rank == RANKS_ANY && client->store.channel.fd < 0) {
 		if (err)
 			err->code = ERR_UNAVAILABLE;
 		rc = -ERR_UNAVAILABLE;

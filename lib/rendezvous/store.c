@@ -9,31 +9,33 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/random.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "base/bytes.h"
 #include "base/clock.h"
 #include "hostlist/idset.h"
 #include "rendezvous/store.h"
 
 struct entry {
 	struct entry *next;
-	uint32_t rank, size;
+	int rank;
+	size_t size;
 	char key[STORE_KEY_MAX + 1];
 	unsigned char data[];
 };
 
 struct peer {
-	int fd;
-	int64_t hello_until; /* 0: it has sent its hello */
-	int rank;	     /* -1 before hello */
-	uint32_t waiting;    /* STORE_BARRIER or STORE_GET in progress, 0: none */
-	uint32_t number;     /* of the request in progress */
-	uint64_t barriers;   /* entered, including those given up */
-	uint32_t get_rank;
+	struct channel channel;
+	int64_t hello_until; /* 0: it has sent a valid proof */
+	int rank;	     /* -1 before its proof */
+	struct frame hello;  /* kind 0: none yet */
+	struct store_nonces nonces;
+	uint32_t waiting;  /* STORE_BARRIER or STORE_GET in progress, 0: none */
+	uint64_t number;   /* of the request in progress */
+	uint64_t barriers; /* entered, including those given up */
+	int get_rank;
 	char get_key[STORE_KEY_MAX + 1];
-	struct bytes in, out;
 	bool closing;
 };
 
@@ -42,7 +44,7 @@ enum presence { PEER_ABSENT, PEER_PRESENT, PEER_LEFT };
 struct store_server {
 	int listener, wake;
 	int size;
-	char label[128];
+	struct store_job job;
 	pthread_t thread;
 	struct peer *peers;
 	size_t count, room;
@@ -52,15 +54,19 @@ struct store_server {
 	atomic_int_least64_t stop_until; /* 0: store_stop was not called */
 };
 
-static void reply(struct peer *peer, enum store_type type, const void *data, size_t size)
+/* Close the connection without sending what waits. */
+static void give_up(struct peer *peer)
 {
-	struct store_message message = {
-		.type = type, .number = peer->number, .size = (uint32_t)size};
-	unsigned char header[STORE_HEADER_BYTES];
+	peer->closing = true;
+	bytes_free(&peer->channel.out);
+}
 
-	store_header_write(&message, header);
-	if (bytes_add(&peer->out, header, sizeof header) || bytes_add(&peer->out, data, size))
-		peer->closing = true;
+static void reply(struct peer *peer, enum store_kind kind, const void *data, size_t size)
+{
+	struct frame frame = {.kind = kind, .token = peer->number, .size = size};
+
+	if (channel_send(&peer->channel, &frame, data))
+		give_up(peer);
 }
 
 static void reply_failed(struct peer *peer, const char *text)
@@ -98,9 +104,9 @@ static void barrier_check(struct store_server *server)
 }
 
 /* The newest entries come first, so for any rank the last one found was put first. */
-static struct entry *entry_find(const struct store_server *server, uint32_t rank, const char *key)
+static struct entry *entry_find(const struct store_server *server, int rank, const char *key)
 {
-	bool any = rank == (uint32_t)STORE_ANY;
+	bool any = rank == STORE_ANY;
 	struct entry *found = NULL;
 
 	for (struct entry *entry = server->entries; entry && (any || !found); entry = entry->next)
@@ -117,9 +123,8 @@ static void get_check(struct store_server *server, struct peer *peer)
 	if (entry) {
 		peer->waiting = 0;
 		reply(peer, STORE_VALUE, entry->data, entry->size);
-	} else if (peer->get_rank != (uint32_t)STORE_ANY &&
-		   server->presence[peer->get_rank] == PEER_LEFT) {
-		snprintf(text, sizeof text, "rank %u has left without putting '%s'", peer->get_rank,
+	} else if (peer->get_rank != STORE_ANY && server->presence[peer->get_rank] == PEER_LEFT) {
+		snprintf(text, sizeof text, "rank %d has left without putting '%s'", peer->get_rank,
 			 peer->get_key);
 		reply_failed(peer, text);
 	}
@@ -146,24 +151,21 @@ static void entry_remove(struct store_server *server, const struct entry *old)
 	}
 }
 
-static void put(struct store_server *server, struct peer *peer, const struct store_message *message,
-		const void *data)
+static void put(struct store_server *server, struct peer *peer, const char *key, const void *value,
+		size_t size)
 {
-	uint32_t rank = (uint32_t)peer->rank;
-
-	entry_remove(server, entry_find(server, rank, message->key));
-	struct entry *entry = server->total + message->size <= STORE_TOTAL_MAX
-				      ? malloc(sizeof *entry + message->size)
-				      : NULL;
+	entry_remove(server, entry_find(server, peer->rank, key));
+	struct entry *entry =
+		server->total + size <= STORE_TOTAL_MAX ? malloc(sizeof *entry + size) : NULL;
 
 	if (!entry) {
 		reply_failed(peer, "the values of all ranks exceed the size limit");
 		return;
 	}
-	*entry = (struct entry){.next = server->entries, .rank = rank, .size = message->size};
-	memcpy(entry->key, message->key, sizeof entry->key);
-	if (message->size)
-		memcpy(entry->data, data, message->size);
+	*entry = (struct entry){.next = server->entries, .rank = peer->rank, .size = size};
+	memcpy(entry->key, key, strlen(key) + 1);
+	if (size)
+		memcpy(entry->data, value, size);
 	server->entries = entry;
 	server->total += entry->size;
 	reply(peer, STORE_DONE, NULL, 0);
@@ -172,32 +174,59 @@ static void put(struct store_server *server, struct peer *peer, const struct sto
 
 /* ---- peers that come and go ---- */
 
-static void hello(struct store_server *server, struct peer *peer,
-		  const struct store_message *message, const void *data)
+/* Answer a HELLO with a challenge. Return false if it is not allowed. */
+static bool hello(struct store_server *server, struct peer *peer, const struct frame *frame,
+		  const void *data)
 {
+	unsigned char challenge[STORE_NONCE_BYTES + STORE_PROOF_BYTES];
+
+	if (peer->hello.kind || frame->kind != STORE_HELLO || frame->size != STORE_NONCE_BYTES)
+		return false;
+	peer->hello = *frame;
+	memcpy(peer->nonces.client, data, STORE_NONCE_BYTES);
+	if (getrandom(peer->nonces.server, STORE_NONCE_BYTES, 0) != STORE_NONCE_BYTES)
+		return false;
+	memcpy(challenge, peer->nonces.server, STORE_NONCE_BYTES);
+	store_proof(&server->job, "server", &peer->nonces, frame->number, frame->token,
+		    challenge + STORE_NONCE_BYTES);
+	reply(peer, STORE_CHALLENGE, challenge, sizeof challenge);
+	return true;
+}
+
+/* Check a proof, then whether the rank fits. Return false if it is not a proof. */
+static bool prove(struct store_server *server, struct peer *peer, const struct frame *frame,
+		  const unsigned char *data)
+{
+	unsigned char expected[STORE_PROOF_BYTES], differ = 0;
+	int rank = peer->hello.number;
 	char text[256] = "";
 
-	if (message->size != strlen(server->label) || memcmp(data, server->label, message->size))
-		/* An unauthenticated peer does not learn which: the label is all that it lacks. */
+	if (!peer->hello.kind || frame->kind != STORE_PROVE || frame->size != STORE_PROOF_BYTES)
+		return false;
+	store_proof(&server->job, "client", &peer->nonces, rank, peer->hello.token, expected);
+	for (size_t i = 0; i < sizeof expected; i++)
+		differ |= expected[i] ^ data[i];
+	if (differ)
 		snprintf(text, sizeof text, "it belongs to another job");
-	else if (message->number != (uint32_t)server->size)
-		snprintf(text, sizeof text, "rank 0 has WORLD_SIZE %d, rank %u has %u",
-			 server->size, message->rank, message->number);
-	else if (message->rank >= (uint32_t)server->size)
-		snprintf(text, sizeof text, "there is no rank %u", message->rank);
-	else if (server->presence[message->rank] != PEER_ABSENT)
+	else if (peer->hello.token != (uint64_t)server->size)
+		snprintf(text, sizeof text, "rank 0 has WORLD_SIZE %d, rank %d has %llu",
+			 server->size, rank, (unsigned long long)peer->hello.token);
+	else if (rank < 0 || rank >= server->size)
+		snprintf(text, sizeof text, "there is no rank %d", rank);
+	else if (server->presence[rank] != PEER_ABSENT)
 		snprintf(text, sizeof text,
-			 "rank %u is already connected: two processes have RANK %u", message->rank,
-			 message->rank);
+			 "rank %d is already connected: two processes have RANK %d", rank, rank);
 	if (*text) {
 		reply(peer, STORE_REFUSED, text, strlen(text));
 		peer->closing = true;
-		return;
+		return true;
 	}
-	peer->rank = (int)message->rank;
+	peer->rank = rank;
 	peer->hello_until = 0;
-	server->presence[peer->rank] = PEER_PRESENT;
+	peer->channel.limit = STORE_FRAME_MAX;
+	server->presence[rank] = PEER_PRESENT;
 	reply(peer, STORE_WELCOME, NULL, 0);
+	return true;
 }
 
 static void cancel_request(struct store_server *server, struct peer *peer)
@@ -205,7 +234,7 @@ static void cancel_request(struct store_server *server, struct peer *peer)
 	struct idset *set = idset_new();
 
 	for (int rank = 0; set && rank < server->size && rank <= IDSET_MAX; rank++)
-		if (peer->waiting != STORE_GET || rank == (int)peer->get_rank)
+		if (peer->waiting != STORE_GET || rank == peer->get_rank)
 			idset_add(set, rank);
 	for (size_t i = 0; set && peer->waiting == STORE_BARRIER && i < server->count; i++)
 		/* A rank that has just given up the same barrier did enter it. */
@@ -219,36 +248,47 @@ static void cancel_request(struct store_server *server, struct peer *peer)
 	idset_free(set);
 }
 
-/* Handle one message; false if it is not allowed. */
-static bool handle(struct store_server *server, struct peer *peer,
-		   const struct store_message *message, const void *data)
+/* The bytes of the key and its NUL at the start of a frame's data; 0: there is no valid key. */
+static size_t key_bytes(const struct frame *frame, const void *data)
 {
-	if (peer->rank < 0) {
-		if (message->type != STORE_HELLO)
-			return false;
-		hello(server, peer, message, data);
-		return true;
-	}
-	if (message->type == STORE_CANCEL) {
-		peer->number = message->number;
+	size_t size = frame->size ? strnlen(data, frame->size) : 0;
+
+	return size && size <= STORE_KEY_MAX && size < frame->size ? size + 1 : 0;
+}
+
+/* Handle one message; false if it is not allowed. */
+static bool handle(struct store_server *server, struct peer *peer, const struct frame *frame,
+		   const char *data)
+{
+	size_t key = key_bytes(frame, data);
+
+	if (peer->rank < 0)
+		return hello(server, peer, frame, data) ||
+		       prove(server, peer, frame, (const unsigned char *)data);
+	/* It may have given up one request whose answer it has not read, but no more. */
+	if (peer->channel.out.size > STORE_UNANSWERED_MAX)
+		return false;
+	if (frame->kind == STORE_CANCEL) {
+		peer->number = frame->token;
 		cancel_request(server, peer);
 		return true;
 	}
 	if (peer->waiting)
 		return false;
-	peer->number = message->number;
-	switch (message->type) {
+	peer->number = frame->token;
+	switch (frame->kind) {
 	case STORE_PUT:
-		put(server, peer, message, data);
+		if (!key || frame->size - key > STORE_VALUE_MAX)
+			return false;
+		put(server, peer, data, data + key, frame->size - key);
 		return true;
 	case STORE_GET:
-		if ((message->rank >= (uint32_t)server->size &&
-		     message->rank != (uint32_t)STORE_ANY) ||
-		    message->size)
+		if (key != frame->size || !key || frame->number < STORE_ANY ||
+		    frame->number >= server->size)
 			return false;
 		peer->waiting = STORE_GET;
-		peer->get_rank = message->rank;
-		memcpy(peer->get_key, message->key, sizeof peer->get_key);
+		peer->get_rank = frame->number;
+		memcpy(peer->get_key, data, key);
 		get_check(server, peer);
 		return true;
 	case STORE_BARRIER:
@@ -264,59 +304,30 @@ static bool handle(struct store_server *server, struct peer *peer,
 /* Handle all complete messages of the connection's input. */
 static void parse(struct store_server *server, struct peer *peer)
 {
-	while (!peer->closing && peer->in.size >= STORE_HEADER_BYTES) {
-		struct store_message message;
+	struct frame frame;
+	const void *data;
+	int rc = 0;
 
-		if (store_header_read(peer->in.data, &message) ||
-		    (peer->rank < 0 && message.size > sizeof server->label)) {
-			peer->closing = true;
-			return;
-		}
-		size_t whole = STORE_HEADER_BYTES + message.key_size + (size_t)message.size;
-
-		if (peer->in.size < whole)
-			return;
-		memcpy(message.key, peer->in.data + STORE_HEADER_BYTES, message.key_size);
-		message.key[message.key_size] = 0;
-		if (strlen(message.key) != message.key_size ||
-		    !handle(server, peer, &message,
-			    peer->in.data + STORE_HEADER_BYTES + message.key_size))
-			peer->closing = true;
-		bytes_drop(&peer->in, whole);
-	}
+	while (!peer->closing && (rc = channel_next(&peer->channel, &frame, &data)) > 0)
+		if (!handle(server, peer, &frame, data))
+			give_up(peer);
+	if (rc < 0)
+		give_up(peer);
 }
 
 static void receive(struct store_server *server, struct peer *peer)
 {
-	unsigned char bytes[65536];
-	ssize_t got = recv(peer->fd, bytes, sizeof bytes, MSG_DONTWAIT);
+	bool gone = channel_fill(&peer->channel) != 0;
 
-	if (got > 0) {
-		if (bytes_add(&peer->in, bytes, (size_t)got))
-			peer->closing = true;
-		parse(server, peer);
-	} else if (got == 0 || (errno != EAGAIN && errno != EINTR)) {
-		peer->closing = true;
-	}
+	parse(server, peer);
+	if (gone)
+		give_up(peer);
 }
 
 static void transmit(struct peer *peer)
 {
-	while (peer->out.size) {
-		ssize_t sent =
-			send(peer->fd, peer->out.data, peer->out.size, MSG_DONTWAIT | MSG_NOSIGNAL);
-
-		if (sent > 0)
-			bytes_drop(&peer->out, (size_t)sent);
-		else if (errno == EINTR)
-			continue;
-		else if (errno == EAGAIN)
-			return;
-		else {
-			peer->closing = true;
-			peer->out.size = 0;
-		}
-	}
+	if (channel_flush(&peer->channel, 0) < 0)
+		give_up(peer);
 }
 
 static bool peer_add(struct store_server *server, int fd, int rank)
@@ -330,10 +341,10 @@ static bool peer_add(struct store_server *server, int fd, int rank)
 		server->peers = grown;
 		server->room = room;
 	}
-	server->peers[server->count++] =
-		(struct peer){.fd = fd,
-			      .rank = rank,
-			      .hello_until = rank < 0 ? clock_now_ms() + STORE_HELLO_MS : 0};
+	server->peers[server->count++] = (struct peer){
+		.channel = {.fd = fd, .limit = rank < 0 ? STORE_PROOF_BYTES : STORE_FRAME_MAX},
+		.rank = rank,
+		.hello_until = rank < 0 ? clock_now_ms() + STORE_HELLO_MS : 0};
 	return true;
 }
 
@@ -342,9 +353,7 @@ static void peer_remove(struct store_server *server, size_t index)
 	struct peer *peer = &server->peers[index];
 	int rank = peer->rank;
 
-	close(peer->fd);
-	bytes_free(&peer->in);
-	bytes_free(&peer->out);
+	channel_close(&peer->channel);
 	*peer = server->peers[--server->count];
 	if (rank < 0)
 		return;
@@ -353,17 +362,29 @@ static void peer_remove(struct store_server *server, size_t index)
 	get_check_all(server);
 }
 
-static void accept_one(struct store_server *server)
+/* Drop the oldest connection without a proof, so that a flood displaces its own connections. */
+static void accept_all(struct store_server *server)
 {
-	size_t unidentified = 0;
-	int fd = accept4(server->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+	int fd;
 
-	if (fd < 0)
-		return;
-	for (size_t i = 0; i < server->count; i++)
-		unidentified += server->peers[i].rank < 0;
-	if (unidentified >= STORE_UNIDENTIFIED_MAX || !peer_add(server, fd, -1))
-		close(fd);
+	for (int i = 0; i < STORE_UNIDENTIFIED_MAX; i++) {
+		size_t unidentified = 0, oldest = 0;
+
+		fd = accept4(server->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+		if (fd < 0)
+			return;
+		for (size_t p = 0; p < server->count; p++) {
+			if (server->peers[p].rank >= 0)
+				continue;
+			if (!unidentified++ ||
+			    server->peers[p].hello_until < server->peers[oldest].hello_until)
+				oldest = p;
+		}
+		if (unidentified >= STORE_UNIDENTIFIED_MAX)
+			peer_remove(server, oldest);
+		if (!peer_add(server, fd, -1))
+			close(fd);
+	}
 }
 
 /* ---- the thread ---- */
@@ -388,7 +409,7 @@ static void drop_late_peers(struct store_server *server)
 		struct peer *peer = &server->peers[i];
 
 		transmit(peer);
-		if ((peer->closing && !peer->out.size) ||
+		if ((peer->closing && !peer->channel.out.size) ||
 		    (peer->hello_until && now > peer->hello_until)) {
 			peer_remove(server, i);
 			i = 0; /* other peers, also earlier ones, may have got answers */
@@ -413,8 +434,11 @@ static void *serve(void *context)
 		for (size_t i = 0; i < count; i++) {
 			const struct peer *peer = &server->peers[i];
 
-			fds[i + 2] = (struct pollfd){
-				peer->fd, (short)(POLLIN | (peer->out.size ? POLLOUT : 0)), 0};
+			fds[i + 2] =
+				(struct pollfd){peer->channel.fd,
+						(short)((peer->closing ? 0 : POLLIN) |
+							(peer->channel.out.size ? POLLOUT : 0)),
+						0};
 		}
 		int ready = poll(fds, count + 2, 200);
 		eventfd_t wakes;
@@ -425,7 +449,7 @@ static void *serve(void *context)
 		if (ready > 0 && fds[0].revents)
 			(void)!eventfd_read(server->wake, &wakes);
 		if (ready > 0 && fds[1].revents)
-			accept_one(server);
+			accept_all(server);
 		free(fds);
 		drop_late_peers(server);
 	}
@@ -434,13 +458,8 @@ static void *serve(void *context)
 
 static void server_free(struct store_server *server)
 {
-	while (server->count) {
-		struct peer *peer = &server->peers[--server->count];
-
-		close(peer->fd);
-		bytes_free(&peer->in);
-		bytes_free(&peer->out);
-	}
+	while (server->count)
+		channel_close(&server->peers[--server->count].channel);
 	while (server->entries)
 		entry_remove(server, server->entries);
 	if (server->listener >= 0)
@@ -452,7 +471,7 @@ static void server_free(struct store_server *server)
 	free(server);
 }
 
-int store_serve(const char *address, int port, int size, const char *label,
+int store_serve(const char *address, int port, int size, const struct store_job *job,
 		struct store_server **out, int *own, struct error *err)
 {
 	struct store_server *server = calloc(1, sizeof *server);
@@ -461,7 +480,7 @@ int store_serve(const char *address, int port, int size, const char *label,
 	if (!server)
 		return error_memory(err, "rank 0's key-value store");
 	server->size = size;
-	snprintf(server->label, sizeof server->label, "%s", label);
+	server->job = *job;
 	server->presence = calloc((size_t)size, 1);
 	server->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	server->listener = store_listen(address, port, err);

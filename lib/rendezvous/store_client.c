@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Every rank's side of the store, and the messages' wire form. */
-#include <arpa/inet.h>
+/* Every rank's side of the store. */
 #include <errno.h>
 #include <netdb.h>
 #include <poll.h>
@@ -8,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -16,144 +16,68 @@
 
 #define CANCEL_MS 1000
 
-static void write_u32(unsigned char *to, uint32_t value)
+static int left_ms(int64_t until)
 {
-	value = htonl(value);
-	memcpy(to, &value, sizeof value);
+	int64_t left = until - clock_now_ms();
+
+	return left > 0 ? (int)left : 0;
 }
 
-static uint32_t read_u32(const unsigned char *from)
+/* ---- messages: 0, or an errno ---- */
+
+/* The data are the key with its NUL (if any), then size bytes. */
+static int message_send(struct store_client *client, struct frame frame, const char *key,
+			const void *value, size_t size, int64_t until)
 {
-	uint32_t value;
+	struct bytes data = {0};
+	int rc = 0;
 
-	memcpy(&value, from, sizeof value);
-	return ntohl(value);
-}
-
-void store_header_write(const struct store_message *message,
-			unsigned char header[STORE_HEADER_BYTES])
-{
-	write_u32(header, STORE_MAGIC);
-	write_u32(header + 4, message->type << 16 | message->key_size);
-	write_u32(header + 8, message->rank);
-	write_u32(header + 12, message->number);
-	write_u32(header + 16, message->size);
-}
-
-int store_header_read(const unsigned char header[STORE_HEADER_BYTES], struct store_message *message)
-{
-	struct store_message read = {0};
-	uint32_t type_key = read_u32(header + 4);
-
-	read.type = type_key >> 16;
-	read.key_size = type_key & 0xffff;
-	read.rank = read_u32(header + 8);
-	read.number = read_u32(header + 12);
-	read.size = read_u32(header + 16);
-	if (read_u32(header) != STORE_MAGIC || read.type < STORE_HELLO || read.type > STORE_BYE ||
-	    read.key_size > STORE_KEY_MAX || read.size > STORE_VALUE_MAX)
-		return -1;
-	bool keyed = read.type == STORE_PUT || read.type == STORE_GET;
-
-	if (keyed != (read.key_size > 0))
-		return -1;
-	*message = read;
-	return 0;
-}
-
-/* ---- bytes with a deadline: 0, or an errno ---- */
-
-static int wait_for(int fd, short events, int64_t until)
-{
-	struct pollfd poll_fd = {fd, events, 0};
-
-	for (;;) {
-		int64_t left = until - clock_now_ms();
-		int ready = poll(&poll_fd, 1, left > 0 ? (int)left : 0);
-
-		if (ready > 0)
-			return 0;
-		if (ready < 0 && errno != EINTR)
-			return errno;
-		if (left <= 0)
-			return ETIMEDOUT;
-	}
-}
-
-/* Send all of data if events is POLLOUT, or receive it if events is POLLIN. */
-static int transfer(int fd, short events, void *data, size_t size, int64_t until)
-{
-	char *at = data;
-
-	while (size) {
-		ssize_t n = events == POLLOUT ? send(fd, at, size, MSG_NOSIGNAL | MSG_DONTWAIT)
-					      : recv(fd, at, size, MSG_DONTWAIT);
-
-		if (n > 0) {
-			at += n;
-			size -= (size_t)n;
-		} else if (n == 0 && events == POLLIN) {
-			return ECONNRESET;
-		} else if (errno == EAGAIN) {
-			int rc = wait_for(fd, events, until);
-
-			if (rc)
-				return rc;
-		} else if (errno != EINTR) {
-			return errno;
-		}
-	}
-	return 0;
-}
-
-/* ---- messages ---- */
-
-static int message_send(const struct store_client *client, const struct store_message *message,
-			const void *data, int64_t until)
-{
-	unsigned char header[STORE_HEADER_BYTES + STORE_KEY_MAX];
-
-	store_header_write(message, header);
-	memcpy(header + STORE_HEADER_BYTES, message->key, message->key_size);
-	int rc = transfer(client->fd, POLLOUT, header, STORE_HEADER_BYTES + message->key_size,
-			  until);
-
-	return rc ? rc : transfer(client->fd, POLLOUT, (void *)data, message->size, until);
-}
-
-/* Receive a message; *data is malloced and NUL-terminated. Return 0, an errno, or EPROTO. The
- * deadline applies only to the header: giving up halfway through a message would corrupt the
- * connection. */
-static int message_receive(const struct store_client *client, struct store_message *message,
-			   char **data, int64_t until)
-{
-	unsigned char header[STORE_HEADER_BYTES];
-	int rc = wait_for(client->fd, POLLIN, until);
-
-	if (!rc)
-		rc = transfer(client->fd, POLLIN, header, sizeof header, until + CANCEL_MS);
+	if ((key && bytes_add(&data, key, strlen(key) + 1)) || bytes_add(&data, value, size))
+		rc = ENOMEM;
+	frame.size = data.size;
+	if (!rc && channel_send(&client->channel, &frame, data.data))
+		rc = errno;
+	bytes_free(&data);
 	if (rc)
 		return rc;
-	if (store_header_read(header, message) || message->key_size)
-		return EPROTO;
-	char *bytes = malloc((size_t)message->size + 1);
+	rc = channel_flush(&client->channel, left_ms(until));
+	return rc < 0 ? errno : rc ? ETIMEDOUT : 0;
+}
 
-	if (!bytes)
-		return ENOMEM;
-	rc = transfer(client->fd, POLLIN, bytes, message->size, until + CANCEL_MS);
-	if (rc) {
-		free(bytes);
-		return rc;
+/* Receive a message; *text is malloced and NUL-terminated. After ETIMEDOUT the part that came
+ * waits for the next call. */
+static int message_receive(struct store_client *client, struct frame *frame, char **text,
+			   int64_t until)
+{
+	const void *data;
+	bool extended = false;
+	int rc, gone = 0;
+
+	while (!(rc = channel_next(&client->channel, frame, &data))) {
+		if (gone)
+			return gone;
+		rc = channel_wait(&client->channel, left_ms(until));
+		if (rc < 0)
+			return errno;
+		if (!rc && (extended || !client->channel.in.size))
+			return ETIMEDOUT;
+		if (!rc) { /* an answer has begun: it gets more time */
+			extended = true;
+			until = clock_now_ms() + CANCEL_MS;
+			continue;
+		}
+		if (channel_fill(&client->channel))
+			gone = errno;
 	}
-	bytes[message->size] = 0;
-	*data = bytes;
-	return 0;
+	if (rc < 0)
+		return errno;
+	*text = bytes_copy(data, frame->size);
+	return *text ? 0 : ENOMEM;
 }
 
 static int lost(struct store_client *client, int seen, struct error *err)
 {
-	close(client->fd);
-	client->fd = -1;
+	channel_close(&client->channel);
 	if (seen == EPROTO)
 		return error_set(err, ERR_NETWORK,
 				 "the peer at %s is not rank 0 of this job: another program uses "
@@ -165,37 +89,49 @@ static int lost(struct store_client *client, int seen, struct error *err)
 
 /* Send a request and wait for the answer with its number. After ETIMEDOUT the request is still in
  * progress. */
-static int request(struct store_client *client, struct store_message *message, const void *data,
-		   int64_t until, struct store_message *answer, char **answer_data)
+static int request(struct store_client *client, struct frame frame, const char *key,
+		   const void *value, size_t size, int64_t until, struct frame *answer, char **text)
 {
-	message->number = ++client->number;
-	int rc = message_send(client, message, data, until);
+	frame.token = ++client->number;
+	int rc = message_send(client, frame, key, value, size, until);
 
 	if (rc)
 		return rc == ETIMEDOUT ? ECONNRESET : rc;
 	for (;;) {
-		rc = message_receive(client, answer, answer_data, until);
-		if (rc || answer->number == client->number)
+		rc = message_receive(client, answer, text, until);
+		if (rc || answer->token == client->number)
 			return rc;
-		free(*answer_data); /* for a request that was given up */
+		free(*text); /* for a request that was given up */
 	}
 }
 
 /* After a deadline: write the missing ranks to who; "" if they are unknown. */
 static void cancel_request(struct store_client *client, char *who, size_t size)
 {
-	struct store_message message = {.type = STORE_CANCEL}, answer;
+	struct frame frame = {.kind = STORE_CANCEL}, answer;
 	char *text = NULL;
 
 	who[0] = 0;
-	if (!request(client, &message, NULL, clock_now_ms() + CANCEL_MS, &answer, &text)) {
-		if (answer.type == STORE_MISSING)
+	if (!request(client, frame, NULL, NULL, 0, clock_now_ms() + CANCEL_MS, &answer, &text)) {
+		if (answer.kind == STORE_MISSING)
 			snprintf(who, size, "%s", text);
 		free(text);
 	}
 }
 
 /* ---- connect ---- */
+
+/* Wait until a connect has ended. Return 0, or an errno. */
+static int connected(int fd, int64_t until)
+{
+	struct pollfd poll_fd = {fd, POLLOUT, 0};
+	int ready;
+
+	do
+		ready = poll(&poll_fd, 1, left_ms(until));
+	while (ready < 0 && errno == EINTR);
+	return ready < 0 ? errno : ready ? 0 : ETIMEDOUT;
+}
 
 static int connect_one(const struct addrinfo *address, int64_t until)
 {
@@ -206,7 +142,7 @@ static int connect_one(const struct addrinfo *address, int64_t until)
 	if (fd < 0)
 		return -errno;
 	if (connect(fd, address->ai_addr, address->ai_addrlen)) {
-		seen = errno == EINPROGRESS ? wait_for(fd, POLLOUT, until) : errno;
+		seen = errno == EINPROGRESS ? connected(fd, until) : errno;
 		if (!seen && getsockopt(fd, SOL_SOCKET, SO_ERROR, &seen, &size))
 			seen = errno;
 	}
@@ -232,82 +168,123 @@ static int connect_any(const char *address, int port, int64_t until)
 	return fd;
 }
 
-static int send_hello(struct store_client *client, const char *label, int64_t until,
-		      struct error *err)
+/* Exchange proofs with the peer. Return 0; an errno if the connection broke, which may be because
+ * others flood the server; or EACCES with err if the answer is final. */
+static int introduce(struct store_client *client, const struct store_job *job, int64_t until,
+		     struct error *err)
 {
-	struct store_message message = {.type = STORE_HELLO,
-					.rank = (uint32_t)client->rank,
-					.number = (uint32_t)client->size,
-					.size = (uint32_t)strlen(label)},
-			     answer;
+	struct frame frame = {.kind = STORE_HELLO,
+			      .number = client->rank,
+			      .token = (uint64_t)client->size},
+		     answer;
+	unsigned char proof[STORE_PROOF_BYTES];
+	struct store_nonces nonces;
 	char *text = NULL;
-	int rc = message_send(client, &message, label, until);
+	int rc = getrandom(nonces.client, STORE_NONCE_BYTES, 0) == STORE_NONCE_BYTES ? 0 : EIO;
 
+	if (!rc)
+		rc = message_send(client, frame, NULL, nonces.client, STORE_NONCE_BYTES, until);
 	if (!rc)
 		rc = message_receive(client, &answer, &text, until);
 	if (rc)
-		return lost(client, rc == ECONNRESET || rc == ETIMEDOUT ? EPROTO : rc, err);
-	if (answer.type == STORE_REFUSED) {
-		rc = error_set(err, ERR_DATA, "rank 0 at %s rejected rank %d: %s", client->where,
-			       client->rank, text);
-		close(client->fd);
-		client->fd = -1;
-	} else if (answer.type != STORE_WELCOME) {
-		rc = lost(client, EPROTO, err);
+		return rc;
+	if (answer.kind != STORE_CHALLENGE ||
+	    answer.size != STORE_NONCE_BYTES + STORE_PROOF_BYTES) {
+		free(text);
+		return EPROTO;
+	}
+	memcpy(nonces.server, text, STORE_NONCE_BYTES);
+	store_proof(job, "server", &nonces, frame.number, frame.token, proof);
+	rc = memcmp(proof, text + STORE_NONCE_BYTES, sizeof proof);
+	free(text);
+	if (rc) {
+		error_set(err, ERR_DATA,
+			  "the peer at %s does not know this job's secret: it belongs to another "
+			  "job, or another program uses the port; choose another MASTER_PORT",
+			  client->where);
+		return EACCES;
+	}
+	store_proof(job, "client", &nonces, frame.number, frame.token, proof);
+	frame.kind = STORE_PROVE;
+	rc = message_send(client, frame, NULL, proof, sizeof proof, until);
+	if (!rc)
+		rc = message_receive(client, &answer, &text, until);
+	if (rc)
+		return rc;
+	if (answer.kind == STORE_REFUSED) {
+		error_set(err, ERR_DATA, "rank 0 at %s rejected rank %d: %s", client->where,
+			  client->rank, text);
+		rc = EACCES;
+	} else if (answer.kind != STORE_WELCOME) {
+		rc = EPROTO;
 	}
 	free(text);
 	return rc;
 }
 
-int store_connect(const char *address, int port, int rank, int size, const char *label,
+int store_connect(const char *address, int port, int rank, int size, const struct store_job *job,
 		  int timeout_ms, struct store_client *out, struct error *err)
 {
 	struct store_client client = {.rank = rank, .size = size};
-	int64_t until = clock_now_ms() + timeout_ms;
-	int pause_ms = 10;
+	int64_t until = clock_now_ms() + timeout_ms, try_until;
+	int pause_ms = 10, broke = 0, fd;
 
 	snprintf(client.where, sizeof client.where, "%s port %d", address, port);
-	while ((client.fd = connect_any(address, port, until)) < 0) {
+	for (;;) {
+		fd = connect_any(address, port, until);
+		client.channel = (struct channel){.fd = fd, .limit = STORE_FRAME_MAX};
+		try_until = clock_now_ms() + STORE_HELLO_MS;
+		broke = fd < 0 ? 0
+			       : introduce(&client, job, try_until < until ? try_until : until,
+					   err);
+		if (fd >= 0 && !broke) {
+			*out = client;
+			return 0;
+		}
+		if (broke == EPROTO || broke == ENOMEM)
+			return lost(&client, broke, err);
+		channel_close(&client.channel);
+		if (broke == EACCES)
+			return -ERR_DATA;
 		if (clock_now_ms() + pause_ms >= until)
-			return error_set(
-				err, ERR_NETWORK,
-				"cannot reach rank 0: nothing answered at %s within %d ms (%s)",
-				client.where, timeout_ms,
-				client.fd == -ENXIO ? "the host name does not resolve"
-						    : strerror(-client.fd));
+			break;
 		poll(NULL, 0, pause_ms);
 		pause_ms = pause_ms < 160 ? pause_ms * 2 : pause_ms;
 	}
-	int rc = send_hello(&client, label, until, err);
-
-	if (!rc)
-		*out = client;
-	return rc;
+	if (broke)
+		return error_set(
+			err, ERR_NETWORK,
+			"the peer at %s accepts connections but did not answer within "
+			"%d ms (%s): it is busy or flooded, or it is not rank 0 of this job; "
+			"if so, choose another MASTER_PORT",
+			client.where, timeout_ms, strerror(broke));
+	return error_set(err, ERR_NETWORK,
+			 "cannot reach rank 0: nothing answered at %s within %d ms (%s)",
+			 client.where, timeout_ms,
+			 fd == -ENXIO ? "the host name does not resolve" : strerror(-fd));
 }
 
 void store_close(struct store_client *client)
 {
-	struct store_message message = {.type = STORE_BYE};
-
-	if (client->fd < 0)
+	if (client->channel.fd < 0)
 		return;
-	(void)!message_send(client, &message, NULL, clock_now_ms() + 100);
-	close(client->fd);
-	client->fd = -1;
+	(void)!message_send(client, (struct frame){.kind = STORE_BYE}, NULL, NULL, 0,
+			    clock_now_ms() + 100);
+	channel_close(&client->channel);
 }
 
 /* ---- operations ---- */
 
 /* Check what request returned for what: rc, and the answer if it is 0. Return 0 if the answer is of
  * the type expected; otherwise free text. */
-static int check_answer(struct store_client *client, int rc, const struct store_message *answer,
-			enum store_type expected, const char *what, char *text, struct error *err)
+static int check_answer(struct store_client *client, int rc, const struct frame *answer,
+			enum store_kind expected, const char *what, char *text, struct error *err)
 {
 	if (rc)
 		return lost(client, rc, err);
-	if (answer->type == expected)
+	if (answer->kind == expected)
 		return 0;
-	rc = answer->type == STORE_FAILED ? error_set(err, ERR_NETWORK, "%s: %s", what, text)
+	rc = answer->kind == STORE_FAILED ? error_set(err, ERR_NETWORK, "%s: %s", what, text)
 					  : lost(client, EPROTO, err);
 	free(text);
 	return rc;
@@ -315,9 +292,9 @@ static int check_answer(struct store_client *client, int rc, const struct store_
 
 int store_barrier(struct store_client *client, int timeout_ms, struct error *err)
 {
-	struct store_message message = {.type = STORE_BARRIER}, answer;
+	struct frame frame = {.kind = STORE_BARRIER}, answer;
 	char *text = NULL, who[256], what[64];
-	int rc = request(client, &message, NULL, clock_now_ms() + timeout_ms, &answer, &text);
+	int rc = request(client, frame, NULL, NULL, 0, clock_now_ms() + timeout_ms, &answer, &text);
 
 	snprintf(what, sizeof what, "barrier of %d ranks", client->size);
 	if (rc == ETIMEDOUT) {
@@ -332,16 +309,10 @@ int store_barrier(struct store_client *client, int timeout_ms, struct error *err
 	return rc;
 }
 
-static void set_key(struct store_message *message, const char *key)
-{
-	message->key_size = (uint32_t)strnlen(key, STORE_KEY_MAX);
-	memcpy(message->key, key, message->key_size);
-}
-
 int store_put(struct store_client *client, const char *key, const void *data, size_t size,
 	      int timeout_ms, struct error *err)
 {
-	struct store_message message = {.type = STORE_PUT, .size = (uint32_t)size}, answer;
+	struct frame frame = {.kind = STORE_PUT}, answer;
 	char *text = NULL, what[STORE_KEY_MAX + 32];
 	int rc;
 
@@ -349,9 +320,8 @@ int store_put(struct store_client *client, const char *key, const void *data, si
 		return error_set(err, ERR_DATA,
 				 "put of '%s': the value has %zu bytes, expected at most %u", key,
 				 size, STORE_VALUE_MAX);
-	set_key(&message, key);
 	snprintf(what, sizeof what, "put of '%s'", key);
-	rc = request(client, &message, data, clock_now_ms() + timeout_ms, &answer, &text);
+	rc = request(client, frame, key, data, size, clock_now_ms() + timeout_ms, &answer, &text);
 	rc = check_answer(client, rc, &answer, STORE_DONE, what, text, err);
 	if (!rc)
 		free(text);
@@ -361,15 +331,14 @@ int store_put(struct store_client *client, const char *key, const void *data, si
 int store_get(struct store_client *client, int rank, const char *key, int timeout_ms, void **data,
 	      size_t *size, struct error *err)
 {
-	struct store_message message = {.type = STORE_GET, .rank = (uint32_t)rank}, answer;
+	struct frame frame = {.kind = STORE_GET, .number = rank}, answer;
 	char *text = NULL, who[64], what[STORE_KEY_MAX + 64], of[24] = "any rank";
 	bool any = rank == STORE_ANY;
 	int rc;
 
-	set_key(&message, key);
 	if (!any)
 		snprintf(of, sizeof of, "rank %d", rank);
-	rc = request(client, &message, NULL, clock_now_ms() + timeout_ms, &answer, &text);
+	rc = request(client, frame, key, NULL, 0, clock_now_ms() + timeout_ms, &answer, &text);
 	if (rc == ETIMEDOUT) {
 		cancel_request(client, who, sizeof who);
 		return error_set(err, ERR_NETWORK, "%s%s put '%s' within %d ms",

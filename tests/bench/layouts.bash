@@ -87,7 +87,7 @@ judge() {
 	took=$(sed -n 's/^TOOK \([0-9]*\)\([0-9]\)$/\1.\2 s/p;s/^TOOK \([0-9]\)$/0.\1 s/p' <<<"$output" | tail -n 1)
 	nics=$(busiest "$SHARE/before" "$SHARE/after")
 	if [ "$status" = 0 ] && [ "$(grep -c 'rank [01] of 2 .* trained' <<<"$output")" = 2 ]; then
-		word=$(grep -oE 'berth: warning: the ranks meet.*' <<<"$output" | head -n 1)
+		word=$(grep -oE 'berth: warning: rendezvous and traffic.*' <<<"$output" | head -n 1)
 		echo "trains over ${nics:-loopback}; $took${word:+; says: *${word#berth: warning: }*}"
 		return
 	fi

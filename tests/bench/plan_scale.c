@@ -5,10 +5,10 @@
  *   plan_scale            100 to 10,000 nodes, a table
  *   plan_scale NODES      that many, once, with checked results (a test, not timed)
  *
- * Measured are hostlist_expand of one expression, then plan_make for all nodes (ranks per node,
- * binding of 8 ranks each, rendezvous address, each node's interface). Each size runs in a process
- * of its own, since a job's controller plans once; the best of three counts. Peak memory is that
- * process's, including the inventories. Making the inventories is not measured. */
+ * It measures hostlist_expand of one expression, then plan_make for all nodes (ranks per node,
+ * binding of 8 ranks each, rendezvous address, each node's interface). Each size runs in its own
+ * process, because a job's controller plans once; the best of three runs counts. Peak memory is
+ * that process's, including the inventories. Making the inventories is not measured. */
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -49,13 +49,18 @@ offers() {
 	[ "$offered" = multistep ]
 	offers berth run --port-hold of
 	[ "$offered" = off ]
+	offers berth run --launcher ''
+	names=$("$BERTH" run --launcher none -- true 2>&1 | sed 's/.*choose one of: //; s/, /\n/g')
+	[ "$(sort <<<"$offered")" = "$(sort <<<"$names")" ]
 	# Numbers and files are no words to offer.
 	offers berth train --keep ''
 	[ "$offered" = all ]
 	offers berth train --save-every ''
 	[ -z "$offered" ]
 	offers berth train --data c
-	[ -z "$offered" ]
+	[ "$offered" = "$(printf '%s\n' cifar10: cifar100:)" ]
+	offers berth train --data ''
+	[ "$(sort <<<"$offered")" = "$(printf '%s\n' cifar100: cifar10: fashion-mnist: imagefolder: mnist: synthetic: | sort)" ]
 }
 
 @test "models" {

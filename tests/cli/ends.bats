@@ -48,6 +48,16 @@ setup() { pbs_begin; }
 	report 'len(report["ranks"]) == 2 and not any(rank["stopped"] for rank in report["ranks"])'
 }
 
+@test "a signal from a process of the job is named as such, one from outside is not" {
+	run sh -c 'echo $$ >pid; exec "$BERTH" run -n 2 -- sh -c "[ \$RANK = 1 ] || exec sleep 9; kill -TERM \$(cat pid); sleep 9"'
+	[[ "$status" = 143 && "$output" == *"reason: berth received a signal from process "[0-9]*" (sh) of this job: Terminated"* ]]
+	"$BERTH" run -n 1 -- sh -c 'touch up2; exec sleep 9' 2>err 3>&- &
+	until [ -e up2 ]; do sleep 0.1; done
+	kill -TERM $!
+	wait $! || true
+	grep -q 'reason: berth received a signal from the user or the scheduler: Terminated' err
+}
+
 @test "SIGUSR1 is forwarded: the reason is reported whether the rank stops or is killed by it" {
 	for row in '75 trap "exit 75" USR1;' '138 :;'; do
 		rm -f up
@@ -108,6 +118,19 @@ assert found["line"] == 3 and found["count"] == 2 and found["log"] == "-" and fo
 	echo "all is well" | "$BERTH" explain - | grep -qx -- '-: no known failure'
 	expect 66 "$BERTH" explain absent
 	expect 64 "$BERTH" explain
+}
+
+@test "berth explain knows each message in the table of the troubleshooting guide" {
+	sed -n 's/^| `\([^`]*\)` |.*/\1/p' "$SOURCE/docs/guides/troubleshooting.md" | grep -vE '^(full output|known failure|reason|saved):|^berth ' >messages
+	[ "$(wc -l <messages)" = 20 ]
+	while read -r line; do
+		run "$BERTH" explain - <<<"$line"
+		[[ "$output" == *"cause:"*"fix:"* ]] || { echo "unknown: $line"; return 1; }
+	done <messages
+	# All causes in a log are named, the first one first.
+	run -0 "$BERTH" explain messages
+	[ "$(grep -c 'cause:' <<<"$output")" -ge 18 ]
+	[[ "$output" == "messages:1: "* ]]
 }
 
 # A simulated Slurm job on this host, with a scontrol that records its arguments.
@@ -213,6 +236,51 @@ PY
 	[[ $output == *"reached the limit of --max-requeues"* ]]
 	BERTH_REQUEUES=x run "$BERTH" run -n 1 --requeue -- sh -c 'exit 75'
 	[ ! -e words ]
+}
+
+# stopped_by_term: berth run with --requeue gets SIGTERM, and its rank saves.
+stopped_by_term() {
+	rm -f up told words
+	"$BERTH" run --launcher fork -n 1 --requeue "$@" --report report.json -- bash -c 'trap "" TERM; echo >up
+		while [ ! -e $BERTH_STOP_FILE ]; do sleep 0.05; done; exit 75' 2>err &
+	pid=$!
+	within 10 test -e up
+	kill -TERM $pid
+	ends 75 $pid err
+}
+
+@test "SIGTERM shortly before the time limit: Slurm and PBS are asked, and a job that was deleted is not requeued" {
+	slurm_job 1 1
+	export SLURM_JOB_END_TIME=$(($(date +%s) + 60))
+	stopped_by_term
+	report 'report["kind"] == "walltime" and "requeueing" in report["next"]'
+	state() { fake scontrol '[ "$1" != requeue ] || touch '"$DIR"'/told; [ ! -e up ] || { '"$1"'; }; echo "JobId=4711 Requeue=1 JobState=RUNNING BatchFlag=1"'; }
+	state 'echo "JobId=4711 JobState=CANCELLED PreemptTime=2026-01-01T00:00:00"; exit'
+	stopped_by_term
+	report 'report["kind"] == "cancelled" and "not requeued, because it was cancelled" in report["next"]'
+	[ ! -e told ]
+	state 'echo "JobId=4711 JobState=COMPLETING PreemptTime=None"; exit'
+	stopped_by_term
+	report 'report["kind"] == "cancelled"'
+	[ ! -e told ]
+	state 'echo "Unable to contact slurm controller" >&2; exit 1'
+	stopped_by_term
+	report 'report["kind"] == "interrupted" and report["next"].startswith("not requeued")'
+	[ ! -e told ]
+	unset "${!SLURM_@}"
+	pbs_requeue_job 2.pbs-head
+	stopped_by_term --end-time +60s
+	report 'report["kind"] == "interrupted"'
+	sed 's/"comment": *"[^"]*/& and terminated by u@h/' answer >deleted
+	cmp answer deleted && false
+	fake qstat 'if [ -e up ]; then cat "$DIR/deleted"; else cat "$DIR/answer"; fi'
+	stopped_by_term --end-time +2s
+	report 'report["kind"] == "cancelled"'
+	[ ! -e words ]
+	fake qstat 'cat "$DIR/answer"'
+	stopped_by_term --end-time +2s
+	report 'report["kind"] == "walltime"'
+	[ -e words ]
 }
 
 @test "--requeue under PBS warns at the start if it cannot work" {

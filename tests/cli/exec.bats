@@ -56,7 +56,7 @@ SAY='echo "is $RANK of $WORLD_SIZE local $LOCAL_RANK of $LOCAL_WORLD_SIZE node $
 }
 
 # NAME=VALUE... -- : variables that all ranks of a launcher share; then those of each rank
-torchrun_env="TORCHELASTIC_RUN_ID=r1 TORCHELASTIC_RESTART_COUNT=0 WORLD_SIZE=2 LOCAL_WORLD_SIZE=2 GROUP_RANK=0 MASTER_ADDR=127.0.0.1 MASTER_PORT=29511 OMP_NUM_THREADS=7"
+torchrun_env="TORCHELASTIC_RUN_ID=r1 TORCHELASTIC_USE_AGENT_STORE=False TORCHELASTIC_RESTART_COUNT=0 WORLD_SIZE=2 LOCAL_WORLD_SIZE=2 GROUP_RANK=0 MASTER_ADDR=127.0.0.1 MASTER_PORT=29511 OMP_NUM_THREADS=7"
 
 @test "under torchrun: torchrun's variables stay" {
 	run env $torchrun_env RANK=1 LOCAL_RANK=1 "$BERTH" exec -- sh -c "$SAY"

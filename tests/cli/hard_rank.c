@@ -33,7 +33,7 @@ static void say(const char *text)
 
 static void linger(void)
 {
-	alarm(120); /* even if something fails, no process of a test lives long */
+	alarm(120); /* no process of a test lives long, even if something fails */
 	for (;;)
 		pause();
 }

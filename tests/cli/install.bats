@@ -46,6 +46,21 @@ there() { # PATTERN: exactly one file or link below the prefix
 	done
 }
 
+@test "programs, library and modules are hardened: PIE, RELRO, BIND_NOW, stack protector, fortified" {
+	[ "$SANITIZERS" = none ] || skip "sanitizers replace it"
+	count=0
+	while read -r file; do
+		readelf -hW "$file" 2>/dev/null | grep -q 'Type: *DYN' || { echo "$file: no PIE"; return 1; }
+		readelf -lW "$file" | grep -q GNU_RELRO || { echo "$file: no RELRO"; return 1; }
+		readelf -dW "$file" | grep -q 'FLAGS_1.*NOW' || { echo "$file: no BIND_NOW"; return 1; }
+		readelf -sW --dyn-syms "$file" | grep -q __stack_chk_fail || { echo "$file: no stack protector"; return 1; }
+		count=$((count + 1))
+	done < <(find "$PREFIX/bin" "$PREFIX"/lib* -type f \( -path '*/bin/*' -o -name '*.so*' \))
+	[ "$count" -ge 3 ]
+	case $OPTIMIZATION in plain | 0 | g) return ;; esac
+	readelf -sW --dyn-syms "$PREFIX/bin/berth" | grep -q '__[a-z]*_chk@'
+}
+
 @test "a man page for every verb" {
 	[ -n "$MAN" ] || skip "built without scdoc"
 	there share/man/man1/berth.1
@@ -60,6 +75,20 @@ there() { # PATTERN: exactly one file or link below the prefix
 	there share/berth/jobscripts/pbs/several-nodes.sh
 	there share/berth/jobscripts/openpai/job.yaml
 	[ -n "$(find "$PREFIX/share" -path '*/examples/*' -name '*.c')" ]
+}
+
+@test "installed job scripts find the installed berth without PATH, and another one through PATH" {
+	scripts=$PREFIX/share/berth/jobscripts
+	installed=${PREFIX#"$ROOT"}/bin/berth
+	expect 1 grep -rn '@bindir@' "$scripts"
+	for script in local/run.sh pbs/{one-node,several-nodes,torchrun,mpi}.sh slurm/{one-node,several-nodes,torchrun,mpi,array,interactive}.sh; do
+		grep -qF "\$(command -v $installed ||" "$scripts/$script" || { echo "$script"; return 1; }
+	done
+	sed "s|$installed|$PREFIX/bin/berth|" "$scripts/pbs/one-node.sh" >"$ROOT/job.sh"
+	expect 0 env -i PATH=/usr/bin:/bin PBS_O_WORKDIR="$ROOT" PROGRAM='echo rank $RANK' sh "$ROOT/job.sh"
+	sed "s|$installed|/no/berth|" "$scripts/pbs/one-node.sh" >"$ROOT/job.sh"
+	expect 0 env -i PATH="$PREFIX/bin:/usr/bin:/bin" PBS_O_WORKDIR="$ROOT" PROGRAM=true sh "$ROOT/job.sh"
+	expect 127 env -i PATH=/usr/bin:/bin PBS_O_WORKDIR="$ROOT" PROGRAM=true sh "$ROOT/job.sh"
 }
 
 @test "bash completion" {

@@ -91,7 +91,8 @@ has() { grep -qE "^$TIME $1" err || { echo "no line: $1"; cat err; return 1; }; 
 	has "$HOST info launch: agents connect to .*; srun --nodes=2 "
 	has 'n1 info agent: rank 0 runs'
 	has 'n2 info agent: rank 1 runs'
-	[ "$(grep " info " err | sort | uniq -d)" = "" ] # each line once; messages may repeat within a millisecond
+	[ "$(grep -c 'n1 info agent: rank 0 runs' err)" = 1 ] # each line once
+	[ "$(grep -c 'n2 info agent: rank 1 runs' err)" = 1 ]
 	fake srun <<-'S'
 	echo 'berth: 2026-11-23T04:55:35.123Z n1 info agent: x' >&2
 	echo 'srun: error: no way' >&2
@@ -99,6 +100,15 @@ has() { grep -qE "^$TIME $1" err || { echo "no line: $1"; cat err; return 1; }; 
 	S
 	BERTH_LOG=agent expect 76 "$BERTH" run -q --iface lo -- true
 	[[ "${lines[-1]}" == *"its last output: srun: error: no way"* && "${lines[-1]}" != *"info agent"* ]]
+	fake srun <<-'S'
+	for i in $(seq 120); do echo "line $i of the prolog" >&2; done
+	printf 'berth: 2026-11-23T04:55:35.123Z n1 info agent: \033[2Jx\n' >&2
+	echo 'srun: error: no way' >&2
+	exit 1
+	S
+	BERTH_LOG=agent expect 76 "$BERTH" run -q --iface lo -- true
+	[[ "${lines[-1]}" == *"; line 120 of the prolog; srun: error: no way"* ]]
+	[[ "$output" == *"info agent:  [2Jx"* && "$output" != *$'\033'* ]]
 }
 
 @test "berth train: data, model, checkpoint and resume, each with its rank" {

@@ -22,7 +22,7 @@ setup_file() {
 	for form in '' .lua; do
 		sed -e "s#@ROOT_TCL@#[file join \"$ROOT/opt\" \$tcl_platform(machine)]#" \
 			-e "s#@ROOT_LUA@#pathJoin(\"$ROOT/opt\", (capture(\"uname -m\"):gsub(\"%s+\", \"\")))#" \
-			-e "s/@ARCH@/$(uname -m)/; s/@VERSION@/1/; s/@BINDIR@/bin/; s/@MANDIR@/man/; s/@LIBDIR@/lib/; s/@INCLUDEDIR@/include/" \
+			-e "s/@ARCH@/$(uname -m)/; s/@VERSION@/1/; s/@BINDIR@/bin/; s/@MANDIR@/man/; s/@DATADIR@/share/; s/@LIBDIR@/lib/; s/@INCLUDEDIR@/include/" \
 			"$SOURCE/modulefiles/berth$form.in" >"$ROOT/arch/berth/1$form"
 	done
 	for LMOD in "${LMOD_DIR-}/libexec/lmod" /usr/share/lmod/*/libexec/lmod; do
@@ -41,8 +41,8 @@ setup_file() {
 
 teardown_file() { rm -rf "$ROOT"; }
 
-tcl() { env -i PATH=/usr/bin:/bin HOME="$ROOT" MODULEPATH="${PLACE:-$MODULES_HERE}" "$TCLSH" "$MODULECMD" bash "$@"; }
-lua() { env -i PATH=/usr/bin:/bin HOME="$ROOT" MODULEPATH="${PLACE:-$MODULES_HERE}" "$LMOD" bash "$@"; }
+tcl() { env -i ${XDG_DATA_DIRS:+XDG_DATA_DIRS=$XDG_DATA_DIRS} PATH=/usr/bin:/bin HOME="$ROOT" MODULEPATH="${PLACE:-$MODULES_HERE}" "$TCLSH" "$MODULECMD" bash "$@"; }
+lua() { env -i ${XDG_DATA_DIRS:+XDG_DATA_DIRS=$XDG_DATA_DIRS} PATH=/usr/bin:/bin HOME="$ROOT" MODULEPATH="${PLACE:-$MODULES_HERE}" "$LMOD" bash "$@"; }
 have_tcl() { [ -n "$MODULECMD" ] && [ -n "$TCLSH" ] || skip "no Environment Modules"; }
 have_lua() {
 	[ -n "$LMOD" ] || skip "no Lmod"
@@ -52,8 +52,8 @@ have_lua() {
 # loads FORM: check that the module sets the environment that a user needs, below the prefix.
 loads() {
 	expect 0 env -i PATH=/usr/bin:/bin bash -c "$("$1" load berth/"$BERTH_VERSION" 2>/dev/null)
-		for name in PATH MANPATH LIBRARY_PATH LD_LIBRARY_PATH CPATH PKG_CONFIG_PATH; do echo \"\$name=\${!name}\"; done"
-	for name in PATH MANPATH LIBRARY_PATH LD_LIBRARY_PATH CPATH PKG_CONFIG_PATH; do
+		for name in PATH MANPATH LIBRARY_PATH LD_LIBRARY_PATH CPATH PYTHONPATH PKG_CONFIG_PATH; do echo \"\$name=\${!name}\"; done"
+	for name in PATH MANPATH LIBRARY_PATH LD_LIBRARY_PATH CPATH PYTHONPATH PKG_CONFIG_PATH; do
 		value=$(sed -n "s/^$name=//p" <<<"$output")
 		[ -d "$ROOT/plain${value%%:*}" ] # the directory exists where it was installed
 	done
@@ -61,6 +61,20 @@ loads() {
 	grep -qE '^MANPATH=.*/man:+$' <<<"$output" # man's own directories stay
 	[ -x "$ROOT/plain$(sed -n 's/^PATH=\([^:]*\).*/\1/p' <<<"$output")/berth" ]
 	[ -e "$ROOT/plain$(sed -n 's/^PKG_CONFIG_PATH=\([^:]*\).*/\1/p' <<<"$output")/berth.pc" ]
+}
+
+# completes FORM: check that bash finds the completion after a load, and that an unload leaves the user's own
+# directories.
+completes() {
+	local data=${PREFIX#"$ROOT/plain"}/share
+	for before in '' /mine:/usr/share; do
+		expect 0 env -i PATH=/usr/bin:/bin ${before:+XDG_DATA_DIRS=$before} bash -c "
+			$(XDG_DATA_DIRS=$before "$1" load berth/"$BERTH_VERSION" 2>/dev/null)
+			echo \"\$XDG_DATA_DIRS\""
+		wanted=$data:${before:-/usr/local/share:/usr/share}
+		[ "$output" = "${wanted/#\/usr\/local\/share:\/usr\/local\/share:/\/usr\/local\/share:}" ]
+	done
+	[ -e "$ROOT/plain$data/bash-completion/completions/berth" ]
 }
 
 # speaks FORM: check help and whatis, and that two versions at once are refused.
@@ -76,6 +90,7 @@ speaks() {
 @test "Environment Modules: load, help, whatis, conflict" {
 	have_tcl
 	loads tcl
+	completes tcl
 	speaks tcl
 	run env -i PATH=/usr/bin:/bin bash -c "$(tcl load berth/"$BERTH_VERSION" 2>/dev/null)
 		MODULEPATH=$MODULES_HERE $TCLSH $MODULECMD bash load berth/0.0.1"
@@ -86,6 +101,7 @@ speaks() {
 @test "Lmod: load, help, whatis" {
 	have_lua
 	loads lua
+	completes lua
 	speaks lua
 }
 

@@ -48,9 +48,16 @@ check_lines() {
 	done
 }
 
-@test "a closed pipe stops the output, but not the ranks" {
-	"$BERTH" run -n 2 -- "$PROBE" lines 20000 60 2>/dev/null | head -n 1 >"$DIR/out"
-	[ "$(wc -l <"$DIR/out")" -eq 1 ]
+@test "the job ends if the reader of its output has gone, unless --log-dir keeps the output" {
+	run bash -c 'timeout 60 "$BERTH" run -n 2 -- sh -c "while :; do echo x; sleep 0.1; done" 2>err | head -n 1; exit "${PIPESTATUS[0]}"'
+	[[ "$status" -eq 74 && "${lines[0]}" = x ]]
+	grep -q '^berth: error: the reader of the output has gone, so the job was ended; --log-dir' err
+	# With --log-dir the ranks run to their end.
+	run bash -c '"$BERTH" run -n 2 --log-dir log -- "$PROBE" lines 20000 60 2>/dev/null | head -n 1; exit "${PIPESTATUS[0]}"'
+	[ "$status" -eq 74 ]
+	for rank in 0 1; do
+		check_lines log/rank-000$rank.log o 20000 60 ""
+	done
 }
 
 @test "--log-dir: one complete file per rank with both streams; the next run appends" {
@@ -214,6 +221,89 @@ SH
 	[[ "$status" -eq 64 && "$output" == "berth: error: unknown verb 'nosuch'"* ]]
 }
 
+@test "the last line and the report name the exception of the first rank that failed, with file and line" {
+	cat >fails.py <<-'P'
+	import os, time
+
+	def divide(by):
+	    return 1 // by
+
+	if os.environ["RANK"] == "1":
+	    divide(0)
+	time.sleep(60)
+	P
+	run "$BERTH" run -n 2 --report report.json -- python3 fails.py
+	[ "$status" = 1 ]
+	[[ ${lines[-1]} == "berth: error: rank 1 on "*" exited with code 1: ZeroDivisionError: integer division or modulo by zero ("*"fails.py:4)" ]]
+	python3 -c 'import json
+seen = json.load(open("report.json"))["exception"]
+assert seen["text"].startswith("ZeroDivisionError") and seen["file"].endswith("fails.py") and seen["line"] == 4, seen'
+	# A program that exits with a code of its own has none.
+	run "$BERTH" run --report report.json -- python3 -c 'import sys; sys.exit(3)'
+	[ "$status" = 3 ]
+	[[ ${lines[-1]} == *"exited with code 3" ]]
+	python3 -c 'import json; assert json.load(open("report.json"))["exception"] is None'
+}
+
+# What record_exception in torch/distributed/elastic/multiprocessing/errors/error_handler.py writes.
+@test "the exception is named even if the program has closed its stderr, but recorded it with @record" {
+	cat >records.py <<-'P'
+	import json, os, sys, traceback
+
+	os.close(2)
+	try:
+	    open("/nonexistent/column")
+	except OSError as e:
+	    content = {"message": {"message": f"{type(e).__name__}: {e}", "extraInfo": {
+	        "py_callstack": traceback.format_exc(), "timestamp": "1700000000"}}}
+	with open(os.environ["TORCHELASTIC_ERROR_FILE"], "w") as file:
+	    file.write({"whole": json.dumps(content), "cut": json.dumps(content)[:40], "array": "[1]",
+	        "empty": "", "other": '{"message": {"extraInfo": {"py_callstack": 7}}}'}[sys.argv[1]])
+	os._exit(1)
+	P
+	run "$BERTH" run -- python3 records.py whole
+	[ "$status" = 1 ]
+	[[ ${lines[-1]} == *"exited with code 1: FileNotFoundError: "*"records.py:5)" ]]
+	for bad in cut array empty other; do
+		run "$BERTH" run -- python3 records.py $bad
+		[[ "$status" = 1 && ${lines[-1]} == *"exited with code 1" ]]
+	done
+	# A file that the user has chosen stays the user's.
+	TORCHELASTIC_ERROR_FILE=$PWD/mine run "$BERTH" run -- python3 records.py whole
+	[[ "$status" = 1 && -s mine ]]
+}
+
+@test "--collapse joins identical lines of several ranks, and loses none if a rank is killed" {
+	run -0 --separate-stderr "$BERTH" run -n 4 --collapse on -- \
+		sh -c 'echo same; [ $RANK != 2 ] || echo odd; echo "$((RANK % 2))"; echo end'
+	diff - <(sort <<<"$output") <<-'E'
+	[0,2] 0
+	[0-3] end
+	[0-3] same
+	[1,3] 1
+	[2] odd
+	E
+	run "$BERTH" run -n 3 --collapse on -- sh -c 'for i in 1 2 3; do echo $i; done; [ $RANK != 1 ] || kill -9 $$; exec sleep 60'
+	[ "$status" = 137 ]
+	for i in 1 2 3; do
+		[ "$(grep -cx "\[0-2\] $i" <<<"$output")" = 1 ]
+	done
+	# Off, and automatic without a terminal: each rank's line, without a label.
+	for mode in off auto; do
+		run -0 --separate-stderr "$BERTH" run -n 20 --collapse $mode -- echo same
+		[ "$(grep -cx same <<<"$output")" = 20 ]
+	done
+	# Automatic on a terminal: with more than 16 ranks.
+	run -0 script -qec "'$BERTH' run -n 17 -- echo same" /dev/null
+	[[ "$output" == *"[0-16] same"* ]]
+	run -0 script -qec "'$BERTH' run -n 16 -- echo same" /dev/null
+	[ "$(tr -d '\r' <<<"$output" | grep -cx same)" = 16 ]
+	for bad in maybe "" ON 1 on,off; do
+		run "$BERTH" run --collapse "$bad" -- true
+		[[ "$status" = 64 && "$output" == *"--collapse"* ]]
+	done
+}
+
 @test "an error is printed once: the last lines of a rank are repeated only if others have followed" {
 	run "$BERTH" run -n 2 -- sh -c '[ $RANK = 1 ] || sleep 60; printf "Traceback\n  in f\nValueError: 3\n" >&2; exit 1'
 	[[ "$status" -eq 1 && "$(grep -c ValueError <<<"$output")" -eq 1 && "$output" != *"last output"* ]]
@@ -221,6 +311,8 @@ SH
 		echo "ValueError: 3" >&2; until [ -e done ]; do sleep 0.1; done; sleep 0.3; exit 1'
 	[[ "$status" -eq 1 && "$(grep -c ValueError <<<"$output")" -eq 2 ]]
 	[[ "$output" == *"berth: note: last output of rank 1:"*"berth:   | ValueError: 3"*"berth: error: rank 1 on"* ]]
+	run ! sh -c '"$BERTH" run -n 1 -- sh -c "echo dying words; exit 3" 2>&1 >out'
+	[[ "$output" == *"berth:   | dying words"* ]]
 }
 
 @test "the same warning about several nodes is one line" {
@@ -231,4 +323,14 @@ SH
 	run "$BERTH" run --launcher loopback --nodes 4 -n 254 -- true
 	grep -q '^berth: warning: 2 of 4 nodes (loop\[0-1\]): more ranks (64) than cores' <<<"$output"
 	grep -q '^berth: warning: 2 of 4 nodes (loop\[2-3\]): more ranks (63) than cores' <<<"$output"
+}
+
+@test "a log file that stalls does not end the job: code 0, and a warning about the missing bytes" {
+	mkdir log
+	mkfifo log/rank-0000.log
+	exec 9<>log/rank-0000.log # a reader that never reads
+	run -0 timeout 60 "$BERTH" run -n 2 --log-dir log -- sh -c 'seq 150000; sleep 1; echo end'
+	exec 9>&-
+	[ "$(grep -c '^end$' <<<"$output")" -eq 2 ]
+	[ "$(grep -c 'the log files in .*log accept no more output: their last [0-9]* bytes are missing' <<<"$output")" -eq 1 ]
 }

@@ -52,7 +52,7 @@ setup() { pbs_begin; }
 	grep -qE 'PBS granted no GPU.* -l select=2:ncpus=32:ngpus=([0-9]+):mpiprocs=\1' <<<"$output"
 }
 
-@test "launchers: prterun, mpirun, PALS, TM, ssh; --launcher overrides the choice" {
+@test "launchers: PALS, TM, Open MPI, ssh, in this order; --launcher overrides the choice" {
 	pbs_job 2.pbs-head n1.x n2.x
 	unset PBS_NODENUM
 	export PBS_JOBCOOKIE=0123456789ABCDEF0123456789ABCDEF
@@ -76,15 +76,48 @@ setup() { pbs_begin; }
 	fake mpirun true # of another MPI than Open MPI
 	launcher pals mpiexec
 	fake ompi_info true
+	launcher pals mpiexec
+	launcher tm pbs_tmrsh --launcher tm
+	rm "$DIR/bin/palstat"
+	launcher tm pbs_tmrsh
+	rm "$DIR/bin/pbs_tmrsh" "$DIR/bin/pbsdsh"
 	launcher mpirun "$DIR/bin/mpirun --map-by ppr:1:node --bind-to none --host n1.x:1,n2.x:1"
 	fake prterun true
+	fake prte_info true
 	launcher prterun "$DIR/bin/prterun --map-by ppr:1:node --bind-to none --host n1.x:1,n2.x:1"
+	fake pbs_tmrsh true
+	fake palstat true
 	for other in mpirun pals tm ssh; do
 		launcher "$other" '' --launcher "$other"
 	done
 	rm "$DIR/bin/prterun"
 	expect 69 env PATH="$DIR/bin:/no" "$BERTH" run --launcher prterun -- /bin/true
 	[[ "$output" == *'prterun is not in PATH'* ]]
+}
+
+@test "a launcher that starts no agent: it is ended, the next one is tried once, and its late agents are refused" {
+	pbs_job 2.pbs-head "$(hostname)" localhost
+	# The tool hangs; 2 s later, in a session of its own, the agent starts after all.
+	fake pbs_tmrsh 'shift; echo "tm hangs" >&2
+		setsid sh -c "sleep 2; \"\$@\"; echo ended \$? >>\"$DIR/late\"" sh "$@" >/dev/null 2>&1 &
+		echo $$ >>"$DIR/tools"; exec sleep 77'
+	PATH="$DIR/bin:$PATH" expect 0 "$BERTH" run --launch-timeout 1s --master-addr 127.0.0.1 -- sh -c 'echo rank $RANK of $WORLD_SIZE; sleep 3'
+	[[ "$output" == *"berth: warning: tm has started no agent within 1 s; its last output: tm hangs; tm hangs; trying launcher ssh"* ]]
+	[ "$(grep -c '^rank [01] of 2$' <<<"$output")" = 2 ]
+	within 20 sh -c "[ \"\$(grep -c 'ended [1-9]' '$DIR/late')\" = 2 ]"
+	while read -r pid; do
+		! kill -0 "$pid" 2>/dev/null || false
+	done <tools
+	# Not with a launcher that the user chose, and only once.
+	PATH="$DIR/bin:$PATH" expect 76 "$BERTH" run --launcher tm --launch-timeout 1s --start-timeout 2s -- true
+	[[ "$output" == *"no agent or no inventory from "*" within 2 s"* ]]
+	fake palstat true
+	fake mpiexec 'exec sleep 77'
+	PATH="$DIR/bin:$PATH" expect 76 "$BERTH" run --launch-timeout 1s --start-timeout 2s -- true
+	[[ "$output" == *"pals has started no agent within 1 s"*"trying launcher tm"*"no agent or no inventory from "*" within 2 s"* ]]
+	for bad in -1s 5x '' 1e3; do
+		expect 64 "$BERTH" run --launch-timeout "$bad" -- true
+	done
 }
 
 @test "PALS: mpiexec gets the expected arguments and environment, and no secret in its arguments" {

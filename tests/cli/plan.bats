@@ -99,3 +99,97 @@ refuses() {
 	[ "$status" -eq 74 ]
 	grep -q '^berth: error: ' "$DIR/err"
 }
+
+@test "HGX B200: InfiniBand that only manages NVLink is planned for no GPU; Grace-Hopper: cores, GPU and NIC of one module" {
+	for nics in '' -roce; do
+		expect 0 "$BERTH" plan --topology "$FIXTURES/topo/nvlink-management$nics.xml" --json
+		python3 -c 'import json, sys
+ranks = json.load(sys.stdin)["ranks"]
+nics = [[nic["rdma"] for nic in rank["nics"]] for rank in ranks]
+assert nics == [["rdmap%ds0" % n] for n in (33, 34, 65, 66, 161, 162, 193, 194)], nics' <<<"$output"
+	done
+	expect 0 "$BERTH" plan --topology "$FIXTURES/topo/grace-hopper.xml" --json
+	python3 -c 'import json, sys
+ranks = json.load(sys.stdin)["ranks"]
+for i, rank in enumerate(ranks):
+    assert [nic["net"] for nic in rank["nics"]] == ["hsn%d" % i], rank
+    assert rank["cpus"] == "%d-%d" % (8 * i, 8 * i + 7), rank
+assert len(ranks) == 4' <<<"$output"
+}
+
+@test "GB200 and Aurora: each GPU has cores and a fabric NIC of its own package" {
+	expect 0 "$BERTH" plan --topology "$FIXTURES/topo/gb200.xml" --json
+	python3 -c 'import json, sys
+ranks = [(rank["cpus"], [nic["rdma"] for nic in rank["nics"]]) for rank in json.load(sys.stdin)["ranks"]]
+assert ranks == [("0-3", ["mlx5_0"]), ("4-7", ["mlx5_1"]), ("8-11", ["mlx5_4"]), ("12-15", ["mlx5_5"])], ranks' <<<"$output"
+	expect 0 "$BERTH" plan --topology "$FIXTURES/topo/aurora.xml" --json
+	python3 -c 'import json, sys
+ranks = json.load(sys.stdin)["ranks"]
+nics = [[nic["net"] for nic in rank["nics"]] for rank in ranks]
+assert nics == [["hsn0"], ["hsn1"], ["hsn2", "hsn3"], ["hsn4"], ["hsn5"], ["hsn6", "hsn7"]], nics
+for i, rank in enumerate(ranks):
+    first = [int(part.split("-")[0]) for part in rank["cpus"].split(",")]
+    assert all(cpu % 26 // 13 == i // 3 for cpu in first), rank' <<<"$output"
+	expect 0 "$BERTH" plan --topology "$FIXTURES/topo/aurora.xml"
+	[[ "$output" == *ZE_AFFINITY_MASK=0,1,2,3,4,5* ]]
+}
+
+@test "MI250X and MI300A: cores and NICs as OLCF, LUMI and LLNL publish them; ROCR_VISIBLE_DEVICES hands them over" {
+	[ -e "${BERTH_TEST_TOPO-}/frontier-tioga.xml" ] || skip "no captured topologies (BERTH_TEST_TOPO)"
+	cores() { python3 -c 'import json, sys
+print(*(rank["cpus"].split(",")[0] + "/" + rank["nics"][0]["net"] for rank in json.load(sys.stdin)["ranks"]))' <<<"$output"; }
+	expect 0 "$BERTH" plan --topology "$BERTH_TEST_TOPO/frontier-tioga.xml" --json
+	[ "$(cores)" = "48-55/hsi0 56-63/hsi0 16-23/hsi1 24-31/hsi1 0-7/hsi2 8-15/hsi2 32-39/hsi3 40-47/hsi3" ]
+	expect 0 "$BERTH" plan --topology "$BERTH_TEST_TOPO/elcap-spx.xml" --json
+	[ "$(cores)" = "0-23/hsi0 24-47/hsi1 48-71/hsi2 72-95/hsi3" ]
+	expect 0 "$BERTH" plan --topology "$BERTH_TEST_TOPO/elcap-spx.xml"
+	[[ "$output" == *ROCR_VISIBLE_DEVICES=0,1,2,3* ]]
+	expect 0 "$BERTH" plan --topology "$BERTH_TEST_TOPO/pmix-intel-composite.xml"
+	[[ "$output" == *ZE_AFFINITY_MASK=0,1,2,3* ]]
+}
+
+@test "--svg: every fixture becomes well-formed XML in which each core, GPU and NIC is where the plan has it" {
+	for file in "$FIXTURES"/topo/*.xml; do
+		[[ $file == */hwloc-3.xml ]] && continue
+		expect 0 --separate-stderr "$BERTH" plan -t "$file" --json --svg "$DIR/plan.svg"
+		echo "$output" >"$DIR/plan.json"
+		python3 - "$DIR/plan.svg" "$DIR/plan.json" "$file" <<-'P'
+		import json, os, sys
+		import xml.etree.ElementTree as tree
+
+		root, plan = tree.parse(sys.argv[1]).getroot(), json.load(open(sys.argv[2]))
+		ns = '{http://www.w3.org/2000/svg}'
+		assert root.find(ns + 'title').text.startswith('The berths of ') and root.get('role') == 'img'
+		described = root.find(ns + 'desc').text
+		texts = [text.text for text in root.iter(ns + 'text')]
+		shapes = [shape.get('class') for shape in root.iter(ns + 'rect')]
+		for rank in plan['ranks']:
+		    number = rank['local_rank']
+		    assert f'Rank {number}:' in described and rank['cpus'] in described, (sys.argv[3], number)
+		    for gpu in rank['gpus']:
+		        assert f'GPU {gpu["index"]}: rank {number}' in texts, (sys.argv[3], texts)
+		    same = [other for other in plan['ranks'] if other['local_rank'] % 8 == number % 8]
+		    wanted = sum(other['threads'] + len(other['gpus']) for other in same)
+		    shared = len({other['cpus'] for other in plan['ranks']}) < len(plan['ranks'])
+		    assert shared or shapes.count(f'c{number % 8}') == wanted, (sys.argv[3], number, wanted)
+		height = float(root.get('viewBox').split()[3])
+		lowest = max((float(shape.get('y')) + float(shape.get('height')) for shape in root.iter(ns + 'rect')), default=0)
+		assert lowest < height and os.path.getsize(sys.argv[1]) < 100000, (sys.argv[3], lowest, height)
+		P
+	done
+	# Names are not trusted.
+	sed 's/<topology/<!-- -->&/; s/hsn0/a\&lt;b/' "$FIXTURES/topo/aurora.xml" >"$DIR/names.xml"
+	expect 0 "$BERTH" plan -t "$DIR/names.xml" --svg "$DIR/plan.svg"
+	grep -q 'a&lt;b' "$DIR/plan.svg"
+}
+
+@test "--svg: files that cannot be written, and a name that is missing" {
+	for bad in "$DIR/none/x.svg" "$DIR" /proc/x.svg; do
+		expect 73 "$BERTH" plan --svg "$bad"
+		[[ "$output" == *"berth: error: "*"${bad%/x.svg}"* ]]
+	done
+	expect 64 "$BERTH" plan --svg
+	expect 64 "$BERTH" plan --svg ''
+	expect 66 "$BERTH" plan -t none.xml --svg "$DIR/new.svg"
+	[ ! -e "$DIR/new.svg" ]
+}

@@ -162,7 +162,7 @@ attempts() {
 	if command -v gdb >/dev/null || command -v eu-stack >/dev/null; then
 		[[ "$output" == *"rank 1, process "*"(sleep 61 )"*"#0 "* ]]
 	fi
-	[[ "$output" != *"rank 0, process"* ]]
+	[[ "$output" == *"rank 1, process"*"rank 0, process"* ]] # that of the rank that is behind comes first
 }
 
 @test "a stopped rank is named even if no rank reports steps; output counts as progress" {
@@ -180,7 +180,7 @@ attempts() {
 	expect 0 "$BERTH" run -n 2 --hang-timeout 2 -- sh prints.sh
 }
 
-@test "only the stack of the rank that is behind: with gdb, and with eu-stack if installed" {
+@test "the stacks of all ranks: with py-spy, eu-stack or gdb, the first that is installed" {
 	rank rank.sh <<-'SH'
 		echo $$ >"pid.$RANK"
 		echo "$((3 - (RANK == 1))) reads" >"$BERTH_HEARTBEAT_FILE"
@@ -189,19 +189,45 @@ attempts() {
 	export PATH="$DIR/bin:$PATH"
 	# An installed eu-stack would be used first.
 	mkdir bin
-	for program in bash sh sleep timeout grep tr cut cat uname mktemp; do
+	for program in bash sh sleep timeout grep tr cut cat date uname mktemp; do
 		ln -s "$(command -v $program)" "bin/$program"
 	done
 	for name in gdb eu-stack; do
 		fake $name "echo \"\$0 \$*\" >>$DIR/asked; echo '#0 stand_in_of_$name ()'"
 		rm -f asked
 		expect 76 env PATH="$DIR/bin" "$BERTH" run -n 3 --hang-timeout 2 --report report.json -- sh rank.sh
-		# If ranks start slowly, stacks were already read once before.
-		[[ "$(tail -n 1 asked)" == "$DIR/bin/$name "*"-p $(cat pid.1) "* ]]
+		for rank in 0 1 2; do
+			grep -q "^$DIR/bin/$name .*-p $(cat pid.$rank) " asked
+			[[ "$output" == *"rank $rank, process $(cat pid.$rank) (sleep 61 )"* ]]
+		done
 		[[ "$output" == *"rank 1, process $(cat pid.1) (sleep 61 )"*"#0 stand_in_of_$name"* ]]
 		[[ "$output" == *"rank 1 on $HOST is behind at 2 (reads), others at 3"* ]]
 		report '"stand_in_of_'$name'" in report["stacks"] and report["rank"] == 1'
 	done
+	# A Python program: py-spy, also from its own directory, which is not in PATH.
+	mkdir venv
+	ln -s "$(python3 -c 'import sys; print(sys.executable)')" venv/python3
+	ln -s "$(readlink venv/python3)" bin/python3
+	for dir in venv bin; do
+		fake py-spy "echo \"\$0 \$*\" >>$DIR/asked; echo '    step (train.py:3)'"
+		[ $dir = bin ] || mv bin/py-spy venv/
+		rm -f asked
+		expect 76 env PATH="$DIR/bin" "$BERTH" run -n 2 --hang-timeout 2 -- \
+			"$DIR/$dir/python3" -c 'import time; time.sleep(61)'
+		[[ "$(tail -n 1 asked)" == "$DIR/$dir/py-spy dump --pid "* ]]
+		[[ "$output" == *"| rank 0, "*"step (train.py:3)"*"| rank 1, "*"step (train.py:3)"* ]]
+		[[ "$output" != *"#0 stand_in"* ]]
+		rm $dir/py-spy
+	done
+	# A tool that fails, and one that is too slow: by this clock, 19 s pass between two looks at it.
+	fake eu-stack 'exit 1'
+	expect 76 env PATH="$DIR/bin" "$BERTH" run --hang-timeout 1 -- sleep 61
+	[[ "$output" == *"| no stack: this user may not trace the process"* ]]
+	fake eu-stack 'sleep 60'
+	rm bin/date
+	fake date "echo x >>$DIR/looks; echo \$((19 * \$(grep -c x $DIR/looks)))"
+	expect 76 env PATH="$DIR/bin" "$BERTH" run -n 2 --hang-timeout 1 -- sleep 61
+	[[ "$output" == *"| no stack: eu-stack did not end within 1 s"*"| no stack: no time was left for this rank"* ]]
 }
 
 @test "a clock that is set ahead and back does not move the job's end, within an attempt or between two" {

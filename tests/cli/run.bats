@@ -184,7 +184,7 @@ os.execv(sys.argv[1], sys.argv[1:])'
 64|expected auto, on or off|--pmix maybe -- touch started
 64|NAME=VALUE|--env =x -- touch started
 64|--port|--port 65536 -- touch started
-64|choose one of: fork, hand, srun, prterun, mpirun, pals, tm, ssh, loopback|--launcher nosuch -- touch started
+64|choose one of: fork, hand, srun, pals, tm, prterun, mpirun, ssh, loopback|--launcher nosuch -- touch started
 64|unrecognized option '--engine'|--engine fork -- touch started
 64|unrecognized option '--head'|--head 127.0.0.1 -- touch started
 64|option '--launcher' requires an argument|--launcher
@@ -230,6 +230,12 @@ ROWS
 	# An agent removes its directory after the controller has exited; under ASan that is slow.
 	for _ in $(seq 100); do [ -n "$(ls -d berth-* 2>/dev/null)" ] || break; sleep 0.1; done
 	[ -z "$(ls -d berth-* 2>/dev/null)" ]
+}
+
+@test "-v prints the time of each stage" {
+	expect 0 "$BERTH" run -v --launcher loopback -N 2 --ranks-per-node 1 -- sleep 0.3
+	grep -qE '^berth: debug: times: allocation and checks [0-9.]+ s$' <<<"$output"
+	grep -qE '^berth: debug: times: agents [0-9.]+ s, inventories [0-9.]+ s, addresses [0-9.]+ s, start of the ranks [0-9.]+ s, ranks (0\.[3-9]|[1-9])[0-9.]* s, end [0-9.]+ s$' <<<"$output"
 }
 
 @test "more ranks than cores: allowed, with a warning" {
@@ -455,4 +461,106 @@ assert [(n["node"], n["plan"], n["environments"], n["ranks"]) for n in dry["node
 		BERTH_AGENT_SECRET=$(printf 'ab%.0s' $(seq 32)) run "$BERTH" agent
 	[ "$status" -eq 76 ]
 	[[ "$output" == *"cannot reach the controller"* ]]
+}
+
+@test "agents are not sent to the address of a containers' bridge, which every node may have" {
+	unshare -n true 2>/dev/null || skip "no network namespace can be made here (needs root)"
+	printf '#!/bin/sh\nexit 1\n' >"$DIR/ssh"
+	chmod +x "$DIR/ssh"
+	cat >"$DIR/namespace" <<-'EOF'
+		mount -t sysfs none /sys
+		ip link set lo up
+		ip link add docker0 type bridge
+		ip link add inside type veth peer name outside
+		ip link set inside master docker0
+		ip address add 172.17.0.1/16 dev docker0
+		[ -z "$1" ] || ip address add 10.6.0.1/24 dev outside
+		for each in docker0 inside outside; do ip link set $each up; done
+		BERTH_LOG=launch timeout 30 "$BERTH" run --hosts a,b -n 2 -- true
+	EOF
+	PATH=$DIR:$PATH run unshare -nm sh "$DIR/namespace" other
+	[[ $output == *"agents connect to 10.6.0.1:"* ]]
+	[[ $output != *172.17.0.1* ]]
+	PATH=$DIR:$PATH run unshare -nm sh "$DIR/namespace" ''
+	[[ $output == *"agents connect to 172.17.0.1:"* ]] # there is no other
+}
+
+@test "a variable that lists GPUs where none is visible: a warning, and the job runs" {
+	[ ! -e /dev/nvidia0 ] || skip "this machine has a GPU"
+	for list in 0,1 GPU-8932f937 MIG-1; do
+		CUDA_VISIBLE_DEVICES=$list run --separate-stderr "$BERTH" run -n 1 -- true
+		[ "$status" -eq 0 ]
+		[[ $stderr == "berth: warning: "*": CUDA_VISIBLE_DEVICES is $list, but no GPU is visible: ranks run without GPUs."* ]]
+	done
+	for list in '' -1 all NoDevFiles; do
+		CUDA_VISIBLE_DEVICES=$list run --separate-stderr "$BERTH" run -n 1 -- true
+		[ "$status" -eq 0 ]
+		[ -z "$stderr" ]
+	done
+	CUDA_VISIBLE_DEVICES=0 run "$BERTH" check
+	[ "$status" -eq 76 ]
+	[[ $output == *"FAULT "*"CUDA_VISIBLE_DEVICES lists GPUs, but none is visible"* ]]
+}
+
+@test "ranks share a secret for their store, which is not the job's and new for each job" {
+	run -0 "$BERTH" run --pmix off -n 2 -- sh -c 'echo "$BERTH_STORE_SECRET${BERTH_AGENT_SECRET-}"'
+	[[ "${lines[0]}" =~ ^[0-9a-f]{64}$ && "${lines[0]}" == "${lines[1]}" ]]
+	first=${lines[0]}
+	run -0 "$BERTH" run --pmix off -n 1 -- sh -c 'echo "$BERTH_STORE_SECRET"'
+	[[ "${lines[0]}" =~ ^[0-9a-f]{64}$ && "${lines[0]}" != "$first" ]]
+}
+
+@test "torchrun runs once per node; other programs that start ranks of their own are refused with the right line" {
+	mkdir bin
+	printf '#!/bin/sh\necho "started, $PET_NPROC_PER_NODE workers, $*"\n' >bin/torchrun
+	printf '#!/bin/sh\n[ "$2" = torch.distributed.run ] && echo "started, $PET_NPROC_PER_NODE workers"\n' >bin/python3
+	cp bin/torchrun bin/mpirun
+	cp bin/torchrun bin/accelerate
+	chmod +x bin/*
+	PATH="$PWD/bin:$PATH"
+	expect 0 "$BERTH" run -n 2 -- torchrun train.py
+	[ "$(grep -cx 'started, 2 workers, train.py' <<<"$output")" = 1 ]
+	[[ "$output" == *"berth: note: torchrun starts ranks of its own, so berth starts one per node, as with --per-node"* ]]
+	expect 0 "$BERTH" run --launcher loopback --nodes 2 -- "$PWD/bin/torchrun" train.py
+	[ "$(grep -c started <<<"$output")" = 2 ]
+	expect 0 "$BERTH" run -n 2 -- python3 -m torch.distributed.run train.py
+	[ "$(grep -cx 'started, 2 workers' <<<"$output")" = 1 ]
+	expect 0 "$BERTH" run -n 2 --per-node -- torchrun
+	[[ "$output" != *note:* ]]
+	expect 64 "$BERTH" run -n 2 -- mpirun ./a.out
+	[[ "$output" == *"use berth run -n N -- PROGRAM, or mpirun -n N berth exec -- PROGRAM"* ]]
+	expect 64 "$BERTH" run -- accelerate launch train.py
+	[[ "$output" == *"use berth run -n N -- python PROGRAM"* ]]
+	expect 64 "$BERTH" run -n 2 -- python3 -W ignore -m deepspeed.launcher.runner train.py
+	expect 64 "$BERTH" run -n 2 -- /usr/bin/srun hostname
+	expect 0 "$BERTH" run -n 2 -- accelerate env
+	[ "$(grep -c started <<<"$output")" = 2 ]
+	expect 0 "$BERTH" run -n 1 -- mpirun
+	expect 0 "$BERTH" run -n 2 -- sh -c 'echo torchrun'
+}
+
+@test "the options of mpirun, torchrun and srun work, or the error names berth's own" {
+	for options in '--np 2' '--nproc-per-node 2' '--nproc_per_node=2'; do
+		expect 0 "$BERTH" run $options -- sh -c 'echo "$RANK of $WORLD_SIZE"'
+		[ "$(sort <<<"$output")" = $'0 of 2\n1 of 2' ]
+	done
+	while IFS='|' read -r option advice; do
+		expect 64 "$BERTH" run $option -- true
+		[[ "$output" == "berth: error: "*"$advice"* ]]
+	done <<-'E'
+	-np 2|-np is mpirun's: use -n N or --np N
+	--standalone|Leave it out: without a scheduler, berth uses this machine
+	-m json.tool|Use -- python -m MODULE
+	--ntasks=2|Use -n N
+	--ppn 2|Use --ranks-per-node K
+	--master_addr x|Did you mean --master-addr?
+	--hang-timout 3s|Did you mean --hang-timeout?
+	E
+	expect 64 "$BERTH" run --no-such-option -- true
+	[[ "$output" == "berth: error: unrecognized option '--no-such-option' (berth run --help lists the options)" ]]
+	expect 64 "$BERTH" rn
+	[[ "$output" == "berth: error: unknown verb 'rn' (did you mean 'run'?); berth --help lists the verbs" ]]
+	expect 0 "$BERTH" help run
+	[[ "$output" == "Usage: berth run "* ]]
+	expect 64 "$BERTH" help nosuch
 }

@@ -80,3 +80,68 @@ start_with_a_stopped_server() { # ARGUMENTS
 	[ ! -e "$DIR/up" ]
 	! kill -0 "$server" 2>/dev/null
 }
+
+# as USER COMMAND...: run it as another user, without inherited variables.
+as() { setpriv --reuid "$1" --regid "$1" --clear-groups env -i PATH="$PATH" HOME=/tmp LD_LIBRARY_PATH="${LD_LIBRARY_PATH-}" ASAN_OPTIONS="${ASAN_OPTIONS-}:detect_leaks=0" "${@:2}"; }
+
+two_users() {
+	[ "$(id -u)" = 0 ] && command -v setpriv >/dev/null || skip "needs root and setpriv to become other users"
+	chmod 1777 "$DIR"
+	as 12345 test -x "$BERTH" || skip "other users cannot read the build"
+}
+
+@test "PMIx: another user who claims to be ours, with a rank's own variables, is refused" {
+	[ -n "${PMIX_SIZE-}" ] || skip "built without PMIx"
+	two_users
+	as 12345 "$BERTH" run -n 2 -- sh -c 'env | grep "^PMIX" >"$1/pmix.$RANK.tmp"; mv "$1/pmix.$RANK.tmp" "$1/pmix.$RANK"
+		while [ ! -e "$1/tried" ]; do sleep 0.05; done; exec "$2"' sh "$DIR" "$PMIX_SIZE" >"$DIR/out" 2>&1 3>&- &
+	job=$!
+	within 10 test -e "$DIR/pmix.1"
+	mapfile -t variables <"$DIR/pmix.1"
+	# 128 bits that neither ps nor /proc/net/tcp show
+	grep -qE '^PMIX_NAMESPACE=.*\.0\.[0-9a-f]{32}$' "$DIR/pmix.1"
+	run as 12346 "${variables[@]}" timeout 20 env LD_PRELOAD="$FORGED_USER" "$PMIX_SIZE"
+	echo "$status: $output"
+	[ "$status" = 1 ]
+	[[ "$output" == *PMIx_Init* ]]
+	# Greetings that announce a credential of 2 GB, and a byte now and then, as often as that user can.
+	port=$(sed -n 's/^PMIX_SERVER_URI2=.*:\([0-9]*\)$/\1/p' "$DIR/pmix.1")
+	as 12346 python3 - "$port" <<-'PY' &
+	import socket, sys, time
+	end = time.monotonic() + 3
+	while time.monotonic() < end:
+	    try:
+	        with socket.create_connection(('127.0.0.1', int(sys.argv[1])), 1) as link:
+	            link.sendall(b'\0' * 8 + b'\x7f\xff\xff\xff' * 8 if time.monotonic() % 1 < 0.5 else b'x')
+	    except OSError:
+	        pass
+	PY
+	flood=$!
+	touch "$DIR/tried"
+	ends 0 $job "$DIR/out"
+	[ "$(grep -c '^PMIx rank [01] of 2' "$DIR/out")" = 2 ]
+	wait $flood || true
+}
+
+@test "MASTER_PORT: another user who listens on it before rank 0 ends the job; with a job of root nothing is checked" {
+	two_users
+	as 12345 "$BERTH" run -n 1 -- sh -c 'echo "$MASTER_PORT" >"$1/port.tmp"; mv "$1/port.tmp" "$1/port"; exec sleep 30' sh "$DIR" >"$DIR/out" 2>&1 3>&- &
+	job=$!
+	within 10 test -e "$DIR/port"
+	as 12346 python3 -c 'import socket, sys, time
+s = socket.socket()
+s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+s.bind(("127.0.0.1", int(sys.argv[1])))
+s.listen()
+time.sleep(20)' "$(cat "$DIR/port")" 3>&- &
+	stranger=$!
+	ends 76 $job "$DIR/out"
+	kill $stranger
+	grep -q "another user (uid 12346) listens on port $(cat "$DIR/port"), the ranks' MASTER_PORT" "$DIR/out"
+	# Without a stranger, rank 0 itself may listen.
+	run as 12345 "$BERTH" run -n 1 -- python3 -c 'import os, socket, time
+s = socket.create_server(("", int(os.environ["MASTER_PORT"])))
+time.sleep(2.5)'
+	echo "$output"
+	[ "$status" = 0 ]
+}

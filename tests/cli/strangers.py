@@ -177,6 +177,60 @@ def greet_replay(folder, run_ports):
         check(got is not None and len(got) <= 12, f'a replayed handshake got {got!r}')
 
 
+def agent_continues(folder):
+    """An agent whose peer at one of the controller's addresses is an impostor, or silent, tries the next address."""
+    listeners = [socket.create_server((LOOPBACK, 0)) for _ in range(3)]
+    addresses = [f'{LOOPBACK}:{listener.getsockname()[1]}' for listener in listeners]
+    env = dict(os.environ, BERTH_AGENT_HEAD=','.join(addresses), BERTH_AGENT_JOB='recorded',
+               BERTH_AGENT_NODE='0', BERTH_AGENT_NAME='n0', BERTH_AGENT_SECRET='ab' * 32, TMPDIR=folder)
+    agent = subprocess.Popen([BERTH, 'agent'], env=env, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    peers = []
+    try:
+        for number, listener in enumerate(listeners):
+            listener.settimeout(3 * GREETING_S)
+            try:
+                peers.append(listener.accept()[0])
+            except TimeoutError:
+                raise SystemExit(f'no agent came to address {number} after an impostor: {agent.poll()}') from None
+            if number == 0:  # an impostor; the next one says nothing
+                peers[0].sendall(MAGIC + b'\1\0\0\0' + os.urandom(92))
+        peers[2].sendall(MAGIC + b'\1\0\0\0' + os.urandom(92))
+    finally:
+        for each in listeners + peers:
+            each.close()
+    check(agent.wait(30) not in (0, None), 'the agent ends once no address is left')
+    agent.stderr.close()
+
+
+def stuck_stderr(folder):
+    """A job whose stderr is a full pipe ends although there are messages about unauthenticated peers."""
+    go = os.path.join(folder, 'go-stuck')
+    reading, writing = os.pipe()
+    run = subprocess.Popen([BERTH, 'run', '--launcher', 'loopback', '-N', '2', '-n', '2', '--', 'sh', '-c',
+                            f'while [ ! -e {go} ]; do sleep 0.1; done; echo well'],
+                           stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=writing, text=True)
+    try:
+        port = next(iter(doors(run, 1)))
+        os.set_blocking(writing, False)
+        try:
+            while True:
+                os.write(writing, bytes(4096))
+        except BlockingIOError:
+            os.set_blocking(writing, True)
+        for _ in range(20):
+            check(answer(knock(port, RUBBISH['zeros']), 3 * GREETING_S) is not None, 'disconnected, stderr is full')
+        with open(go, 'w', encoding='ascii'):
+            pass
+        out, _ = run.communicate(timeout=30)
+    finally:
+        if run.poll() is None:
+            run.kill()
+        os.close(writing)
+        os.close(reading)
+    check(run.returncode == 0, f'the job succeeded although stderr is full: {run.returncode}')
+    check(out.count('well') == 2, f'all ranks printed: {out!r}')
+
+
 def pmix_doors():
     """At PMIx's own sockets: each unauthenticated peer is disconnected, and the ranks still connect."""
     with tempfile.TemporaryDirectory() as folder:
@@ -223,6 +277,8 @@ def main():
                     check(len(got) <= 12, f'{name}: no more than a refusal, got {got!r}')
                     check(not got or got.startswith(MAGIC), f'{name}: got {got!r}')
             greet_replay(folder, ports)
+            agent_continues(folder)
+            stuck_stderr(folder)
             # Silent peers, and peers with half a handshake, are disconnected after the deadline, before the job ends.
             silent = {port: [knock(port), knock(port, MAGIC)] for port in ports}
             begun = time.monotonic()

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Which rendezvous address does NCCL choose in this process's environment? ncclGetUniqueId needs no
  * GPU, and the ID that it returns contains the address. This program compares it with the plan: on
- * rank 0 with MASTER_ADDR, on each rank with the interface that the other libraries get. It loads
- * NCCL at run time, so building it does not need NCCL. Exits with code 0 if both agree, 1 if they
- * differ, 77 without NCCL. */
+ * rank 0 with MASTER_ADDR, and on each rank with the interface that the other libraries get. It
+ * loads NCCL at run time, so the build does not need NCCL. Exits with code 0 if both agree, 1 if
+ * they differ, 77 without NCCL. */
 #include <arpa/inet.h>
 #include <dlfcn.h>
 #include <ifaddrs.h>

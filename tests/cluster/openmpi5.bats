@@ -31,9 +31,14 @@ trains() { # ENGINE OPTIONS
 	nothing_left n1 n2
 }
 
-@test "prterun is the default if present, and trains on two nodes" {
+@test "prterun trains on two nodes; without a TM of its own it is not the default" {
 	[ -n "${MPI_SUM-}" ] || skip "no MPI: the trainer has one rank"
-	trains prterun ''
+	trains prterun '--launcher prterun'
+	pbs_job default 2:ncpus=2 <<-S
+	PATH=$FIVE/bin:\$PATH
+	"\$BERTH" run --dry-run -- true
+	S
+	has '^agents +tm: '
 }
 
 @test "mpirun of Open MPI 5 trains on two nodes" {
@@ -56,7 +61,7 @@ trains() { # ENGINE OPTIONS
 @test "prterun: berth names a failed rank, exits with its code and ends the other ranks" {
 	pbs_job fails 2:ncpus=2 <<-S
 	PATH=$FIVE/bin:\$PATH
-	"\$BERTH" run --ranks-per-node 1 -- sh -c '[ \$RANK = 1 ] && exit 7; exec sleep 77'
+	"\$BERTH" run --launcher prterun --ranks-per-node 1 -- sh -c '[ \$RANK = 1 ] && exit 7; exec sleep 77'
 	S
 	[ "$status" = 7 ]
 	has 'rank 1 on n2.bed.test exited with code 7'
@@ -67,7 +72,7 @@ trains() { # ENGINE OPTIONS
 	rm -f go env.*
 	pbs_start shown 2:ncpus=2 <<-S
 	PATH=$FIVE/bin:\$PATH
-	"\$BERTH" run --ranks-per-node 1 -- sh -c '$WAITS'
+	"\$BERTH" run --launcher prterun --ranks-per-node 1 -- sh -c '$WAITS'
 	S
 	until_seen shown.out 'up 0'
 	until_seen shown.out 'up 1'
@@ -83,7 +88,7 @@ trains() { # ENGINE OPTIONS
 @test "berth run is killed: no process remains on the nodes" {
 	pbs_start killed 2:ncpus=2 <<-S
 	PATH=$FIVE/bin:\$PATH
-	"\$BERTH" run --ranks-per-node 1 -- sh -c 'echo rank \$RANK up; exec sleep 77' &
+	"\$BERTH" run --launcher prterun --ranks-per-node 1 -- sh -c 'echo rank \$RANK up; exec sleep 77' &
 	until grep -q 'rank 1 up' killed.out && grep -q 'rank 0 up' killed.out; do sleep 0.1; done
 	kill -KILL \$!
 	for i in \$(seq 100); do pgrep -x sleep >/dev/null || break; sleep 0.1; done

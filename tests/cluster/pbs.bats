@@ -47,6 +47,8 @@ names() { sed 's/=.*//' | sort | tr '\n' ' '; }
 	for i in $(seq 50); do pbs_tmrsh n2.bed.test pgrep -x sleep >/dev/null && break; sleep 0.1; done
 	kill $!; wait $! 2>/dev/null
 	pbs_tmrsh n2.bed.test /bin/sh -c 'pgrep -x sleep >/dev/null && echo lives on'
+	pbs_tmrsh n2.bed.test /bin/sh -c 'sleep 72 & sleep 0.1'
+	pbs_tmrsh n2.bed.test pgrep -fx 'sleep 72'; say session
 	S
 	has '^pbs_tmrsh: host "n2" is not a node in job <[0-9]*.pbs-head>$'
 	has '^short 255$' && has '^nine 9$' && has '^none 254$' && has '^signal 15$' && has '^dsh 0$'
@@ -54,6 +56,7 @@ names() { sed 's/=.*//' | sort | tr '\n' ' '; }
 	has '^n2$'
 	has '^a   b \$HOME \*$'
 	has '^lives on$'
+	has '^session 1$' # killed when the task's first process had exited
 	nothing_left n2
 }
 
@@ -143,10 +146,21 @@ meet() {
 	pbs_job mpirun 2:ncpus=4:mpiprocs=2 <<-S
 	export MINE='a  b'
 	"\$BERTH" run --dry-run --ranks-per-node 2 -- true
-	"\$BERTH" run --ranks-per-node 2 -- sh -c '$MEET'
+	"\$BERTH" run --dry-run --launcher mpirun --ranks-per-node 2 -- true
+	"\$BERTH" run --launcher mpirun --ranks-per-node 2 -- sh -c '$MEET'
 	S
+	has '^agents +tm: ' # the default
 	has 'mpirun --map-by ppr:1:node --bind-to none --host n1.bed.test:1,n2.bed.test:1'
 	meet
+}
+
+@test "Open MPI's remote shell: a daemon survives the end of the task that started it" {
+	pbs_job daemon 2:ncpus=4:mpiprocs=2 <<-'S'
+	"$BERTH" agent --tmrsh n2.bed.test 'sleep 73 & sleep 0.1; exit 9'; echo "code $?"
+	pbs_tmrsh n2.bed.test pkill -fx 'sleep 73'; echo "found $?"
+	S
+	has '^code 9$' && has '^found 0$'
+	nothing_left n2
 }
 
 @test "the secret is on no command line and in no output" {
@@ -330,16 +344,17 @@ variables() {
 	nothing_left n1 n2
 }
 
-@test "qdel: berth forwards it to the ranks of all nodes and reports how the job ended" {
-	pbs_start gone 2:mpiprocs=1 <<-S
-	"\$BERTH" run -n 2 --report gone.report -- sh -c 'trap "" TERM; echo up >up.gone.\$RANK
+@test "qdel shortly before the walltime: the ranks of all nodes get it, and the job is not requeued" {
+	pbs_start gone 2:mpiprocs=1 -l walltime=00:00:30 <<-S
+	export PBS_CONF_FILE=$CLUSTER/share/pbs/pbs.conf
+	"\$BERTH" run -n 2 --requeue --report gone.report -- sh -c 'trap "" TERM; echo up >up.gone.\$RANK
 		while [ ! -e "\$BERTH_STOP_FILE" ]; do sleep 0.1; done; exit 75'
 	S
 	until_seen "$SHARE/up.gone.0" up; until_seen "$SHARE/up.gone.1" up
 	"$TOOLS/qdel" "$job"
 	within 10 test -e "$SHARE/gone.report"
 	cat "$SHARE/gone.out"
-	holds "$SHARE/gone.report" 'r["code"] == 75 and r["kind"] == "interrupted"'
+	holds "$SHARE/gone.report" 'r["code"] == 75 and r["kind"] == "cancelled"'
 	nothing_left n1 n2
 }
 
@@ -360,7 +375,7 @@ variables() {
 		"$TOOLS/qdel" "$job"
 		until_code "$job" 271
 		cat "train.$turn"
-		holds train.report 'r["code"] == 75 and r["saved"] and r["kind"] == "interrupted"'
+		holds train.report 'r["code"] == 75 and r["saved"] and r["kind"] == "cancelled"'
 		at=$(cat ck/latest)
 		[[ $at =~ ^step-0*[1-9] ]]
 		[ -s "ck/$at" ]

@@ -11,13 +11,15 @@ It behaves as follows (tests/unit/alloc/pbs has the captures, pbs.bats the tests
   session leader is a shell that gets the script's path and waits for the script;
 - a spawned task has the captured variables of such a task and none of its caller's: PATH=/bin:/usr/bin,
   no PBS_NODEFILE on the first host, PBS_TASKNUM in hexadecimal. It has its own session, its standard
-  input is /dev/null, and its output goes to the job's file;
+  input is /dev/null, and its output goes to the job's file. When its first process exits, the others of
+  its session are killed;
 - pbs_tmrsh requires a host name exactly as in the node file (else it exits with code 255) and executes
   without a shell (254 if that fails). It exits with the task's code or signal number. The task survives
   if pbs_tmrsh is killed;
 - pbsdsh always exits with code 0;
 - qdel sends SIGTERM to the script's whole session, on the first host only. Shells die of it. The job
-  lives until the session's last process ends, or until all of its processes get SIGKILL;
+  lives until the session's last process ends, or until all of its processes get SIGKILL. Its comment then
+  ends in "and terminated by USER@HOST";
 - at the walltime the same happens, with a delay and with PBS's line in the output. So does qrerun, but
   then the script runs again as the same job; only run_count changes;
 - qsig sends its signal to the same processes; a signal that ends the leading shell ends the job at once;
@@ -175,6 +177,7 @@ class Mom:
             name = 'spawned-first.env' if node_of(job['lines'][0]) == self.node else 'spawned.env'
             pid = self.start(job, request['argv'], self.environment(job, name))
             status = os.waitpid(pid, 0)[1]
+            self.signal(job, signal.SIGKILL, [pid])
             link.sendall(json.dumps(status).encode() + b'\n')
         elif request['do'] == 'batch':
             # PBS starts a login shell, but root's profile here would set another PATH.
@@ -324,11 +327,14 @@ def qstat(root, args):
         'stime': time.ctime(job['started']), 'run_count': job['runs'], 'queue': job['queue'],
         'Output_Path': job['output'], 'Join_Path': 'oe', 'Rerunable': 'True',
         'Variable_List': {'PBS_O_WORKDIR': job['workdir'], **job['variables']},
-        'Submit_arguments': ' '.join(job['arguments'])}}}, indent='\t'))
+        'Submit_arguments': ' '.join(job['arguments']),
+        'comment': 'Job run at ' + time.ctime(job['started']) + job.get('ended', '')}}}, indent='\t'))
 
 
 def qdel(root, args):
     job = read_job(root, args[0])
+    job['ended'] = ' and terminated by root@pbs-head'
+    write_job(root, job)
     ask(root, node_of(job['lines'][0]), {'do': 'term', 'job': job['id']})
 
 
@@ -345,7 +351,7 @@ def qrerun(root, args):
     qdel(root, args)
     while 'code' not in read_job(root, job['id']):
         time.sleep(0.05)
-    job.update(cookie=os.urandom(16).hex().upper(), runs=job['runs'] + 1, started=time.time())
+    job.update(cookie=os.urandom(16).hex().upper(), runs=job['runs'] + 1, started=time.time(), ended='')
     write_job(root, job)
     ask(root, node_of(job['lines'][0]), {'do': 'batch', 'job': job['id']})
 

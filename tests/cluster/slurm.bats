@@ -408,6 +408,8 @@ conf() {
 	has '^  job [0-9]+, 2 nodes, ends: .* \(squeue: [67]:[0-9]+ left\)$'
 	has '^  n1 +1 +4$'
 	has '^  8 ranks, 4 of them on n1$'
+	has '^  berth run starts one agent per node with srun:$'
+	has '^  srun --nodes=2 --ntasks=2 .* agent'
 	has '^  MASTER_ADDR 10.9.0.11 on hsn0, MASTER_PORT a free port'
 	has '^  Slingshot: aws-ofi-nccl, libfabric.s cxi; set: '
 	has '^  ! berth examined only this node '
@@ -418,6 +420,14 @@ conf() {
 	output=$(tr -s ' \n' ' ' <"$SHARE/info.out") # lines are wrapped
 	has "10.9.0.11 on hsn0 \(slingshot, 10 Gb/s\): the best address of n1; before ranks start, berth tests whether all 2 nodes can reach it; alternatives: eth0 10.1.0.11 \(management only\) MASTER_ADDR"
 	has '10.9.0.11 on hsn0 \(slingshot, 10 Gb/s\): the best address of n1 that all 2 nodes can reach; alternatives: eth0 10.1.0.11 \(management only\) MASTER_ADDR'
+	# On the login node: the job, not the login node.
 	expect 0 timeout 30 salloc -Q -N2 "$BERTH" info
 	has "this machine is not one of the job's nodes"
+	has '^  job [0-9]+, 2 nodes, ends: '
+	has '^  srun --nodes=2 --ntasks=2 .* agent'
+	[[ "$(tr -s ' \n' ' ' <<<"$output")" == *"To see them: berth run --per-node -- berth info"* ]]
+	hasnt '^Plan|rank on login|^Inventory'
+	output=$(timeout 30 salloc -Q -N2 "$BERTH" info --json)
+	python3 -c 'import json, sys; r = json.load(sys.stdin)
+assert r["ranks"] is r["plan"] is r["network"] is r["environment"] is None and r["launcher"] == "srun" and r["not_known"], r' <<<"$output"
 }

@@ -7,19 +7,7 @@ SSHD=/usr/sbin/sshd
 
 setup_file() {
 	[ -x /usr/sbin/sshd ] || skip "no sshd (Debian: openssh-server)"
-	local root=$CLUSTER/share/ssh node
-	mkdir -p "$root/bin"
-	ssh-keygen -q -t ed25519 -N '' -f "$root/host"
-	ssh-keygen -q -t ed25519 -N '' -f "$root/user"
-	cp "$root/user.pub" "$root/authorized"
-	chmod go-w "$CLUSTER/share" "$root"
-	printf '%s\n' 'StrictHostKeyChecking no' "UserKnownHostsFile $root/known" "IdentityFile $root/user" >"$root/config"
-	# ssh takes the home directory from the password file, so the cluster's configuration must be passed.
-	printf '#!/bin/sh\nprintf "%%s\\n" "$*" >>%s/lines\nexec /usr/bin/ssh -F %s/config "$@"\n' "$root" "$root" >"$root/bin/ssh"
-	chmod 755 "$root/bin/ssh"
-	for node in n1 n2; do
-		python3 "$SOURCE/tests/cluster/cluster.py" on "$node" sh -c "mkdir -p /run/sshd; exec /usr/sbin/sshd -f /dev/null -h $root/host -o PidFile=none -o AuthorizedKeysFile=$root/authorized -o StrictModes=no -o UsePAM=no -o PermitRootLogin=yes" 3>&-
-	done
+	ssh_begin
 }
 
 setup() {

@@ -142,10 +142,12 @@ nothing_shown() {
 	! grep -E "$DIGITS|BERTH_AGENT_SECRET=${1:+|$1}" <<<"$seen" || { echo "on a command line"; return 1; }
 	for node in login n1 n2; do
 		# What bats keeps of this test's own output may quote the secret.
-		seen=$(on "$node" find /tmp /dev/shm "$CLUSTER" -xdev -type f -not -path "$BATS_RUN_TMPDIR/*" -perm /044 -size -2000k -exec grep -lIE "$DIGITS${1:+|$1}" {} + || true)
+		seen=$(on "$node" find /tmp /dev/shm "$CLUSTER" -xdev -type f -not -path "$BATS_RUN_TMPDIR/*" -not -path "$SHARE/env.*" -perm /044 -size -2000k -exec grep -lIE "$DIGITS${1:+|$1}" {} + || true)
 		[ -z "$seen" ] || { echo "in a file of $node: $seen"; return 1; }
 	done
-	! grep -E 'BERTH_AGENT_|[0-9a-f]{64}' "$SHARE"/env.* || { echo "in a rank's environment"; return 1; }
+	# BERTH_STORE_SECRET is the ranks' own: the job's secret does not follow from it.
+	seen=$(grep -hE "BERTH_AGENT_|[0-9a-f]{64}" "$SHARE"/env.* | grep -v '^BERTH_STORE_SECRET=' || true)
+	[ -z "$seen" ] && ! grep -qF "${1:-BERTH_AGENT_}" "$SHARE"/env.* || { echo "in a rank's environment"; return 1; }
 }
 
 # bytes NODE IFACE: print how many bytes it has sent so far.
@@ -250,6 +252,16 @@ hide() {
 	echo "$1 $3" >>"$SHARE/hidden"
 }
 
+# lag NODE: the fast NIC's counter is updated only every 2 s, as some drivers do it, until unlag.
+lag() {
+	touch "$SHARE/lag" "$SHARE/lag.on"
+	on "$1" sh -c 'while awk "\$1 == \"hsn0:\" { printf \"%20d\n\", \$10 }" /proc/net/dev 1<>"$1" && [ -e "$1.on" ]; do
+		sleep 2
+	done' sh "$SHARE/lag" 3>&- &
+	hide "$1" "$SHARE/lag" /sys/class/net/hsn0/statistics/tx_bytes
+}
+unlag() { rm -f "$SHARE/lag.on"; }
+
 # layout NAME: set up one of the networks of layouts*.bats and tests/bench/layouts.bash. undo removes it.
 layout() {
 	local node
@@ -293,6 +305,7 @@ undo() {
 		rm "$SHARE/hidden"
 	fi
 	free_port
+	unlag
 	for node in n1 n2 n3; do
 		switch ip link set "fast-$node" master fast
 		on "$node" sh -c "
@@ -311,5 +324,22 @@ undo() {
 			ip address add 10.9.0.1${node#n}/24 dev hsn0"
 		[ ! -e "$SHARE/$node.topology.xml" ] || machine "$node" hsn0
 		rm -f "$SHARE/$node.topology.xml"
+	done
+}
+
+# ssh_begin: a real sshd on n1 and n2; $CLUSTER/share/ssh/bin has an ssh that may log in there as root.
+ssh_begin() {
+	local root=$CLUSTER/share/ssh node
+	mkdir -p "$root/bin"
+	ssh-keygen -q -t ed25519 -N '' -f "$root/host"
+	ssh-keygen -q -t ed25519 -N '' -f "$root/user"
+	cp "$root/user.pub" "$root/authorized"
+	chmod go-w "$CLUSTER/share" "$root"
+	printf '%s\n' 'StrictHostKeyChecking no' "UserKnownHostsFile $root/known" "IdentityFile $root/user" >"$root/config"
+	# ssh takes the home directory from the password file, so the cluster's configuration must be passed.
+	printf '#!/bin/sh\nprintf "%%s\\n" "$*" >>%s/lines\nexec /usr/bin/ssh -F %s/config "$@"\n' "$root" "$root" >"$root/bin/ssh"
+	chmod 755 "$root/bin/ssh"
+	for node in n1 n2; do
+		python3 "$SOURCE/tests/cluster/cluster.py" on "$node" sh -c "mkdir -p /run/sshd; exec /usr/sbin/sshd -f /dev/null -h $root/host -o PidFile=none -o AuthorizedKeysFile=$root/authorized -o StrictModes=no -o UsePAM=no -o PermitRootLogin=yes" 3>&-
 	done
 }

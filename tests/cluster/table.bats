@@ -64,10 +64,11 @@ in_pbs() { # NAME VARIABLE
 	trained "$1"
 }
 
-by_tm() { in_pbs tm "PATH=$TOOLS:/nothing-else"; } # no mpirun in PATH
+by_tm() { in_pbs tm "PATH=$TOOLS:/nothing-else"; }
 
 by_mpirun() {
 	need ompi_info
+	LINE="${LINE/$VERB/$VERB --launcher mpirun}"
 	in_pbs mpirun "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1"
 }
 

@@ -44,6 +44,22 @@ over_the_fast_one() {
 	over_the_fast_one
 }
 
+@test "a rank finds what torchrun sets, except for three variables; --per-node leaves them to torchrun" {
+	names() { sed -n 's/^\([A-Za-z_][A-Za-z0-9_]*\)=.*/\1/p' "$1" | sort; }
+	clean() { env -u TORCHELASTIC_ERROR_FILE "$@"; }
+	cd "$SHARE"
+	clean "$TORCHRUN" --standalone --nproc_per_node 2 --no_python sh -c 'env >torchrun.$RANK' 3>&-
+	clean "$BERTH" run -n 2 -- sh -c 'env >berth.$RANK' 3>&-
+	missing=$(comm -23 <(names torchrun.1) <(names berth.1) | grep -vx LC_CTYPE)
+	# No store of the agent, PyTorch's own default, and signals that torchrun's agent handles.
+	! grep -vE '^(TORCHELASTIC_USE_AGENT_STORE|(TORCH_)?NCCL_ASYNC_ERROR_HANDLING|TORCHELASTIC_SIGNALS_TO_HANDLE)$' <<<"$missing"
+	grep -qx TORCHELASTIC_USE_AGENT_STORE <<<"$missing"
+	diff <(grep -E '^(ROLE|GROUP|LOCAL|RANK|WORLD|TORCHELASTIC_(RE|MAX))' torchrun.1 | sort) \
+		<(grep -E '^(ROLE|GROUP|LOCAL|RANK|WORLD|TORCHELASTIC_(RE|MAX))' berth.1 | sort)
+	clean "$BERTH" run --per-node -- sh -c 'env >per-node.$RANK' 3>&-
+	! grep -v "^TORCHELASTIC_ERROR_FILE=" per-node.0 | grep TORCHELASTIC
+}
+
 @test "torchrun without any options" {
 	begin
 	batch torchrun -N2 -w n1,n2 <<-'S'

@@ -18,12 +18,16 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		char *list = hostlist_compress((const char *const *)hosts.names, hosts.count);
 
 		CHECK(list && hosts.count <= HOSTLIST_MAX_HOSTS);
-		CHECK(!hostlist_expand(list, &again, &err) && again.count == hosts.count);
 		for (size_t i = 0; i < hosts.count; i++) {
 			size_t length = strlen(hosts.names[i]);
 
 			CHECK(length && length <= HOSTLIST_MAX_NAME && hosts.slots[i] == 1);
-			CHECK(!strcmp(hosts.names[i], again.names[i]));
+		}
+		/* Many long names with several numbers each may not fit into one list. */
+		if (strlen(list) <= HOSTLIST_MAX_TEXT) {
+			CHECK(!hostlist_expand(list, &again, &err) && again.count == hosts.count);
+			for (size_t i = 0; i < hosts.count; i++)
+				CHECK(!strcmp(hosts.names[i], again.names[i]));
 		}
 		free(list);
 	}

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Node files: every host is from a line, and each appears once. Host files: an accepted one is also
- * accepted as a node file, without the words after its hosts. */
+/* Node files: every host comes from a line, and each appears once. Host files: an accepted one is
+ * also accepted as a node file, without the words after its hosts. */
 #include "fuzz.h"
 
 #include "hostlist/hostlist.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* PBS's environment, a variable a line (its node file is missing): the result is an allocation or
- * an error with a message. */
+/* PBS's environment, one variable per line (its node file is missing): the result is an allocation
+ * or an error with a message. */
 #include "fuzz_env.h"
 
 #include "alloc/alloc.h"

@@ -151,7 +151,7 @@ static int begin(struct times *t, char **argv, struct error *err)
 
 /* ---- the step as it is trained ---- */
 
-/* Samples that reside on the GPU, so that no time goes into waiting for them. */
+/* Samples that reside on the GPU, so that no time is spent waiting for them. */
 static int time_steps(struct times *t, struct error *err)
 {
 	int batch = t->request.batch, rc;

@@ -161,7 +161,7 @@ PY
 		python3 - "$output" c$n <<'PY'
 import os, re, sys
 named = int(re.search(r'loss of step (\d+) is not finite', sys.argv[1])[1])
-steps = sorted(int(re.search(r'step-(\d+)', name)[1]) for name in os.listdir(sys.argv[2]) if name != 'latest')
+steps = sorted(int(re.search(r'step-(\d+)', name)[1]) for name in os.listdir(sys.argv[2]) if name.startswith('step-'))
 assert steps == list(range(1, named)), (named, steps)
 PY
 	done
@@ -179,7 +179,7 @@ PY
 	cmp kept small/step-00000002.safetensors
 	[ "$(cat small/latest)" = step-00000002.safetensors ]
 	# No unfinished file is left to fill the disk.
-	[ "$(ls -A small | tr '\n' ' ')" = "best latest model.safetensors step-00000002.safetensors " ]
+	[ "$(ls -A -I '.lease-*' small | tr '\n' ' ')" = "best latest model.safetensors step-00000002.safetensors " ]
 }
 
 @test "a file size limit while saving: exit code 74; the previous checkpoint stays" {
@@ -191,7 +191,7 @@ PY
 	[[ "$output" == *"File too large"* ]]
 	cmp kept c/step-00000002.safetensors
 	[ "$(cat c/latest)" = step-00000002.safetensors ]
-	[ "$(ls -A c | tr '\n' ' ')" = "best latest model.safetensors step-00000002.safetensors " ]
+	[ "$(ls -A -I '.lease-*' c | tr '\n' ' ')" = "best latest model.safetensors step-00000002.safetensors " ]
 }
 
 @test "berth-train with WORLD_SIZE=2 but no other rank fails soon and reports why" {

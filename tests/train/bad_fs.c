@@ -11,6 +11,9 @@
  *   rename     every rename fails
  *   slow       each write takes 20 ms
  *   slow-sync  each sync takes two seconds
+ *   stall-sync a sync blocks until a FIFO, BERTH_BAD_FS_FLAG, is removed and then opened for
+ *              writing; FLAG.stalled exists once it blocks
+ *   stall-open likewise, an open for reading
  *   short      a write takes at most 100 bytes
  *   kill-N     the process is killed at the N-th call that changes the directory */
 #include <dlfcn.h>
@@ -52,6 +55,19 @@ static bool is_there(const char *path)
 	return directory && path && strstr(path, directory);
 }
 
+static void stall(const char *kind)
+{
+	char path[4096];
+
+	if (!bad(kind))
+		return;
+	snprintf(path, sizeof path, "%s.stalled", getenv("BERTH_BAD_FS_FLAG"));
+	close(creat(path, 0666));
+	while (bad(kind))
+		close(((int (*)(const char *, int, ...))real("open64"))(getenv("BERTH_BAD_FS_FLAG"),
+									O_RDONLY));
+}
+
 /* Calls that change the directory, counted over all threads. */
 static void count(void)
 {
@@ -77,6 +93,8 @@ EXPORT int open(const char *path, int flags, ...)
 	}
 	if (writes)
 		count();
+	else if (is_there(path))
+		stall("stall-open");
 	if (writes && bad("read-only")) {
 		errno = EROFS;
 		return -1;
@@ -124,6 +142,7 @@ EXPORT int fsync(int fd)
 
 	if (fd >= 0 && fd < FILES && ours[fd]) {
 		count();
+		stall("stall-sync");
 		if (bad("slow-sync"))
 			nanosleep(&(struct timespec){.tv_sec = 2}, NULL);
 		if (bad("eio-sync")) {
@@ -161,6 +180,13 @@ EXPORT int rename(const char *from, const char *to)
 		}
 	}
 	return next(from, to);
+}
+
+EXPORT int link(const char *from, const char *to)
+{
+	if (is_there(to))
+		count();
+	return ((int (*)(const char *, const char *))real("link"))(from, to);
 }
 
 EXPORT int unlink(const char *path)

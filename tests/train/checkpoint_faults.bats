@@ -67,7 +67,7 @@ bad() {
 	[[ "${lines[*]}" == *"No space left on device: a checkpoint needs 0.1 MB, but 0.0 MB are free"*"in c, 1 checkpoint uses 0.1 MB. Free space there"*"resuming from"* ]]
 	[ "$(names c)" = "latest model.safetensors step-00000005.safetensors " ]
 	expect 73 preload read-only
-	[[ "$output" == *"cannot create c/.owner: Read-only file system"* ]]
+	[[ "$output" == *"cannot create c/.lease: Read-only file system"* ]]
 	expect 0 job c --steps 6 --no-eval
 }
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # shellcheck shell=bash disable=SC2034 # variables of the tests
-# For the files about the checkpoint directory: checkpoints.bats, checkpoint_owner.bats, checkpoint_faults.bats.
+# For the files about the checkpoint directory: checkpoints.bats, checkpoint_lease.bats, checkpoint_faults.bats.
 load support
 
 # job DIRECTORY ARGUMENTS: 20 steps per epoch, one rank without MPI
@@ -9,6 +9,18 @@ job() {
 		--ckpt "$@"
 }
 
-names() { (cd "$1" && ls -A | tr '\n' ' '); }
+# names DIRECTORY: its files, without leases
+names() { (cd "$1" && ls -A -I '.lease-*' | tr '\n' ' '); }
 # steps DIRECTORY: 7 14 21
 steps() { (cd "$1" && printf '%s\n' step-*.safetensors | sed 's/step-0*\(.*\).safetensors/\1/' | tr '\n' ' '); }
+
+# stalling KIND PATH ARGUMENTS: train in c; while the FIFO flag exists, calls of that KIND on PATH block
+stalling() {
+	env LD_PRELOAD="$BAD_FS" BERTH_BAD_FS="$1" BERTH_BAD_FS_FOLDER="$2" BERTH_BAD_FS_FLAG=flag \
+		ASAN_OPTIONS="$ASAN_OPTIONS:verify_asan_link_order=0" \
+		timeout 200 "$BUILD/bin/berth-train" linear --data "$DATA" --no-eval --ckpt c "${@:3}"
+}
+wakes() {
+	mv flag gone
+	: >gone
+}

@@ -174,3 +174,67 @@ PY
 	mkfifo c/cifar-10-batches-bin/data_batch_3.bin
 	refused 66 'data_batch_3.bin is not a regular file' linear --data cifar10:c
 }
+
+# idx DIRECTORY: write MNIST's four files, 40 training and 10 test images of 28x28
+idx() {
+	python3 - "$1" <<'PY'
+import os, struct, sys
+os.makedirs(sys.argv[1], exist_ok=True)
+for name, n in ('train', 40), ('t10k', 10):
+    with open(f'{sys.argv[1]}/{name}-images-idx3-ubyte', 'wb') as f:
+        f.write(struct.pack('>4I', 0x803, n, 28, 28) + bytes(i * 7 % 251 for i in range(n * 28 * 28)))
+    with open(f'{sys.argv[1]}/{name}-labels-idx1-ubyte', 'wb') as f:
+        f.write(struct.pack('>2I', 0x801, n) + bytes(i % 10 for i in range(n)))
+PY
+}
+
+@test "--data DIR detects IDX files, CIFAR and images, and prints what it found" {
+	idx ./mnist
+	idx plain,name:x
+	for spec in mnist/ ./mnist "$DIR/mnist" ./plain,name:x; do
+		expect 0 "$BERTH" train linear -n 2 --data "$spec" --batch 4 --steps 2 --metrics "m/$spec"
+		[ "$(grep -cF -- "note: --data $spec holds mnist: 40 training samples of 1x28x28" <<<"$output")" -eq 1 ]
+	done
+	expect 0 "$BERTH" train linear -n 2 --data mnist:mnist --batch 4 --steps 2 --metrics m/named
+	[[ $output != *" holds mnist"* ]]
+	same_rows m/named m/mnist
+	gzip mnist/*
+	expect 0 "$BERTH" train linear -n 1 --data mnist/ --batch 4 --steps 2
+	mkdir c10 c100
+	for n in 1 2 3 4 5; do truncate -s 30730000 c10/data_batch_$n.bin; done
+	truncate -s 153700000 c100/train.bin
+	for kind in 10 100; do
+		expect 0 "$BERTH" train linear -n 1 --data "c$kind" --batch 8 --steps 1 --no-eval
+		[[ $output == *"c$kind holds cifar$kind: 50000 training samples of 3x32x32"* ]]
+	done
+	jpeg
+	images pictures
+	expect 0 "$BERTH" train linear -n 1 --data pictures --image-size 32 --batch 3 --steps 1
+	[[ $output == *"pictures holds imagefolder: 24 training samples of 3x32x32"* ]]
+}
+
+@test "--data DIR: an unknown, ambiguous or missing directory is refused with what was looked for" {
+	mkdir empty other python
+	: >other/train-images
+	mkdir python/cifar-10-batches-py
+	: >file
+	looked='looked for train-images-idx3-ubyte (mnist), train-images-idx3-ubyte.gz (mnist), data_batch_1.bin (cifar10), cifar-10-batches-bin/data_batch_1.bin (cifar10), train.bin (cifar100), cifar-100-binary/train.bin (cifar100), train/. (imagefolder)'
+	for spec in ./empty empty other python ./none /none/at:all ./file; do
+		refused 66 "--data $spec: no data set found; $looked. Correct the directory" linear --data "$spec"
+	done
+	idx both
+	mkdir both/train
+	refused 64 'the directory holds both mnist and imagefolder; write --data mnist:both or --data imagefolder:both' \
+		linear --data both
+	refused 64 "unknown format 'none'; expected a directory, or one of: fashion-mnist" linear --data none
+	refused 64 "unknown format 'file'" linear --data file
+	refused 64 "unknown format 'mnits'" linear --data mnits:/tmp
+	refused 64 "unknown format ''" linear --data ''
+	# A directory whose name is a format's: the format wins.
+	mkdir cifar10
+	refused 64 'requires its directory' linear --data cifar10
+	# Detected, but damaged.
+	truncate -s 100 both/train-images-idx3-ubyte
+	rmdir both/train
+	refused 65 'both/train-images-idx3-ubyte holds' linear --data both
+}

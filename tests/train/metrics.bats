@@ -11,9 +11,12 @@ events() {
 	train convnet -n 2 --data "$DATA" --batch 16 --epochs 2 --metrics m
 	python3 - <<'PY'
 import json
+import time
 rows = [json.loads(line) for line in open('m/metrics.jsonl')]
+times = [row['time'] for row in rows]
+assert times == sorted(times) and time.time() - 600 < times[0] and times[-1] <= time.time(), times
 assert len(rows) == 42, len(rows)
-common = {'split', 'step', 'epoch', 'loss', 'lr', 'images_per_s', 'data_wait_ms'}
+common = {'split', 'time', 'step', 'epoch', 'loss', 'lr', 'images_per_s', 'data_wait_ms'}
 for row in rows:
     own = {'acc1', 'acc5'} if row['split'] == 'val' else set()
     assert row.keys() == common | own, row

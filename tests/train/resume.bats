@@ -181,3 +181,19 @@ PY
 	done
 	expect 66 timeout 60 "$BERTH" train convnet -n 1 --data "$DATA" --resume run.x/step-00000004.safetensors
 }
+
+@test "--epochs is the total: a finished run trains nothing; more epochs change a cosine schedule, with a note" {
+	job() { expect 0 "$BERTH" train linear -n 2 --data "$DATA" --batch 16 --no-eval --ckpt c --metrics m --lr 0.1 "$@"; }
+	job --schedule cosine --epochs 2
+	[[ $output != *"schedule cosine now"* ]]
+	job --schedule cosine --epochs 2
+	[[ $output == *"nothing to train: step 40 is done and the last step is 40"* && $output != *"schedule cosine now"* ]]
+	job --schedule cosine --epochs 1
+	[[ $output == *"nothing to train"* ]]
+	job --schedule cosine --epochs 4
+	[[ $output == *"note: schedule cosine now spans 4 epochs instead of 2: the learning rate of epoch 3 is 0.05 instead of 0"* ]]
+	[[ $output == *"resuming from c/step-00000040"*"trained linear on $DATA: 80 steps"* ]]
+	# The others do not depend on it.
+	job --schedule step --epochs 5
+	[[ $output == *"trained linear on $DATA: 100 steps"* && $output != *" now spans "* ]]
+}

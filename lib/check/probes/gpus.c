@@ -74,10 +74,10 @@ static json_t *inspect_gpu(const struct nvml *nvml, unsigned index)
 json_t *probe_gpus_collect(const struct prober *prober)
 {
 	struct nvml nvml;
+	const char *listed = inventory_listed_gpus(prober->env);
 	json_t *list = json_array();
 	unsigned count = 0;
 
-	(void)prober;
 	if (!nvml_open(NULL, &nvml, NULL)) {
 		if (nvml.count(&count))
 			count = 0;
@@ -89,7 +89,7 @@ json_t *probe_gpus_collect(const struct prober *prober)
 		}
 		nvml_close(&nvml);
 	}
-	return json_pack("{s:o}", "gpus", list);
+	return json_pack("{s:o, s:s}", "gpus", list, "listed", listed ? listed : "");
 }
 
 /* ---- in the controller ---- */
@@ -198,6 +198,12 @@ void probe_gpus_judge(struct check *check)
 				  "loaded",
 				  "GPUs granted here: %d, but none is visible",
 				  check->request->launch->alloc->nodes[i].gpus);
+		else if (!reported && *check_text(answer, "listed"))
+			check_add(
+				check, i, "gpus", CHECK_FAULT,
+				"check the driver (nvidia-smi) and how the container was started; "
+				"unset the variable on a node without GPUs",
+				"%s lists GPUs, but none is visible", check_text(answer, "listed"));
 		else if (!reported)
 			check_add(check, i, "gpus", CHECK_SKIPPED, NULL, "no GPU on this node");
 	}

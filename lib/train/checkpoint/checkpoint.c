@@ -14,6 +14,7 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "train/checkpoint/directory.h"
+#include "train/checkpoint/lease.h"
 #include "train/checkpoint/safetensors.h"
 
 #define FORMAT "1"
@@ -51,12 +52,12 @@ static char *state_text(const struct graph *graph, const struct train_state *sta
 					     (json_int_t)state->growth_tracker)
 				 : json_null();
 	JSON_AUTO json = json_pack(
-		"{s:s, s:i, s:I, s:I, s:I, s:i, s:i, s:I, s:I, s:I, s:o, s:o}", "model",
+		"{s:s, s:i, s:I, s:I, s:I, s:I, s:i, s:i, s:I, s:I, s:I, s:o, s:o}", "model",
 		graph->model, "classes", graph->classes, "step", (json_int_t)state->step, "epoch",
-		(json_int_t)state->epoch, "position", (json_int_t)state->position, "world",
-		state->world, "batch", state->batch, "update", (json_int_t)state->update, "batches",
-		(json_int_t)state->batches, "seed", (json_int_t)state->seed, "data",
-		json_text(state->data), "scaler", scaler);
+		(json_int_t)state->epoch, "epochs", (json_int_t)state->epochs, "position",
+		(json_int_t)state->position, "world", state->world, "batch", state->batch, "update",
+		(json_int_t)state->update, "batches", (json_int_t)state->batches, "seed",
+		(json_int_t)state->seed, "data", json_text(state->data), "scaler", scaler);
 
 	return json ? json_dumps(json, JSON_COMPACT) : NULL;
 }
@@ -121,10 +122,12 @@ static int read_state(const char *path, const struct safetensors *file, const st
 	for (size_t i = 0; !rc && i < sizeof numbers / sizeof *numbers; i++)
 		rc = json_get_int(path, json, numbers[i].key, numbers[i].min, numbers[i].max,
 				  numbers[i].out, err);
-	/* The first files lack this member. */
+	/* The first files lack these two members. */
 	state.update = rc ? 0 : batch * world;
 	if (!rc && json_object_get(json, "update"))
 		rc = json_get_int(path, json, "update", 1, INT64_MAX / 2, &state.update, err);
+	if (!rc && json_object_get(json, "epochs"))
+		rc = json_get_int(path, json, "epochs", 0, INT64_MAX / 2, &state.epochs, err);
 	if (!rc)
 		rc = json_get_int(path, json, "seed", INT64_MIN, INT64_MAX, &seed, err);
 	if (!rc)
@@ -176,8 +179,8 @@ uint64_t checkpoint_size(const struct graph *graph, const struct buckets *bucket
 
 /* Write variables to a temporary file, then rename it to DIR/name. */
 static int write_file(const char *directory, const char *name, const struct train_state *state,
-		      const struct variables *variables, const json_t *metadata, char **path,
-		      struct error *err)
+		      const struct variables *variables, const json_t *metadata,
+		      struct lease *lease, char **path, struct error *err)
 {
 	struct variables_list list;
 	char *file;
@@ -192,7 +195,7 @@ static int write_file(const char *directory, const char *name, const struct trai
 	if (!rc)
 		rc = checkpoint_dir_has_space(directory, list_size(&list), err);
 	if (!rc)
-		rc = safetensors_write(file, list.tensors, list.count, metadata, err);
+		rc = safetensors_write(file, list.tensors, list.count, metadata, lease, err);
 	variables_list_free(&list);
 	if (rc)
 		free(file);
@@ -202,7 +205,8 @@ static int write_file(const char *directory, const char *name, const struct trai
 }
 
 int checkpoint_save(const char *directory, const struct train_state *state,
-		    const struct variables *variables, char **path, struct error *err)
+		    const struct variables *variables, struct lease *lease, char **path,
+		    struct error *err)
 {
 	char *text = state_text(variables->graph, state), *file = NULL, name[CHECKPOINT_NAME_BYTES];
 	JSON_AUTO metadata =
@@ -211,9 +215,9 @@ int checkpoint_save(const char *directory, const struct train_state *state,
 
 	if (!rc)
 		rc = write_file(directory, checkpoint_dir_name_of(state->step, name), state,
-				variables, metadata, &file, err);
+				variables, metadata, lease, &file, err);
 	if (!rc)
-		rc = checkpoint_dir_set_latest(directory, state->step, err);
+		rc = checkpoint_dir_set_latest(directory, state->step, lease, err);
 	free(text);
 	if (rc)
 		free(file);
@@ -223,13 +227,14 @@ int checkpoint_save(const char *directory, const struct train_state *state,
 }
 
 int checkpoint_save_model(const char *directory, const struct train_state *state,
-			  const struct variables *variables, char **path, struct error *err)
+			  const struct variables *variables, struct lease *lease, char **path,
+			  struct error *err)
 {
-	return write_file(directory, "model.safetensors", state, variables, NULL, path, err);
+	return write_file(directory, "model.safetensors", state, variables, NULL, lease, path, err);
 }
 
 int checkpoint_keep_foreign(const char *directory, const struct graph *graph, int64_t step,
-			    char **kept, struct error *err)
+			    struct lease *lease, char **kept, struct error *err)
 {
 	struct train_state state;
 	char *path = checkpoint_dir_path_of(directory, step), *aside = NULL;
@@ -248,10 +253,13 @@ int checkpoint_keep_foreign(const char *directory, const struct graph *graph, in
 			break;
 		}
 		free(aside);
+		aside = NULL;
 	}
-	if (rc)
-		goto out;
-	if (rename(path, aside)) {
+	if (!rc)
+		rc = lease_check(lease, err);
+	if (rc) {
+		free(aside);
+	} else if (rename(path, aside)) {
 		rc = error_set(err, ERR_OUTPUT,
 			       "%s does not belong to this run and cannot be renamed: %s", path,
 			       strerror(errno));
@@ -313,6 +321,14 @@ int checkpoint_load(const char *path, struct train_state *state, struct variable
 	return load(path, -1, state, variables, &foreign, err);
 }
 
+/* The file system fails for now, which must not cost the steps since an older checkpoint. */
+static bool is_unreadable_now(const char *file)
+{
+	struct stat info;
+
+	return !stat(file, &info) && S_ISREG(info.st_mode) && !access(file, R_OK);
+}
+
 int checkpoint_load_step(const char *directory, int64_t step, struct train_state *state,
 			 struct variables *variables, char **path, bool *stop, struct error *err)
 {
@@ -323,6 +339,15 @@ int checkpoint_load_step(const char *directory, int64_t step, struct train_state
 
 	log_info(LOG_RESUME, "step %" PRId64 ": %s", step, rc ? err->text : "whole");
 	*stop = foreign || rc == -ERR_UNAVAILABLE;
+	if (rc == -ERR_INPUT && is_unreadable_now(file)) {
+		struct error why = *err;
+
+		*stop = true;
+		error_set(err, why.code,
+			  "%s. Start again once it can be read, or rename it to resume from an "
+			  "older one",
+			  why.text);
+	}
 	if (foreign) {
 		struct error why = *err;
 

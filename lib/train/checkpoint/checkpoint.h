@@ -18,7 +18,8 @@
 
 #define CHECKPOINT_STEP_MAX INT64_C(99999999999)
 
-struct owner_identity;
+struct lease;
+struct lease_identity;
 
 /* What the user asked for; strings are borrowed. */
 struct checkpoint_options {
@@ -26,7 +27,7 @@ struct checkpoint_options {
 	const char *resume;		   /* "auto", "never" or a file */
 	int64_t keep;			   /* newest checkpoints; 0: all */
 	bool take_over;			   /* directory, whoever owns it */
-	const struct owner_identity *self; /* who we are; NULL: no job */
+	const struct lease_identity *self; /* who we are; NULL: no job */
 };
 
 /* The state of a run except its tensors. Shuffling and learning rates are functions of it. */
@@ -38,6 +39,7 @@ struct train_state {
 	int batch;	  /* of a rank: its batch size times accumulation */
 	int64_t update;	  /* samples of a whole update over all ranks */
 	int64_t batches;  /* num_batches_tracked: batches that batch norms have seen */
+	int64_t epochs;	  /* those that the run's schedule spanned; 0: unknown */
 	uint64_t seed;
 	double scale;		/* loss scale with --amp fp16; 0: none */
 	int64_t growth_tracker; /* updates since the scale changed */
@@ -58,13 +60,14 @@ struct checkpoint_sink {
  * place. *path is malloced. Return 0, or -ERR_OUTPUT or -ERR_IO: the previous files stay, and no
  * half-written file remains. Without enough space it writes nothing. */
 int checkpoint_save(const char *directory, const struct train_state *state,
-		    const struct variables *variables, char **path, struct error *err);
+		    const struct variables *variables, struct lease *lease, char **path,
+		    struct error *err);
 
 /* Call before saving. If a file for that step is damaged or belongs to another network, rename it
  * to FILE.1 (or .2 ...), so that it is not replaced. *kept is the new name, malloced; NULL if there
  * is no such file. */
 int checkpoint_keep_foreign(const char *directory, const struct graph *graph, int64_t step,
-			    char **kept, struct error *err);
+			    struct lease *lease, char **kept, struct error *err);
 
 /* The largest possible size of a checkpoint file, in bytes. */
 uint64_t checkpoint_size(const struct graph *graph, const struct buckets *buckets);
@@ -80,8 +83,8 @@ int checkpoint_load(const char *path, struct train_state *state, struct variable
 		    struct error *err);
 
 /* Load the checkpoint of step from directory. A file of another step is -ERR_DATA, too. *path is
- * malloced. *stop: load no other file of the directory, because this one belongs to another network
- * or memory is short. */
+ * malloced. *stop: load no other file of the directory, because this one belongs to another
+ * network or the file system cannot read it now, or because memory is short. */
 int checkpoint_load_step(const char *directory, int64_t step, struct train_state *state,
 			 struct variables *variables, char **path, bool *stop, struct error *err);
 
@@ -96,7 +99,8 @@ int checkpoint_resume(const char *directory, const struct checkpoint_sink *sink,
 /* Write DIR/model.safetensors: weights, buffers, num_batches_tracked. Errors and *path as
  * checkpoint_save. */
 int checkpoint_save_model(const char *directory, const struct train_state *state,
-			  const struct variables *variables, char **path, struct error *err);
+			  const struct variables *variables, struct lease *lease, char **path,
+			  struct error *err);
 
 /* Load initial weights from a model file (--init), PyTorch's or a berth checkpoint: weights,
  * buffers, num_batches_tracked. Momentum stays. new_head: leave out the last linear layer. Return

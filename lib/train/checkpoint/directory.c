@@ -17,6 +17,7 @@
 
 #include "base/file.h"
 #include "base/number.h"
+#include "train/checkpoint/lease.h"
 
 #define LINE_MAX_BYTES 4096
 
@@ -55,31 +56,29 @@ static int newest_first(const void *a, const void *b)
 	return (x < y) - (x > y);
 }
 
+static int is_checkpoint(const struct dirent *entry)
+{
+	return checkpoint_dir_step_of(entry->d_name) >= 0;
+}
+
 int64_t *checkpoint_dir_steps(const char *directory, size_t *count, struct error *err)
 {
-	int64_t *steps = malloc(sizeof *steps);
-	DIR *dir = opendir(directory);
-	struct dirent *entry;
+	struct dirent **entries;
+	int n = scandir(directory, &entries, is_checkpoint, NULL);
+	int64_t *steps;
 
 	*count = 0;
-	if (!dir) {
+	if (n < 0) {
 		error_set(err, ERR_INPUT, "cannot read --ckpt %s: %s", directory, strerror(errno));
-		free(steps);
 		return NULL;
 	}
-	while (steps && (entry = readdir(dir))) {
-		int64_t step = checkpoint_dir_step_of(entry->d_name), *grown;
-
-		if (step < 0)
-			continue;
-		grown = realloc(steps, (*count + 1) * sizeof *steps);
-		if (grown)
-			grown[(*count)++] = step;
-		else
-			free(steps);
-		steps = grown;
+	steps = malloc(((size_t)n + 1) * sizeof *steps);
+	for (int i = 0; i < n; i++) {
+		if (steps)
+			steps[(*count)++] = checkpoint_dir_step_of(entries[i]->d_name);
+		free(entries[i]);
 	}
-	closedir(dir);
+	free(entries);
 	if (steps)
 		qsort(steps, *count, sizeof *steps, newest_first);
 	else
@@ -123,14 +122,19 @@ static char *read_line(const char *directory, const char *name, const struct che
 	return text;
 }
 
-static int write_line(const char *directory, const char *name, const char *line, struct error *err)
+static int write_line(const char *directory, const char *name, const char *line,
+		      struct lease *lease, struct error *err)
 {
-	char *path = NULL;
-	int rc;
+	char *path = NULL, *aside = NULL;
+	int rc, fd;
 
 	if (asprintf(&path, "%s/%s", directory, name) < 0)
 		return error_memory(err, "a file's name");
-	rc = file_write_atomic(path, line, strlen(line), 0666, err);
+	fd = file_create_temp(path, 0666, &aside);
+	rc = fd < 0 ? error_set(err, ERR_OUTPUT, "cannot create %s: %m", path)
+		    : lease_commit(lease, fd, file_write_all(fd, line, strlen(line)), aside, path,
+				   err);
+	free(aside);
 	free(path);
 	return rc;
 }
@@ -149,12 +153,13 @@ int64_t checkpoint_dir_latest(const char *directory, const struct checkpoint_sin
 	return step;
 }
 
-int checkpoint_dir_set_latest(const char *directory, int64_t step, struct error *err)
+int checkpoint_dir_set_latest(const char *directory, int64_t step, struct lease *lease,
+			      struct error *err)
 {
 	char line[CHECKPOINT_NAME_BYTES + 1], name[CHECKPOINT_NAME_BYTES];
 
 	snprintf(line, sizeof line, "%s\n", checkpoint_dir_name_of(step, name));
-	return write_line(directory, "latest", line, err);
+	return write_line(directory, "latest", line, lease, err);
 }
 
 /* Do both files exist, and is the first at least as new, by the file system's clock? */
@@ -229,13 +234,14 @@ int64_t checkpoint_dir_best(const char *directory, double *acc1)
 	return step;
 }
 
-int checkpoint_dir_set_best(const char *directory, int64_t step, double acc1, struct error *err)
+int checkpoint_dir_set_best(const char *directory, int64_t step, double acc1, struct lease *lease,
+			    struct error *err)
 {
 	char line[CHECKPOINT_NAME_BYTES + 40], name[CHECKPOINT_NAME_BYTES];
 
 	/* As many digits as needed to compare the same number again. */
 	snprintf(line, sizeof line, "%s Acc@1 %.17g\n", checkpoint_dir_name_of(step, name), acc1);
-	return write_line(directory, "best", line, err);
+	return write_line(directory, "best", line, lease, err);
 }
 
 /* ---- space ---- */
@@ -310,7 +316,7 @@ static bool cut_number(char *name, int min, int *out)
 /* The pid in "NAME.PID.I", where NAME is a file that berth writes here; 0: another name. */
 static pid_t pid_of_writer(const char *name)
 {
-	static const char *const names[] = {"latest", "best", "model.safetensors", ".owner"};
+	static const char *const names[] = {"latest", "best", "model.safetensors", ".lease"};
 	char file[NAME_MAX + 1];
 	int i, pid;
 
@@ -325,16 +331,18 @@ static pid_t pid_of_writer(const char *name)
 	return 0;
 }
 
-int checkpoint_dir_remove_stale(const char *directory)
+int checkpoint_dir_remove_stale(const char *directory, struct lease *lease)
 {
 	DIR *dir = opendir(directory);
 	struct dirent *entry;
+	struct error ignored;
 	int removed = 0;
 
 	while (dir && (entry = readdir(dir))) {
 		pid_t pid = pid_of_writer(entry->d_name);
 
-		if (pid > 0 && (pid == getpid() || (kill(pid, 0) && errno == ESRCH)))
+		if (pid > 0 && (pid == getpid() || (kill(pid, 0) && errno == ESRCH)) &&
+		    !lease_check(lease, &ignored))
 			removed += !unlinkat(dirfd(dir), entry->d_name, 0);
 	}
 	if (dir)
@@ -445,7 +453,8 @@ static bool read_named_step(const char *directory, const char *name, int64_t *st
 }
 
 void checkpoint_dir_prune(const char *directory, const struct graph *graph, int64_t step,
-			  int64_t keep, struct checkpoint_dir_verified *verified,
+			  int64_t keep, struct lease *lease,
+			  struct checkpoint_dir_verified *verified,
 			  const struct checkpoint_sink *sink)
 {
 	struct error err = {0};
@@ -464,7 +473,7 @@ void checkpoint_dir_prune(const char *directory, const struct graph *graph, int6
 		char *path = steps[i] <= step ? checkpoint_dir_path_of(directory, steps[i]) : NULL;
 
 		if (path && is_whole(path, graph, steps[i], verified) && ++kept > keep &&
-		    steps[i] != latest && steps[i] != best) {
+		    steps[i] != latest && steps[i] != best && !lease_check(lease, &err)) {
 			forget(verified, steps[i]);
 			if (unlink(path) && errno != ENOENT)
 				report_skipped(sink, "cannot remove %.300s: %s", path,

@@ -31,7 +31,9 @@ int64_t *checkpoint_dir_steps(const char *directory, size_t *count, struct error
 /* The step that latest names, or -1. The sink (may be NULL) receives the reason unless the file is
  * missing. */
 int64_t checkpoint_dir_latest(const char *directory, const struct checkpoint_sink *sink);
-int checkpoint_dir_set_latest(const char *directory, int64_t step, struct error *err);
+/* lease is checked before the file is replaced: latest never changes without it. */
+int checkpoint_dir_set_latest(const char *directory, int64_t step, struct lease *lease,
+			      struct error *err);
 /* All steps in the order in which a resuming run tries them; returns as checkpoint_dir_steps. Files
  * written after latest come first, newest first, because a kill may come between a checkpoint and
  * latest. Then follows what latest names and the steps before it. Last are later steps in files
@@ -41,7 +43,8 @@ int64_t *checkpoint_dir_resume_order(const char *directory, const struct checkpo
 				     size_t *count, struct error *err);
 /* The step of best and its Acc@1 in per cent; -1 if there is none usable. */
 int64_t checkpoint_dir_best(const char *directory, double *acc1);
-int checkpoint_dir_set_best(const char *directory, int64_t step, double acc1, struct error *err);
+int checkpoint_dir_set_best(const char *directory, int64_t step, double acc1, struct lease *lease,
+			    struct error *err);
 
 /* Is there a model.safetensors that was written after the checkpoint of step? */
 bool checkpoint_dir_model_is_newer(const char *directory, int64_t step);
@@ -55,9 +58,9 @@ int checkpoint_dir_has_space(const char *directory, uint64_t size_bytes, struct 
 void checkpoint_dir_explain_full(const char *directory, int64_t keep, struct error *err);
 
 /* Remove what killed writers left: names with the pid of a process that does not exist, or of this
- * one, which must not be writing. Only the owner of directory may call it. Return how many were
- * removed. */
-int checkpoint_dir_remove_stale(const char *directory);
+ * one, which must not be writing. The lease is checked before each. Return how many were removed.
+ */
+int checkpoint_dir_remove_stale(const char *directory, struct lease *lease);
 
 /* Files already verified, so that none is read twice. Zero-initialised. */
 struct checkpoint_dir_verified {
@@ -76,10 +79,10 @@ void checkpoint_dir_add_verified(struct checkpoint_dir_verified *known, const ch
 
 /* Keep the newest keep checkpoints of graph's network up to step, and what latest and best name;
  * remove older ones. Damaged or foreign files are neither counted nor removed, nor are files past
- * step, from a run that went further. If latest or best exists but cannot be read, nothing is
- * removed. The sink receives that, and what cannot be removed. */
+ * step, from a run that went further. Nothing is removed without the lease, or if latest or best
+ * exists but cannot be read. The sink receives the latter, and files that cannot be removed. */
 void checkpoint_dir_prune(const char *directory, const struct graph *graph, int64_t step,
-			  int64_t keep, struct checkpoint_dir_verified *known,
+			  int64_t keep, struct lease *lease, struct checkpoint_dir_verified *known,
 			  const struct checkpoint_sink *sink);
 
 #endif

@@ -10,44 +10,42 @@
 #include "train/checkpoint/directory.h"
 #include "train/checkpoint/saver.h"
 
+/* Loads a checkpoint on this rank. It is on the heap because a file system may block it forever.
+ * With copies, it steps through the checkpoints of this rank's own directory. */
+struct loading {
+	struct saver *saver;
+	struct train_state state;
+	struct variables variables;
+	char *path;
+	int64_t *steps; /* in the order in which they are tried */
+	size_t count, next;
+	int64_t bound; /* the newest step to try */
+	int64_t step;  /* whose weights are loaded; -1: none is left */
+	uint32_t fingerprint;
+};
+
 /* ---- one directory ---- */
 
-static int load_from_directory(const struct saver *saver, struct train_state *state,
-			       struct variables *variables, char **path, struct error *err)
+static int load_from_directory(void *argument, struct error *err)
 {
-	const struct checkpoint_options *options = saver->request.options;
-	const struct checkpoint_sink sink = {saver->request.group, rank_group_note_from_rank};
-	char *file = NULL;
-	int rc = 0;
+	struct loading *loading = argument;
+	const struct saver_request *request = &loading->saver->request;
+	const char *resume = request->options->resume, *directory = request->options->directory;
+	const struct checkpoint_sink sink = {request->group, rank_group_note_from_rank};
+	struct train_state *state = &loading->state;
 
-	if (!strcmp(options->resume, "auto")) {
-		if (options->directory)
-			rc = checkpoint_resume(options->directory, &sink, state, variables, &file,
-					       err);
-	} else if (strcmp(options->resume, "never")) {
-		file = strdup(options->resume);
-		rc = file ? checkpoint_load(file, state, variables, err)
-			  : error_memory(err, "a file name");
-	}
-	if (rc)
-		free(file);
-	else
-		*path = file;
-	return rc;
+	if (!strcmp(resume, "auto"))
+		return directory ? checkpoint_resume(directory, &sink, state, &loading->variables,
+						     &loading->path, err)
+				 : 0;
+	if (!strcmp(resume, "never"))
+		return 0;
+	loading->path = strdup(resume);
+	return loading->path ? checkpoint_load(resume, state, &loading->variables, err)
+			     : error_memory(err, "a file name");
 }
 
 /* ---- copies ---- */
-
-/* A rank's way down the checkpoints of its own directory. */
-struct replica {
-	const struct saver *saver;
-	struct train_state *state;
-	struct variables *variables;
-	int64_t *steps; /* in the order in which they are tried */
-	size_t count, next;
-	int64_t step; /* whose weights are loaded; -1: none is left */
-	uint32_t fingerprint;
-};
 
 static uint32_t fingerprint_of(const struct train_state *state, const struct variables *variables)
 {
@@ -62,20 +60,21 @@ static uint32_t fingerprint_of(const struct train_state *state, const struct var
 }
 
 /* Load the newest whole checkpoint whose step is at most bound. */
-static int load_newest_up_to(struct replica *replica, int64_t bound, struct error *err)
+static int load_newest(void *argument, struct error *err)
 {
+	struct loading *replica = argument;
 	const struct saver_request *request = &replica->saver->request;
 
 	while (replica->next < replica->count) {
 		int64_t step = replica->steps[replica->next++];
 		struct error why = {0};
 
-		if (step > bound)
+		if (step > replica->bound)
 			continue;
 		char *path = NULL;
 		bool stop;
-		int rc = checkpoint_load_step(request->options->directory, step, replica->state,
-					      replica->variables, &path, &stop, &why);
+		int rc = checkpoint_load_step(request->options->directory, step, &replica->state,
+					      &replica->variables, &path, &stop, &why);
 
 		free(path);
 		if (stop) {
@@ -84,7 +83,7 @@ static int load_newest_up_to(struct replica *replica, int64_t bound, struct erro
 		}
 		if (!rc) {
 			replica->step = step;
-			replica->fingerprint = fingerprint_of(replica->state, replica->variables);
+			replica->fingerprint = fingerprint_of(&replica->state, &replica->variables);
 			return 0;
 		}
 		error_prefix(&why, "warning: skipped");
@@ -94,14 +93,15 @@ static int load_newest_up_to(struct replica *replica, int64_t bound, struct erro
 	return 0;
 }
 
-static int list_replica(struct replica *replica, struct error *err)
+static int list_and_load_newest(void *argument, struct error *err)
 {
+	struct loading *replica = argument;
 	const struct saver_request *request = &replica->saver->request;
 	const struct checkpoint_sink sink = {request->group, rank_group_note_from_rank};
 
 	replica->steps = checkpoint_dir_resume_order(request->options->directory, &sink,
 						     &replica->count, err);
-	return replica->steps ? 0 : -err->code;
+	return replica->steps ? load_newest(replica, err) : -err->code;
 }
 
 /* The least and the largest value of the ranks that take part; infinite if none does. Collective.
@@ -119,16 +119,13 @@ static int reduce_min_max(const struct rank_group *group, bool participates, dou
 
 /* Find the newest step that all ranks with checkpoints have; *step is -1 if there is none. *newest:
  * the newest of any rank. Collective. */
-static int agree_on_step(struct replica *replica, int64_t *step, int64_t *newest, struct error *err)
+static int agree_on_step(struct loading *replica, int64_t *step, int64_t *newest, struct error *err)
 {
 	struct rank_group *group = replica->saver->request.group;
-	bool writes = replica->saver->writing.own, participates;
+	bool writes = replica->saver->lease, participates, behind;
 	double min, max, fingerprint_min, fingerprint_max;
-	int rc = writes ? list_replica(replica, err) : 0;
+	int rc = saver_io(replica->saver, writes ? list_and_load_newest : NULL, replica, err);
 
-	if (!rc && writes)
-		rc = load_newest_up_to(replica, INT64_MAX, err);
-	rc = rank_group_ready(group, rc, err);
 	participates = writes && replica->step >= 0;
 	*step = *newest = -1;
 	while (!rc) {
@@ -149,34 +146,36 @@ static int agree_on_step(struct replica *replica, int64_t *step, int64_t *newest
 					(int64_t)max);
 			min--;
 		}
-		if (participates && (double)replica->step > min)
-			rc = load_newest_up_to(replica, (int64_t)min, err);
-		rc = rank_group_ready(group, rc, err);
+		behind = participates && (double)replica->step > min;
+		replica->bound = (int64_t)min;
+		if (!rc)
+			rc = saver_io(replica->saver, behind ? load_newest : NULL, replica, err);
 	}
 	return rc;
 }
 
 /* If no step is complete on all nodes, load the newest one on the node that has it. Collective. */
-static int load_newest_of_any(struct replica *replica, int64_t newest, struct error *err)
+static int load_newest_of_any(struct loading *replica, int64_t newest, struct error *err)
 {
 	struct rank_group *group = replica->saver->request.group;
-	int rc = 0;
+	bool has = false;
 
 	rank_group_note(group, "warning: no checkpoint is complete on all nodes; resuming from the "
 			       "newest on any node");
 	replica->next = 0;
 	replica->step = -1;
+	replica->bound = newest;
 	for (size_t i = 0; i < replica->count; i++)
 		if (replica->steps[i] == newest) {
 			replica->next = i;
 			replica->count = i + 1;
-			rc = load_newest_up_to(replica, newest, err);
+			has = true;
 		}
-	return rank_group_ready(group, rc, err);
+	return saver_io(replica->saver, has ? load_newest : NULL, replica, err);
 }
 
 /* *root has the weights afterwards. Collective. */
-static int load_from_replicas(struct replica *replica, char **path, int *root, struct error *err)
+static int load_from_replicas(struct loading *replica, int *root, struct error *err)
 {
 	const struct rank_group *group = replica->saver->request.group;
 	int64_t step, newest;
@@ -195,30 +194,49 @@ static int load_from_replicas(struct replica *replica, char **path, int *root, s
 		rc = rank_group_reduce(group, max, 1, COMM_MAX, err);
 	if (!rc && max[0] > 0) {
 		*root = rank_group_size(group) - (int)max[0];
-		*path = checkpoint_dir_path_of(replica->saver->request.options->directory, step);
-		if (!*path)
+		replica->path =
+			checkpoint_dir_path_of(replica->saver->request.options->directory, step);
+		if (!replica->path)
 			rc = error_memory(err, "a checkpoint's name");
 	}
-	free(replica->steps);
 	return rc;
 }
 
 /* ---- both ---- */
 
-int saver_resume(const struct saver *saver, struct train_state *state, struct variables *variables,
+int saver_resume(struct saver *saver, struct train_state *state, struct variables *variables,
 		 char **path, int *root, struct error *err)
 {
 	const struct saver_request *request = &saver->request;
 	const struct checkpoint_options *options = request->options;
-	struct replica replica = {
-		.saver = saver, .state = state, .variables = variables, .step = -1};
-	int rc = 0;
+	struct loading *loading = calloc(1, sizeof *loading);
+	int rc = rank_group_ready(request->group, loading ? 0 : error_memory(err, "a checkpoint"),
+				  err);
 
 	*path = NULL;
 	*root = 0;
-	if (saver->writing.count > 1 && options->directory && !strcmp(options->resume, "auto"))
-		return load_from_replicas(&replica, path, root, err);
-	if (!rank_group_rank(request->group))
-		rc = load_from_directory(saver, state, variables, path, err);
-	return rank_group_ready(request->group, rc, err);
+	if (rc) {
+		free(loading);
+		return rc;
+	}
+	*loading = (struct loading){.saver = saver,
+				    .state = *state,
+				    .variables = *variables,
+				    .bound = INT64_MAX,
+				    .step = -1};
+	if (saver->copies > 1 && options->directory && !strcmp(options->resume, "auto"))
+		rc = load_from_replicas(loading, root, err);
+	else
+		rc = saver_io(saver, rank_group_rank(request->group) ? NULL : load_from_directory,
+			      loading, err);
+	if (saver->stalled)
+		return rc;
+	*state = loading->state;
+	if (!rc)
+		*path = loading->path;
+	else
+		free(loading->path);
+	free(loading->steps);
+	free(loading);
+	return rc;
 }

@@ -9,6 +9,8 @@
 
 #include "base/error.h"
 
+struct lease;
+
 #define SAFETENSORS_MAX_HEADER ((size_t)100 << 20) /* the format's own limit */
 #define SAFETENSORS_MAX_TENSORS 100000
 #define SAFETENSORS_MAX_RANK 8
@@ -46,10 +48,9 @@ int safetensors_parse(const char *name, const void *bytes, size_t size, struct s
 int safetensors_read(const char *path, struct safetensors *out, struct error *err);
 
 /* Write tensors with metadata (strings; NULL: none), adding berth.crc32c.* and berth.header_crc32c.
- * Writes a temporary file, fsyncs it, renames it over path, and fsyncs the directory. Return 0,
- * -ERR_OUTPUT if it cannot be created, or -ERR_IO if writing failed. Then the old file at path
- * stays, and no half-written file remains. */
+ * Writes a temporary file and puts it in its place (lease_commit). Return 0, -ERR_OUTPUT if it
+ * cannot be created, or lease_commit's error. Then the old file at path stays. */
 int safetensors_write(const char *path, const struct safetensor *tensors, size_t count,
-		      const json_t *metadata, struct error *err);
+		      const json_t *metadata, struct lease *lease, struct error *err);
 
 #endif

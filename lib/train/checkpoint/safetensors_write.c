@@ -7,6 +7,7 @@
 
 #include "base/crc32c.h"
 #include "base/file.h"
+#include "train/checkpoint/lease.h"
 #include "train/checkpoint/safetensors.h"
 
 /* The header as text, padded with spaces to a multiple of 8, with its own checksum filled in.
@@ -96,11 +97,11 @@ static int write_parts(int fd, const char *header, size_t header_size,
 		rc = file_write_all(fd, header, header_size);
 	for (size_t i = 0; !rc && i < count; i++)
 		rc = file_write_all(fd, tensors[i].data, tensors[i].size_bytes);
-	return rc ? rc : fsync(fd);
+	return rc;
 }
 
 int safetensors_write(const char *path, const struct safetensor *tensors, size_t count,
-		      const json_t *metadata, struct error *err)
+		      const json_t *metadata, struct lease *lease, struct error *err)
 {
 	size_t header_size = 0;
 	char *header = make_header(tensors, count, metadata, &header_size), *aside = NULL;
@@ -111,21 +112,9 @@ int safetensors_write(const char *path, const struct safetensor *tensors, size_t
 	fd = file_create_temp(path, 0666, &aside);
 	if (fd < 0)
 		rc = error_set(err, ERR_OUTPUT, "cannot create %s: %s", path, strerror(errno));
-	else if (write_parts(fd, header, header_size, tensors, count))
-		rc = error_set(err, ERR_IO, "cannot write %s: %s. The previous file is unchanged",
-			       path, strerror(errno));
-	/* Some file systems report a full disk only on close. */
-	if (fd >= 0 && close(fd) && !rc)
-		rc = error_set(err, ERR_IO, "cannot write %s: %s. The previous file is unchanged",
-			       path, strerror(errno));
-	if (!rc && rename(aside, path))
-		rc = error_set(err, ERR_IO, "cannot rename the temporary file to %s: %s", path,
-			       strerror(errno));
-	if (rc && fd >= 0)
-		unlink(aside);
-	if (!rc && file_sync_dir(path))
-		rc = error_set(err, ERR_IO, "cannot sync the directory of %s: %s", path,
-			       strerror(errno));
+	else
+		rc = lease_commit(lease, fd, write_parts(fd, header, header_size, tensors, count),
+				  aside, path, err);
 	free(header);
 	free(aside);
 	return rc;

@@ -2,18 +2,19 @@
 #include "train/checkpoint/saver.h"
 
 #include <inttypes.h>
+#include <limits.h>
 #include <math.h>
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
-#include <unistd.h>
 
 #include "base/clock.h"
-#include "base/file.h"
 #include "train/checkpoint/directory.h"
 
 #define OPEN_POLL_MS 2
+#define CANCEL_MS 1000
 #define CLOSE_MS 60000 /* for a write that is under way where the run ends otherwise */
 
 void saver_init(struct saver *saver, const struct saver_request *request)
@@ -23,43 +24,149 @@ void saver_init(struct saver *saver, const struct saver_request *request)
 
 /* ---- open ---- */
 
-/* Acquiring a directory may take longer than ranks wait for each other: a thread does it while all
- * ranks keep meeting in reductions. */
-struct opening {
-	struct saver *saver;
-	atomic_bool cancel, done;
+/* A call that may take longer than ranks wait for each other, or that a file system may block
+ * forever. The thread keeps it if it outlives saver_io. */
+struct io {
+	int (*step)(void *argument, struct error *err);
+	void *argument;
+	pthread_t thread;
+	atomic_bool done;
+	struct timespec used; /* the thread's CPU time when it was last seen to advance */
+	double used_s;	      /* when that was */
 	int rc;
 	struct error err;
 };
 
-static int acquire_directory(struct opening *opening, struct error *err)
+static void *io_thread(void *argument)
 {
-	struct saver *saver = opening->saver;
+	struct io *io = argument;
+
+	io->rc = io->step(io->argument, &io->err);
+	io->done = true;
+	return NULL;
+}
+
+/* A thread that reads, writes or polls uses CPU time; one that a file system blocks does not. */
+static bool has_stalled(struct io *io)
+{
+	struct timespec used = {0};
+	clockid_t clock;
+	double now = clock_now_s();
+
+	if (!pthread_getcpuclockid(io->thread, &clock) && !clock_gettime(clock, &used) &&
+	    used.tv_sec == io->used.tv_sec && used.tv_nsec == io->used.tv_nsec)
+		return now - io->used_s > SAVER_STALL_MS * 1e-3;
+	io->used = used;
+	io->used_s = now;
+	return false;
+}
+
+/* This rank's part of the wait: until its step is done, or poll_s. */
+static int wait_for_io(const struct saver *saver, struct io *io, double poll_s, struct error *err)
+{
+	const char *why, *directory = saver->request.options->directory;
+	double end = clock_now_s() + poll_s;
+
+	while (!io->done && clock_now_s() < end)
+		nanosleep(&(struct timespec){.tv_nsec = OPEN_POLL_MS * 1000000L}, NULL);
+	if (io->done)
+		return 0;
+	why = saver->request.interrupted ? saver->request.interrupted() : NULL;
+	if (why)
+		return error_set(err, ERR_STOPPED, "%s before the training began", why);
+	if (has_stalled(io))
+		return error_set(err, ERR_IO,
+				 "%s: the file system has not responded for %d s. Check whether it "
+				 "hangs, or choose another directory with --ckpt",
+				 directory ? directory : saver->request.options->resume,
+				 SAVER_STALL_MS / 1000);
+	return 0;
+}
+
+int saver_io(struct saver *saver, int (*step)(void *argument, struct error *err), void *argument,
+	     struct error *err)
+{
 	struct rank_group *group = saver->request.group;
-	const struct checkpoint_options *options = saver->request.options;
-	static const struct owner_identity no_identity = {
+	double poll_s = fmin(1, saver->request.timeout_ms * 0.25e-3), state[2];
+	struct io *io = calloc(1, sizeof *io);
+	bool started;
+	int rc;
+
+	if (!io)
+		return rank_group_ready(group, error_memory(err, "a thread"), err);
+	*io = (struct io){
+		.step = step, .argument = argument, .done = !step, .used_s = clock_now_s()};
+	started = step && !pthread_create(&io->thread, NULL, io_thread, io);
+	if (step && !started)
+		io_thread(io);
+	do {
+		int own = wait_for_io(saver, io, poll_s, err);
+
+		state[0] = !io->done;
+		state[1] = own != 0;
+		rc = rank_group_reduce(group, state, 2, COMM_MAX, own ? NULL : err);
+		rc = own ? own : rc;
+	} while (!rc && state[0] > 0 && state[1] <= 0);
+	bool gives_up = rc || state[1] > 0;
+
+	saver->cancelled = gives_up;
+	if (started && !clock_join(io->thread, gives_up ? CANCEL_MS : INT_MAX)) {
+		pthread_detach(io->thread);
+		saver->stalled = true;
+		return rank_group_ready(group, rc, err);
+	}
+	if (!gives_up && io->rc) {
+		*err = io->err;
+		rc = io->rc;
+	}
+	free(io);
+	return rank_group_ready(group, rc, err);
+}
+
+static int acquire_directory(void *argument, struct error *err)
+{
+	struct saver *saver = argument;
+	const struct saver_request *own = &saver->request;
+	const struct checkpoint_options *options = own->options;
+	static const struct lease_identity no_identity = {
 		.scheduler = "", .job = "", .predecessors = ""};
-	const struct owner_request request = {
+	const struct lease_request request = {
 		.directory = options->directory,
 		.self = options->self ? options->self : &no_identity,
+		.run = saver->run,
+		.rank = rank_group_rank(own->group),
 		.take_over = options->take_over,
-		.cancel = &opening->cancel,
+		.cancel = &saver->cancelled,
 		.notify = rank_group_note_from_rank,
-		.context = group,
+		.context = own->group,
 	};
-	int rc = file_make_dirs(options->directory, err), left;
+	struct error space = {0};
+	double best;
+	int rc = lease_acquire(&request, &saver->lease, err), left;
 
-	if (!rc && access(options->directory, W_OK | X_OK))
-		rc = error_set(err, ERR_OUTPUT, "cannot write to --ckpt %s: %m",
-			       options->directory);
-	if (!rc)
-		rc = owner_acquire(&request, &saver->owner, err);
-	if (rc)
+	if (rc && request.rank) {
+		/* This is no loss while rank 0 has its own copy. */
+		rank_group_note_here(
+			own->group,
+			"warning: rank %d: this node keeps no copy of the checkpoints: %s",
+			request.rank, err->text);
+		return 0;
+	}
+	if (rc || !saver->lease)
 		return rc;
-	left = checkpoint_dir_remove_stale(options->directory);
+	left = checkpoint_dir_remove_stale(options->directory, saver->lease);
 	if (left)
-		rank_group_note(group, "removed from %s: %d unfinished file%s of a killed run",
+		rank_group_note(own->group, "removed from %s: %d unfinished file%s of a killed run",
 				options->directory, left, left == 1 ? "" : "s");
+	if (!request.rank && checkpoint_dir_best(options->directory, &best) >= 0)
+		saver->best_saved = best;
+	if (checkpoint_dir_has_space(options->directory, checkpoint_size(own->graph, own->buckets),
+				     &space)) {
+		checkpoint_dir_explain_full(options->directory, options->keep, &space);
+		saver->reported = space;
+		error_prefix(&space, "warning");
+		rank_group_note_from_rank(own->group, space.text);
+	}
 	return 0;
 }
 
@@ -72,90 +179,52 @@ static int start_writer(struct saver *saver, struct error *err)
 		.buckets = own->buckets,
 		.device = own->device,
 		.keep = own->options->keep,
-		.owner = saver->owner,
+		.lease = saver->lease,
 	};
-	struct error space = {0};
-	int rc = writer_new(&request, &saver->writer, err);
 
-	if (!rc && checkpoint_dir_has_space(request.directory,
-					    checkpoint_size(own->graph, own->buckets), &space)) {
-		checkpoint_dir_explain_full(request.directory, request.keep, &space);
-		saver->reported = space;
-		error_prefix(&space, "warning");
-		rank_group_note_from_rank(own->group, space.text);
-	}
-	return rc;
-}
-
-static void *open_thread(void *argument)
-{
-	struct opening *opening = argument;
-
-	opening->rc = acquire_directory(opening, &opening->err);
-	opening->done = true;
-	return NULL;
-}
-
-/* Until the directory is acquired everywhere, or a rank no longer answers. Collective. */
-static int poll_until_open(struct opening *opening, struct error *err)
-{
-	const struct saver_request *request = &opening->saver->request;
-	double pending[1], last = clock_now_s();
-	double poll_s = fmin(1, request->timeout_ms * 0.25e-3);
-
-	do {
-		while (!opening->done && clock_now_s() - last < poll_s)
-			nanosleep(&(struct timespec){.tv_nsec = OPEN_POLL_MS * 1000000L}, NULL);
-		last = clock_now_s();
-		pending[0] = !opening->done;
-		int rc = rank_group_reduce(request->group, pending, 1, COMM_MAX, err);
-
-		if (rc)
-			return rc;
-	} while (pending[0] > 0);
-	return 0;
-}
-
-static int open_directory(struct saver *saver, struct error *err)
-{
-	bool writes = saver->writing.own;
-	struct opening opening = {.saver = saver, .done = !writes};
-	pthread_t thread;
-	bool started = writes && !pthread_create(&thread, NULL, open_thread, &opening);
-	int rc;
-
-	if (!started && writes)
-		open_thread(&opening);
-	rc = poll_until_open(&opening, err);
-	opening.cancel = true;
-	if (started)
-		pthread_join(thread, NULL);
-	if (opening.rc)
-		*err = opening.err;
-	if (rc || opening.rc || !writes)
-		return opening.rc ? opening.rc : rc;
-	return start_writer(saver, err);
+	return saver->lease ? writer_new(&request, &saver->writer, err) : 0;
 }
 
 int saver_open(struct saver *saver, struct error *err)
 {
 	const struct saver_request *request = &saver->request;
-	int rc = writing_ranks_find(request->group, request->options->directory,
-				    request->local_rank, &saver->writing, err);
+	int rank = rank_group_rank(request->group), rc;
+	/* A launcher that numbers ranks without regard to nodes still has a rank 0. */
+	double nodes[1] = {!rank || !request->local_rank}, copies[1];
 
-	return rc ? rc : rank_group_ready(request->group, open_directory(saver, err), err);
+	lease_new_run(saver->run);
+	rc = rank_group_broadcast(request->group, saver->run, sizeof saver->run, 0, err);
+	if (!rc)
+		rc = saver_io(saver, rank ? NULL : acquire_directory, saver, err);
+	/* Nodes that share rank 0's directory see its lease there. */
+	bool looks = rank && nodes[0] > 0;
+
+	if (!rc)
+		rc = rank_group_reduce(request->group, nodes, 1, COMM_SUM, err);
+	if (!rc && nodes[0] > 1)
+		rc = saver_io(saver, looks ? acquire_directory : NULL, saver, err);
+	copies[0] = saver->lease != NULL;
+	if (!rc)
+		rc = rank_group_reduce(request->group, copies, 1, COMM_SUM, err);
+	if (rc)
+		return rc;
+	saver->copies = (int)copies[0];
+	if (saver->copies > 1)
+		rank_group_note(
+			request->group,
+			"note: --ckpt %s is not a directory that all nodes share: %d copies of "
+			"each checkpoint are kept",
+			request->options->directory, saver->copies);
+	return rank_group_ready(request->group, start_writer(saver, err), err);
 }
 
 /* ---- the best checkpoint ---- */
 
 int saver_load_best(struct saver *saver, bool resumed, struct error *err)
 {
-	const struct saver_request *request = &saver->request;
-
-	if (resumed && !rank_group_rank(request->group) && saver->writing.own &&
-	    checkpoint_dir_best(request->options->directory, &saver->best_acc1) < 0)
-		saver->best_acc1 = -1;
-	saver->best_saved = saver->best_acc1;
+	if (!resumed)
+		saver->best_saved = -1;
+	saver->best_acc1 = saver->best_saved;
 	return saver_share_best(saver, err);
 }
 
@@ -190,6 +259,8 @@ static int report_result(struct saver *saver, struct writer_result *result, stru
 		saver->best_saved = result->best;
 	saver->save_error = result->rc ? result->err : (struct error){0};
 	if (!result->rc)
+		saver->reported = (struct error){0};
+	if (!result->rc)
 		return request->saved(request->context, result, saver->stall_s, err);
 	saver->best_acc1 = saver->best_saved;
 	snprintf(text, sizeof text,
@@ -216,7 +287,7 @@ int saver_report_finished(struct saver *saver, struct error *err)
 		rc = report_result(saver, &result, err);
 		writer_result_free(&result);
 	}
-	return rc ? rc : writer_lost(saver->writer, err);
+	return rc ? rc : lease_lost(saver->lease, err);
 }
 
 /* ---- the snapshot ---- */
@@ -337,7 +408,5 @@ bool saver_close(struct saver *saver)
 	if (saver->writer && !writer_wait(saver->writer, CLOSE_MS, &err))
 		saver_report_finished(saver, &err);
 	ended = writer_free(saver->writer, err.code == ERR_IO ? 0 : CLOSE_MS);
-	if (ended)
-		owner_release(saver->owner);
-	return ended;
+	return ended && lease_release(saver->lease, CLOSE_MS) && !saver->stalled;
 }

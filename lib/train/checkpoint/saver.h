@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Saves the checkpoints of a run: which ranks write, who owns the directory, what became of each
- * write, and which checkpoint is the best. Training stands still only for the snapshot; writer.h
- * does the rest in the background. A write that fails is reported and leaves the checkpoints before
- * it; the run goes on. */
+/* Saves the checkpoints of a run: which ranks write, who holds the directory's lease, what became
+ * of each write, and which checkpoint is the best. Training pauses only for the snapshot; writer.h
+ * does the rest in the background. If a write fails, berth reports it, keeps the earlier
+ * checkpoints, and the run continues. */
 #ifndef BERTH_TRAIN_CHECKPOINT_SAVER_H
 #define BERTH_TRAIN_CHECKPOINT_SAVER_H
 
@@ -10,9 +10,8 @@
 
 #include "base/error.h"
 #include "train/checkpoint/checkpoint.h"
-#include "train/checkpoint/owner.h"
+#include "train/checkpoint/lease.h"
 #include "train/checkpoint/writer.h"
-#include "train/checkpoint/writing_ranks.h"
 #include "train/comm/rank_group.h"
 
 /* Borrowed until saver_close. */
@@ -28,16 +27,22 @@ struct saver_request {
 	 * result->path. stall_s: how long training stood still for it. */
 	int (*saved)(void *context, struct writer_result *result, double stall_s,
 		     struct error *err);
+	/* Why the run must stop before it has begun, or NULL. */
+	const char *(*interrupted)(void);
 	void *context;
 };
 
-/* The fields belong to saver.c and resume.c; others may read writing. Zeros: a saver that saves
- * nothing. */
+/* The fields belong to saver.c and resume.c; others may read copies and stalled. Zeros: a saver
+ * that saves nothing. It must stay where it is after saver_open. */
 struct saver {
 	struct saver_request request;
-	struct writing_ranks writing;
-	struct owner *owner;   /* on ranks that write */
+	char run[LEASE_RUN_BYTES];
+	struct lease *lease;   /* on ranks that write: rank 0, and if --ckpt is not one directory
+				* for all nodes also one rank per further directory */
 	struct writer *writer; /* likewise */
+	int copies;	       /* ranks that write; the same on all ranks */
+	atomic_bool cancelled; /* for the thread of saver_io */
+	bool stalled;	       /* it still runs: what it uses must stay until the process ends */
 	double best_acc1;  /* of what was saved or is being saved, by this run and those before it;
 			    * negative: none. Rank 0's counts, as only rank 0 knows of its failed
 			    * writes. */
@@ -51,14 +56,22 @@ struct saver {
 };
 
 void saver_init(struct saver *saver, const struct saver_request *request);
-/* Find the ranks that write; on these make the directory, own it, tidy it up and start the writer.
- * The other ranks wait for them, however long it takes. Only with a directory. Collective. */
+/* Find the ranks that write: on these make the directory, take its lease, tidy it up and start the
+ * writer. Only with a directory. Collective; see saver_io. */
 int saver_open(struct saver *saver, struct error *err);
+
+/* Run step in a thread on ranks where it is not NULL. Meanwhile all ranks keep communicating,
+ * however long it takes. -ERR_IO if the file system does not answer for SAVER_STALL_MS;
+ * -ERR_STOPPED if the run is interrupted. Then the thread may still run: if so, saver->stalled is
+ * set. Collective; the result is rank_group_ready's. */
+#define SAVER_STALL_MS 60000
+int saver_io(struct saver *saver, int (*step)(void *argument, struct error *err), void *argument,
+	     struct error *err);
 
 /* Load the checkpoint that the run resumes from (resume.c) into state and variables of one rank,
  * *root. *path (malloced, or NULL): the file; on a rank other than *root the name that it has
  * there, or NULL. On all ranks NULL: the run begins anew, and *root is 0. Collective. */
-int saver_resume(const struct saver *saver, struct train_state *state, struct variables *variables,
+int saver_resume(struct saver *saver, struct train_state *state, struct variables *variables,
 		 char **path, int *root, struct error *err);
 
 /* Take the best Acc@1 of the checkpoints that the run resumes among (resumed), on all ranks.
@@ -82,11 +95,11 @@ void saver_start(struct saver *saver, const struct train_state *state, bool last
 /* Report what became of a write, if one has ended. -ERR_OUTPUT: another job owns the directory
  * now. */
 int saver_report_finished(struct saver *saver, struct error *err);
-/* Wait until everything is written, and return why it is not: for the end of a run, before it
+/* Wait until everything is written; on failure err says why. Called at the end of a run, before it
  * reports success. Collective. */
 int saver_wait(struct saver *saver, struct error *err);
-/* Wait for a write under way and give the directory up. False: a write hangs, and what was borrowed
- * must stay until the process ends. */
+/* Wait for a write under way and release the lease. Return false if a file system hangs: the saver
+ * and what it borrowed must then stay until the process ends. */
 bool saver_close(struct saver *saver);
 
 #endif

@@ -13,18 +13,16 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "train/checkpoint/directory.h"
-#include "train/checkpoint/renewer.h"
+#include "train/checkpoint/lease.h"
 
 #define NOTES_MAX 4096
-#define RENEWER_END_MS 1000 /* longer than one check that finds nothing to renew */
 
 enum writer_state { WRITER_IDLE, WRITER_BUSY, WRITER_DONE };
 
 struct writer {
 	struct writer_request request;
 	struct variables snapshot;
-	void *memory;		 /* the block that holds snapshot */
-	struct renewer *renewer; /* NULL: the directory's owner is not checked */
+	void *memory; /* the block that holds snapshot */
 	pthread_t thread;
 	pthread_mutex_t lock;
 	pthread_cond_t changed;
@@ -61,6 +59,9 @@ append_note(struct writer_result *result, const char *format, ...)
 	va_start(ap, format);
 	vsnprintf(result->notes + used, NOTES_MAX - used - 1, format, ap);
 	va_end(ap);
+	for (char *at = result->notes + used; *at; at++)
+		if (*at == '\n')
+			*at = ' ';
 	strcat(result->notes, "\n");
 }
 
@@ -76,8 +77,8 @@ static int write_files(struct writer *writer, const struct writer_job *job,
 	const struct train_state *state = &job->state;
 	char *kept = NULL, *model = NULL;
 	struct stat info;
-	int rc = checkpoint_keep_foreign(request->directory, request->graph, state->step, &kept,
-					 err);
+	int rc = checkpoint_keep_foreign(request->directory, request->graph, state->step,
+					 request->lease, &kept, err);
 
 	if (kept)
 		append_note(result,
@@ -85,20 +86,21 @@ static int write_files(struct writer *writer, const struct writer_job *job,
 			    kept);
 	free(kept);
 	if (!rc)
-		rc = checkpoint_save(request->directory, state, &writer->snapshot, &result->path,
-				     err);
+		rc = checkpoint_save(request->directory, state, &writer->snapshot, request->lease,
+				     &result->path, err);
 	if (rc)
 		return rc;
 	checkpoint_dir_add_verified(&writer->verified, request->directory, state->step);
 	if (!stat(result->path, &info))
 		result->size_bytes = (uint64_t)info.st_size;
 	if (job->best >= 0)
-		rc = checkpoint_dir_set_best(request->directory, state->step, job->best, err);
+		rc = checkpoint_dir_set_best(request->directory, state->step, job->best,
+					     request->lease, err);
 	if (!rc)
 		result->best = job->best;
 	if (!rc && job->model)
-		rc = checkpoint_save_model(request->directory, state, &writer->snapshot, &model,
-					   err);
+		rc = checkpoint_save_model(request->directory, state, &writer->snapshot,
+					   request->lease, &model, err);
 	free(model);
 	return rc;
 }
@@ -110,12 +112,12 @@ static void run_job(struct writer *writer, const struct writer_job *job,
 	const struct checkpoint_sink sink = {result, note_skipped};
 	double begin_s = clock_now_s();
 
-	log_info(LOG_CHECKPOINT, "begins to write step %lld to %s", (long long)job->state.step,
+	log_info(LOG_CHECKPOINT, "writing step %lld to %s", (long long)job->state.step,
 		 request->directory);
 	*result = (struct writer_result){
 		.step = job->state.step, .epoch = job->state.epoch, .best = -1};
-	/* The write itself reports what keeps the owner file from being renewed. */
-	result->rc = renewer_renew(writer->renewer, &result->err);
+	/* A write that cannot be completed need not begin. */
+	result->rc = lease_check(request->lease, &result->err);
 	if (!result->rc)
 		result->rc = write_files(writer, job, result, &result->err);
 	if (result->rc)
@@ -127,7 +129,7 @@ static void run_job(struct writer *writer, const struct writer_job *job,
 		 result->rc ? result->err.text : result->path);
 	if (!result->rc)
 		checkpoint_dir_prune(request->directory, request->graph, job->state.step,
-				     request->keep, &writer->verified, &sink);
+				     request->keep, request->lease, &writer->verified, &sink);
 }
 
 static void *work(void *argument)
@@ -214,12 +216,9 @@ int writer_new(const struct writer_request *request, struct writer **out, struct
 		return error_memory(err, "the checkpoint writer");
 	writer->request = *request;
 	rc = allocate_snapshot(writer, err);
-	if (!rc && request->owner)
-		rc = renewer_new(request->owner, request->renew_ms, &writer->renewer, err);
 	if (!rc)
 		rc = start_thread(writer, err);
 	if (rc) {
-		renewer_free(writer->renewer, RENEWER_END_MS);
 		free_snapshot(writer);
 		free(writer);
 		return rc;
@@ -240,9 +239,6 @@ bool writer_free(struct writer *writer, int timeout_ms)
 		pthread_detach(writer->thread);
 		return false;
 	}
-	/* No write waits for a renewal any more. */
-	if (!renewer_free(writer->renewer, timeout_ms))
-		return false;
 	pthread_cond_destroy(&writer->changed);
 	pthread_mutex_destroy(&writer->lock);
 	writer_result_free(&writer->result);
@@ -298,9 +294,4 @@ bool writer_take_result(struct writer *writer, struct writer_result *out)
 	}
 	pthread_mutex_unlock(&writer->lock);
 	return done;
-}
-
-int writer_lost(struct writer *writer, struct error *err)
-{
-	return renewer_lost(writer->renewer, err);
 }

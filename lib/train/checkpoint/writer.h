@@ -10,7 +10,6 @@
 
 #include "base/error.h"
 #include "train/checkpoint/checkpoint.h"
-#include "train/checkpoint/owner.h"
 #include "train/checkpoint/variables.h"
 #include "train/device/device.h"
 
@@ -23,8 +22,7 @@ struct writer_request {
 	const struct buckets *buckets;
 	struct device *device; /* the snapshot's source, which determines the kind of host memory */
 	int64_t keep;	       /* number of newest checkpoints to keep; 0: all */
-	struct owner *owner;   /* owner of directory, renewed during writes; NULL: not checked */
-	int renew_ms;	       /* 0: OWNER_PERIOD_MS */
+	struct lease *lease;   /* of directory, checked before each change; NULL: not checked */
 };
 
 struct writer_job {
@@ -49,9 +47,8 @@ void writer_result_free(struct writer_result *result); /* clears it */
 
 /* Reserve memory for a snapshot and start the thread. Return 0 or -ERR_UNAVAILABLE. */
 int writer_new(const struct writer_request *request, struct writer **out, struct error *err);
-/* End the threads. Wait first for the write in progress, then for a renewal of the owner file, at
- * most timeout_ms each. Return false if one still runs (a file system hangs): what it uses must
- * then stay until the process ends. NULL: true. */
+/* End the thread. Wait at most timeout_ms for the write in progress. Return false if it still runs
+ * (a file system hangs): what it uses must then stay until the process ends. NULL: true. */
 bool writer_free(struct writer *writer, int timeout_ms);
 
 /* Wait until no write is in progress. Return 0, or -ERR_IO after timeout_ms (0: at once). */
@@ -62,7 +59,5 @@ struct variables *writer_snapshot(struct writer *writer);
 void writer_start(struct writer *writer, const struct writer_job *job);
 /* Take the result of the last job, once; false if there is none yet. */
 bool writer_take_result(struct writer *writer, struct writer_result *out);
-/* Return 0, or an error if the directory is no longer ours: nothing more is written then. */
-int writer_lost(struct writer *writer, struct error *err);
 
 #endif

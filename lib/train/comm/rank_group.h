@@ -46,7 +46,7 @@ int rank_group_drop_duplicate_error(const struct rank_group *group, int first, i
 void rank_group_let_failed_rank_end_first(void);
 
 /* Print a line on rank 0 alone. A line that begins with "note: " or "warning: " is a message, and
- * gets the program's name in front. The same holds for the next two functions. */
+ * is prefixed with the program's name. The same holds for the next two functions. */
 void rank_group_note(const struct rank_group *group, const char *format, ...)
 	__attribute__((format(printf, 2, 3)));
 /* Print text on this rank, with its number on all ranks but 0. group is a struct

@@ -23,25 +23,90 @@ const char *split_name(enum split split)
 	return split == SPLIT_TRAIN ? "train" : "val";
 }
 
-static const struct dataset_format *find(const char *spec, size_t size, struct error *err)
+static const struct dataset_format *find_known(const char *spec)
 {
+	size_t size = strcspn(spec, ":,"), i = 0;
+
+	while (formats[i] &&
+	       (strlen(formats[i]->name) != size || memcmp(spec, formats[i]->name, size)))
+		i++;
+	return formats[i];
+}
+
+static const struct dataset_format *find(const char *spec, struct error *err)
+{
+	const struct dataset_format *format = find_known(spec);
 	char known[256];
 	size_t used = 0;
 
-	for (size_t i = 0; formats[i]; i++) {
-		if (strlen(formats[i]->name) == size && !memcmp(spec, formats[i]->name, size))
-			return formats[i];
+	if (format)
+		return format;
+	for (size_t i = 0; formats[i]; i++)
 		used += (size_t)snprintf(known + used, sizeof known - used, "%s%s", i ? ", " : "",
 					 formats[i]->name);
+	error_set(err, ERR_USAGE,
+		  "--data %s: unknown format '%.*s'; expected a directory, or one of: %s", spec,
+		  (int)strcspn(spec, ":,"), spec, known);
+	return NULL;
+}
+
+/* Is spec a directory, without a format's name in front? */
+static bool is_bare_directory(const char *spec)
+{
+	struct stat st;
+
+	return !find_known(spec) && (memchr(spec, '/', strcspn(spec, ":,")) ||
+				     (!stat(spec, &st) && S_ISDIR(st.st_mode)));
+}
+
+/* Find the format of a directory by the files that it holds. */
+static const struct dataset_format *detect(const char *directory, struct error *err)
+{
+	static const struct {
+		const struct dataset_format *format;
+		const char *file;
+	} signs[] = {
+		{&dataset_mnist, "train-images-idx3-ubyte"},
+		{&dataset_mnist, "train-images-idx3-ubyte.gz"},
+		{&dataset_cifar10, "data_batch_1.bin"},
+		{&dataset_cifar10, "cifar-10-batches-bin/data_batch_1.bin"},
+		{&dataset_cifar100, "train.bin"},
+		{&dataset_cifar100, "cifar-100-binary/train.bin"},
+		{&dataset_imagefolder, "train/."}, /* a directory */
+	};
+	const struct dataset_format *found = NULL, *other = NULL;
+	char path[4096], looked[320] = "";
+
+	for (size_t i = 0; i < sizeof signs / sizeof *signs; i++) {
+		size_t used = strlen(looked);
+
+		snprintf(looked + used, sizeof looked - used, "%s%s (%s)", i ? ", " : "",
+			 signs[i].file, signs[i].format->name);
+		snprintf(path, sizeof path, "%s/%s", directory, signs[i].file);
+		if (access(path, F_OK) || signs[i].format == found)
+			continue;
+		other = found;
+		found = signs[i].format;
 	}
-	error_set(err, ERR_USAGE, "--data %s: unknown format '%.*s'; expected one of: %s", spec,
-		  (int)size, spec, known);
+	if (found && !other)
+		return found;
+	if (other)
+		error_set(err, ERR_USAGE,
+			  "--data %s: the directory holds both %s and %s; write --data %s:%s or "
+			  "--data %s:%s",
+			  directory, other->name, found->name, other->name, directory, found->name,
+			  directory);
+	else
+		error_set(err, ERR_INPUT,
+			  "--data %s: no data set found; looked for %s. Correct the directory, or "
+			  "name its format: --data FORMAT:DIR",
+			  directory, looked);
 	return NULL;
 }
 
 int dataset_check_name(const char *spec, struct error *err)
 {
-	return find(spec, strcspn(spec, ":,"), err) ? 0 : -ERR_USAGE;
+	return is_bare_directory(spec) || find(spec, err) ? 0 : -ERR_USAGE;
 }
 
 /* Choose the augmentation and check that it fits the samples. */
@@ -100,15 +165,16 @@ int dataset_open(const struct dataset_request *request, struct dataset **out, st
 {
 	const char *spec = request->spec;
 	size_t size = strcspn(spec, ":,");
-	const struct dataset_format *format = find(spec, size, err);
+	bool bare = is_bare_directory(spec);
+	const struct dataset_format *format = bare ? detect(spec, err) : find(spec, err);
 	struct dataset_request whole = *request;
 	struct dataset *dataset;
 	struct augment augment;
-	int rc = format ? choose_augment(request, format, &augment, err) : -ERR_USAGE;
+	int rc = format ? choose_augment(request, format, &augment, err) : -err->code;
 
 	if (rc)
 		return rc;
-	whole.argument = spec[size] ? spec + size + 1 : "";
+	whole.argument = bare ? spec : spec[size] ? spec + size + 1 : "";
 	if (!*whole.argument && format->directory)
 		whole.argument = format->directory;
 	if (!*whole.argument && format->needs_directory)
@@ -118,6 +184,7 @@ int dataset_open(const struct dataset_request *request, struct dataset **out, st
 	if (!dataset)
 		return error_memory(err, "the data");
 	dataset->format = format;
+	dataset->detected = bare;
 	rc = format->open(dataset, &whole, err);
 	dataset->augment = augment;
 	if (!rc)

@@ -18,7 +18,7 @@ const char *split_name(enum split split); /* "train", "val" */
 
 /* How to open a data set; strings are borrowed during the call. */
 struct dataset_request {
-	const char *spec; /* all of --data: "fashion-mnist:DIR" */
+	const char *spec; /* all of --data: "fashion-mnist:DIR", or DIR */
 	enum split split;
 	uint64_t seed; /* for synthetic data and for augmentation */
 	/* --augment; NULL or "auto": the format's default. val has none in any case */
@@ -40,7 +40,8 @@ struct dataset {
 	/* set by dataset_open */
 	const struct dataset_format *format;
 	enum split split;
-	bool strict; /* a faulty sample is an error instead of being skipped (data/loader.h) */
+	bool detected; /* from the files; the request named no format */
+	bool strict;   /* a faulty sample is an error instead of being skipped (data/loader.h) */
 	uint64_t augment_seed; /* a resumed run sets its own before the first read */
 	struct augment augment;
 	float (*table)[256]; /* from augment_table; NULL unless raw samples are bytes */
@@ -88,11 +89,13 @@ struct dataset_format {
 extern const struct dataset_format dataset_cifar10, dataset_cifar100, dataset_fashion_mnist,
 	dataset_imagefolder, dataset_mnist, dataset_synthetic;
 
-/* Check that a format has the name that spec begins with, without reading anything. Return 0, or
+/* Check that spec is a directory, or that a format has the name that it begins with, without
+ * reading any data. Return 0, or
  * -ERR_USAGE with the list of formats. */
 int dataset_check_name(const char *spec, struct error *err);
-/* Open "NAME", "NAME:ARGUMENT" or "NAME,ARGUMENT". Return 0, or -ERR_USAGE with the list of
- * formats, or if an augmentation does not fit the data. */
+/* Open "NAME", "NAME:ARGUMENT", "NAME,ARGUMENT", or a directory, whose format is then detected by
+ * its files (-ERR_INPUT if there are none, -ERR_USAGE if those of several formats). Return 0, or
+ * -ERR_USAGE with the list of formats, or if an augmentation does not fit the data. */
 int dataset_open(const struct dataset_request *request, struct dataset **out, struct error *err);
 /* The network input for a sample: x [C][H][W], normalised and augmented for epoch; target: one I32,
  * or one F32 for regression. A pure function of the data, augment_seed, epoch and index. Return 0,

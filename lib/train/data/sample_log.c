@@ -2,7 +2,6 @@
 #include "train/data/sample_log.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,11 +26,9 @@ int sample_log_open(const char *directory, int rank, int world, struct sample_lo
 		rc = error_memory(err, "a file's name");
 	}
 	if (!rc) {
-		*log = (struct sample_log){
-			rank, world, open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666)};
+		*log = (struct sample_log){rank, world, file_open_append(path, err)};
 		if (log->fd < 0)
-			rc = error_set(err, ERR_OUTPUT, "--log-order: cannot write %s: %s", path,
-				       strerror(errno));
+			rc = error_prefix(err, "--log-order");
 	}
 	free(path);
 	if (rc)

@@ -2,7 +2,6 @@
 #include "train/metrics/metrics.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <jansson.h>
 #include <math.h>
 #include <stdio.h>
@@ -10,6 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/file.h"
 #include "base/json.h"
 #include "train/device/cuda/gpu_meter.h"
@@ -96,10 +96,8 @@ static int open_rows(struct metrics *metrics, int64_t resumed_step, struct error
 			     : put_aside(metrics->path, err);
 	if (rc)
 		return rc;
-	metrics->fd = open(metrics->path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
-	return metrics->fd < 0 ? error_set(err, ERR_OUTPUT, "cannot write %s: %s", metrics->path,
-					   strerror(errno))
-			       : 0;
+	metrics->fd = file_open_append(metrics->path, err);
+	return metrics->fd < 0 ? -ERR_OUTPUT : 0;
 }
 
 static int open_events(struct metrics *metrics, const char *directory, int64_t resumed_step,
@@ -176,10 +174,10 @@ int metrics_write_checkpoint(struct metrics *metrics, const struct metrics_check
 {
 	if (!metrics)
 		return 0;
-	JSON_AUTO json = json_pack("{s:s, s:I, s:I, s:f, s:f, s:I}", "split", "checkpoint", "step",
-				   (json_int_t)row->step, "epoch", (json_int_t)row->epoch,
-				   "stall_ms", row->stall_ms, "write_ms", row->write_ms,
-				   "size_bytes", (json_int_t)row->size_bytes);
+	JSON_AUTO json = json_pack("{s:s, s:f, s:I, s:I, s:f, s:f, s:I}", "split", "checkpoint",
+				   "time", clock_wall_s(), "step", (json_int_t)row->step, "epoch",
+				   (json_int_t)row->epoch, "stall_ms", row->stall_ms, "write_ms",
+				   row->write_ms, "size_bytes", (json_int_t)row->size_bytes);
 
 	return write_json(metrics, json, err);
 }
@@ -234,8 +232,9 @@ int metrics_write(struct metrics *metrics, const struct metrics_row *row, struct
 		return 0;
 	struct tensorboard_scalar scalars[TENSORBOARD_SCALARS_MAX];
 	size_t count = row_scalars(row, scalars);
-	JSON_AUTO json = json_pack("{s:s, s:I, s:I}", "split", split_name(row->split), "step",
-				   (json_int_t)row->step, "epoch", (json_int_t)row->epoch);
+	JSON_AUTO json = json_pack("{s:s, s:f, s:I, s:I}", "split", split_name(row->split), "time",
+				   clock_wall_s(), "step", (json_int_t)row->step, "epoch",
+				   (json_int_t)row->epoch);
 	int rc = json ? 0 : -1;
 
 	for (size_t i = 0; !rc && i < count; i++)

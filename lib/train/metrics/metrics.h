@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* DIR/metrics.jsonl for programs: one JSON object per line. DIR/train and DIR/val hold the same for
+/* DIR/metrics.jsonl for programs: one JSON object per line, with the time of its writing in seconds
+ * since 1970 (UTC). DIR/train and DIR/val hold the same for
  * TensorBoard (tensorboard.h), which overlays the two. */
 #ifndef BERTH_TRAIN_METRICS_METRICS_H
 #define BERTH_TRAIN_METRICS_METRICS_H

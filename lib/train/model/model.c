@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/spelling.h"
 #include "train/model/graph.h"
 
 /* LeNet-5 with ReLU and max pooling: conv 6@5x5, pool, conv 16@5x5, pool, 120, 84, classes. */
@@ -66,12 +67,17 @@ const char *model_names(char *text, size_t size)
 
 const struct model *model_find(const char *name, struct error *err)
 {
+	const char *names[sizeof models / sizeof *models] = {NULL}, *meant;
 	char known[256];
 
-	for (size_t i = 0; models[i]; i++)
-		if (!strcmp(name, models[i]->name))
+	for (size_t i = 0; models[i]; i++) {
+		names[i] = models[i]->name;
+		if (!strcmp(name, names[i]))
 			return models[i];
-	error_set(err, ERR_USAGE, "unknown model '%s'; expected one of: %s", name,
+	}
+	meant = spelling_closest(name, names, sizeof names / sizeof *names);
+	error_set(err, ERR_USAGE, "unknown model '%s'%s%s%s; expected one of: %s", name,
+		  meant ? " (did you mean '" : "", meant ? meant : "", meant ? "'?)" : "",
 		  model_names(known, sizeof known));
 	return NULL;
 }

@@ -164,7 +164,7 @@ static int restore_grad_scaler(const struct train_setup *setup, const struct tra
 
 /* Load the weights of a checkpoint, or initialise new ones, on all ranks. *path is malloced: the
  * checkpoint, if this rank knows its name, or NULL. Collective. */
-static int load_variables(struct train_setup *setup, const struct saver *saver,
+static int load_variables(struct train_setup *setup, struct saver *saver,
 			  struct variables *variables, struct train_state *state, bool *resumed,
 			  char **path, struct error *err)
 {
@@ -212,7 +212,8 @@ int train_begin(struct train_setup *setup, struct saver *saver, struct train_pro
 	if (!rc)
 		rc = load_variables(setup, saver, &variables, &progress->state, &result->resumed,
 				    &path, err);
-	variables_free(&variables);
+	if (!saver->stalled)
+		variables_free(&variables);
 	if (!rc)
 		rc = prepare_resumed_run(setup, saver, path, progress, result, err);
 	free(path);
@@ -267,14 +268,35 @@ static void find_last_step(const struct train_setup *setup, struct train_progres
 	progress->schedule.epochs = progress->last_epoch;
 }
 
+/* Of all schedules, only cosine depends on the number of epochs. */
+static void note_changed_schedule(const struct train_setup *setup,
+				  const struct train_progress *progress)
+{
+	const struct train_state *state = &progress->state;
+	struct schedule before = progress->schedule;
+
+	before.epochs = state->epochs;
+	if (before.kind == SCHEDULE_COSINE && state->epochs &&
+	    state->epochs != progress->schedule.epochs)
+		rank_group_note(&setup->group,
+				"note: schedule cosine now spans %" PRId64
+				" epochs instead of %" PRId64
+				": the learning rate of epoch %" PRId64 " is %g instead of %g",
+				progress->schedule.epochs, state->epochs, state->epoch + 1,
+				schedule_lr(&progress->schedule, state->epoch, state->step),
+				schedule_lr(&before, state->epoch, state->step));
+}
+
 int train_find_end(const struct train_setup *setup, const struct train_result *result,
 		   struct train_progress *progress, struct error *err)
 {
 	int64_t step = progress->state.step;
 
 	find_last_step(setup, progress);
-	if (step < progress->last_step)
+	if (step < progress->last_step) {
+		note_changed_schedule(setup, progress);
 		return 0;
+	}
 	rank_group_note(&setup->group,
 			"note: nothing to train: step %" PRId64
 			" is done and the last step is %" PRId64

@@ -89,6 +89,7 @@ static int run_micro_batch(struct run *run, int64_t update, int64_t done, int64_
 
 	train_heartbeat_write(steps + 0.5 * (double)done / (double)update, step,
 			      "waits for its batch");
+	train_report_status(&run->report, "reading a batch");
 	int rc = feed_next(setup->feed, position, &batch, count, &run->report.wait_s, err);
 
 	if (!rc && !*count)
@@ -116,6 +117,7 @@ static int run_micro_batch(struct run *run, int64_t update, int64_t done, int64_
 
 	train_heartbeat_write(steps + 0.5 * (double)(done + *count) / (double)update, step,
 			      "computes");
+	train_report_status(&run->report, "computing");
 	if (input.last)
 		input.vote = stop_wanted(&run->stop,
 					 seconds_of_eval_after(run, state->position + update) +
@@ -200,8 +202,10 @@ static int evaluate(struct run *run, struct error *err)
 {
 	struct train_setup *setup = &run->setup;
 	struct eval_result result;
-	int rc = optim_broadcast_buffers(&setup->optim, setup->comm, err);
+	int rc;
 
+	train_report_status(&run->report, "evaluating");
+	rc = optim_broadcast_buffers(&setup->optim, setup->comm, err);
 	if (!rc)
 		rc = eval_run(setup, &run->stop, &result, err);
 	run->stopped |= !rc && result.stopped;
@@ -253,6 +257,7 @@ static void init_saver(struct run *run)
 					.local_rank = setup->place->local_rank,
 					.timeout_ms = setup->options->timeout_ms,
 					.saved = on_saved,
+					.interrupted = stop_signal,
 					.context = run,
 				});
 }
@@ -297,11 +302,12 @@ static int save_snapshot(struct run *run, struct error *err)
 
 	state->batch = setup->options->batch * setup->options->accumulate;
 	state->update = progress->update;
+	state->epochs = progress->last_epoch;
 	/* At an epoch's boundary the next epoch starts with the present number of ranks. */
 	if (!state->position)
 		state->world = setup->comm->size;
 	/* Every copy must hold rank 0's running statistics. */
-	if (run->saver.writing.count > 1)
+	if (run->saver.copies > 1)
 		rc = optim_broadcast_buffers(&setup->optim, setup->comm, err);
 	if (!rc)
 		rc = saver_prepare(&run->saver, state->step, current_acc1(run), &snapshot, err);
@@ -322,6 +328,7 @@ static int save_checkpoint(struct run *run, struct error *err)
 	int rc = report_pending(run, err);
 
 	train_heartbeat_activity("saves");
+	train_report_status(&run->report, "saving");
 	if (!rc)
 		rc = save_snapshot(run, err);
 	run->progress.saved_step = run->progress.state.step;
@@ -515,8 +522,10 @@ static int begin(struct run *run, struct error *err)
 	struct train_setup *setup = &run->setup;
 	struct train_progress *progress = &run->progress;
 	const char *order = setup->options->log_order;
-	int rc = train_begin(setup, &run->saver, progress, &run->result, err);
+	int rc;
 
+	setup->sink->status(setup->sink->context, NULL, "loading the weights");
+	rc = train_begin(setup, &run->saver, progress, &run->result, err);
 	if (!rc)
 		rc = train_report_open(&run->report, setup, progress, run->result.resumed, err);
 	if (!rc && order)
@@ -526,7 +535,7 @@ static int begin(struct run *run, struct error *err)
 	return rc ? rc : train_find_end(setup, &run->result, progress, err);
 }
 
-static void close_run(struct run *run)
+static bool close_run(struct run *run)
 {
 	bool written = saver_close(&run->saver);
 
@@ -534,28 +543,35 @@ static void close_run(struct run *run)
 	sample_log_close(run->sample_log);
 	train_setup_close(&run->setup, written);
 	train_result_free(&run->result);
+	return written;
 }
 
 int train_run(const struct train_options *options, const struct ranks_place *place,
 	      const struct train_sink *sink, struct train_result *out, struct error *err)
 {
-	struct run run = {.setup = {.options = options, .place = place, .sink = sink},
-			  .evaluated_step = -1,
-			  .saved_at_s = clock_now_s()};
-	int rc = train_setup_open(&run.setup, err);
+	struct run *run = calloc(1, sizeof *run);
+	int rc;
 
+	if (!run)
+		return error_memory(err, "a run");
+	*run = (struct run){.setup = {.options = options, .place = place, .sink = sink},
+			    .evaluated_step = -1,
+			    .saved_at_s = clock_now_s()};
+	rc = train_setup_open(&run->setup, err);
 	if (!rc) {
-		init_saver(&run);
-		rc = begin(&run, err);
+		init_saver(run);
+		rc = begin(run, err);
 	}
 	if (!rc)
-		init_stop(&run);
+		init_stop(run);
 	if (!rc)
-		rc = run_epochs(&run, err);
+		rc = run_epochs(run, err);
 	if (!rc)
-		take_result(&run, out);
-	else if (run.setup.comm)
-		run.setup.comm->ops->abort(run.setup.comm, err->text);
-	close_run(&run);
+		take_result(run, out);
+	else if (run->setup.comm)
+		run->setup.comm->ops->abort(run->setup.comm, err->text);
+	/* A thread that a file system blocks may still use it. */
+	if (close_run(run))
+		free(run);
 	return rc;
 }

@@ -18,6 +18,9 @@ struct train_sink {
 	void (*progress)(void *context, const char *text);
 	/* A line that stays on the terminal: an evaluation, a checkpoint, a skipped file. */
 	void (*note)(void *context, const char *text);
+	/* What the run does now. text: epoch, step, loss, time left and rate, NULL if they are as
+	 * before; activity: a constant. Called at every step, so it must be fast. */
+	void (*status)(void *context, const char *text, const char *activity);
 	/* Communication failed and train_run's thread hangs in a call that cannot be cancelled: end
 	 * the process. Called from another thread, on any rank. May be NULL. */
 	void (*lost)(void *context, const char *why);

@@ -59,23 +59,56 @@ static double unsigned_nan(double loss)
 	return isnan(loss) ? NAN : loss;
 }
 
-static void report_progress(const struct train_report *report, const struct metrics_row *row)
+/* Where the run is: of row its epoch, step, loss and images_per_s, the last two only if they are
+ * known (steps have been reported; the rate is not 0). */
+static void progress_text(const struct train_report *report, const struct metrics_row *row,
+			  char *out, size_t size)
 {
 	const struct train_progress *progress = report->progress;
-	const struct train_sink *sink = report->setup->sink;
 	double left = (double)(progress->last_step - row->step) * (double)progress->update;
 	int64_t eta = row->images_per_s > 0 ? (int64_t)(left / row->images_per_s + 0.5) : 0;
-	char text[256];
+	char loss[40] = "", rate[64] = "";
+
+	if (report->busy_samples)
+		snprintf(loss, sizeof loss, "  loss %.4f", row->loss);
+	if (row->images_per_s > 0)
+		snprintf(rate, sizeof rate, "  %" PRId64 ":%02" PRId64 " left  %.*f images/s",
+			 eta / 60, eta % 60, row->images_per_s < 10 ? 1 : 0, row->images_per_s);
+	/* A narrow terminal cuts the line off, so the most important values come first. */
+	snprintf(out, size, "epoch %" PRId64 "/%" PRId64 "  step %" PRId64 "/%" PRId64 "%s%s",
+		 row->epoch, progress->last_epoch, row->step, progress->last_step, loss, rate);
+}
+
+static void report_progress(const struct train_report *report, const struct metrics_row *row)
+{
+	const struct train_sink *sink = report->setup->sink;
+	char where[200], text[300];
 
 	if (report->setup->comm->rank)
 		return;
-	/* A narrow terminal cuts the line off, so the most important values come first. */
-	snprintf(text, sizeof text,
-		 "epoch %" PRId64 "/%" PRId64 "  step %" PRId64 "/%" PRId64 "  loss %.4f  %" PRId64
-		 ":%02" PRId64 " left  %.0f images/s  lr %g  data wait %.2f ms",
-		 row->epoch, progress->last_epoch, row->step, progress->last_step, row->loss,
-		 eta / 60, eta % 60, row->images_per_s, row->lr, row->data_wait_ms);
+	progress_text(report, row, where, sizeof where);
+	snprintf(text, sizeof text, "%s  lr %g  data wait %.2f ms", where, row->lr,
+		 row->data_wait_ms);
 	sink->progress(sink->context, text);
+}
+
+void train_report_status(const struct train_report *report, const char *activity)
+{
+	const struct train_sink *sink = report->setup->sink;
+	const struct train_progress *progress = report->progress;
+	double seconds = report->busy_s + clock_now_s() - report->begin_s;
+	const struct metrics_row row = {
+		.step = progress->state.step,
+		.epoch = progress->state.epoch + 1,
+		.loss = report->loss,
+		.images_per_s = (double)(report->busy_samples + report->samples) / seconds,
+	};
+	char text[200];
+
+	if (report->setup->comm->rank)
+		return;
+	progress_text(report, &row, text, sizeof text);
+	sink->status(sink->context, text, activity);
 }
 
 /* All ranks agree on the loss of the last step, on the first bad one and on whether to save. */

@@ -41,6 +41,9 @@ int train_report_open(struct train_report *report, const struct train_setup *set
 		      const struct train_progress *progress, bool resumed, struct error *err);
 void train_report_close(struct train_report *report);
 
+/* Show what the run does now (activity: a constant), and the steps done so far. */
+void train_report_status(const struct train_report *report, const char *activity);
+
 /* Start a new interval: steps, samples and times count from here. */
 void train_report_begin_interval(struct train_report *report);
 /* Samples per second over all ranks and reports; 0 before the first report. */

@@ -110,6 +110,13 @@ static void report_settings(const struct train_setup *setup)
 			"batch %s%d%s, lr %g, momentum %g, weight decay %g, schedule %s", many,
 			options->batch, ranks, options->lr, options->momentum,
 			options->weight_decay, schedule_name(options->schedule.kind));
+	if (setup->data->detected)
+		rank_group_note(&setup->group,
+				"note: --data %s holds %s: %" PRId64
+				" training samples of %dx%dx%d",
+				options->data, setup->data->format->name, setup->data->count,
+				setup->data->shape.channels, setup->data->shape.height,
+				setup->data->shape.width);
 	if (!options->checkpoint.directory)
 		rank_group_note(&setup->group,
 				"note: no checkpoints will be saved; set --ckpt to save them");
@@ -286,18 +293,27 @@ static int build(struct train_setup *setup, struct error *err)
 	return rc ? rc : open_feeds(setup, err);
 }
 
+static void show(const struct train_setup *setup, const char *activity)
+{
+	setup->sink->status(setup->sink->context, NULL, activity);
+}
+
 int train_setup_open(struct train_setup *setup, struct error *err)
 {
-	/* Open the data before MPI: an error that all ranks have is then reported at once. */
-	int data = open_data(setup, err), rc;
 	struct error late = {0}, no_gpu = {0};
+	int data, rc;
 
+	/* Open the data before MPI: an error that all ranks have is then reported at once. */
+	show(setup, "opening the data");
+	data = open_data(setup, err);
 	if (data && setup->place->size == 1)
 		return data;
+	show(setup, "connecting the ranks");
 	rc = open_comm(setup, &no_gpu, data ? &late : err);
 	if (rc)
 		return data ? data : rc;
 	open_meter(setup);
+	show(setup, "building the network");
 	rc = rank_group_ready(&setup->group, data ? data : build_graph(setup, err), err);
 	if (!rc)
 		rc = rank_group_ready(&setup->group, build(setup, err), err);

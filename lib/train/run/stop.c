@@ -12,6 +12,8 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/file.h"
+#include "base/log.h"
 
 #define POLL_S 0.5 /* seconds between two checks for the file */
 #define MARGIN_S 3 /* seconds to finalize MPI, write the report and requeue the job */
@@ -26,7 +28,7 @@ static const char *failed_file;
 static bool another_rank_failed(void)
 {
 	char text[sizeof FAILED - 1];
-	int fd = failed_file ? open(failed_file, O_RDONLY | O_CLOEXEC) : -1;
+	int fd = failed_file ? open(failed_file, O_RDONLY | O_CLOEXEC | O_NONBLOCK) : -1;
 	ssize_t n = fd < 0 ? 0 : read(fd, text, sizeof text);
 
 	if (fd >= 0)
@@ -108,11 +110,19 @@ double stop_reserve(const struct stop *stop)
 static bool stop_file_exists(struct stop *stop)
 {
 	double now = clock_now_s();
+	struct error err;
 
 	if (!stop->polls_file || !stop->file || now - stop->polled_s < POLL_S)
 		return false;
 	stop->polled_s = now;
-	return !access(stop->file, F_OK);
+	if (access(stop->file, F_OK))
+		return false;
+	if (!file_check_owner(stop->file, &err))
+		return true;
+	if (!stop->warned)
+		log_user(LOG_WARNING, "not stopping: %s", err.text);
+	stop->warned = true;
+	return false;
 }
 
 bool stop_wanted(struct stop *stop, double more_s)
@@ -137,16 +147,26 @@ void stop_record(double *longest, double seconds)
 		*longest = seconds;
 }
 
+static const char *signal_text(enum stop_cause cause)
+{
+	return cause == STOP_TERM   ? "received SIGTERM"
+	       : cause == STOP_INT  ? "received SIGINT"
+	       : cause == STOP_USR1 ? "received SIGUSR1"
+				    : NULL;
+}
+
+const char *stop_signal(void)
+{
+	return signal_text((enum stop_cause)caught);
+}
+
 void stop_text(const struct stop *stop, enum stop_cause cause, char *text, size_t size)
 {
 	switch (cause) {
 	case STOP_TERM:
 	case STOP_INT:
 	case STOP_USR1:
-		snprintf(text, size, "received %s",
-			 cause == STOP_TERM  ? "SIGTERM"
-			 : cause == STOP_INT ? "SIGINT"
-					     : "SIGUSR1");
+		snprintf(text, size, "%s", signal_text(cause));
 		break;
 	case STOP_FILE:
 		snprintf(text, size,

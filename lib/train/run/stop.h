@@ -23,6 +23,7 @@ struct stop {
 			 it */
 	double step_s, save_s, eval_s; /* the longest so far, or estimates */
 	double polled_s;	       /* when file was last checked */
+	bool warned;		       /* about a file of another user */
 	enum stop_cause cause;
 };
 
@@ -45,6 +46,9 @@ bool stop_wanted(struct stop *stop, double more_s);
 double stop_reserve(const struct stop *stop);
 /* Record a duration. longest: step_s, save_s or eval_s of a struct stop. */
 void stop_record(double *longest, double seconds);
+
+/* "received SIGTERM" if a signal was recorded, else NULL. */
+const char *stop_signal(void);
 
 /* Describe the cause for the user: "received SIGTERM". */
 void stop_text(const struct stop *stop, enum stop_cause cause, char *text, size_t size);

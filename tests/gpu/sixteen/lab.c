@@ -339,7 +339,7 @@ void lab_check(struct lab *lab, const char *what, const struct numbers *numbers,
 		double bound = last * fabs(at->sum) + lab->unit * at->rounded +
 			       8 * sqrt((double)at->count + 1) * 0x1p-24 * at->size;
 
-		/* The error of rounding rounded values. */
+		/* The error of rounding values that were already rounded. */
 		bound = bound * (1 + 2 * lab->unit) + (numbers->sixteen ? lab->least : 0x1p-126);
 		if (!(off <= bound) && !wrong++)
 			lab_fail(lab, "%s[%zu] is %.9g, expected %.9g within %.2g", what, i,

@@ -2,13 +2,13 @@
 /* Ops of the CUDA device in 16 bits, each on its own, through the calls that training steps make
  * (cuda.h, kernels.h): the memory of one case, and the expected results.
  *
- * Expected are float64 sums on the host of the same 16-bit (or float32) numbers that the device was
- * given. The error bound is the forward error of a sum of products (Higham, Accuracy and Stability
- * of Numerical Algorithms, 2nd ed., 3.1 and 2.2). Products of 16-bit numbers are exact in float32.
- * A float32 sum of n terms errs like a random walk of n roundings (Higham and Mary, SIAM J. Sci.
- * Comput. 41(5), 2019), of which 8 standard deviations are allowed, as in ops_support.c. Writing
- * the result in 16 bits adds one unit roundoff u (fp16 2^-11, bf16 2^-8; for float32 results
- * 2^-24):
+ * The expected results are float64 sums on the host, over the same 16-bit (or float32) numbers that
+ * the device was given. The error bound is the forward error of a sum of products (Higham, Accuracy
+ * and Stability of Numerical Algorithms, 2nd ed., 3.1 and 2.2). Products of 16-bit numbers are
+ * exact in float32. A float32 sum of n terms errs like a random walk of n roundings (Higham and
+ * Mary, SIAM J. Sci. Comput. 41(5), 2019), of which 8 standard deviations are allowed, as in
+ * ops_support.c. Writing the result in 16 bits adds one unit roundoff u (fp16 2^-11, bf16 2^-8; for
+ * float32 results 2^-24):
  *
  *   |seen - exact| <= u (|exact| + rounded) + 8 sqrt(n + 1) 2^-24 (sum of |terms|) + least
  *

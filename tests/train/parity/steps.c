@@ -271,7 +271,7 @@ static int write_tensors(const struct job *job, const char *path, const struct v
 					    .shape = {job->updates},
 					    .data = job->losses,
 					    .size_bytes = (size_t)job->updates * sizeof(double)};
-		rc = safetensors_write(path, all, count, NULL, err);
+		rc = safetensors_write(path, all, count, NULL, NULL, err);
 	}
 	free(all);
 	free(names);

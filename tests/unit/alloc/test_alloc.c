@@ -39,6 +39,12 @@ static void by_hand(void **state)
 		{{"n1,n2,n1", NULL}, NULL, -ERR_DATA, "a list with a repeated host"},
 		{{"", NULL}, NULL, -ERR_DATA, "a list without a host"},
 		{{"n[1", NULL}, NULL, -ERR_DATA, "an incomplete list"},
+		{{"user@n1%eth0", NULL}, "user@n1%eth0:0:-1", 0, "a user and an interface"},
+		{{"n1;id", NULL}, NULL, -ERR_DATA, "a shell's separator"},
+		{{"$(id)", NULL}, NULL, -ERR_DATA, "a shell's substitution"},
+		{{"n1+", NULL}, NULL, -ERR_DATA, "a plus"},
+		{{"-oProxyCommand=id", NULL}, NULL, -ERR_DATA, "an option"},
+		{{"n\303\244", NULL}, NULL, -ERR_DATA, "not ASCII"},
 		{{NULL, "/nonexistent/nodes"}, NULL, -ERR_INPUT, "a missing file"},
 		{{NULL, "/dev/null"}, NULL, -ERR_DATA, "a file without a host"},
 	};

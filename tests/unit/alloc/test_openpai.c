@@ -107,10 +107,11 @@ static void by_hand(void **state)
 	static const struct {
 		int nnodes, rank;
 		const char *rendezvous, *hosts, *seen; /* seen NULL: no error */
+		const char *job;
 	} rows[] = {
-		{2, 0, "n1:4711", NULL, NULL},
-		{2, 1, "[fd00::1]:4711", NULL, NULL},
-		{1, 0, "10.0.0.1:1", NULL, NULL},
+		{2, 0, "n1:4711", NULL, NULL, "hand-n1-4711-2"},
+		{2, 1, "[fd00::1]:4711", NULL, NULL, "hand-fd00::1-4711-2"},
+		{1, 0, "10.0.0.1:1", NULL, NULL, "hand-10.0.0.1-1-1"},
 		{2, 2, "n1:4711", NULL, "expected 0 to 1"},
 		{2, -1, "n1:4711", NULL, "also needs --node-rank and --rdzv-endpoint"},
 		{2, 0, NULL, NULL, "also needs --node-rank and --rdzv-endpoint"},
@@ -139,6 +140,7 @@ static void by_hand(void **state)
 			assert_int_equal(alloc.node_count, rows[i].nnodes);
 			assert_int_equal(alloc.this_node, rows[i].rank);
 			assert_string_equal(alloc.rendezvous, rows[i].rendezvous);
+			assert_string_equal(alloc.job_id, rows[i].job);
 		}
 		alloc_free(&alloc);
 		env_free(env);

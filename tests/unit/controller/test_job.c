@@ -26,7 +26,7 @@
 
 #define NODES 3
 #define SHORT_TIMEOUT_MS 1500
-#define START_TIMEOUT_MS 2500
+#define START_TIMEOUT_MS 4500
 #define RANKS_TIMEOUT_MS 2000
 
 enum deed {
@@ -58,6 +58,7 @@ static const struct act *acts;
 static size_t act_count;
 static int fan_out;
 static int ranks_timeout_ms;
+static bool with_fallback; /* the same launcher again, after 300 ms without an agent */
 static char *inventory_text;
 
 /* ---- a simulated agent ---- */
@@ -322,7 +323,9 @@ static void run(const struct act *what, size_t count, struct job_result *result)
 					.berth_path = "berth",
 					.fan_out = fan_out,
 					.node_timeout_ms = SHORT_TIMEOUT_MS,
-					.start_timeout_ms = START_TIMEOUT_MS};
+					.start_timeout_ms = START_TIMEOUT_MS,
+					.fallback = with_fallback ? &launcher_simulated : NULL,
+					.launch_timeout_ms = 300};
 	struct job_request request = {.launch = &launch,
 				      .argv = argv,
 				      .plan = {.ranks = NODES},
@@ -338,6 +341,38 @@ static void run(const struct act *what, size_t count, struct job_result *result)
 	env_free(env);
 	/* No process of the agents is left. */
 	assert_int_equal(waitpid(-1, NULL, WNOHANG), -1);
+}
+
+/* Only if no agent has connected is the fallback used, and once. */
+static void test_fallback(void **state)
+{
+	static const struct act none[] = {{0, UNSAID, MESSAGE_HELLO},
+					  {1, UNSAID, MESSAGE_HELLO},
+					  {2, UNSAID, MESSAGE_HELLO}},
+				slow[] = {{1, UNSAID, MESSAGE_INVENTORY}};
+	struct job_result result;
+	int64_t begin;
+
+	(void)state;
+	with_fallback = true;
+	run(NULL, 0, &result);
+	assert_int_equal(result.code, 0);
+	assert_null(strstr(notes, "trying launcher"));
+	job_result_free(&result);
+
+	begin = clock_now_ms();
+	run(slow, 1, &result);
+	assert_int_equal(result.code, 76);
+	assert_true(clock_now_ms() - begin >= START_TIMEOUT_MS);
+	assert_null(strstr(notes, "trying launcher"));
+	job_result_free(&result);
+
+	run(none, 3, &result);
+	assert_int_equal(result.code, 76);
+	assert_non_null(strstr(notes, "has started no agent within 0.3 s; trying launcher"));
+	assert_non_null(strstr(result.first_cause, "no agent or no inventory"));
+	job_result_free(&result);
+	with_fallback = false;
 }
 
 static void test_all_well(void **state)
@@ -513,6 +548,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_all_well),
+		cmocka_unit_test(test_fallback),
 		cmocka_unit_test(test_first_cause),
 		cmocka_unit_test(test_parents_that_cannot_be_reached),
 		cmocka_unit_test(test_first_one_wins),

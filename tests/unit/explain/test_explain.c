@@ -130,6 +130,25 @@ static const struct {
 	{"slurmstepd: error: *** JOB 4711 ON n1 CANCELLED AT 2026-11-20T10:00:00 DUE TO JOB "
 	 "REQUEUE ***",
 	 "the job was requeued"},
+	{"torch.distributed.DistNetworkError: The server socket has failed to listen on any local "
+	 "network address. port: 29777, useIpv6: false, code: -98, name: EADDRINUSE, message: "
+	 "address already in use",
+	 "another program uses MASTER_PORT"},
+	{"ConnectionRefusedError: [Errno 111] Connection refused", "no process listens"},
+	{"[rank0]: RuntimeError: [/__w/pytorch/pytorch/third_party/gloo/gloo/transport/tcp/"
+	 "pair.cc:561] Connection closed by peer [127.0.0.1]:51094. This is typically caused by a "
+	 "remote worker crashing.",
+	 "another rank ended or crashed"},
+	{"[rank1]: RuntimeError: Expected to have finished reduction in the prior iteration before "
+	 "starting a new one. This error indicates that your module has parameters that were not "
+	 "used in producing loss.",
+	 "took no part in the loss"},
+	{"RuntimeError: CUDA error: device-side assert triggered", "out of range"},
+	{"OSError: libcudnn.so.9: cannot open shared object file: No such file or directory",
+	 "cuDNN is not installed"},
+	{"n1:77:99 [0] transport/net_ib.cc:1874 NCCL WARN NET/IB : Got completion from peer "
+	 "10.1.0.4<51234> with status=12 opcode=1 len=0 vendor err 129 (Recv) hca mlx5_0",
+	 "never acknowledged"},
 	{"=>> PBS: job killed: walltime 26 exceeded limit 10", "reached its time limit"},
 	{"=>> PBS: job killed: mem 2097152kb exceeded limit 1048576kb", "more memory"},
 	{"torch.distributed.elastic.multiprocessing.api: [WARNING] Received Signals.SIGTERM death "
@@ -156,6 +175,8 @@ static const char *const unrelated[] = {
 	"FileNotFoundError: [Errno 2] No such file or directory: 'data/train'",
 	"ValueError: invalid literal for int() with base 10: 'ten'",
 	"OSError: [Errno 98] Address already in use",
+	"[W socket.cpp:663] [c10d] The client socket has failed to connect to [n1]:29500 (errno: "
+	"111 - Connection refused).",
 	"OSError: [Errno 24] Too many open files",
 	"Segmentation fault (core dumped)",
 	"bind to [::]:29500 succeeded",
@@ -204,9 +225,69 @@ static void healthy(void **state)
 	assert_null(explain_line(NULL));
 }
 
+static void exceptions(void **state)
+{
+#define TRACEBACK "Traceback (most recent call last):\n"
+	static const struct {
+		const char *lines, *text, *file; /* text NULL: none */
+		int line;
+	} rows[] = {
+		{TRACEBACK "  File \"/t.py\", line 5, in <module>\n    f(0)\n"
+			   "  File \"/t.py\", line 3, in f\n    return 1 // x\n           ~~^^~~\n"
+			   "ZeroDivisionError: integer division or modulo by zero",
+		 "ZeroDivisionError: integer division or modulo by zero", "/t.py", 3},
+		/* The program's own frame, not the library's; PyTorch's prefix. */
+		{"[rank1]: " TRACEBACK "[rank1]:   File \"my model.py\", line 12, in main\n"
+		 "[rank1]:   File \"/usr/lib/python3/dist-packages/torch/x.py\", line 9, in y\n"
+		 "[rank1]: torch.cuda.OutOfMemoryError: CUDA out of memory",
+		 "torch.cuda.OutOfMemoryError: CUDA out of memory", "my model.py", 12},
+		{TRACEBACK
+		 "  File \"<frozen runpy>\", line 198, in _run\n"
+		 "  File \"/usr/lib/python3.11/os.py\", line 680, in __getitem__\nKeyError: 'X'",
+		 "KeyError: 'X'", "/usr/lib/python3.11/os.py", 680},
+		/* A chain: the last exception ended the program. */
+		{TRACEBACK
+		 "  File \"a.py\", line 1, in a\nKeyError: 1\n\n"
+		 "During handling of the above exception, another exception occurred:\n\n" TRACEBACK
+		 "  File \"b.py\", line 2, in b\nValueError: two\nlines: more",
+		 "ValueError: two", "b.py", 2},
+		{"  File \"c.py\", line 7\n    x = = 1\n        ^\nSyntaxError: invalid syntax",
+		 "SyntaxError: invalid syntax", "c.py", 7},
+		{TRACEBACK "  File \"d.py\", line 3, in <module>\nKeyboardInterrupt",
+		 "KeyboardInterrupt", "d.py", 3},
+		{"ValueError: printed by the program", NULL, NULL, 0},
+		{TRACEBACK "  File \"e.py\", line 3, in <module>\n    raise", NULL, NULL, 0},
+		{"  File \"f.py\", line many\nError: x", NULL, NULL, 0},
+		{"File \"g.py\", line 3\nError: not indented", NULL, NULL, 0},
+		{TRACEBACK "  File \"h.py\", line 3, in h\n[rank: ]: Error: not a prefix", NULL,
+		 NULL, 0},
+		{"", NULL, NULL, 0},
+	};
+
+	for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+		struct explain_exception seen = {0};
+		json_t *lines = json_array();
+		char text[1024], *rest = text, *line;
+		bool found;
+
+		snprintf(text, sizeof text, "%s", rows[i].lines);
+		while ((line = strsep(&rest, "\n")))
+			json_array_append_new(lines, json_string(line));
+		found = explain_exception(lines, &seen);
+		json_decref(lines);
+		if (found != (rows[i].text != NULL) ||
+		    (found && (strcmp(seen.text, rows[i].text) || strcmp(seen.file, rows[i].file) ||
+			       seen.line != rows[i].line)))
+			fail_msg("row %zu: %d '%s' %s:%d", i, found, seen.text, seen.file,
+				 seen.line);
+	}
+	assert_false(explain_exception(NULL, &(struct explain_exception){0}));
+}
+
 int main(void)
 {
-	const struct CMUnitTest tests[] = {cmocka_unit_test(each_row), cmocka_unit_test(healthy)};
+	const struct CMUnitTest tests[] = {cmocka_unit_test(each_row), cmocka_unit_test(healthy),
+					   cmocka_unit_test(exceptions)};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

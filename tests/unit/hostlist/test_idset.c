@@ -25,7 +25,7 @@ static const struct row rows[] = {
 	{"99999999999999999999", NULL, 0, "larger than any integer"},
 	{"3-0", NULL, 0, "a descending range"},
 	{"01,2", NULL, 0, "a leading zero"},
-	{"1,1", NULL, 0, "a repeated id"},
+	{"1,1", NULL, 0, "a duplicate id"},
 	{"0-4,2", NULL, 0, "an id that a range repeats"},
 	{"1,", NULL, 0, "a trailing comma"},
 	{",1", NULL, 0, "a leading comma"},

@@ -72,6 +72,7 @@ static void test_everything(void **state)
 							    .bytes = {10, 0, 255, 1},
 							    .prefix = 20,
 							    .up = true,
+							    .role = ROLE_NODE_NAME,
 							    .speed_mbps = 200000,
 							    .nic = 3,
 							    .kind = NIC_INFINIBAND};
@@ -129,7 +130,8 @@ static const char *const good =
 	"\"nics\":[{\"net\":\"ib0\",\"rdma\":\"mlx5_0\",\"port\":1,\"pci\":\"0000:02:00.0\","
 	"\"id\":\"15b3:101b\",\"class\":\"0207\",\"kind\":\"infiniband\",\"state\":1,\"speed\":-1,"
 	"\"numa\":\"0\",\"cpus\":\"0-3\",\"package\":0,\"management\":false}],"
-	"\"paths\":[\"2\"],\"addresses\":[[\"ib0\",\"10.0.0.1\",8,0,0,true,-1,0,\"infiniband\"]],"
+	"\"paths\":[\"2\"],\"addresses\":[[\"ib0\",\"10.0.0.1\",8,0,0,true,-1,0,\"infiniband\","
+	"\"none\"]],"
 	"\"notes\":[]}";
 
 static void test_bad(void **state)
@@ -179,17 +181,22 @@ static void test_bad(void **state)
 		{"paths", "[\"22\"]", "paths"},
 		{"paths", "[2]", "paths"},
 		{"paths", "[\"2\",\"2\"]", "paths"},
-		{"addresses", "[[\"ib0\",\"10.0.0\",8,0,0,true,-1,0,\"infiniband\"]]", "addresses"},
-		{"addresses", "[[\"ib0\",\"10.0.0.1\",33,0,0,true,-1,0,\"infiniband\"]]",
+		{"addresses", "[[\"ib0\",\"10.0.0\",8,0,0,true,-1,0,\"infiniband\",\"none\"]]",
 		 "addresses"},
-		{"addresses", "[[\"ib0\",\"::1\",129,0,0,true,-1,0,\"infiniband\"]]", "addresses"},
-		{"addresses", "[[\"ib0\",\"10.0.0.1\",8,0,3,true,-1,0,\"infiniband\"]]",
+		{"addresses", "[[\"ib0\",\"10.0.0.1\",33,0,0,true,-1,0,\"infiniband\",\"none\"]]",
 		 "addresses"},
-		{"addresses", "[[\"ib0\",\"10.0.0.1\",8,0,0,true,-1,1,\"infiniband\"]]",
+		{"addresses", "[[\"ib0\",\"::1\",129,0,0,true,-1,0,\"infiniband\",\"none\"]]",
 		 "addresses"},
-		{"addresses", "[[\"ib0\",\"10.0.0.1\",8,0,0,true,-1,0,\"ib\"]]", "addresses"},
+		{"addresses", "[[\"ib0\",\"10.0.0.1\",8,0,3,true,-1,0,\"infiniband\",\"none\"]]",
+		 "addresses"},
+		{"addresses", "[[\"ib0\",\"10.0.0.1\",8,0,0,true,-1,1,\"infiniband\",\"none\"]]",
+		 "addresses"},
+		{"addresses", "[[\"ib0\",\"10.0.0.1\",8,0,0,true,-1,0,\"infiniband\",1]]", "role"},
+		{"addresses", "[[\"ib0\",\"10.0.0.1\",8,0,0,true,-1,0,\"ib\",\"none\"]]",
+		 "addresses"},
 		{"addresses",
-		 "[[\"a-name-of-an-interface\",\"10.0.0.1\",8,0,0,true,-1,0,\"infiniband\"]]",
+		 "[[\"a-name-of-an-interface\",\"10.0.0.1\",8,0,0,true,-1,0,\"infiniband\","
+		 "\"none\"]]",
 		 "addresses"},
 		{"notes", "[1]", "notes"},
 		{"notes", NULL, "notes"},

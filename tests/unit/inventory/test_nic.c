@@ -321,6 +321,7 @@ static void test_addresses(void **state)
 		{"tun0", "10.8.0.1", 24, 0, IFACE_VIRTUAL, NULL, -1},
 		{"vm0", "169.254.3.3", 16, 0, IFACE_PHYSICAL, "vm0", -1},
 		{"gone0", "10.9.0.1", 24, 0, IFACE_PHYSICAL, NULL, -1},
+		{"bond0", "fd00::5", 64, 0, IFACE_PHYSICAL, "hsn0", 400000},
 	};
 	enum { COUNT = sizeof rows / sizeof *rows };
 	static struct entry entries[COUNT + 1];
@@ -338,6 +339,18 @@ static void test_addresses(void **state)
 		     rows[i].flags | IFF_UP | (i % 2 ? 0 : IFF_RUNNING));
 		entries[i].ifa.ifa_next = &entries[i + 1].ifa;
 	}
+	put_at("127.0.0.1 localhost node\n"
+	       "10.6.0.5 other # node\n"
+	       "10.300.0.5 node\n"
+	       "fe80::1 node\n"
+	       "10.3.0.5\talias NODE.example.org # managed: yes\n",
+	       "etc/hosts");
+	put_at("Iface\tDestination\tGateway\tFlags\tRefCnt\tUse\tMetric\tMask\n"
+	       "br0\t00000000\t01000A0A\t0003\t0\t0\t0\t00000000\n"
+	       "eth0\t0007A8C0\t00000000\t0001\t0\t0\t0\t00FFFFFF\n",
+	       "proc/net/route");
+	free(inventory.node);
+	inventory.node = strdup("node");
 	/* getifaddrs also lists interfaces without an address. */
 	entries[COUNT].ifa.ifa_name = strdup("ifb0");
 	assert_int_equal(address_read(&discovery, &entries[0].ifa, NULL), 0);
@@ -360,6 +373,23 @@ static void test_addresses(void **state)
 				 at->nic >= 0 ? inventory.nics[at->nic].kind : NIC_ETHERNET);
 	}
 	assert_int_equal(inventory.addresses[3].scope, 3);
+	address_mark_scheduler(&inventory, NULL);
+	address_mark_scheduler(&inventory, "192.168.8.7 or so");
+	address_mark_scheduler(&inventory, "10.5.0.6");	  /* bond0, a /30 */
+	address_mark_scheduler(&inventory, "10.7.0.6");	  /* br0, which has the default route */
+	address_mark_scheduler(&inventory, "172.17.3.0"); /* docker0 */
+	for (int i = 0; i < COUNT; i++) {
+		const char *iface = inventory.addresses[i].iface;
+		enum address_role role =
+			!strcmp(iface, "hsn0") || !strcmp(iface, "eth9") || !strcmp(iface, "lo")
+				? ROLE_NODE_NAME
+			: !strcmp(iface, "br0")	  ? ROLE_DEFAULT_ROUTE
+			: !strcmp(iface, "bond0") ? ROLE_SCHEDULER
+						  : ROLE_NONE;
+
+		if (inventory.addresses[i].role != role)
+			fail_msg("%s has role %d", iface, inventory.addresses[i].role);
+	}
 	for (int i = 0; i <= COUNT; i++)
 		free(entries[i].ifa.ifa_name);
 	inventory_free(&inventory);

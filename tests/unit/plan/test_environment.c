@@ -142,6 +142,7 @@ static void test_identity(void **state)
 
 	job_start(&job, SORT_IB, 2);
 	job.request.attempt = 2;
+	job.request.max_restarts = 5;
 	job.request.stop_file = "/run/stop";
 	job.request.plan_file = "/run/plan";
 	job.request.report = "/run/report";
@@ -154,6 +155,14 @@ static void test_identity(void **state)
 		{"LOCAL_WORLD_SIZE", "2"},
 		{"NODE_RANK", "1"},
 		{"GROUP_RANK", "1"},
+		{"ROLE_NAME", "default"},
+		{"ROLE_RANK", "3"},
+		{"ROLE_WORLD_SIZE", "4"},
+		{"GROUP_WORLD_SIZE", "2"},
+		{"TORCHELASTIC_RUN_ID", "77"},
+		{"TORCHELASTIC_RESTART_COUNT", "2"},
+		{"TORCHELASTIC_MAX_RESTARTS", "5"},
+		{"TORCHELASTIC_USE_AGENT_STORE", NULL},
 		{"MASTER_ADDR", "10.1.0.1"},
 		{"MASTER_PORT", "29500"},
 		{"CUDA_VISIBLE_DEVICES", "0,1"},
@@ -388,6 +397,47 @@ static void test_own_gpus(void **state)
 	expect(env, "CUDA_VISIBLE_DEVICES", "1");
 	env_free(env);
 	job_request_end(&job);
+}
+
+/* AMD's and Intel's GPUs: the vendor's list in local-rank order, and no list that would apply
+ * twice. */
+static void test_other_vendors(void **state)
+{
+	struct job job;
+	struct env *env;
+
+	for (int flat = -1; flat < 3; flat++) {
+		job_start(&job, SORT_IB, 2);
+		if (flat == 2) /* a rank per tile */
+			job.request.ranks_per_node = 2 * (int)job.inventories[0].gpu_count;
+		for (size_t n = 0; n < 2; n++)
+			for (size_t g = 0; g < job.inventories[n].gpu_count; g++)
+				job.inventories[n].gpus[g].vendor = flat < 0 ? 0x1002 : 0x8086;
+		set(&job, "CUDA_VISIBLE_DEVICES", "1");
+		if (flat < 0)
+			set(&job, "HIP_VISIBLE_DEVICES", "0");
+		if (flat == 1)
+			set(&job, "ZE_FLAT_DEVICE_HIERARCHY", "FLAT");
+		job_plan(&job);
+		env = rank_env(&job, 0, 1);
+		if (flat < 0) {
+			expect_from(env, "ROCR_VISIBLE_DEVICES", "0,1", ENV_FROM_BERTH);
+			assert_non_null(env_find(env, "HIP_VISIBLE_DEVICES"));
+			assert_null(env_get(env, "HIP_VISIBLE_DEVICES"));
+			assert_non_null(env_find(env, "CUDA_VISIBLE_DEVICES"));
+			assert_null(env_get(env, "CUDA_VISIBLE_DEVICES"));
+			assert_null(env_find(env, "ZE_AFFINITY_MASK"));
+		} else if (!flat) {
+			expect_from(env, "ZE_AFFINITY_MASK", "0,1", ENV_FROM_BERTH);
+			expect(env, "ZE_FLAT_DEVICE_HIERARCHY", "COMPOSITE");
+			expect(env, "ZE_ENABLE_PCI_ID_DEVICE_ORDER", "1");
+			assert_null(env_find(env, "ROCR_VISIBLE_DEVICES"));
+		} else {
+			assert_null(env_find(env, "ZE_AFFINITY_MASK")); /* the user's tiles */
+		}
+		env_free(env);
+		job_request_end(&job);
+	}
 }
 
 /* "hsn1" is also a prefix of "hsn10". */
@@ -632,6 +682,7 @@ int main(void)
 		cmocka_unit_test(test_provenance),
 		cmocka_unit_test(test_users_threads_stay),
 		cmocka_unit_test(test_own_gpus),
+		cmocka_unit_test(test_other_vendors),
 		cmocka_unit_test(test_prefix),
 		cmocka_unit_test(test_ipv6),
 		cmocka_unit_test(test_per_node),

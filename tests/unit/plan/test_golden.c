@@ -61,7 +61,7 @@ static void print_plan(FILE *out, const struct inventory *inventory, int n, int 
 	}
 	for (size_t r = 0; r < node.rank_count; r++)
 		print_rank(out, &node.ranks[r]);
-	fprintf(out, "CUDA_VISIBLE_DEVICES %s\n",
+	fprintf(out, "%s %s\n", plan_gpu_vendor(inventory)->list,
 		node.visible_devices ? node.visible_devices : "not set for the node");
 	for (size_t w = 0; w < node.warning_count; w++)
 		fprintf(out, "! %s\n", node.warnings[w]);

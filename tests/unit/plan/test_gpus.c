@@ -179,6 +179,15 @@ static struct inventory amd(void)
 	return inventory;
 }
 
+static struct inventory amd_hidden(void)
+{
+	struct inventory inventory = amd();
+
+	inventory.gpus[0].allowed = false;
+	inventory.gpus[1].uuid = strdup("GPU-b");
+	return inventory;
+}
+
 static struct inventory nvidia_and_amd(void)
 {
 	struct inventory inventory = one_sided();
@@ -375,8 +384,13 @@ static const struct row rows[] = {
 	{amd,
 	 2,
 	 {0},
-	 "g0@0 0-1 | g1@1 2-3 ; free 4-7 ; list none",
-	 "CUDA_VISIBLE_DEVICES lists only NVIDIA GPUs"},
+	 "g0@0 0-1 | g1@1 2-3 ; free 4-7 ; list 0,1",
+	 "ROCR_VISIBLE_DEVICES lists AMD's GPUs"},
+	{amd_hidden,
+	 1,
+	 {0},
+	 "g1@0 0-3 ; free 4-7 ; list GPU-b",
+	 "ROCr does not count a GPU that the container hides, so its UUID names the other"},
 	{nvidia_and_amd,
 	 2,
 	 {0},
@@ -620,7 +634,7 @@ static void test_warnings(void **state)
 		{one_faulty, 3, {0}, "GPU 0 (0000:01:00.0) is not used: NVML: GPU is lost"},
 		{none_allowed, 1, {0}, "none of the node's GPUs can be used (it has 2)"},
 		{half_allowed, 4, {0}, "2 ranks got cores on another package"},
-		{amd, 2, {0}, "CUDA_VISIBLE_DEVICES applies only to NVIDIA GPUs"},
+		{nvidia_and_amd, 2, {0}, "CUDA_VISIBLE_DEVICES applies only to one vendor's GPUs"},
 	};
 
 	for (size_t i = 0; i < sizeof table / sizeof *table; i++) {

@@ -369,6 +369,52 @@ static void test_speed_and_nearness(void **state)
 	inventory_free(&inventories[1]);
 }
 
+/* Among networks equal in kind and speed, not the one that something else uses; then a fabric's
+ * name; then the alphabet. */
+static void test_equals(void **state)
+{
+	static const struct {
+		const char *first, *second, *expected, *why;
+		enum address_role roles[2];
+	} ties[] = {
+		{"bond0", "hsn0", "hsn0", "bond0 10.0.0.1 (its name is not a fabric's)", {0}},
+		{"eno1", "rdma0", "rdma0", "eno1 10.0.0.1 (its name is not a fabric's)", {0}},
+		{"eth0", "eth1", "eth1", "eth0 10.0.0.1 (it has the default route)", {1, 0}},
+		{"eth0", "eth1", "eth0", "eth1 10.1.0.1 (it has the default route)", {0, 1}},
+		{"hsn0", "eth1", "eth1", "hsn0 10.0.0.1 (it has the default route)", {1, 0}},
+		{"eth0", "eth1", "eth1", "eth0 10.0.0.1 (the node's name belongs to it)", {2, 0}},
+		{"eth0", "eth1", "eth0", "eth1 10.1.0.1 (the scheduler uses it)", {0, 3}},
+		{"eth0", "eth1", "eth0", "eth1 10.1.0.1 (ethernet)", {1, 1}},
+		{"eth0", "eth1", "eth0", "eth1 10.1.0.1 (ethernet)", {2, 3}},
+		{"eth0", "eth1", "eth1", "eth0 10.0.0.1 (it has the default route)", {1, 2}},
+		{"eth0", "eth1", "eth1", "eth0 10.0.0.1 (it has the default route)", {1, 3}},
+		{"hsn0", "hsn1", "hsn1", "hsn0 10.0.0.1 (the node's name belongs to it)", {2, 0}},
+		{"eth0", "eth1", "eth0", "eth1 10.1.0.1 (ethernet)", {0}},
+	};
+
+	for (size_t i = 0; i < sizeof ties / sizeof *ties; i++) {
+		struct inventory inventories[2] = {make_inventory("head", 1, 1, 2, 1),
+						   make_inventory("other", 1, 1, 2, 1)};
+		struct plan_request request = {0};
+		struct plan_network network = {0};
+		struct error err = {0};
+
+		make_nic(&inventories[0], ties[i].first, "", NIC_ETHERNET, 0);
+		make_nic(&inventories[0], ties[i].second, "", NIC_ETHERNET, 0);
+		make_address(&inventories[0], ties[i].first, "10.0.0.1/16");
+		make_address(&inventories[0], ties[i].second, "10.1.0.1/16");
+		make_address(&inventories[1], "eth0", "10.0.0.2/16");
+		for (int a = 0; a < 2; a++)
+			inventories[0].addresses[a].role = ties[i].roles[a];
+		assert_int_equal(plan_network(inventories, 2, &request, NULL, &network, &err), 0);
+		if (strcmp(network.iface, ties[i].expected) || !strstr(network.why, ties[i].why))
+			fail_msg("row %zu: %s: %s", i, network.iface, network.why);
+		plan_network_free(&network);
+		inventory_free(&inventories[0]);
+		inventory_free(&inventories[1]);
+	}
+}
+
 /* berth warns if a faster network cannot be used, and names the node to look at. */
 static void test_warning(void **state)
 {
@@ -462,9 +508,8 @@ static void test_order(void **state)
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_rows),
-		cmocka_unit_test(test_speed_and_nearness),
-		cmocka_unit_test(test_warning),
+		cmocka_unit_test(test_rows),   cmocka_unit_test(test_speed_and_nearness),
+		cmocka_unit_test(test_equals), cmocka_unit_test(test_warning),
 		cmocka_unit_test(test_order),
 	};
 

@@ -6,6 +6,9 @@
 #include <cmocka.h>
 
 #include <dirent.h>
+#include <fcntl.h>
+#include <malloc.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -194,6 +197,18 @@ static void say(struct logs *logs, int rank, int stream, const char *text, bool 
 	logs_line(logs, (size_t)rank, stream, text, strlen(text), newline);
 }
 
+/* Wait until everything is in the files. */
+static void settle(struct logs *logs)
+{
+	const char *lost;
+
+	for (int i = 0; !logs_settled(logs, 0, &lost); i++) {
+		assert_true(i < 20000);
+		usleep(1000);
+	}
+	assert_null(lost);
+}
+
 static void test_files(void **state)
 {
 	struct logs *logs = open_logs(dir, 0, 0);
@@ -205,6 +220,7 @@ static void test_files(void **state)
 	say(logs, 0, 1, "a", false);
 	say(logs, 0, 1, "b", true);
 	logs_flush(logs);
+	settle(logs);
 
 	/* The file has it before logs_free: flushed output survives a killed agent. */
 	char *text = read_log("rank-0002.log"), *body = strchr(text, '\n');
@@ -243,6 +259,87 @@ static void test_large(void **state)
 	free(line);
 }
 
+static _Atomic int64_t clock_shift_ms;
+
+int64_t __real_clock_now_ms(void);
+int64_t __wrap_clock_now_ms(void);
+int64_t __wrap_clock_now_ms(void)
+{
+	return __real_clock_now_ms() + clock_shift_ms;
+}
+
+static size_t allocated(void)
+{
+	struct mallinfo2 info = mallinfo2();
+
+	return info.uordblks + info.hblkhd;
+}
+
+/* A pipe that is not read stands for a file system that stalls. */
+static void test_stall(void **state)
+{
+	const size_t lines = (32u << 20) / 1024; /* 32 MiB */
+	static char text[64 << 20];
+	char path[128], line[1024];
+	struct pollfd ready = {.events = POLLIN};
+	const char *lost = NULL, *problem, *marker;
+	unsigned long long missing = 0;
+	size_t size = 0, waited = 0, before;
+	struct logs *logs;
+	ssize_t n;
+	int fd;
+
+	memset(line, 'x', sizeof line);
+	snprintf(path, sizeof path, "%s/rank-0002.log", dir);
+	unlink(path);
+	assert_int_equal(mkfifo(path, 0600), 0);
+	fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+	assert_true(fd >= 0);
+	logs = open_logs(dir, 0, 0);
+	before = allocated();
+	for (size_t i = 0; i < lines; i++) {
+		if (!waited && logs_full(logs)) {
+			waited = i;
+			assert_null(logs_problem(logs));
+			clock_shift_ms = LOGS_STALL_MS + 1000;
+			assert_false(logs_full(logs)); /* the rank does not wait any longer */
+			problem = logs_problem(logs);
+			assert_non_null(problem);
+			assert_non_null(strstr(problem, "takes longer than 10 s"));
+		}
+		logs_line(logs, 0, 1, line, sizeof line - 1, true);
+		logs_flush(logs);
+	}
+	assert_in_range(waited, 4000, 4300); /* 4 MiB and what the pipe holds */
+	assert_true(allocated() - before < 16 << 20);
+	assert_false(logs_settled(logs, 0, &lost));
+	assert_true(logs_settled(logs, LOGS_END_MS, &lost));
+	assert_non_null(strstr(lost, "their last "));
+	/* Writing works again. */
+	ready.fd = logs_fd(logs);
+	while (!logs_settled(logs, 0, &lost))
+		while ((n = read(fd, text + size, 65536)) > 0 || !poll(&ready, 1, 1))
+			size += n > 0 ? (size_t)n : 0;
+	while ((n = read(fd, text + size, 65536)) > 0)
+		size += (size_t)n;
+	assert_false(logs_full(logs));
+	say(logs, 0, 1, "end", true);
+	logs_flush(logs);
+	settle(logs);
+	size += (size_t)read(fd, text + size, 65536);
+	text[size] = '\0';
+	marker = strstr(text, "\n==== berth: ");
+	assert_non_null(marker);
+	assert_int_equal(
+		sscanf(marker, "\n==== berth: %llu bytes are missing here: writing", &missing), 1);
+	assert_string_equal(text + size - 4, "end\n");
+	assert_int_equal((size_t)(marker - strchr(text, '\n') - 1) + missing, lines * 1024);
+	clock_shift_ms = 0;
+	logs_free(logs);
+	close(fd);
+	unlink(path);
+}
+
 static void test_disk_full(void **state)
 {
 	char path[128];
@@ -260,6 +357,8 @@ static void test_disk_full(void **state)
 		say(logs, 1, 1, "kept", true);
 		logs_flush(logs);
 	}
+
+	settle(logs);
 
 	const char *problem = logs_problem(logs);
 
@@ -397,6 +496,7 @@ int main(void)
 		cmocka_unit_test(test_split_long_chunk),
 		cmocka_unit_test_setup_teardown(test_files, make_dir, remove_dir),
 		cmocka_unit_test_setup_teardown(test_large, make_dir, remove_dir),
+		cmocka_unit_test_setup_teardown(test_stall, make_dir, remove_dir),
 		cmocka_unit_test_setup_teardown(test_disk_full, make_dir, remove_dir),
 		cmocka_unit_test_setup_teardown(test_bad_dir, make_dir, remove_dir),
 		cmocka_unit_test_setup_teardown(test_folder_is_made, make_dir, remove_dir),

@@ -37,6 +37,9 @@ static struct env *env_of(const char *text)
 	return env;
 }
 
+#define TWO "RANK=0 WORLD_SIZE=2 LOCAL_RANK=0 "
+#define HEX64 "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
+
 static const struct {
 	const char *env;
 	struct ranks_place place;
@@ -51,7 +54,8 @@ static const struct {
 	{"RANK=3 WORLD_SIZE=4 LOCAL_RANK=1 GROUP_RANK=1 MASTER_ADDR=fd00::1",
 	 {3, 4, 1, 0, 1, "fd00::1", 0},
 	 NULL},
-	{"RANK=1 WORLD_SIZE=2 LOCAL_RANK=1 NODE_RANK=7 GROUP_RANK=0 TORCHELASTIC_RUN_ID=x",
+	{"RANK=1 WORLD_SIZE=2 LOCAL_RANK=1 NODE_RANK=7 GROUP_RANK=0 "
+	 "TORCHELASTIC_USE_AGENT_STORE=True",
 	 {1, 2, 1, 0, 0, "", 0},
 	 NULL},
 	{"RANK=1", {0}, "WORLD_SIZE"},
@@ -67,6 +71,12 @@ static const struct {
 	{"RANK=0 WORLD_SIZE=99999999999 LOCAL_RANK=0", {0}, "WORLD_SIZE"},
 	{"RANK=0 WORLD_SIZE=2 LOCAL_RANK=0 MASTER_PORT=70000", {0}, "MASTER_PORT"},
 	{"RANK=0 WORLD_SIZE=2 LOCAL_RANK=0 MASTER_PORT=", {0}, "MASTER_PORT"},
+	{TWO "BERTH_STORE_SECRET=" HEX64, {.size = 2}, NULL},
+	{TWO "BERTH_STORE_SECRET=", {0}, "BERTH_STORE_SECRET"},
+	{TWO "BERTH_STORE_SECRET=secret", {0}, "64 hexadecimal digits"},
+	{TWO "BERTH_STORE_SECRET=0" HEX64, {0}, "BERTH_STORE_SECRET"},
+	{TWO "BERTH_STORE_SECRET=00" HEX64, {0}, "BERTH_STORE_SECRET"},
+	{TWO "BERTH_STORE_SECRET=" HEX64 "g", {0}, "BERTH_STORE_SECRET"},
 	{"RANK=0 WORLD_SIZE=2 LOCAL_RANK=0 MASTER_ADDR="
 	 "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa",
 	 {0},
@@ -299,11 +309,13 @@ static int run_any(int rank, int size, int port)
 	void *data;
 	size_t got;
 
-	if (!ranks || ranks_get_any(ranks, "end", 50, &data, &got, &err) != -ERR_NETWORK ||
+	if (!ranks || ranks_barrier(ranks, 10000, &err))
+		return 10; /* all are connected, which the time limit of a get would include */
+	if (ranks_get_any(ranks, "end", 50, &data, &got, &err) != -ERR_NETWORK ||
 	    !strstr(err.text, "no rank has put 'end' within 50 ms"))
-		return 10;
-	if (ranks_barrier(ranks, 10000, &err))
 		return 11;
+	if (ranks_barrier(ranks, 10000, &err))
+		return 18;
 	if (rank == 2 && ranks_put(ranks, "end", "first", 5, &err))
 		return 12;
 	if (ranks_barrier(ranks, 10000, &err))
@@ -397,7 +409,7 @@ static void test_port_taken(void **state)
 	/* A program that accepts connections but does not speak our protocol. */
 	other = join_rank(1, 2, port, "");
 	assert_int_equal(ranks_barrier(other, 300, &err), -ERR_NETWORK);
-	assert_non_null(strstr(err.text, "not rank 0 of this job"));
+	assert_non_null(strstr(err.text, "did not answer within"));
 	ranks_leave(other);
 	close(fd);
 }
@@ -422,10 +434,14 @@ static void test_strangers(void **state)
 	int port = free_port(), own, silent[8], rubbish;
 	struct store_server *server;
 	struct store_client client, twice;
+	struct store_job job = {.label = "job/0"}, other = {.label = "other/0"}, another = job;
 	struct error err = {0};
 	char byte;
 
-	assert_int_equal(store_serve("127.0.0.1", port, 2, "job/0", &server, &own, &err), 0);
+	assert_int_equal(store_job_set_secret(&job, HEX64, &err), 0);
+	assert_int_equal(store_job_set_secret(&other, HEX64, &err), 0);
+	assert_int_equal(store_job_set_secret(&another, NULL, &err), 0);
+	assert_int_equal(store_serve("127.0.0.1", port, 2, &job, &server, &own, &err), 0);
 	for (int i = 0; i < 8; i++)
 		silent[i] = plain_connect(port);
 	rubbish = plain_connect(port);
@@ -434,29 +450,34 @@ static void test_strangers(void **state)
 	close(rubbish);
 
 	/* A header that announces too many bytes, then a message that only ranks may send. */
-	struct store_message message = {.type = STORE_HELLO, .size = STORE_VALUE_MAX};
-	unsigned char header[STORE_HEADER_BYTES];
+	struct frame frames[] = {{.kind = STORE_HELLO, .size = STORE_PROOF_BYTES + 1},
+				 {.kind = STORE_BARRIER}};
 
 	for (int i = 0; i < 2; i++) {
-		rubbish = plain_connect(port);
-		store_header_write(&message, header);
-		assert_int_equal(send(rubbish, header, sizeof header, MSG_NOSIGNAL), sizeof header);
-		assert_true(recv(rubbish, &byte, 1, 0) <= 0);
-		close(rubbish);
-		message = (struct store_message){.type = STORE_BARRIER};
+		struct channel channel = {.fd = plain_connect(port)};
+
+		assert_int_equal(
+			channel_send(&channel, &frames[i], "34 bytes, of which it reads none"), 0);
+		assert_int_equal(channel_wait(&channel, 2000), 1); /* at once, not after 5 s */
+		assert_true(recv(channel.fd, &byte, 1, 0) <= 0);
+		channel_close(&channel);
 	}
-	assert_int_equal(store_connect("127.0.0.1", port, 1, 2, "other/0", 1000, &client, &err),
+	assert_int_equal(store_connect("127.0.0.1", port, 1, 2, &other, 1000, &client, &err),
 			 -ERR_DATA);
 	assert_non_null(strstr(err.text, "another job"));
-	assert_int_equal(store_connect("127.0.0.1", port, 1, 3, "job/0", 1000, &client, &err),
+	assert_int_equal(store_connect("127.0.0.1", port, 1, 3, &job, 1000, &client, &err),
 			 -ERR_DATA);
 	assert_non_null(strstr(err.text, "WORLD_SIZE"));
-	assert_int_equal(store_connect("127.0.0.1", port, 1, 2, "job/0", 1000, &client, &err), 0);
-	assert_int_equal(store_connect("127.0.0.1", port, 1, 2, "job/0", 1000, &twice, &err),
+	/* The label without the secret. */
+	assert_int_equal(store_connect("127.0.0.1", port, 1, 2, &another, 1000, &client, &err),
+			 -ERR_DATA);
+	assert_non_null(strstr(err.text, "does not know this job's secret"));
+	assert_int_equal(store_connect("127.0.0.1", port, 1, 2, &job, 1000, &client, &err), 0);
+	assert_int_equal(store_connect("127.0.0.1", port, 1, 2, &job, 1000, &twice, &err),
 			 -ERR_DATA);
 	assert_non_null(strstr(err.text, "RANK 1"));
 
-	struct store_client zero = {.fd = own, .rank = 0, .size = 2};
+	struct store_client zero = {.channel.fd = own, .rank = 0, .size = 2};
 	void *data;
 	size_t size;
 
@@ -470,33 +491,102 @@ static void test_strangers(void **state)
 		close(silent[i]);
 }
 
-static void test_header(void **state)
-{
-	struct store_message good = {.type = STORE_PUT,
-				     .key_size = 3,
-				     .rank = 7,
-				     .number = 9,
-				     .size = 11},
-			     read;
-	unsigned char header[STORE_HEADER_BYTES];
-	static const struct {
-		size_t at;
-		unsigned char byte;
-		const char *reason;
-	} bad[] = {
-		{0, 'X', "magic"},	  {5, 0, "type 0"},   {5, 13, "type too large"},
-		{4, 1, "type too large"}, {6, 1, "key size"}, {7, 0, "a put without a key"},
-		{16, 0xff, "size"},
-	};
+#ifdef __SANITIZE_THREAD__
+#define RESIDENT_FACTOR 16 /* of the memory that is accessed, TSan keeps shadows */
+#else
+#define RESIDENT_FACTOR 4
+#endif
 
-	store_header_write(&good, header);
-	assert_int_equal(store_header_read(header, &read), 0);
-	assert_memory_equal(&read, &good, offsetof(struct store_message, key));
-	for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
-		store_header_write(&good, header);
-		header[bad[i].at] = bad[i].byte;
-		if (!store_header_read(header, &read))
-			fail_msg("accepted: %s", bad[i].reason);
+static size_t resident(void)
+{
+	unsigned long size = 0, pages = 0;
+	FILE *file = fopen("/proc/self/statm", "re");
+
+	assert_non_null(file);
+	assert_int_equal(fscanf(file, "%lu %lu", &size, &pages), 2);
+	fclose(file);
+	return pages * (size_t)sysconf(_SC_PAGESIZE);
+}
+
+/* Twice as many silent connections as are kept do not shut a rank out: the oldest go. A rank that
+ * asks for values and reads no answer is disconnected before they use much memory. */
+static void test_floods(void **state)
+{
+	int port = free_port(), own, silent[2 * STORE_UNIDENTIFIED_MAX];
+	struct store_server *server;
+	struct store_client client;
+	struct store_job job = {.label = "job/0"};
+	struct error err = {0};
+	size_t value_size = 4 << 20, before;
+	char *value = calloc(1, value_size), byte;
+
+	assert_int_equal(store_job_set_secret(&job, NULL, &err), 0);
+	assert_int_equal(store_serve("127.0.0.1", port, 2, &job, &server, &own, &err), 0);
+	for (size_t i = 0; i < sizeof silent / sizeof *silent; i++)
+		silent[i] = plain_connect(port);
+	if (store_connect("127.0.0.1", port, 1, 2, &job, 2000, &client, &err))
+		fail_msg("%s", err.text);
+	assert_int_equal(recv(silent[0], &byte, 1, 0), 0); /* the oldest was dropped */
+	assert_int_equal(store_put(&client, "k", value, value_size, 5000, &err), 0);
+	before = resident();
+
+	for (size_t i = 0; i < 400 && client.channel.fd >= 0; i++)
+		if (channel_send(&client.channel,
+				 &(struct frame){.kind = STORE_GET, .number = 1, .size = 2}, "k"))
+			break;
+	usleep(300000); /* unbounded, it would answer 1.6 GB within this time */
+	assert_true(resident() < before + RESIDENT_FACTOR * STORE_UNANSWERED_MAX);
+	channel_close(&client.channel);
+	for (size_t i = 0; i < sizeof silent / sizeof *silent; i++)
+		close(silent[i]);
+	close(own);
+	store_stop(server, 0);
+	free(value);
+}
+
+/* What a rank that has proved itself may not send: the server disconnects it. */
+static void test_bad_requests(void **state)
+{
+	static const struct {
+		struct frame frame;
+		const char *data, *reason;
+	} bad[] = {
+		{{.kind = STORE_PUT}, NULL, "a put without a key"},
+		{{.kind = STORE_PUT, .size = 1}, "", "an empty key"},
+		{{.kind = STORE_PUT, .size = 3}, "key", "a key without a NUL"},
+		{{.kind = STORE_GET, .number = 2, .size = 2}, "k", "no such rank"},
+		{{.kind = STORE_GET, .number = -2, .size = 2}, "k", "rank -2"},
+		{{.kind = STORE_GET, .number = 1, .size = 4}, "k\0v", "a get with a value"},
+		{{.kind = STORE_BYE + 1}, NULL, "an unknown kind"},
+		{{.kind = STORE_WELCOME}, NULL, "an answer"},
+	};
+	struct store_job job = {.label = "job/0"};
+	struct error err = {0};
+	char byte, long_key[STORE_KEY_MAX + 2];
+
+	memset(long_key, 'k', sizeof long_key);
+	long_key[STORE_KEY_MAX + 1] = 0;
+	assert_int_equal(store_job_set_secret(&job, NULL, &err), 0);
+	for (size_t i = 0; i <= sizeof bad / sizeof *bad; i++) {
+		bool last = i == sizeof bad / sizeof *bad;
+		struct frame frame =
+			last ? (struct frame){.kind = STORE_GET, .size = sizeof long_key}
+			     : bad[i].frame;
+		struct store_server *server;
+		struct store_client client;
+		int port = free_port(), own;
+
+		assert_int_equal(store_serve("127.0.0.1", port, 2, &job, &server, &own, &err), 0);
+		assert_int_equal(store_connect("127.0.0.1", port, 1, 2, &job, 1000, &client, &err),
+				 0);
+		assert_int_equal(
+			channel_send(&client.channel, &frame, last ? long_key : bad[i].data), 0);
+		assert_int_equal(channel_wait(&client.channel, 2000), 1);
+		if (recv(client.channel.fd, &byte, 1, MSG_DONTWAIT) > 0)
+			fail_msg("answered: %s", last ? "a long key" : bad[i].reason);
+		channel_close(&client.channel);
+		close(own);
+		store_stop(server, 0);
 	}
 }
 
@@ -508,7 +598,7 @@ int main(void)
 		cmocka_unit_test(test_any),	   cmocka_unit_test(test_no_rank_0),
 		cmocka_unit_test(test_no_address), cmocka_unit_test(test_torchrun),
 		cmocka_unit_test(test_port_taken), cmocka_unit_test(test_strangers),
-		cmocka_unit_test(test_header),
+		cmocka_unit_test(test_floods),	   cmocka_unit_test(test_bad_requests),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -50,7 +50,7 @@ static char *written(size_t *size)
 
 	assert_non_null(mkdtemp(directory));
 	snprintf(path, sizeof path, "%s/a.safetensors", directory);
-	if (safetensors_write(path, tensors, 2, metadata, &err) ||
+	if (safetensors_write(path, tensors, 2, metadata, NULL, &err) ||
 	    file_read(path, 1 << 20, &bytes, size, &err))
 		fail_msg("%s", err.text);
 	json_decref(metadata);

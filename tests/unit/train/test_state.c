@@ -76,6 +76,7 @@ static const struct train_state saved = {.step = 12,
 					 .world = 2,
 					 .batch = 8,
 					 .update = 16,
+					 .epochs = 90,
 					 .batches = 24,
 					 .seed = UINT64_C(0xfedcba9876543210),
 					 .scale = 1024.5,
@@ -95,7 +96,7 @@ static void comes_back(void **state)
 	memset(other.variables.momentum, 0, other.variables.weight_count * sizeof(float));
 	memset(other.variables.buffers, 0, other.variables.buffer_count * sizeof(float));
 	assert_true(differs(&rig.variables, &other.variables));
-	if (checkpoint_save(rig.directory, &saved, &rig.variables, &path, &err) ||
+	if (checkpoint_save(rig.directory, &saved, &rig.variables, NULL, &path, &err) ||
 	    checkpoint_load(path, &read, &other.variables, &err))
 		fail_msg("%s", err.text);
 	assert_false(differs(&rig.variables, &other.variables));
@@ -106,6 +107,7 @@ static void comes_back(void **state)
 	assert_int_equal(read.batch, saved.batch);
 	assert_int_equal(read.update, saved.update);
 	assert_int_equal(read.batches, saved.batches);
+	assert_int_equal(read.epochs, saved.epochs);
 	assert_true(read.seed == saved.seed);
 	assert_true(read.scale == saved.scale && read.growth_tracker == saved.growth_tracker);
 	assert_string_equal(read.data, saved.data);
@@ -185,7 +187,7 @@ static void newest(void **state)
 	rig_begin(&rig, 5);
 	for (int i = 0; i < 2; i++) {
 		at.step = i ? 20 : 12;
-		if (checkpoint_save(rig.directory, &at, &rig.variables, &paths[i], &err))
+		if (checkpoint_save(rig.directory, &at, &rig.variables, NULL, &paths[i], &err))
 			fail_msg("%s", err.text);
 	}
 	for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
@@ -246,7 +248,7 @@ static void damaged(void **state)
 	rig_begin(&rig, 5);
 	for (int i = 0; i < 2; i++) {
 		at.step = i ? 20 : 12;
-		if (checkpoint_save(rig.directory, &at, &rig.variables, &paths[i], &err))
+		if (checkpoint_save(rig.directory, &at, &rig.variables, NULL, &paths[i], &err))
 			fail_msg("%s", err.text);
 	}
 	assert_int_equal(file_read(paths[1], 1 << 24, &bytes, &size, &err), 0);
@@ -314,7 +316,7 @@ static void names_of_data(void **state)
 		rig_begin(&rig, 5);
 		assert_int_equal(train_state_data(&at, rows[i].spec, &err), 0);
 		assert_string_equal(at.data, rows[i].kept);
-		if (checkpoint_save(rig.directory, &at, &rig.variables, &path, &err) ||
+		if (checkpoint_save(rig.directory, &at, &rig.variables, NULL, &path, &err) ||
 		    checkpoint_load(path, &read, &rig.variables, &err))
 			fail_msg("%s", err.text);
 		assert_string_equal(read.data, rows[i].kept);
@@ -333,6 +335,7 @@ static void names_of_data(void **state)
 	",\"seed\":" SEED ",\"data\":\"synthetic\"}"
 #define NET "\"small\""
 #define SCALED(SCALER) STATE(NET, "5", "1", "0", "0", "1", "1", "1", "0,\"scaler\":" SCALER)
+#define EPOCHS(COUNT) STATE(NET, "5", "1", "0", "0", "1", "1", "1", "0,\"epochs\":" COUNT)
 
 static void bad_states(void **state)
 {
@@ -344,6 +347,7 @@ static void bad_states(void **state)
 		{"1", STATE(NET, "5", "1", "0", "0", "1", "1", "1", "0"), 0, "valid"},
 		{"1", SCALED("null"), 0, "no loss scaling"},
 		{"1", SCALED("{\"scale\":0.5,\"growth_tracker\":3}"), 0, "a scale"},
+		{"1", EPOCHS("90"), 0, "a number of epochs"},
 		{"2", STATE(NET, "5", "1", "0", "0", "1", "1", "1", "0"), 1, "another format"},
 		{"1", STATE("\"resnet34\"", "5", "1", "0", "0", "1", "1", "1", "0"), 1, "a model"},
 		{"1", STATE("7", "5", "1", "0", "0", "1", "1", "1", "0"), 1, "a model's type"},
@@ -367,6 +371,11 @@ static void bad_states(void **state)
 		{"1", SCALED("{\"scale\":2,\"growth_tracker\":-1}"), 1, "a count"},
 		{"1", SCALED("{\"growth_tracker\":1}"), 1, "no scale"},
 		{"1", SCALED("7"), 1, "a scaler's type"},
+		{"1", EPOCHS("-1"), 1, "epochs -1"},
+		{"1", EPOCHS("1.5"), 1, "half an epoch"},
+		{"1", EPOCHS("\"x\""), 1, "a type of epochs"},
+		{"1", EPOCHS("null"), 1, "no epochs"},
+		{"1", EPOCHS("9223372036854775807"), 1, "too many epochs"},
 		{"1", "{}", 1, "nothing"},
 		{"1", "[]", 1, "a list"},
 		{"1", "{\"model\":", 1, "truncated"},
@@ -387,8 +396,8 @@ static void bad_states(void **state)
 					     "berth.state", rows[i].text);
 		struct train_state read = {.step = -7};
 
-		assert_int_equal(safetensors_write(path, list.tensors, list.count, metadata, &err),
-				 0);
+		assert_int_equal(
+			safetensors_write(path, list.tensors, list.count, metadata, NULL, &err), 0);
 		json_decref(metadata);
 
 		int rc = checkpoint_load(path, &read, &other.variables, &err);
@@ -462,7 +471,8 @@ static void bad_tensors(void **state)
 			tensor->size_bytes += row * (size_t)rows[i].more;
 			tensor->data = longer = calloc(1, tensor->size_bytes);
 		}
-		assert_int_equal(safetensors_write(path, list.tensors, list.count, NULL, &err), 0);
+		assert_int_equal(
+			safetensors_write(path, list.tensors, list.count, NULL, NULL, &err), 0);
 
 		int rc = checkpoint_init(path, rows[i].new_head, &begun, &other.variables, &err);
 

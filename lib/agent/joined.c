@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "agent/joined.h"
+
+#include <dirent.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "process/process_tree.h"
+#include "rendezvous/sock_diag.h"
+
+static bool has_socket(pid_t pid, const struct sock_diag_inodes *inodes)
+{
+	char path[64];
+	struct dirent *entry;
+	bool found = false;
+	DIR *dir;
+
+	snprintf(path, sizeof path, "/proc/%d/fd", (int)pid);
+	dir = opendir(path);
+	while (dir && !found && (entry = readdir(dir))) {
+		char target[64] = "";
+		unsigned inode;
+
+		if (readlinkat(dirfd(dir), entry->d_name, target, sizeof target - 1) < 0 ||
+		    sscanf(target, "socket:[%u]", &inode) != 1)
+			continue;
+		for (size_t i = 0; !found && i < inodes->count; i++)
+			found = inodes->list[i] == inode;
+	}
+	if (dir)
+		closedir(dir);
+	return found;
+}
+
+/* state, changed if the process has loaded PyTorch or JAX: JOINED_NO, or JOINED_UNKNOWN with MPI,
+ * which has its own way to meet. */
+static char look_for_framework(pid_t pid, char state)
+{
+	char path[64], *line = NULL;
+	bool framework = false, mpi = false;
+	size_t room = 0;
+	FILE *maps;
+
+	snprintf(path, sizeof path, "/proc/%d/maps", (int)pid);
+	maps = fopen(path, "re");
+	while (maps && getline(&line, &room, maps) > 0) {
+		framework |= strstr(line, "/libtorch_cpu.so") || strstr(line, "/jaxlib/");
+		mpi |= strstr(line, "/libmpi.so") || strstr(line, "/libmpi_");
+	}
+	if (maps)
+		fclose(maps);
+	free(line);
+	return !framework ? state : mpi ? JOINED_UNKNOWN : JOINED_NO;
+}
+
+void joined_read(const pid_t *groups, size_t count, int port, char *states)
+{
+	struct sock_diag_inodes inodes;
+	struct process_tree list = {0};
+
+	if (sock_diag_port(port, &inodes) || process_tree_read(NULL, 0, &list))
+		return;
+	for (size_t i = 0; i < count; i++)
+		if (!states[i])
+			states[i] = JOINED_UNKNOWN;
+	for (size_t p = 0; p < list.count; p++) {
+		const struct process_tree_entry *process = &list.items[p];
+		size_t i = 0;
+
+		while (i < count && groups[i] != process->group)
+			i++;
+		if (i == count || !process->alive || states[i] == JOINED_YES)
+			continue;
+		if (has_socket(process->pid, &inodes))
+			states[i] = JOINED_YES;
+		else
+			states[i] = look_for_framework(process->pid, states[i]);
+	}
+	process_tree_free(&list);
+}
+
+bool joined_before(int port)
+{
+	struct sock_diag_inodes inodes;
+
+	return !sock_diag_port(port, &inodes) && inodes.closed;
+}

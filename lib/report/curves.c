@@ -1,0 +1,146 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The curves of a training: metrics.jsonl as inline SVG. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/json.h"
+#include "report/page.h"
+
+#define LINE_MAX ((size_t)1 << 16)
+#define POINTS 300 /* per curve; more are averaged */
+#define WIDTH 600
+#define HEIGHT 140
+
+struct curve {
+	const char *split, *key, *title;
+	double *steps, *values;
+	size_t count, room;
+};
+
+static int add_point(struct curve *curve, double step, double value, struct error *err)
+{
+	if (curve->count == curve->room) {
+		size_t room = curve->room ? 2 * curve->room : 1024;
+		double *steps = realloc(curve->steps, room * sizeof *steps), *values;
+
+		if (!steps)
+			return error_memory(err, "the curves");
+		curve->steps = steps;
+		values = realloc(curve->values, room * sizeof *values);
+		if (!values)
+			return error_memory(err, "the curves");
+		curve->values = values;
+		curve->room = room;
+	}
+	curve->steps[curve->count] = step;
+	curve->values[curve->count++] = value;
+	return 0;
+}
+
+/* Average neighbours until there are at most POINTS. */
+static void shorten(struct curve *curve)
+{
+	size_t group = (curve->count + POINTS - 1) / POINTS, count = 0;
+
+	for (size_t i = 0; i < curve->count; count++) {
+		size_t size = curve->count - i < group ? curve->count - i : group;
+		double sum = 0;
+
+		for (size_t n = 0; n < size; n++)
+			sum += curve->values[i + n];
+		i += size;
+		curve->steps[count] = curve->steps[i - 1];
+		curve->values[count] = sum / (double)size;
+	}
+	curve->count = count;
+}
+
+static void draw(struct page *page, struct curve *curve)
+{
+	double low = INFINITY, high = -INFINITY, last = curve->values[curve->count - 1];
+	double begin = curve->steps[0], end = curve->steps[curve->count - 1];
+
+	for (size_t i = 0; i < curve->count; i++) {
+		low = fmin(low, curve->values[i]);
+		high = fmax(high, curve->values[i]);
+	}
+	shorten(curve);
+	page_format(page,
+		    "<figure><figcaption>%s: lowest %.6g, highest %.6g, last %.6g; steps %.0f to "
+		    "%.0f</figcaption>\n",
+		    curve->title, low, high, last, begin, end);
+	page_format(page, "<svg viewBox=\"0 0 %d %d\" role=\"img\" aria-label=\"%s\"><polyline ",
+		    WIDTH, HEIGHT, curve->title);
+	page_add(page, "fill=\"none\" stroke=\"currentColor\" stroke-width=\"2\" points=\"");
+	for (size_t i = 0; i < curve->count; i++)
+		page_format(page, "%.1f,%.1f ",
+			    end > begin ? WIDTH * (curve->steps[i] - begin) / (end - begin)
+					: WIDTH / 2.,
+			    high > low ? 4 + (HEIGHT - 8) * (high - curve->values[i]) / (high - low)
+				       : HEIGHT / 2.);
+	page_add(page, "\"/></svg></figure>\n");
+}
+
+/* Add the values of one line to the curves. */
+static int read_line(const char *name, const char *line, size_t size, size_t number,
+		     struct curve *curves, size_t count, struct error *err)
+{
+	JSON_AUTO row = NULL;
+	const char *split;
+	int rc = 0;
+
+	if (json_read(name, line, size, LINE_MAX, &row, err))
+		return error_set(err, ERR_DATA,
+				 "%s: line %zu is not a JSON object of at most %zu bytes", name,
+				 number, LINE_MAX);
+	split = json_string_value(json_object_get(row, "split"));
+	for (size_t i = 0; !rc && i < count; i++) {
+		const json_t *step = json_object_get(row, "step"),
+			     *value = json_object_get(row, curves[i].key);
+
+		if (split && !strcmp(split, curves[i].split) && json_is_number(step) &&
+		    json_is_number(value))
+			rc = add_point(&curves[i], json_number_value(step),
+				       json_number_value(value), err);
+	}
+	return rc;
+}
+
+int page_add_curves(struct page *page, const char *name, const char *text, size_t size,
+		    struct error *err)
+{
+	struct curve curves[] = {
+		{.split = "train", .key = "loss", .title = "Training loss"},
+		{.split = "val", .key = "loss", .title = "Validation loss"},
+		{.split = "val", .key = "acc1", .title = "Validation accuracy, percent"},
+		{.split = "train", .key = "lr", .title = "Learning rate"},
+		{.split = "train", .key = "images_per_s", .title = "Images per second"},
+		{.split = "train", .key = "data_wait_ms", .title = "Waiting for data, ms"},
+	};
+	size_t count = sizeof curves / sizeof *curves, points = 0;
+	int rc = 0;
+
+	for (size_t at = 0, number = 1, end; !rc && at < size; at = end + 1, number++) {
+		const char *newline = memchr(text + at, '\n', size - at);
+
+		/* A run that was killed leaves its last line unfinished. */
+		if (!newline)
+			break;
+		end = (size_t)(newline - text);
+		rc = read_line(name, text + at, end - at, number, curves, count, err);
+	}
+	for (size_t i = 0; i < count; i++)
+		points += curves[i].count;
+	if (!rc && !points)
+		rc = error_set(err, ERR_DATA, "%s has no values of berth train --metrics", name);
+	if (!rc)
+		page_add(page, "<h2>Training</h2>\n");
+	for (size_t i = 0; i < count; i++) {
+		if (!rc && curves[i].count)
+			draw(page, &curves[i]);
+		free(curves[i].steps);
+		free(curves[i].values);
+	}
+	return rc;
+}

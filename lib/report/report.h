@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The run report: a berth.run/1 document as one HTML page, without scripts and without a network.
+ */
+#ifndef BERTH_REPORT_REPORT_H
+#define BERTH_REPORT_REPORT_H
+
+#include <jansson.h>
+
+#include "base/bytes.h"
+#include "base/error.h"
+
+/* The content of a metrics.jsonl of berth train; borrowed. name is what err calls it. */
+struct report_metrics {
+	const char *name, *text;
+	size_t size;
+};
+
+/* Append the page to *out. metrics may be NULL. name is what err and the page call the document.
+ * Every string of the document is escaped, and a member that is missing or has an unexpected type
+ * is left out. Return 0, -ERR_DATA if the document is not berth.run/1 or metrics are not as
+ * expected, or -ERR_UNAVAILABLE if memory is out. */
+int report_html(const char *name, const json_t *document, const struct report_metrics *metrics,
+		struct bytes *out, struct error *err);
+
+#endif

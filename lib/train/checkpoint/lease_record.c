@@ -1,0 +1,154 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "train/checkpoint/lease_record.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "base/json.h"
+
+#define TEXT_BYTES 16384
+
+/* ---- processes ---- */
+
+/* When process pid started, in the kernel's clock ticks; 0: it has ended; -1: unknown. With hidepid
+ * /proc hides other users' processes, and only kill reveals them. */
+static int64_t process_started(int64_t pid)
+{
+	char path[64], text[4096] = "", *at, state = 0;
+	unsigned long long started = 0;
+	ssize_t n;
+	int fd;
+
+	snprintf(path, sizeof path, "/proc/%" PRId64 "/stat", pid);
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (fd < 0)
+		return errno == ENOENT && kill((pid_t)pid, 0) && errno == ESRCH ? 0 : -1;
+	n = read(fd, text, sizeof text - 1);
+	close(fd);
+	if (n < 0)
+		return errno == ESRCH ? 0 : -1;
+	at = strrchr(text, ')');
+	if (!at || sscanf(at + 1,
+			  " %c %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s "
+			  "%*s %*s %llu",
+			  &state, &started) != 2)
+		return -1;
+	return strchr("ZXx", state) ? 0 : (int64_t)started;
+}
+
+void lease_record_set_process(struct lease_record *record)
+{
+	char *text = NULL, space[64] = "";
+	size_t length;
+
+	gethostname(record->host, sizeof record->host - 1);
+	record->pid = getpid();
+	record->started = process_started(record->pid);
+	if (file_read("/proc/sys/kernel/random/boot_id", 4096, &text, &length, NULL))
+		return;
+	text[strcspn(text, "\n")] = 0;
+	if (readlink("/proc/self/ns/pid", space, sizeof space - 1) > 0)
+		snprintf(record->boot, sizeof record->boot, "%.60s %.60s", text, space);
+	free(text);
+}
+
+bool lease_record_process_has_ended(const struct lease_record *record)
+{
+	int64_t started = process_started(record->pid);
+
+	/* The run that wrote the record may have been unable to read /proc. */
+	return !started || (started > 0 && record->started > 0 && started != record->started);
+}
+
+/* ---- the file ---- */
+
+char *lease_record_text(const struct lease_record *record)
+{
+	JSON_AUTO json = json_pack(
+		"{s:i, s:s, s:o, s:o, s:I, s:o, s:s, s:I, s:I, s:s}", "held", 1, "format",
+		"berth.lease/1", "scheduler", json_text(record->scheduler), "job",
+		json_text(record->job), "attempt", (json_int_t)record->attempt, "host",
+		json_text(record->host), "boot", record->boot, "pid", (json_int_t)record->pid,
+		"started", (json_int_t)record->started, "token", record->token);
+
+	return json ? json_dumps(json, 0) : NULL;
+}
+
+static void copy(const json_t *json, const char *key, char *out, size_t size)
+{
+	const char *text = json_string_value(json_object_get(json, key));
+
+	snprintf(out, size, "%s", text ? text : "");
+}
+
+static int64_t number(const json_t *json, const char *key)
+{
+	return json_integer_value(json_object_get(json, key));
+}
+
+void lease_record_parse(const char *text, size_t size, struct lease_record *out)
+{
+	JSON_AUTO json = NULL;
+	const json_t *held;
+
+	if (json_read("a lease", text, size, TEXT_BYTES, &json, NULL))
+		return;
+	held = json_object_get(json, "held");
+	copy(json, "scheduler", out->scheduler, sizeof out->scheduler);
+	copy(json, "job", out->job, sizeof out->job);
+	copy(json, "host", out->host, sizeof out->host);
+	copy(json, "boot", out->boot, sizeof out->boot);
+	copy(json, "token", out->token, sizeof out->token);
+	out->attempt = number(json, "attempt");
+	out->pid = number(json, "pid");
+	out->started = number(json, "started");
+	out->readable = *out->token && json_is_integer(held);
+	out->released = out->readable && !json_integer_value(held);
+}
+
+int lease_record_read(int directory, const char *name, struct lease_record *out)
+{
+	/* Opening it makes NFS ask the server for its date. */
+	int fd = openat(directory, name, O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC), rc;
+	char text[TEXT_BYTES];
+	struct stat info;
+	size_t size = 0;
+	ssize_t n;
+
+	*out = (struct lease_record){0};
+	rc = fd < 0 ? fstatat(directory, name, &info, 0) : fstat(fd, &info);
+	if (!rc)
+		out->renewed = info.st_mtim;
+	if (!rc && fd >= 0 && S_ISREG(info.st_mode)) {
+		while ((n = read(fd, text + size, sizeof text - size)) > 0)
+			size += (size_t)n;
+		if (!n)
+			lease_record_parse(text, size, out);
+	}
+	if (fd >= 0)
+		close(fd);
+	return !rc ? 1 : errno == ENOENT ? 0 : -1;
+}
+
+void lease_record_name(const struct lease_record *record, char *text, size_t size)
+{
+	char job[320] = "";
+
+	if (!record->readable) {
+		snprintf(text, size, "an unknown run (its lease file cannot be read)");
+		return;
+	}
+	if (*record->job)
+		snprintf(job, sizeof job, "job %s%s%s, ", record->job,
+			 *record->scheduler ? " of " : "", record->scheduler);
+	snprintf(text, size, "%sprocess %" PRId64 " on %s", job, record->pid,
+		 *record->host ? record->host : "an unknown host");
+}

@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# Ranks that do not meet the others at MASTER_PORT. The ranks load a file with the name of PyTorch's
+# library instead of PyTorch. A first look is taken after 2 s, and ranks are named after 30 s, so the
+# jobs run side by side.
+
+load ../support/berth
+
+setup() {
+	make_dir
+	cd "$DIR"
+	head -c 4096 /dev/zero >libtorch_cpu.so
+	cat >rank.py <<-'P'
+	# rank.py SECONDS RANKS: ranks in the list meet the others; rank 0 listens.
+	import mmap, os, socket, sys, time
+
+	rank, port = int(os.environ["RANK"]), int(os.environ["MASTER_PORT"])
+	with open("libtorch_cpu.so", "rb") as file:
+	    loaded = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if sys.argv[2] != "-" else None
+	kept = []
+	brief = sys.argv[1] == "8" and sys.argv[2] == "0123"
+	if brief:
+	    time.sleep(max(0, float(open("start").read()) + 7.1 - time.time()))
+	if str(rank) in sys.argv[2]:
+	    if rank == 0:
+	        kept.append(socket.create_server(("127.0.0.1", port)))
+	        for _ in sys.argv[2][1:]:
+	            kept.append(kept[0].accept())
+	    for _ in range(100 if rank else 0):
+	        try:
+	            kept.append(socket.create_connection(("127.0.0.1", port)))
+	            break
+	        except OSError:
+	            time.sleep(0.1)
+	time.sleep(0.5 if brief else float(sys.argv[1]))
+	P
+}
+
+# A tool that is quicker than gdb.
+stack_tool() {
+	mkdir bin
+	printf '#!/bin/sh\necho "#0 stand_in ()"\n' >bin/eu-stack
+	chmod +x bin/eu-stack
+	PATH=$DIR/bin:$PATH
+}
+
+# job NAME SECONDS RANKS [OPTION...]
+job() {
+	local name=$1 seconds=$2 ranks=$3
+
+	shift 3
+	"$BERTH" run -n 4 "$@" -- python3 rank.py "$seconds" "$ranks" >"$name" 2>&1 3>&- &
+}
+
+@test "ranks that have not connected after 30 s are named with their stacks; if none has, the end says so" {
+	stack_tool
+	date +%s.%N >start
+	job some 36 013
+	job all 36 0123
+	job none 8 x
+	job brief 8 0123 # they meet for 0.5 s, perhaps between two looks
+	job other 8 - # programs that do not load PyTorch
+	job node 8 x --per-node
+	wait
+	for name in some all none brief other node; do
+		echo "---- $name"
+		cat $name
+	done
+	grep -q 'warning: after 30 s, 3 ranks have connected to MASTER_PORT, and 1 has not: 2\. ' some
+	grep -q '  | rank 2, process ' some
+	! grep -E '  \| rank [013],' some
+	grep -q 'warning: 4 ranks have loaded PyTorch or JAX, but none has connected to another one' none
+	for name in all brief other node; do
+		! grep -E 'MASTER_PORT|rank 2' $name
+	done
+	! grep 'but none' some
+}

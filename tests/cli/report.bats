@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# berth report: a berth.run/1 document as an HTML page. BERTH: the program.
+
+load ../support/berth
+
+@test "the report of a failed run becomes a page with its cause, attempts and ranks" {
+	run "$BERTH" run -n 2 --report "$DIR/r.json" -- sh -c '[ $RANK = 1 ] && { echo "</pre><script>x</script>"; exit 3; }; sleep 20'
+	[ "$status" = 3 ]
+	expect 0 "$BERTH" report "$DIR/r.json"
+	grep -q 'Exit code</th><td>3<' "$DIR/r.html"
+	grep -q '&lt;/pre&gt;&lt;script&gt;x' "$DIR/r.html"
+	! grep -q '<script' "$DIR/r.html"
+	grep -q '<h2>Ranks</h2>' "$DIR/r.html"
+	grep -q '<p>1 of 2 ranks failed by themselves' "$DIR/r.html" # berth stopped the other one
+}
+
+@test "the curves of a training: at most 300 points each, with their extremes as text" {
+	echo '{"schema": "berth.run/1", "code": 0}' >"$DIR/r.json"
+	python3 -c 'import json
+for step in range(1, 10001):
+    print(json.dumps({"split": "train", "step": step, "loss": 3 - step / 5000, "lr": 0.1, "time": step}))
+print(json.dumps({"split": "val", "step": 10000, "loss": 1.5, "acc1": 75}))
+print("{\"split\": \"train\", \"step\": 10", end="")' >"$DIR/metrics.jsonl" # a run was killed at the last line
+	expect 0 "$BERTH" report "$DIR/r.json" --metrics "$DIR/metrics.jsonl"
+	grep -q 'Training loss: lowest 1, highest 2.9998, last 1; steps 1 to 10000<' "$DIR/r.html"
+	grep -q 'Validation accuracy, percent: lowest 75, highest 75, last 75; steps 10000 to 10000<' "$DIR/r.html"
+	! grep -q 'Images per second' "$DIR/r.html"
+	python3 - "$DIR/r.html" <<-'P'
+	import re, sys
+	curves = re.findall(r'points="([^"]*)"', open(sys.argv[1]).read())
+	assert [len(curve.split()) for curve in curves] == [295, 1, 1, 295], [len(curve.split()) for curve in curves]
+	loss = [tuple(map(float, point.split(','))) for point in curves[0].split()]
+	assert loss == sorted(loss) and loss[-1][0] == 600 and loss[0][1] < 5 and loss[-1][1] > 135, loss
+	P
+	for bad in '' '[1]' '{"split": "train"}' '{' $'{"split": "train", "step": 1, "loss": 1}\n\xff'; do
+		printf '%s\n' "$bad" >"$DIR/bad.jsonl"
+		expect 65 "$BERTH" report "$DIR/r.json" --metrics "$DIR/bad.jsonl"
+		[[ "$output" == *"bad.jsonl"* ]]
+	done
+	expect 66 "$BERTH" report "$DIR/r.json" --metrics "$DIR/none.jsonl"
+	expect 66 "$BERTH" report "$DIR/r.json" --metrics "$DIR"
+}
+
+@test "control characters and members of another type do no harm" {
+	printf '{"schema":"berth.run/1","kind":7,"ranks":{},"attempts":[1,{"nodes":2,"seconds":"x"}],"first_cause":"a\\u001bb"}' >"$DIR/r.json"
+	expect 0 "$BERTH" report "$DIR/r.json" -o -
+	[[ $output == *$'a\xef\xbf\xbdb'* ]]
+	[[ $output == *'<h2>Attempts</h2>'* ]]
+	[[ $output != *'<h2>Ranks</h2>'* ]]
+}
+
+@test "1,000 nodes with 8 ranks each fit into 300 kB" {
+	python3 -c 'import json; print(json.dumps({"schema": "berth.run/1", "code": 1, "ranks": [
+		{"rank": i, "node": "n%d" % (i // 8), "code": int(i == 7999), "signal": 0, "peak_memory_bytes": i << 20}
+		for i in range(8000)], "attempts": [{"attempt": 0, "nodes": ["n%d" % i for i in range(1000)], "seconds": 9.5}]}))' >"$DIR/big.json"
+	expect 0 "$BERTH" report "$DIR/big.json"
+	[ "$(stat -c %s "$DIR/big.html")" -lt 300000 ]
+	grep -q '<tr><td>7999</td><td>n999</td><td>1<' "$DIR/big.html"
+	grep -q '<td>1000</td>' "$DIR/big.html"
+}
+
+@test "bad inputs end with a message and their exit code" {
+	expect 64 "$BERTH" report
+	[[ $output == *'no REPORT.json given'* ]]
+	expect 64 "$BERTH" report a b
+	expect 66 "$BERTH" report "$DIR/missing.json"
+	[[ $output == *missing.json* ]]
+	expect 66 "$BERTH" report "$DIR"
+	mkfifo "$DIR/fifo"
+	expect 66 timeout 10 "$BERTH" report "$DIR/fifo"
+	printf '[]' >"$DIR/array.json"
+	expect 65 "$BERTH" report "$DIR/array.json"
+	printf '{"schema":"berth.run/1","code":' >"$DIR/cut.json"
+	expect 65 "$BERTH" report "$DIR/cut.json"
+	printf '{"schema":"berth.info/1"}' >"$DIR/other.json"
+	expect 65 "$BERTH" report "$DIR/other.json"
+	[[ $output == *"'berth.info/1', not 'berth.run/1'"* ]]
+	head -c 1000 /dev/urandom >"$DIR/binary.json"
+	expect 65 "$BERTH" report "$DIR/binary.json"
+	printf '{"schema":"berth.run/1"}' >"$DIR/ok.json"
+	expect 73 "$BERTH" report "$DIR/ok.json" -o "$DIR/none/x.html"
+	[ ! -e "$DIR/array.html" ] && [ ! -e "$DIR/other.html" ]
+}

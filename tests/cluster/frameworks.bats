@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# Programs of each framework, unmodified, on 2 nodes with 2 ranks each and on one machine with 4: the loss
+# falls, and every rank sees 4 ranks. One test per place, one line of output per cell; beside it, the same
+# with torchrun, for the frameworks that it can start.
+# FRAMEWORKS: a Python with the packages of frameworks/requirements.txt (frameworks.sh).
+
+load support.bash
+
+ALL=${ALL:-ddp fsdp2 lightning_ accelerate_ hf_trainer deepspeed_ jax_ mpi4py_}
+TORCH='ddp fsdp2 lightning_ accelerate_ hf_trainer deepspeed_'
+PROGRAMS=$HERE/frameworks
+
+setup() {
+	cd "$SHARE" || return
+	# The nodes have more cores in their simulated hardware than this machine.
+	export OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 PYTHONDONTWRITEBYTECODE=1 HOME=$SHARE/home
+	mkdir -p "$HOME"
+	ENVIRONMENT="export OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 PYTHONDONTWRITEBYTECODE=1 HOME=$HOME"
+	failed=
+}
+
+teardown() {
+	[ -z "${SLURM_CONF-}" ] || cancel_jobs
+}
+
+# cell PLACE PROGRAM RANKS-OF-NODES: $output has each of 4 ranks once, on the nodes in this order.
+cell() {
+	local rank=0 node lines
+	lines=$(grep -oE 'rank [0-9]+ of [0-9]+ on [^ ]+: loss falls' <<<"$output" | sort)
+	for node in $3; do
+		grep -qx "rank $rank of 4 on $node: loss falls" <<<"$lines" || {
+			echo "# $1, $2: no rank $rank of 4 on $node" >&3
+			failed="$failed $2"
+			return 0
+		}
+		rank=$((rank + 1))
+	done
+	[ "$(wc -l <<<"$lines")" = 4 ] || failed="$failed $2"
+	echo "# $1, $2: trained" >&3
+}
+
+@test "one machine" {
+	for program in $ALL; do
+		run timeout 120 "$BERTH" run --launcher fork -n 4 -- "$FRAMEWORKS" "$PROGRAMS/$program.py"
+		echo "$output"
+		cell "$BATS_TEST_DESCRIPTION" "$program" "$(hostname) $(hostname) $(hostname) $(hostname)"
+	done
+	[ -z "$failed" ]
+}
+
+@test "Slurm: a batch script" {
+	for program in $ALL; do
+		submit "$program" -N2 -w n1,n2 <<-S
+		$ENVIRONMENT
+		"\$BERTH" run --ranks-per-node 2 -- $FRAMEWORKS $PROGRAMS/$program.py
+		S
+		finish "$program" 120
+		cell "$BATS_TEST_DESCRIPTION" "$program" 'n1 n1 n2 n2'
+	done
+	[ -z "$failed" ]
+}
+
+@test "Slurm: salloc" {
+	for program in $ALL; do
+		run timeout 120 salloc -Q -N2 -w n1,n2 "$BERTH" run --ranks-per-node 2 -- "$FRAMEWORKS" "$PROGRAMS/$program.py"
+		echo "$output"
+		cell "$BATS_TEST_DESCRIPTION" "$program" 'n1 n1 n2 n2'
+	done
+	[ -z "$failed" ]
+}
+
+@test "the stand-in for PBS" {
+	[ -d "$TOOLS" ] || python3 "$HERE/pbs.py" begin n1 n2 3>&-
+	unset SLURM_CONF
+	for program in $ALL; do
+		pbs_start "$program" 2:mpiprocs=2 <<-S
+		$ENVIRONMENT
+		"\$BERTH" run --ranks-per-node 2 -- $FRAMEWORKS $PROGRAMS/$program.py
+		S
+		finish "$program" 120
+		cell "$BATS_TEST_DESCRIPTION" "$program" 'n1 n1 n2 n2'
+	done
+	[ -z "$failed" ]
+}
+
+@test "hosts over ssh" {
+	[ -x /usr/sbin/sshd ] || skip "no sshd (Debian: openssh-server)"
+	ssh_begin
+	unset SLURM_CONF
+	export PATH="$CLUSTER/share/ssh/bin:$PATH"
+	for program in $ALL; do
+		run timeout 120 "$BERTH" run --hosts n1,n2 --ranks-per-node 2 --env OMP_NUM_THREADS=1 --env HF_HUB_OFFLINE=1 -- \
+			"$FRAMEWORKS" "$PROGRAMS/$program.py"
+		echo "$output"
+		cell ssh "$program" 'n1 n1 n2 n2'
+	done
+	[ -z "$failed" ]
+}
+
+@test "by hand: the same line on each of two nodes" {
+	unset SLURM_CONF
+	mkdir -p "$HOME/.config/berth"
+	(umask 077 && od -An -N32 -tx1 /dev/urandom | tr -d ' \n' >"$HOME/.config/berth/secret")
+	for program in $ALL; do
+		for node in 0 1; do
+			on n$((node + 1)) env OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 HOME="$HOME" BERTH_TOPOLOGY="$BERTH_TOPOLOGY" timeout 120 \
+				"$BERTH" run --nnodes 2 --node-rank $node --rdzv-endpoint 10.9.0.11:29400 --ranks-per-node 2 -- \
+				"$FRAMEWORKS" "$PROGRAMS/$program.py" >"hand.$node" 2>&1 3>&- &
+		done
+		wait
+		output=$(cat hand.0 hand.1)
+		echo "$output"
+		cell "$BATS_TEST_DESCRIPTION" "$program" 'n1 n1 n2 n2'
+	done
+	[ -z "$failed" ]
+}
+
+# What one types without berth. rank and node follow from the order in which torchrun's agents meet.
+@test "torchrun on one machine and under Slurm, for comparison" {
+	for program in $TORCH; do
+		run timeout 120 "$FRAMEWORKS" -m torch.distributed.run --standalone --nproc-per-node 4 "$PROGRAMS/$program.py"
+		echo "$output"
+		cell torchrun "$program" "$(hostname) $(hostname) $(hostname) $(hostname)"
+		submit "torchrun-$program" -N2 -w n1,n2 --ntasks-per-node=1 <<-S
+		$ENVIRONMENT
+		timeout 60 srun $FRAMEWORKS -m torch.distributed.run --nnodes 2 --nproc-per-node 2 --rdzv-backend c10d --rdzv-id 1 \\
+			--rdzv-endpoint "\$(scontrol show hostnames | head -n 1):29500" $PROGRAMS/$program.py
+		S
+		finish "torchrun-$program" 120
+		output=$(sed 's/rank \([0-9]\) of 4 on n[12]/rank \1 of 4 on any/' <<<"$output")
+		cell 'torchrun under Slurm' "$program" 'any any any any'
+	done
+	# A cell that fails here says nothing about berth.
+}

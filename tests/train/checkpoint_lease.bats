@@ -1,0 +1,227 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# The lease of a checkpoint directory, and copies on several nodes.
+
+load checkpoints.bash
+
+# lease DIRECTORY: its highest file
+lease() { printf '%s\n' "$1"/.lease-* | tail -n 1; }
+# holder DIRECTORY: the process that has the lease
+holder() { python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))["pid"])' "$(lease "$1")"; }
+is_released() { [[ "$(cat "$(lease "$1")")" == '{"held": 0,'* ]]; }
+
+# claim DIRECTORY SCHEDULER JOB [HOST BOOT PID STARTED]: take the lease as that run would
+claim() {
+	local number=0 last
+	mkdir -p "$1"
+	last=$(lease "$1")
+	[ ! -e "$last" ] || number=${last##*-}
+	printf '{"held": 1, "format":"berth.lease/1","scheduler":"%s","job":"%s","attempt":0,"host":"%s","boot":"%s","pid":%s,"started":%s,"token":"feed"}' \
+		"$2" "$3" "${4-far}" "${5-other}" "${6-7}" "${7-1}" >"$1/.lease-$(printf %06d $((10#$number + 1)))"
+}
+
+@test "a directory in use by another run: exit code 73, and the run is named; a killed run's is taken over at once" {
+	timeout 60 "$BUILD/bin/berth-train" linear --data "$DATA" --batch 8 --steps 100000000 --no-eval --ckpt c \
+		--metrics m --log-every 50 --save-every 200 >/dev/null 2>&1 3>&- &
+	pid=$!
+	wait_for m/metrics.jsonl 8
+	inner=$(holder c)
+	expect 73 timeout 60 "$BUILD/bin/berth-train" linear --data "$DATA" --ckpt c --steps 3
+	[[ "$output" == *"--ckpt c is in use by process $inner on $(hostname): that process is running"*"--take-over"* ]]
+	# Taken over: the first run notices and ends.
+	timeout 60 "$BUILD/bin/berth-train" linear --data "$DATA" --ckpt c --steps 3 --no-eval --take-over 2>out
+	grep -q 'note: taking over --ckpt c from process' out
+	kill -KILL $inner || true
+	wait $pid || true
+	is_released c
+	claim c "" "" "$(hostname)" "$(cat /proc/sys/kernel/random/boot_id) $(readlink /proc/self/ns/pid)" 1 77
+	expect 0 job d --steps 3 --no-eval
+	expect 0 timeout 60 "$BUILD/bin/berth-train" linear --data "$DATA" --ckpt c --steps 3 --no-eval
+	is_released c
+}
+
+@test "a clock set back and ahead: checkpoints by time continue, and the directory stays owned" {
+	export CLOCK_SET_FILE=$DIR/set
+	LD_PRELOAD="$CLOCK_SET" ASAN_OPTIONS="$ASAN_OPTIONS:verify_asan_link_order=0" \
+		timeout 100 "$BUILD/bin/berth-train" linear --data "$DATA" --batch 8 --steps 100000000 --no-eval --ckpt c \
+		--log-every 50 --keep 2 --save-every 1s >out 2>&1 3>&- &
+	pid=$!
+	saved() { # COUNT: wait for that many more checkpoints
+		enough() { [ "$(grep -c '^saved step' out || true)" -ge "$1" ]; }
+		within 60 enough $(($(grep -c '^saved step' out || true) + $1)) || { cat out; return 1; }
+	}
+	saved 1
+	for seconds in -100000 100000 0; do
+		begin=$(cut -d. -f1 /proc/uptime) before=$(grep -c '^saved step' out)
+		echo $seconds >set
+		saved 2
+		# At most one per second that has passed.
+		[ $(($(grep -c '^saved step' out) - before)) -le $(($(cut -d. -f1 /proc/uptime) - begin + 2)) ]
+	done
+	inner=$(holder c)
+	expect 73 timeout 60 "$BUILD/bin/berth-train" linear --data "$DATA" --ckpt c --steps 3
+	[[ "$output" == *"that process is running"* ]]
+	kill -TERM $inner
+	ends 75 $pid
+	is_released c
+	expect 0 timeout 60 "$BUILD/bin/berth-train" linear --data "$DATA" --batch 8 --no-eval --ckpt c --epochs 1
+}
+
+@test "if /proc hides other users' processes (hidepid), such a process counts as alive" {
+	unshare -m sh -c 'mount -t proc -o hidepid=2 proc /proc && setpriv --reuid 1 --regid 1 --clear-groups test -x "$0"' \
+		"$BUILD/bin/berth-train" 2>/dev/null ||
+		skip "no other user can run it where /proc is mounted with hidepid (needs root)"
+	claim c "" "" "$(hostname)" "$(cat /proc/sys/kernel/random/boot_id) $(readlink /proc/self/ns/pid)" $$ 77
+	chmod 755 .
+	chmod 777 c
+	expect 73 unshare -m sh -c 'mount -t proc -o hidepid=2 proc /proc && exec setpriv --reuid 1 --regid 1 --clear-groups "$@"' sh \
+		timeout 60 "$BUILD/bin/berth-train" linear --data "$DATA" --ckpt c --steps 3 --no-eval
+	[[ "$output" == *"--ckpt c is in use by process $$ on "*"that process is running"* ]]
+}
+
+@test "a run whose directory was taken over stops at its next save: exit code 73" {
+	timeout 60 "$BUILD/bin/berth-train" linear --data "$DATA" --batch 8 --steps 100000000 --no-eval --ckpt c \
+		--metrics m --log-every 50 --save-every 100 >/dev/null 2>err 3>&- &
+	pid=$!
+	wait_for m/metrics.jsonl 4
+	claim c slurm 4711
+	ends 73 $pid err
+	grep -q 'c was taken over by job 4711 of slurm, process 7 on far' err
+	grep -q '"token":"feed"' "$(lease c)"
+}
+
+@test "takeover by the same job, by its successor, if the scheduler reports the end; else only after 10 minutes" {
+	fake squeue <<'SH'
+echo "$*" >>"$DIR/asked"
+case $* in
+*'-j 1 '*) echo RUNNING ;;
+*'-j 2 '*) echo "slurm_load_jobs error: Invalid job id specified" >&2; exit 1 ;;
+*'-j 3 '*) ;;
+*'-j 5 '*) sleep 6 ;;
+*) echo "slurm_load_jobs error: Unable to contact slurm controller" >&2; exit 1 ;;
+esac
+SH
+	export PATH="$DIR/bin:$PATH"
+	try() { # CODE TEXT SCHEDULER JOB [NAME=VALUE..]
+		claim c "$3" "$4"
+		expect "$1" env "${@:5}" timeout 60 "$BUILD/bin/berth-train" linear --data "$DATA" --ckpt c --steps 3 --no-eval
+		echo "$3 $4: $output"
+		[[ "$output" == *"$2"* ]]
+		[ "$1" = 0 ] || grep -q feed "$(lease c)"
+	}
+	try 0 '' slurm 1 SLURM_JOB_ID=1 BERTH_ATTEMPT=1
+	try 0 '' slurm 1 SLURM_JOB_ID=1 SLURM_RESTART_COUNT=1
+	try 0 '' slurm 1 SLURM_JOB_ID=9 BERTH_JOB_BEFORE=5,1
+	try 73 'is in use by job 1 of slurm, process 7 on far: its scheduler still lists that job' slurm 1 SLURM_JOB_ID=9 BERTH_JOB_BEFORE=11
+	try 73 'its scheduler still lists' slurm 1
+	try 0 'taking over --ckpt c from job 2 of slurm, process 7 on far: slurm reports that the job has ended' slurm 2
+	try 0 'slurm reports that the job has ended' slurm 3 SLURM_JOB_ID=9
+	try 73 'its lease was renewed 0 s ago and expires 600 s after' slurm 4
+	try 73 'its lease was renewed 0 s ago' '' hand-1
+	[ "$(wc -l <asked)" -eq 5 ]
+	# A takeover may last longer than ranks wait for each other.
+	claim c slurm 5
+	expect 0 train linear -n 2 --data "$DATA" --ckpt c --steps 3 --no-eval --comm-timeout 3s --take-over
+	claim c slurm 5
+	expect 0 train linear -n 2 --data "$DATA" --ckpt c --steps 4 --no-eval --comm-timeout 3s
+	[[ "$output" == *"slurm reports that the job has ended"* ]]
+	claim c '' hand-1
+	touch -d '3 hours' "$(lease c)"
+	expect 73 timeout 60 "$BUILD/bin/berth-train" linear --data "$DATA" --ckpt c --steps 3
+	[[ "$output" == *"in the future: a clock has jumped"*"--take-over"* ]]
+	echo '{"torn' >"$(lease c)"
+	expect 73 timeout 60 "$BUILD/bin/berth-train" linear --data "$DATA" --ckpt c --steps 3
+	[[ "$output" == *"an unknown run"* ]]
+	expect 0 timeout 60 "$BUILD/bin/berth-train" linear --data "$DATA" --ckpt c --steps 3 --take-over
+	expect 64 timeout 60 "$BUILD/bin/berth-train" linear --data "$DATA" --steps 3 --take-over
+}
+
+# nodes ARGUMENTS: two ranks, each as if alone on a node with its own directory
+nodes() {
+	train_nodes=(--data "$DATA" --batch 16 --epochs 2 --save-every 5 --log-every 1000 --ckpt c)
+	timeout 120 "$BERTH" run -n 2 -- sh -c 'mkdir -p "$0/node$RANK" && cd "$0/node$RANK" && export LOCAL_RANK=0 && exec "$@"' \
+		"$DIR" "$BUILD/bin/berth-train" convnet "${train_nodes[@]}" "$@"
+}
+
+@test "without a shared directory each node keeps a copy, and all resume from the newest that all have" {
+	[[ " $MODULES " == *" comm-mpi "* ]] || skip "built without MPI"
+	nodes --steps 25 2>out
+	grep -q 'is not a directory that all nodes share: 2 copies of each checkpoint are kept' out
+	[ "$(steps node0/c)" = "5 10 15 20 25 " ]
+	for step in 05 10 25; do cmp node0/c/step-000000$step.safetensors node1/c/step-000000$step.safetensors; done
+	cmp node0/c/latest node1/c/latest
+	cp -r node0 whole
+	# One copy is damaged on one node, another is missing on the other.
+	printf x >>node1/c/step-00000025.safetensors
+	rm node0/c/step-00000020.safetensors
+	nodes --steps 30 2>out
+	grep -q 'rank 1: skipped: .*step-00000025' out
+	grep -q 'resuming from c/step-00000015' out
+	cmp whole/c/step-00000025.safetensors node0/c/step-00000025.safetensors
+	cmp node0/c/step-00000030.safetensors node1/c/step-00000030.safetensors
+	# A replaced node has no checkpoints; the first node may be replaced, too.
+	for lost in 1 0; do
+		rm -r node$lost
+		nodes --steps $((40 - 5 * lost)) 2>out
+		grep -q "resuming from c/step-000000$((35 - 5 * lost))" out
+		cmp node0/c/latest node1/c/latest
+		cmp node0/c/step-000000$((40 - 5 * lost)).safetensors node1/c/step-000000$((40 - 5 * lost)).safetensors
+	done
+	# The same bits as with one directory.
+	train convnet -n 2 --data "$DATA" --batch 16 --epochs 2 --ckpt one --steps 25
+	cmp one/step-00000025.safetensors whole/c/step-00000025.safetensors
+	for c in node?/c; do is_released $c; done
+}
+
+@test "a writer that stalls in fsync, is taken over and wakes up: it changes nothing and exits with code 73" {
+	stalling stall-sync c/step- --batch 8 --steps 100000000 --save-every 100 --keep 2 >out 2>err 3>&- &
+	pid=$!
+	within 30 test -e c/latest
+	mkfifo flag
+	within 30 test -e flag.stalled
+	stalled=$(printf '%s\n' c/step-*.safetensors.*)
+	end=$(sed 's/.*step-0*\([0-9]*\).*/\1/' c/latest)
+	# It passes the step that the other run was writing.
+	expect 0 timeout 60 "$BUILD/bin/berth-train" linear --data "$DATA" --batch 8 --no-eval --ckpt c --keep 2 \
+		--save-every 100 --steps $((end + 200)) --take-over
+	[[ "$output" == *"saved step $((end + 100))"* ]]
+	sum() { (cd c && sha256sum latest model.safetensors step-*.safetensors "$(lease .)"; stat -c '%n %i %y' -- *); }
+	sum >before
+	wakes
+	ends 73 $pid err
+	grep -q 'c was taken over by process' err
+	! grep -q "saved step $((end + 100))" out
+	sum >after
+	diff before after
+	[ "$(cat c/latest)" = "$(printf 'step-%08d.safetensors' $((end + 200)))" ]
+	# The next run removes what the stalled one was writing.
+	[ -e "$stalled" ]
+	expect 0 timeout 60 "$BUILD/bin/berth-train" linear --data "$DATA" --batch 8 --no-eval --ckpt c --steps $((end + 201))
+	[ ! -e "$stalled" ]
+}
+
+@test "a checkpoint directory that does not answer: Ctrl-C ends the run at once" {
+	job c --steps 3 --no-eval
+	for signal in INT TERM; do
+		mkfifo flag
+		rm -f flag.stalled
+		stalling stall-open c/latest >/dev/null 2>err 3>&- &
+		pid=$!
+		within 30 test -e flag.stalled
+		begin=$SECONDS
+		kill -$signal "$(holder c)"
+		ends 75 $pid err
+		[ $((SECONDS - begin)) -le 9 ]
+		grep -q "received SIG$signal before the training began" err
+		rm flag
+	done
+	expect 0 job c --steps 6 --no-eval
+}
+
+@test "latest is a FIFO: it is reported, and the run resumes from the newest checkpoint" {
+	job c --steps 3 --no-eval
+	rm c/latest
+	mkfifo c/latest
+	expect 0 job c --steps 6 --no-eval
+	[[ "$output" == *"c/latest: not a regular file"*"resuming from c/step-00000003.safetensors"* ]]
+	[ -f c/latest ]
+}
