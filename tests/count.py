@@ -2,12 +2,18 @@
 """Count meson's testlog.json: failures with their output, skips with their reason, a line "failed:
 TEST: CASE" for each failed case, and a last line "N passed, N failed". Exit 0 if at least one test passed
 and none failed.
-    count.py TESTLOG.JSON SUITES"""
+    count.py LOG SUITES REPORTS [RERUN]   RERUN: log of the second run of the tests that failed in LOG. One
+                                          that passed there counts as passed; its cases get "flaky: TEST: CASE".
+    count.py --rerun LOG REPORTS          print the tests that may run again: all that failed, or none
+REPORTS is the directory of the sanitizers' reports (log_path). Each file there counts as a failed test."""
 import json
+import os
 import re
 import sys
 
 LINES = 80  # of a failing test's output; all of it is in testlog.txt
+FLAKY_LINES = 2000
+RERUNS = 3  # more failures than this have a common reason
 
 # What a test prints for one case that it left out: bats (TAP) and cmocka.
 PARTLY = re.compile(r'^ok \d+ (?P<case>.*?) # skip *(?P<why>.*)$|^\[  SKIPPED \] (?P<cmocka>test\w*)',
@@ -18,6 +24,12 @@ FAILED = re.compile(r'^not ok \d+ (?P<bats>.*?)(?: in \d+ms)?$|^\[  FAILED  \] (
                     r'|^(?:FAILED|TOO FAR): (?P<check>.*)$', re.MULTILINE)
 STARTED = re.compile(r'^\[ RUN      \] (\w+)\n(?!\[)', re.MULTILINE)
 PLANNED = re.compile(r'^1\.\.(\d+)$', re.MULTILINE)
+OK_BLOCK = re.compile(r'^ok \d+ .*\n(?:#.*\n)*', re.MULTILINE)  # a passed case of bats with its output
+
+# What a crash or a sanitizer leaves in a failed case's output. 132 to 139: SIGILL, SIGABRT, SIGBUS, SIGFPE, SIGSEGV.
+CRASH = re.compile(r'\b(?:code|status|got|signal)\W{1,3}(?:132|134|135|136|139)\b'
+                   r'|Segmentation fault|core dumped|\d Aborted\b|\bSIG(?:ILL|ABRT|BUS|FPE|SEGV)\b'
+                   r'|==\d+==\s*ERROR: |WARNING: ThreadSanitizer|: runtime error: ')
 
 
 def output(test):
@@ -47,42 +59,104 @@ def failed_cases(test):
     return [f"exit code {test.get('returncode')} after all cases passed" if 'PASSED' in line else line]
 
 
+def crashed(test):
+    """Why this failure says more than "too slow"; '' if nothing does."""
+    if test['result'] != 'FAIL':  # a time-out of the whole test, an error
+        return test['result']
+    code = test.get('returncode', 0)
+    if code < 0 or code in (132, 134, 135, 136, 139):
+        return f'exit code {code}'
+    found = CRASH.search(OK_BLOCK.sub('', output(test) + '\n'))
+    return found[0].strip() if found else ''
+
+
+def read_log(path):
+    with open(path, encoding='utf-8', errors='replace') as log:
+        tests = [json.loads(line) for line in log if line.strip()]
+    for test in tests:
+        test['name'] = test['name'].rpartition(' / ')[2]
+    return tests
+
+
+def read_reports(directory):
+    """The sanitizers' reports by file name."""
+    reports = {}
+    for name in sorted(os.listdir(directory)):
+        with open(os.path.join(directory, name), encoding='utf-8', errors='replace') as file:
+            reports[name] = file.read()
+    return reports
+
+
+def has_failed(test):
+    return test['result'] not in ('OK', 'EXPECTEDFAIL', 'SKIP')
+
+
+def print_rerun(path, directory):
+    """Print the tests that may run again. A report, a crash or many failures are not chance."""
+    failed = [test for test in read_log(path) if has_failed(test)]
+    why = 'a sanitizer has reported' if os.listdir(directory) else ''
+    if len(failed) > RERUNS:
+        why = f'{len(failed)} tests failed'
+    for test in failed:
+        if crashed(test):
+            why = f"{test['name']}: {crashed(test)}"
+    if failed and why:
+        print(f'berth: note: no test runs again: {why}', file=sys.stderr)
+    else:
+        print('\n'.join(test['name'] for test in failed))
+
+
+def print_output(test, limit, path):
+    lines = output(test).splitlines()
+    print(f"---- {test['name']}: {test['result']} ({test.get('returncode')}), "
+          f"{test.get('duration', 0):.1f} s: {' '.join(test.get('command', []))}")
+    if len(lines) > limit:
+        print(f'     ({len(lines) - limit} lines before these are in {path[:-5]}.txt)')
+    print('\n'.join('     ' + line for line in lines[-limit:]))
+
+
 def main():
-    path, suites = sys.argv[1:3]
-    tests = []
+    if sys.argv[1] == '--rerun':
+        print_rerun(*sys.argv[2:])
+        return 0
+    path, suites, directory = sys.argv[1:4]
+    tests, again = [], {}
     try:
-        with open(path, encoding='utf-8', errors='replace') as log:
-            tests = [json.loads(line) for line in log if line.strip()]
-        for test in tests:
-            test['name'] = test['name'].rpartition(' / ')[2]
+        tests = read_log(path)
+        if sys.argv[4:]:
+            again = {test['name']: test['result'] == 'OK' for test in read_log(sys.argv[4])}
     except OSError as error:
         print(f'berth: no test log ({error})', file=sys.stderr)
-    passed, failed, skipped = [], [], []
-    for test in tests:
-        kind = {'OK': passed, 'EXPECTEDFAIL': passed, 'SKIP': skipped}.get(test['result'], failed)
-        kind.append(test)
+    skipped = [test for test in tests if test['result'] == 'SKIP']
+    flaky = [test for test in tests if has_failed(test) and again.get(test['name'])]
+    failed = [test for test in tests if has_failed(test) and test not in flaky]
+    passed = [test for test in tests if test not in skipped + failed]
+    reports = read_reports(directory)
 
     for test in failed:
-        lines = output(test).splitlines()
-        print(f"---- {test['name']}: {test['result']} ({test.get('returncode')}), "
-              f"{test.get('duration', 0):.1f} s: {' '.join(test.get('command', []))}")
-        if len(lines) > LINES:
-            print(f'     ({len(lines) - LINES} lines before these are in {path[:-5]}.txt)')
-        print('\n'.join('     ' + line for line in lines[-LINES:]))
+        print_output(test, LINES, path)
+    for test in flaky:
+        print_output(test, FLAKY_LINES, path)
+    for name, text in reports.items():
+        print(f'---- sanitizer report {name}:')
+        print('\n'.join('     ' + line for line in text.splitlines()))
     for test in skipped:
         print(f"skipped: {test['name']}: {last_line(output(test))}")
     for test in passed + failed:
         for found in PARTLY.finditer(output(test)):
             case = found['case'] or found['cmocka']
             print(f"skipped in {test['name']}: {case}" + (f": {found['why']}" if found['why'] else ''))
-    for test in failed:
-        for case in failed_cases(test):
-            print(f"failed: {test['name']}: {case}")
+    for kind, those in (('flaky', flaky), ('failed', failed)):
+        for test in those:
+            for case in failed_cases(test):
+                print(f"{kind}: {test['name']}: {case}")
+    for name in reports:
+        print(f'failed: sanitizer report {name}')
     print(f"suites: {suites.replace(' ', ', ')}"
           + ('' if 'full' in suites else ' (tests/run.sh --full runs the long ones too)'))
-    print(f'{len(passed)} passed, {len(failed)} failed'
-          + (f', {len(skipped)} skipped' if skipped else ''))
-    return 0 if passed and not failed else 1
+    failures = len(failed) + len(reports)
+    print(f'{len(passed)} passed, {failures} failed' + (f', {len(skipped)} skipped' if skipped else ''))
+    return 0 if passed and not failures else 1
 
 
 if __name__ == '__main__':

@@ -2,12 +2,15 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Build berth and run its tests. Installs what they need (Debian or Ubuntu, as root), builds in a
 # separate directory, and prints "N passed, N failed" at the end.
-#   tests/run.sh [--full] [--suite NAME]... [--no-suite NAME] [--build DIR] [--slow N] [-- MESON OPTIONS]
+#   tests/run.sh [--full] [--suite NAME]... [--no-suite NAME] [--test NAME]... [--build DIR] [--slow N] [-- MESON OPTIONS]
 #     --full           run the long tests as well, and print the line coverage of the quick ones
 #     --suite NAME     run this suite instead of quick; for threads, build only what its tests need
 #     --no-suite NAME  leave out the tests of this suite
+#     --test NAME      of these suites, run this test only
 #     --build DIR      build directory (default: build-test)
 #     --slow N         multiply every test's time limit by N (sanitizers)
+# If at most three tests fail, they run once more, one at a time. One that then passes counts as passed, and a
+# line "flaky: TEST: CASE" names it. Nothing runs again after a crash, a time-out or a sanitizer's report.
 # Exit codes: 0 all passed; 1 a test failed, none ran, or the build failed; 64 usage; 69 something missing.
 set -u
 cd "$(dirname "$0")/.." || exit 66
@@ -15,20 +18,21 @@ cd "$(dirname "$0")/.." || exit 66
 . jobscripts/local/packages.sh
 
 usage() {
-	sed -n '3,11s/^# \{0,1\}//p' tests/run.sh >&2
+	sed -n '3,14s/^# \{0,1\}//p' tests/run.sh >&2
 	exit 64
 }
 
-suites='' without='' build='build-test' slow=1
+suites='' without='' names='' build='build-test' slow=1
 while [ $# -gt 0 ]; do
 	case $1 in
 	--full) suites='quick full' ;;
 	--suite) [ $# -gt 1 ] || usage; suites="${suites:+$suites }$2"; shift ;;
 	--no-suite) [ $# -gt 1 ] || usage; without=$2; shift ;;
+	--test) [ $# -gt 1 ] || usage; names="$names $2"; shift ;;
 	--build) [ $# -gt 1 ] || usage; build=$2; shift ;;
 	--slow) [ $# -gt 1 ] || usage; slow=$2; shift ;;
 	--) shift; break ;;
-	-h|--help) sed -n '3,11s/^# \{0,1\}//p' tests/run.sh; exit 0 ;;
+	-h|--help) sed -n '3,14s/^# \{0,1\}//p' tests/run.sh; exit 0 ;;
 	*) usage ;;
 	esac
 	shift
@@ -67,18 +71,42 @@ coverage=$build/meson-logs/coverage.txt measured=0
 case " $suites " in
 *' full '*) python3 tests/coverage.py "$build-coverage" "$@" >"$coverage" 2>&1 || measured=1 ;;
 esac
-log=$build/meson-logs/testlog.json
-rm -f "$log"
+log=$build/meson-logs/testlog.json again=$build/meson-logs/rerun.json
+rm -f "$log" "$again"
+# A sanitizer reports to a file: some programs' stderr is compared, and some exit codes are lost. Ranks of other
+# users write there, too.
+reports=$(mktemp -d) && chmod 1777 "$reports" || exit 1
+trap 'rm -rf "$reports"' EXIT
+export ASAN_OPTIONS="${ASAN_OPTIONS:+$ASAN_OPTIONS:}log_path=$reports/asan"
+export UBSAN_OPTIONS="${UBSAN_OPTIONS:+$UBSAN_OPTIONS:}log_path=$reports/ubsan"
+export TSAN_OPTIONS="${TSAN_OPTIONS:+$TSAN_OPTIONS:}log_path=$reports/tsan"
+
+# run_tests PROCESSES MESON'S OPTIONS: run tests; what meson prints goes to meson-logs/run.txt.
+run_tests() {
+	processes=$1
+	shift
+	meson test -C "$build" --timeout-multiplier "$slow" --num-processes "$processes" "$@" \
+		</dev/null >>"$build/meson-logs/run.txt" 2>&1
+}
+
 set --
 for suite in $suites; do
 	set -- "$@" --suite "$suite"
 done
 [ -z "$without" ] || set -- "$@" --no-suite "$without"
 [ -n "$partly" ] || set -- "$@" --no-rebuild # meson itself builds what the tests of a suite need
+: >"$build/meson-logs/run.txt"
 # Many tests wait for processes and deadlines: two per core.
-meson test -C "$build" --timeout-multiplier "$slow" \
-	--num-processes $(($(getconf _NPROCESSORS_ONLN) * 2)) "$@" </dev/null >"$build/meson-logs/run.txt" 2>&1
-[ -f "$log" ] || tail -n 40 "$build/meson-logs/run.txt" >&2
+# shellcheck disable=SC2086 # names are words
+run_tests $(($(getconf _NPROCESSORS_ONLN) * 2)) "$@" $names
+if [ -f "$log" ]; then
+	names=$(python3 tests/count.py --rerun "$log" "$reports")
+	# shellcheck disable=SC2086
+	[ -z "$names" ] || run_tests 1 --no-rebuild --logbase rerun $names
+else
+	tail -n 40 "$build/meson-logs/run.txt" >&2
+fi
 cat "$coverage"
-python3 tests/count.py "$log" "$suites" || exit 1
+[ -f "$again" ] || again=
+python3 tests/count.py "$log" "$suites" "$reports" ${again:+"$again"} || exit 1
 exit $measured

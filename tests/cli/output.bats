@@ -273,20 +273,44 @@ assert seen["text"].startswith("ZeroDivisionError") and seen["file"].endswith("f
 	[[ "$status" = 1 && -s mine ]]
 }
 
+# Lines "[RANKS] TEXT" as "TEXT: RANKS", sorted, one line per text: copies more than 1 s apart are not joined.
+each_text() {
+	python3 /dev/fd/4 4<<-'P' <<<"$1"
+	import re, sys
+	ranks = {}
+	for found in re.finditer(r"^\[([\d,-]+)\] (.*)$", sys.stdin.read(), re.MULTILINE):
+	    for part in found[1].split(","):
+	        first, _, last = part.partition("-")
+	        ranks.setdefault(found[2], []).extend(range(int(first), int(last or first) + 1))
+	for text in sorted(ranks):
+	    print(text + ":", *sorted(ranks[text]))
+	P
+}
+
 @test "--collapse joins identical lines of several ranks, and loses none if a rank is killed" {
-	run -0 --separate-stderr "$BERTH" run -n 4 --collapse on -- \
-		sh -c 'echo same; [ $RANK != 2 ] || echo odd; echo "$((RANK % 2))"; echo end'
-	diff - <(sort <<<"$output") <<-'E'
-	[0,2] 0
-	[0-3] end
-	[0-3] same
-	[1,3] 1
-	[2] odd
+	# All start to print at once.
+	cat >lines.sh <<-'S'
+	: >started-$RANK
+	until [ "$(ls started-* | wc -l)" = "$WORLD_SIZE" ]; do sleep 0.05; done
+	S
+	run -0 --separate-stderr "$BERTH" run -n 4 --collapse on -- sh -c '. ./lines.sh
+		echo same; [ $RANK != 2 ] || echo odd; echo "$((RANK % 2))"; echo end'
+	diff - <(each_text "$output") <<-'E'
+	0: 0 2
+	1: 1 3
+	end: 0 1 2 3
+	odd: 2
+	same: 0 1 2 3
 	E
-	run "$BERTH" run -n 3 --collapse on -- sh -c 'for i in 1 2 3; do echo $i; done; [ $RANK != 1 ] || kill -9 $$; exec sleep 60'
+	[ "${#lines[@]}" -lt 13 ] # some were joined: 13 were printed
+	rm started-*
+	run "$BERTH" run -n 3 --collapse on -- sh -c '. ./lines.sh
+		for i in 1 2 3; do echo $i; done; : >printed-$RANK
+		[ $RANK = 1 ] || exec sleep 60
+		until [ -e printed-0 ] && [ -e printed-2 ]; do sleep 0.05; done; kill -9 $$'
 	[ "$status" = 137 ]
 	for i in 1 2 3; do
-		[ "$(grep -cx "\[0-2\] $i" <<<"$output")" = 1 ]
+		each_text "$output" | grep -qx "$i: 0 1 2"
 	done
 	# Off, and automatic without a terminal: each rank's line, without a label.
 	for mode in off auto; do
