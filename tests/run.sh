@@ -2,11 +2,13 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Build berth and run its tests. Installs what they need (Debian or Ubuntu, as root), builds in a
 # separate directory, and prints "N passed, N failed" at the end.
-#   tests/run.sh [--full] [--suite NAME]... [--no-suite NAME] [--test NAME]... [--build DIR] [--slow N] [-- MESON OPTIONS]
+#   tests/run.sh [--full] [--suite NAME]... [--no-suite NAME] [--test NAME]... [--since COMMIT]
+#                [--build DIR] [--slow N] [-- MESON OPTIONS]
 #     --full           run the long tests as well, and print the line coverage of the quick ones
 #     --suite NAME     run this suite instead of quick; for threads, build only what its tests need
 #     --no-suite NAME  leave out the tests of this suite
 #     --test NAME      of these suites, run this test only
+#     --since COMMIT   run those quick tests only whose files changed since this commit
 #     --build DIR      build directory (default: build-test)
 #     --slow N         multiply every test's time limit by N (sanitizers)
 # If at most three tests fail, they run once more, one at a time. One that then passes counts as passed, and a
@@ -18,21 +20,22 @@ cd "$(dirname "$0")/.." || exit 66
 . jobscripts/local/packages.sh
 
 usage() {
-	sed -n '3,14s/^# \{0,1\}//p' tests/run.sh >&2
+	sed -n '3,16s/^# \{0,1\}//p' tests/run.sh >&2
 	exit 64
 }
 
-suites='' without='' names='' build='build-test' slow=1
+suites='' without='' names='' since='' build='build-test' slow=1
 while [ $# -gt 0 ]; do
 	case $1 in
 	--full) suites='quick full' ;;
 	--suite) [ $# -gt 1 ] || usage; suites="${suites:+$suites }$2"; shift ;;
 	--no-suite) [ $# -gt 1 ] || usage; without=$2; shift ;;
 	--test) [ $# -gt 1 ] || usage; names="$names $2"; shift ;;
+	--since) [ $# -gt 1 ] || usage; since=$2; shift ;;
 	--build) [ $# -gt 1 ] || usage; build=$2; shift ;;
 	--slow) [ $# -gt 1 ] || usage; slow=$2; shift ;;
 	--) shift; break ;;
-	-h|--help) sed -n '3,14s/^# \{0,1\}//p' tests/run.sh; exit 0 ;;
+	-h|--help) sed -n '3,16s/^# \{0,1\}//p' tests/run.sh; exit 0 ;;
 	*) usage ;;
 	esac
 	shift
@@ -65,6 +68,10 @@ elif [ "$options" != "$(cat "$build/run.options" 2>/dev/null)" ]; then
 	configure --reconfigure "$@" || exit 1
 fi
 [ -n "$partly" ] || ninja --quiet -C "$build" </dev/null || { echo "berth: error: the build failed" >&2; exit 1; }
+if [ -n "$since" ]; then
+	names="$names $(python3 tests/changed.py "$build" "$since")" || exit 1
+	[ -n "${names# }" ] || { echo "berth: error: no test's files changed since $since" >&2; exit 1; }
+fi
 
 coverage=$build/meson-logs/coverage.txt measured=0
 : >"$coverage"

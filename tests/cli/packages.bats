@@ -41,10 +41,11 @@ load ../support/berth
 }
 
 count() { # RESULT...: run count.py on tests with these results
+	mkdir -p "$DIR/reports"
 	for result in "$@"; do
 		printf '{"name": "t-%s", "result": "%s", "stdout": "all\\nthe reason\\n", "returncode": 1, "command": ["t"]}\n' "$result" "$result"
 	done >"$DIR/testlog.json"
-	run python3 "$SOURCE/tests/count.py" "$DIR/testlog.json" quick
+	run python3 "$SOURCE/tests/count.py" "$DIR/testlog.json" quick "$DIR/reports"
 	echo "$output"
 }
 
