@@ -13,6 +13,17 @@
 #include <memory>
 #include <vector>
 
+#ifdef __SANITIZE_ADDRESS__
+#include <sanitizer/common_interface_defs.h>
+#else
+inline void __sanitizer_start_switch_fiber(void **, const void *, size_t)
+{
+}
+inline void __sanitizer_finish_switch_fiber(void *, const void **, size_t *)
+{
+}
+#endif
+
 #undef __global__
 #undef __device__
 #undef __shared__
@@ -35,19 +46,26 @@ struct fibre {
 	ucontext_t context; /* the start; later switches are jumps, which need no system call */
 	jmp_buf at;
 	std::unique_ptr<char[]> stack;
+	void *asan;
 	uint3 place;
 	bool begun, done;
 };
 
 std::vector<fibre> fibres;
 jmp_buf scheduler;
+/* ASan must know which stack it is on: its state of the scheduler, and the scheduler's stack. */
+void *scheduler_asan;
+const void *scheduler_stack;
+size_t scheduler_size;
 fibre *running; /* NULL: threads are plain calls */
 const std::function<void()> *body;
 
 void fibre_main(void)
 {
+	__sanitizer_finish_switch_fiber(nullptr, &scheduler_stack, &scheduler_size);
 	(*body)();
 	running->done = true;
+	__sanitizer_start_switch_fiber(nullptr, scheduler_stack, scheduler_size);
 	_longjmp(scheduler, 1);
 }
 
@@ -60,8 +78,11 @@ void __syncthreads(void)
 			"fake GPU: a barrier in a kernel that has_barriers does not list\n");
 		abort();
 	}
-	if (!_setjmp(self->at))
+	if (!_setjmp(self->at)) {
+		__sanitizer_start_switch_fiber(&self->asan, scheduler_stack, scheduler_size);
 		_longjmp(scheduler, 1);
+	}
+	__sanitizer_finish_switch_fiber(self->asan, nullptr, nullptr);
 	threadIdx = self->place;
 }
 
@@ -101,11 +122,14 @@ void run_fibres(const std::function<void()> &kernel)
 			running = &fibres[i];
 			threadIdx = running->place;
 			if (!_setjmp(scheduler)) {
+				__sanitizer_start_switch_fiber(&scheduler_asan,
+							       running->stack.get(), STACK);
 				if (running->begun)
 					_longjmp(running->at, 1);
 				running->begun = true;
 				setcontext(&running->context);
 			}
+			__sanitizer_finish_switch_fiber(scheduler_asan, nullptr, nullptr);
 			left = left - running->done;
 		}
 	}
