@@ -10,7 +10,7 @@
 #     --test NAME      of these suites, run this test only
 #     --since COMMIT   run those quick tests only whose files changed since this commit
 #     --build DIR      build directory (default: build-test)
-#     --slow N         multiply every test's time limit by N (sanitizers)
+#     --slow N         multiply every test's time limit by N, and its waits for events (BERTH_TEST_SLOW)
 # If at most three tests fail, they run once more, one at a time. One that then passes counts as passed, and a
 # line "flaky: TEST: CASE" names it. Nothing runs again after a crash, a time-out or a sanitizer's report.
 # Exit codes: 0 all passed; 1 a test failed, none ran, or the build failed; 64 usage; 69 something missing.
@@ -87,6 +87,8 @@ trap 'rm -rf "$reports"' EXIT
 export ASAN_OPTIONS="${ASAN_OPTIONS:+$ASAN_OPTIONS:}log_path=$reports/asan"
 export UBSAN_OPTIONS="${UBSAN_OPTIONS:+$UBSAN_OPTIONS:}log_path=$reports/ubsan"
 export TSAN_OPTIONS="${TSAN_OPTIONS:+$TSAN_OPTIONS:}log_path=$reports/tsan"
+
+export BERTH_TEST_SLOW="$slow" # multiplies how long a test waits for an event
 
 # run_tests PROCESSES MESON'S OPTIONS: run tests; what meson prints goes to meson-logs/run.txt.
 run_tests() {

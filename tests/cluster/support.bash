@@ -63,13 +63,9 @@ pbs_start() {
 
 # finish NAME [SECONDS]: wait for the job's end.
 finish() {
-	local i
-	for ((i = 0; i < ${2:-60} * 20; i++)); do
-		[ -e "$SHARE/$1.code" ] && break
-		sleep 0.05
-	done
+	within "${2:-60}" test -e "$SHARE/$1.code" || true
 	output=$(cat "$SHARE/$1.out")
-	status=$(cat "$SHARE/$1.code" 2>/dev/null || echo "no end after ${2:-60} s")
+	status=$(cat "$SHARE/$1.code" 2>/dev/null || echo "no end after ${2:-60} s times ${BERTH_TEST_SLOW:-1}")
 	echo "# $1: $status"
 	echo "$output"
 }
