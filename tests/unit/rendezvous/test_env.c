@@ -18,6 +18,10 @@
 
 #include "rendezvous/ranks.h"
 #include "rendezvous/store.h"
+#include "../../support/wait.h"
+
+/* For what must happen. */
+#define LIMIT_MS wait_ms(30000)
 
 /* Make an environment from "A=1 B=2". */
 static struct env *env_of(const char *text)
@@ -170,7 +174,7 @@ static struct ranks *join_rank(int rank, int size, int port, const char *more)
 		 rank, size, rank, size, port, more);
 	struct env *env = env_of(text);
 
-	if (ranks_join(env, 10000, &ranks, &err))
+	if (ranks_join(env, LIMIT_MS, &ranks, &err))
 		fprintf(stderr, "%s\n", err.text);
 	env_free(env);
 	return ranks;
@@ -183,7 +187,7 @@ static void fork_ranks(int size, int port, int (*run)(int rank, int size, int po
 	for (int rank = 0; rank < size; rank++) {
 		pids[rank] = fork();
 		if (pids[rank] == 0) {
-			alarm(30);
+			alarm((unsigned)LIMIT_MS / 1000 * 4);
 			_exit(run(rank, size, port));
 		}
 	}
@@ -218,20 +222,20 @@ static int run_exchange(int rank, int size, int port)
 			usleep(100000);
 		if (ranks_put(ranks, "value", value, big, &err))
 			return 11;
-		if (ranks_barrier(ranks, 10000, &err))
+		if (ranks_barrier(ranks, LIMIT_MS, &err))
 			return 12;
 		for (int peer = 0; peer < size; peer++) {
 			char *data;
 			size_t got;
 
-			if (ranks_get(ranks, peer, "value", 10000, (void **)&data, &got, &err))
+			if (ranks_get(ranks, peer, "value", LIMIT_MS, (void **)&data, &got, &err))
 				return 13;
 			if (got != big || data[0] != 'a' + peer + round ||
 			    data[big - 1] != 'a' + peer + round)
 				return 14;
 			free(data);
 		}
-		if (ranks_barrier(ranks, 10000, &err))
+		if (ranks_barrier(ranks, LIMIT_MS, &err))
 			return 15;
 	}
 	/* A get waits for a value that is put later. An empty value is a value. */
@@ -242,10 +246,12 @@ static int run_exchange(int rank, int size, int port)
 	void *data;
 	size_t got;
 
-	if (ranks_get(ranks, 1, "late", 10000, &data, &got, &err) || got)
+	if (ranks_get(ranks, 1, "late", LIMIT_MS, &data, &got, &err) || got)
 		return 17;
 	free(data);
 	free(value);
+	if (ranks_barrier(ranks, LIMIT_MS, &err)) /* rank 0 leaves last */
+		return 18;
 	ranks_leave(ranks);
 	return 0;
 }
@@ -260,6 +266,42 @@ static void test_exchange(void **state)
 	}
 }
 
+/* Put a value and return the peer's; -1: an error. */
+static int swap(struct ranks *ranks, int peer, const char *kind, int turn, bool value)
+{
+	char key[16], byte = value, *data;
+	struct error err = {0};
+	size_t size;
+
+	snprintf(key, sizeof key, "%s-%d", kind, turn);
+	if (ranks_put(ranks, key, &byte, 1, &err) ||
+	    ranks_get(ranks, peer, key, LIMIT_MS, (void **)&data, &size, &err))
+		return -1;
+	byte = *data;
+	free(data);
+	return byte;
+}
+
+/* The barrier of ranks 0 and 2 names 1 and 3. If one of the two is scheduled too late to enter in
+ * time, the other names it as well, and both try again. */
+static bool see_missing(struct ranks *ranks, int peer)
+{
+	struct error err = {0};
+	int seen, others = 0;
+
+	for (int turn = 0; turn < 20 && others >= 0; turn++) {
+		if (swap(ranks, peer, "turn", turn, true) < 0 ||
+		    ranks_barrier(ranks, 500, &err) != -ERR_NETWORK)
+			return false;
+		seen = strstr(err.text, "waiting for ranks 1,3") != NULL;
+		others = swap(ranks, peer, "seen", turn, seen);
+		if (seen && others > 0)
+			return true;
+	}
+	fprintf(stderr, "%s\n", err.text);
+	return false;
+}
+
 /* Ranks 1 and 3 do not enter the barrier; then rank 1 ends without a goodbye. */
 static int run_missing(int rank, int size, int port)
 {
@@ -268,10 +310,13 @@ static int run_missing(int rank, int size, int port)
 	void *data;
 	size_t got;
 
-	if (!ranks || ranks_barrier(ranks, 10000, &err))
+	if (!ranks || ranks_barrier(ranks, LIMIT_MS, &err))
 		return 10;
 	if (rank == 1 || rank == 3) {
-		sleep(2);
+		if (ranks_get(ranks, 0, "leave", 3 * LIMIT_MS, &data, &got, &err))
+			return 15;
+		free(data);
+		usleep(300000); /* the others usually wait by then */
 		if (rank == 3)
 			ranks_leave(ranks);
 		return 0;
@@ -279,16 +324,20 @@ static int run_missing(int rank, int size, int port)
 	if (ranks_get(ranks, 3, "x", 200, &data, &got, &err) != -ERR_NETWORK ||
 	    !strstr(err.text, "rank 3 has not put 'x'"))
 		return 11;
-	if (ranks_barrier(ranks, 500, &err) != -ERR_NETWORK ||
-	    !strstr(err.text, "waiting for ranks 1,3")) {
-		fprintf(stderr, "%s\n", err.text);
+	if (!see_missing(ranks, 2 - rank))
 		return 12;
-	}
-	if (ranks_get(ranks, 1, "x", 10000, &data, &got, &err) != -ERR_NETWORK ||
+	if (rank == 0 && ranks_put(ranks, "leave", NULL, 0, &err))
+		return 16;
+	if (ranks_get(ranks, 1, "x", LIMIT_MS, &data, &got, &err) != -ERR_NETWORK ||
 	    !strstr(err.text, "rank 1 has left"))
 		return 13;
-	if (ranks_barrier(ranks, 10000, &err) != -ERR_NETWORK || !strstr(err.text, "has left"))
+	if (ranks_barrier(ranks, LIMIT_MS, &err) != -ERR_NETWORK || !strstr(err.text, "has left"))
 		return 14;
+	/* Rank 0 keeps the values: it leaves last. */
+	if (rank == 2 && ranks_put(ranks, "end", NULL, 0, &err))
+		return 17;
+	if (rank == 0 && ranks_get(ranks, 2, "end", LIMIT_MS, &data, &got, &err))
+		return 18;
 	ranks_leave(ranks);
 	return 0;
 }
@@ -309,34 +358,38 @@ static int run_any(int rank, int size, int port)
 	void *data;
 	size_t got;
 
-	if (!ranks || ranks_barrier(ranks, 10000, &err))
+	if (!ranks || ranks_barrier(ranks, LIMIT_MS, &err))
 		return 10; /* all are connected, which the time limit of a get would include */
 	if (ranks_get_any(ranks, "end", 50, &data, &got, &err) != -ERR_NETWORK ||
 	    !strstr(err.text, "no rank has put 'end' within 50 ms"))
 		return 11;
-	if (ranks_barrier(ranks, 10000, &err))
+	if (ranks_barrier(ranks, LIMIT_MS, &err))
 		return 18;
 	if (rank == 2 && ranks_put(ranks, "end", "first", 5, &err))
 		return 12;
-	if (ranks_barrier(ranks, 10000, &err))
+	if (ranks_barrier(ranks, LIMIT_MS, &err))
 		return 13;
 	if (rank == 1 && ranks_put(ranks, "end", "second", 6, &err))
 		return 14;
-	if (ranks_barrier(ranks, 10000, &err))
+	if (ranks_barrier(ranks, LIMIT_MS, &err))
 		return 15;
-	if (ranks_get_any(ranks, "end", 10000, &data, &got, &err) || got != 5 ||
+	if (ranks_get_any(ranks, "end", LIMIT_MS, &data, &got, &err) || got != 5 ||
 	    memcmp(data, "first", 5))
 		return 16;
 	free(data);
-	if (ranks_barrier(ranks, 10000, &err))
+	if (ranks_barrier(ranks, LIMIT_MS, &err))
 		return 17;
 	/* Rank 0 keeps the values and ends without a goodbye once the others have passed the
-	 * barrier. */
+	 * barrier. It may end before it answers their put. */
 	if (rank == 0) {
-		sleep(1);
+		for (int peer = 1; peer < size; peer++)
+			if (ranks_get(ranks, peer, "passed", LIMIT_MS, &data, &got, &err))
+				return 22;
+		usleep(300000); /* the others usually wait by then */
 		return 0;
 	}
-	for (int turn = 0; turn < 100; turn++) {
+	(void)ranks_put(ranks, "passed", NULL, 0, &err);
+	for (int turn = 0; turn < LIMIT_MS / 100; turn++) {
 		int rc = ranks_get_any(ranks, "other", 100, &data, &got, &err);
 
 		if (rc == -ERR_UNAVAILABLE) {
@@ -454,26 +507,30 @@ static void test_strangers(void **state)
 				 {.kind = STORE_BARRIER}};
 
 	for (int i = 0; i < 2; i++) {
+		int earlier = plain_connect(port);
 		struct channel channel = {.fd = plain_connect(port)};
 
 		assert_int_equal(
 			channel_send(&channel, &frames[i], "34 bytes, of which it reads none"), 0);
-		assert_int_equal(channel_wait(&channel, 2000), 1); /* at once, not after 5 s */
+		assert_int_equal(channel_wait(&channel, LIMIT_MS), 1);
 		assert_true(recv(channel.fd, &byte, 1, 0) <= 0);
+		/* At once: after 5 s the earlier connection would be closed, too. */
+		assert_true(recv(earlier, &byte, 1, MSG_DONTWAIT) < 0);
+		close(earlier);
 		channel_close(&channel);
 	}
-	assert_int_equal(store_connect("127.0.0.1", port, 1, 2, &other, 1000, &client, &err),
+	assert_int_equal(store_connect("127.0.0.1", port, 1, 2, &other, LIMIT_MS, &client, &err),
 			 -ERR_DATA);
 	assert_non_null(strstr(err.text, "another job"));
-	assert_int_equal(store_connect("127.0.0.1", port, 1, 3, &job, 1000, &client, &err),
+	assert_int_equal(store_connect("127.0.0.1", port, 1, 3, &job, LIMIT_MS, &client, &err),
 			 -ERR_DATA);
 	assert_non_null(strstr(err.text, "WORLD_SIZE"));
 	/* The label without the secret. */
-	assert_int_equal(store_connect("127.0.0.1", port, 1, 2, &another, 1000, &client, &err),
+	assert_int_equal(store_connect("127.0.0.1", port, 1, 2, &another, LIMIT_MS, &client, &err),
 			 -ERR_DATA);
 	assert_non_null(strstr(err.text, "does not know this job's secret"));
-	assert_int_equal(store_connect("127.0.0.1", port, 1, 2, &job, 1000, &client, &err), 0);
-	assert_int_equal(store_connect("127.0.0.1", port, 1, 2, &job, 1000, &twice, &err),
+	assert_int_equal(store_connect("127.0.0.1", port, 1, 2, &job, LIMIT_MS, &client, &err), 0);
+	assert_int_equal(store_connect("127.0.0.1", port, 1, 2, &job, LIMIT_MS, &twice, &err),
 			 -ERR_DATA);
 	assert_non_null(strstr(err.text, "RANK 1"));
 
@@ -481,8 +538,8 @@ static void test_strangers(void **state)
 	void *data;
 	size_t size;
 
-	assert_int_equal(store_put(&zero, "k", "v", 1, 1000, &err), 0);
-	assert_int_equal(store_get(&client, 0, "k", 1000, &data, &size, &err), 0);
+	assert_int_equal(store_put(&zero, "k", "v", 1, LIMIT_MS, &err), 0);
+	assert_int_equal(store_get(&client, 0, "k", LIMIT_MS, &data, &size, &err), 0);
 	free(data);
 	store_close(&client);
 	store_close(&zero);
@@ -497,15 +554,20 @@ static void test_strangers(void **state)
 #define RESIDENT_FACTOR 4
 #endif
 
-static size_t resident(void)
+/* The most memory that this process has ever used. */
+static size_t peak(void)
 {
-	unsigned long size = 0, pages = 0;
-	FILE *file = fopen("/proc/self/statm", "re");
+	size_t kib = 0;
+	char line[256];
+	FILE *file = fopen("/proc/self/status", "re");
 
 	assert_non_null(file);
-	assert_int_equal(fscanf(file, "%lu %lu", &size, &pages), 2);
+	while (!kib && fgets(line, sizeof line, file))
+		if (sscanf(line, "VmHWM: %zu", &kib) != 1)
+			kib = 0;
 	fclose(file);
-	return pages * (size_t)sysconf(_SC_PAGESIZE);
+	assert_true(kib > 0);
+	return kib << 10;
 }
 
 /* Twice as many silent connections as are kept do not shut a rank out: the oldest go. A rank that
@@ -524,18 +586,24 @@ static void test_floods(void **state)
 	assert_int_equal(store_serve("127.0.0.1", port, 2, &job, &server, &own, &err), 0);
 	for (size_t i = 0; i < sizeof silent / sizeof *silent; i++)
 		silent[i] = plain_connect(port);
-	if (store_connect("127.0.0.1", port, 1, 2, &job, 2000, &client, &err))
+	if (store_connect("127.0.0.1", port, 1, 2, &job, LIMIT_MS, &client, &err))
 		fail_msg("%s", err.text);
 	assert_int_equal(recv(silent[0], &byte, 1, 0), 0); /* the oldest was dropped */
-	assert_int_equal(store_put(&client, "k", value, value_size, 5000, &err), 0);
-	before = resident();
+	assert_int_equal(store_put(&client, "k", value, value_size, LIMIT_MS, &err), 0);
+	before = peak();
 
 	for (size_t i = 0; i < 400 && client.channel.fd >= 0; i++)
 		if (channel_send(&client.channel,
 				 &(struct frame){.kind = STORE_GET, .number = 1, .size = 2}, "k"))
 			break;
-	usleep(300000); /* unbounded, it would answer 1.6 GB within this time */
-	assert_true(resident() < before + RESIDENT_FACTOR * STORE_UNANSWERED_MAX);
+	struct store_client zero = {.channel.fd = own, .rank = 0, .size = 2};
+	void *data;
+	size_t size;
+
+	/* Unbounded, it would have 1.6 GB of answers, and the rank would stay. */
+	assert_int_equal(store_get(&zero, 1, "never", LIMIT_MS, &data, &size, &err), -ERR_NETWORK);
+	assert_non_null(strstr(err.text, "rank 1 has left"));
+	assert_true(peak() < before + RESIDENT_FACTOR * STORE_UNANSWERED_MAX);
 	channel_close(&client.channel);
 	for (size_t i = 0; i < sizeof silent / sizeof *silent; i++)
 		close(silent[i]);
@@ -577,11 +645,11 @@ static void test_bad_requests(void **state)
 		int port = free_port(), own;
 
 		assert_int_equal(store_serve("127.0.0.1", port, 2, &job, &server, &own, &err), 0);
-		assert_int_equal(store_connect("127.0.0.1", port, 1, 2, &job, 1000, &client, &err),
-				 0);
+		assert_int_equal(
+			store_connect("127.0.0.1", port, 1, 2, &job, LIMIT_MS, &client, &err), 0);
 		assert_int_equal(
 			channel_send(&client.channel, &frame, last ? long_key : bad[i].data), 0);
-		assert_int_equal(channel_wait(&client.channel, 2000), 1);
+		assert_int_equal(channel_wait(&client.channel, LIMIT_MS), 1);
 		if (recv(client.channel.fd, &byte, 1, MSG_DONTWAIT) > 0)
 			fail_msg("answered: %s", last ? "a long key" : bad[i].reason);
 		channel_close(&client.channel);
