@@ -3,12 +3,14 @@
  * test simulate the agents, through a launcher of the test. */
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdint.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -25,7 +27,8 @@
 #include "inventory/inventory.h"
 
 #define NODES 3
-#define SHORT_TIMEOUT_MS 1500
+#define LONG_TIMEOUT_MS 60000 /* must not expire */
+#define SHORT_TIMEOUT_MS 3000
 #define START_TIMEOUT_MS 4500
 #define RANKS_TIMEOUT_MS 2000
 
@@ -58,7 +61,8 @@ static const struct act *acts;
 static size_t act_count;
 static int fan_out;
 static int ranks_timeout_ms;
-static bool with_fallback; /* the same launcher again, after 300 ms without an agent */
+static int fallback_ms; /* the same launcher again, after this time without an agent; 0: none */
+static atomic_bool *welcomed; /* [NODES], shared with the simulated agents */
 static char *inventory_text;
 
 /* ---- a simulated agent ---- */
@@ -170,7 +174,8 @@ static bool instead(struct fake *fake, enum message_type at)
 			tell(fake, at, "{\"port\":");
 			return true;
 		case WRONG_NODE:
-			usleep(700000); /* the true one comes first */
+			while (!welcomed[1]) /* the true one comes first */
+				usleep(1000);
 			fake->node = 1;
 			tell(fake, MESSAGE_HELLO, "{\"folder\":\"/nowhere\"}");
 			return true;
@@ -214,6 +219,7 @@ static void play(struct fake *fake)
 
 	say(fake, MESSAGE_HELLO, "{\"folder\":\"/nowhere\"}");
 	await(fake, MESSAGE_WELCOME, text, sizeof text);
+	welcomed[fake->node] = true;
 	if (strstr(text, "\"listen\":true"))
 		tell(fake, MESSAGE_LISTENING, "{\"port\":1}");
 	if (strstr(text, "\"move\":true"))
@@ -305,6 +311,15 @@ static void on_note(void *context, enum log_level level, const char *text)
 	snprintf(notes + strlen(notes), sizeof notes - strlen(notes), "%s\n", text);
 }
 
+/* Do the job's agents include one that does this, at this message? */
+static bool does(enum deed deed, enum message_type at)
+{
+	for (size_t i = 0; i < act_count; i++)
+		if (acts[i].deed == deed && acts[i].at == at)
+			return true;
+	return false;
+}
+
 static void run(const struct act *what, size_t count, struct job_result *result)
 {
 	struct alloc_node nodes[NODES] = {
@@ -316,24 +331,33 @@ static void run(const struct act *what, size_t count, struct job_result *result)
 			      .why = (char *)"a test"};
 	const char *const argv[] = {"true", NULL};
 	struct env *env = env_new();
+
+	acts = what;
+	act_count = count;
+	for (size_t i = 0; i < NODES; i++)
+		welcomed[i] = false;
+	/* Only what a job waits for may expire: its other agents may be scheduled late. */
+	bool silent = does(SILENT, MESSAGE_INVENTORY) || does(SILENT, MESSAGE_ENDED) ||
+		      does(SILENT, MESSAGE_MOVE_FAILED);
+	bool absent = does(SILENT, MESSAGE_HELLO) || does(UNSAID, MESSAGE_HELLO) ||
+		      does(UNSAID, MESSAGE_INVENTORY);
 	struct job_sink sink = {.output = on_output, .note = on_note, .drained_fd = -1};
-	struct launch_options launch = {.alloc = &alloc,
-					.launcher = &launcher_simulated,
-					.env = env,
-					.berth_path = "berth",
-					.fan_out = fan_out,
-					.node_timeout_ms = SHORT_TIMEOUT_MS,
-					.start_timeout_ms = START_TIMEOUT_MS,
-					.fallback = with_fallback ? &launcher_simulated : NULL,
-					.launch_timeout_ms = 300};
+	struct launch_options launch = {
+		.alloc = &alloc,
+		.launcher = &launcher_simulated,
+		.env = env,
+		.berth_path = "berth",
+		.fan_out = fan_out,
+		.node_timeout_ms = silent ? SHORT_TIMEOUT_MS : LONG_TIMEOUT_MS,
+		.start_timeout_ms = absent ? START_TIMEOUT_MS : LONG_TIMEOUT_MS,
+		.fallback = fallback_ms ? &launcher_simulated : NULL,
+		.launch_timeout_ms = fallback_ms};
 	struct job_request request = {.launch = &launch,
 				      .argv = argv,
 				      .plan = {.ranks = NODES},
 				      .ranks_timeout_ms = ranks_timeout_ms};
 	struct error err = {0};
 
-	acts = what;
-	act_count = count;
 	notes[0] = 0;
 	memset(result, 0, sizeof *result);
 	if (job_run(&request, &sink, result, &err))
@@ -354,7 +378,7 @@ static void test_fallback(void **state)
 	int64_t begin;
 
 	(void)state;
-	with_fallback = true;
+	fallback_ms = START_TIMEOUT_MS - 500;
 	run(NULL, 0, &result);
 	assert_int_equal(result.code, 0);
 	assert_null(strstr(notes, "trying launcher"));
@@ -367,12 +391,13 @@ static void test_fallback(void **state)
 	assert_null(strstr(notes, "trying launcher"));
 	job_result_free(&result);
 
+	fallback_ms = 300;
 	run(none, 3, &result);
 	assert_int_equal(result.code, 76);
 	assert_non_null(strstr(notes, "has started no agent within 0.3 s; trying launcher"));
 	assert_non_null(strstr(result.first_cause, "no agent or no inventory"));
 	job_result_free(&result);
-	with_fallback = false;
+	fallback_ms = 0;
 }
 
 static void test_all_well(void **state)
@@ -407,8 +432,8 @@ static void test_first_cause(void **state)
 		{{1, CLOSE, MESSAGE_INVENTORY}, 76, false, -1, "n1", "node n1 was lost"},
 		{{1, CLOSE, MESSAGE_ENDED}, 76, false, -1, "n1", "node n1 was lost"},
 		{{1, SILENT, MESSAGE_HELLO}, 76, false, -1, NULL, "no agent or no inventory"},
-		{{1, SILENT, MESSAGE_INVENTORY}, 76, false, -1, "n1", "from its agent for 1 s"},
-		{{2, SILENT, MESSAGE_ENDED}, 76, false, -1, "n2", "from its agent for 1 s"},
+		{{1, SILENT, MESSAGE_INVENTORY}, 76, false, -1, "n1", "from its agent for 3 s"},
+		{{2, SILENT, MESSAGE_ENDED}, 76, false, -1, "n2", "from its agent for 3 s"},
 		/* garbage from an authenticated peer */
 		{{1, RUBBISH, MESSAGE_INVENTORY}, 76, false, -1, "n1", "node n1 was lost"},
 		{{1, NO_CARD, MESSAGE_INVENTORY}, 65, false, -1, "n1", "the inventory of n1"},
@@ -526,7 +551,9 @@ static int make_inventory_text(void **state)
 	struct error err = {0};
 
 	(void)state;
-	if (inventory_discover(&source, &inventory, &err)) {
+	welcomed = mmap(NULL, NODES * sizeof *welcomed, PROT_READ | PROT_WRITE,
+			MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	if (welcomed == MAP_FAILED || inventory_discover(&source, &inventory, &err)) {
 		print_error("%s\n", err.text);
 		return -1;
 	}
