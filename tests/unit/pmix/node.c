@@ -14,8 +14,9 @@
 #include "base/file.h"
 #include "node.h"
 #include "pmix/server_process.h"
+#include "../../support/wait.h"
 
-#define TIME_LIMIT_MS 20000
+#define TIME_LIMIT_MS wait_ms(60000)
 
 /* The messages between the two nodes. */
 struct message {
@@ -247,8 +248,13 @@ static void loop(struct run *run)
 		char missing[64];
 
 		run->ops->missing(run->server, missing, sizeof missing);
-		if (node->expect_missing && !strcmp(missing, node->expect_missing))
+		if (node->expect_missing && !node->missing_seen &&
+		    !strcmp(missing, node->expect_missing)) {
 			node->missing_seen = true;
+			for (int i = 0; i < node->ranks_a_node; i++)
+				if (run->pids[i] > 0)
+					kill(run->pids[i], SIGUSR1);
+		}
 		if (node->kill_rank >= 0 && now_ms() - begin > node->kill_ms) {
 			kill(run->pids[node->kill_rank], SIGKILL);
 			node->kill_rank = -1;

@@ -19,7 +19,7 @@ struct node {
 	int peer; /* socket to the other node, or -1 */
 	const char
 		*process; /* directory of the module: the server runs in its own process; or NULL */
-	const char *expect_missing; /* or NULL */
+	const char *expect_missing; /* then the ranks get SIGUSR1; or NULL */
 	int again;		    /* run this many more times (the next attempts) */
 	int kill_rank, kill_ms;	    /* SIGKILL this local rank after a time; -1: none */
 	bool end_on_failure;	    /* as berth does: end the other ranks if one fails */
@@ -33,7 +33,7 @@ struct node {
 	bool dir_clean; /* nothing was left in the directory after stop */
 };
 
-/* Start the node, run it to the end (at most 20 s) and stop it. Return 0, or the server's error. */
+/* Start the node, run it to the end (at most 60 s) and stop it. Return 0, or the server's error. */
 int node_run(const struct ranks_server_ops *ops, struct node *node, struct error *err);
 
 #endif
