@@ -16,6 +16,10 @@
 #include "base/file.h"
 #include "train/checkpoint/lease.h"
 #include "train/checkpoint/lease_record.h"
+#include "../../support/wait.h"
+
+/* For what must happen. */
+#define LIMIT_MS wait_ms(30000)
 
 /* ---- faults ---- */
 
@@ -144,7 +148,7 @@ static void ages(void **state)
 
 		if (rc != rows[i].rc || (rc && !strstr(err.text, rows[i].word)))
 			fail_msg("%d s: %d %s", rows[i].age_s, rc, err.text);
-		assert_true(lease_release(lease, 10000));
+		assert_true(lease_release(lease, LIMIT_MS));
 		rig_end(&rig);
 	}
 }
@@ -170,6 +174,7 @@ static void who_renews_lives(void **state)
 
 	rig_begin(&rig);
 	claim(&rig, 900);
+	rig.request.watch_ms = LIMIT_MS; /* it ends at the first renewal */
 	stop = 0;
 	assert_int_equal(pthread_create(&thread, NULL, renew_theirs, &rig), 0);
 	int rc = acquire(&rig, &lease, &err);
@@ -202,6 +207,8 @@ static void same_job(void **state)
 		rig.self.attempt = rows[i].attempt;
 		claim(&rig, 0);
 		stop = 0;
+		if (rows[i].renews)
+			rig.request.watch_ms = LIMIT_MS; /* it ends at the first renewal */
 		if (rows[i].renews && rows[i].rc)
 			assert_int_equal(pthread_create(&thread, NULL, renew_theirs, &rig), 0);
 		int rc = acquire(&rig, &lease, &err);
@@ -211,7 +218,7 @@ static void same_job(void **state)
 			pthread_join(thread, NULL);
 		if (rc != rows[i].rc || (rc && !strstr(err.text, "of the same job is alive")))
 			fail_msg("row %zu: %d %s", i, rc, err.text);
-		assert_true(lease_release(lease, 10000));
+		assert_true(lease_release(lease, LIMIT_MS));
 		rig_end(&rig);
 	}
 }
@@ -265,7 +272,7 @@ static void damaged(void **state)
 			fail_msg("row %zu: %s", i, err.text);
 		rig.request.take_over = true;
 		assert_int_equal(acquire(&rig, &lease, &err), 0);
-		assert_true(lease_release(lease, 10000));
+		assert_true(lease_release(lease, LIMIT_MS));
 		rig_end(&rig);
 	}
 }
@@ -289,7 +296,7 @@ static void numbers(void **state)
 	for (int number = 1; number <= 5; number++) {
 		assert_int_equal(acquire(&rig, &lease, &err), 0);
 		assert_int_equal(lease_check(lease, &err), 0);
-		assert_true(lease_release(lease, 10000));
+		assert_true(lease_release(lease, LIMIT_MS));
 		for (int i = 1; i <= 6; i++) {
 			path_of(&rig, i, path);
 			assert_int_equal(!access(path, F_OK), i <= number && i >= number - 2);
@@ -312,7 +319,7 @@ static void renewed(void **state)
 	assert_int_equal(acquire(&rig, &lease, &err), 0);
 	path_of(&rig, 1, path);
 	assert_int_equal(stat(path, &before), 0);
-	for (int i = 0; i < 1000; i++) {
+	for (int i = 0; i < LIMIT_MS / 10; i++) {
 		assert_int_equal(stat(path, &after), 0);
 		if (after.st_mtim.tv_nsec != before.st_mtim.tv_nsec)
 			break;
@@ -322,12 +329,12 @@ static void renewed(void **state)
 	assert_int_equal(before.st_ino, after.st_ino);
 	claim(&rig, 0);
 	/* The thread finds it by itself. */
-	for (int i = 0; i < 1000 && !lease_lost(lease, &err); i++)
+	for (int i = 0; i < LIMIT_MS / 10 && !lease_lost(lease, &err); i++)
 		usleep(10000);
 	assert_int_equal(lease_lost(lease, &err), -ERR_OUTPUT);
 	assert_non_null(strstr(err.text, "was taken over by job theirs, process 7 on far"));
 	assert_int_equal(lease_check(lease, &err), -ERR_OUTPUT);
-	assert_true(lease_release(lease, 10000));
+	assert_true(lease_release(lease, LIMIT_MS));
 	rig_end(&rig);
 }
 
@@ -349,14 +356,14 @@ static void taken_and_ended(void **state)
 			assert_int_equal(unlink(path), 0);
 		} else {
 			assert_int_equal(acquire(&rig, &taker, &err), 0);
-			assert_true(lease_release(taker, 10000));
+			assert_true(lease_release(taker, LIMIT_MS));
 		}
 		for (int i = 0; i < 2; i++) {
 			assert_int_equal(lease_check(lease, &err), -ERR_OUTPUT);
 			assert_non_null(
 				strstr(err.text, removed ? "is missing" : "was taken over by"));
 		}
-		assert_true(lease_release(lease, 10000));
+		assert_true(lease_release(lease, LIMIT_MS));
 		rig_end(&rig);
 	}
 }
@@ -375,7 +382,7 @@ static void shared(void **state)
 	assert_non_null(lease);
 	assert_null(other);
 	assert_int_equal(lease_check(lease, &err), 0);
-	assert_true(lease_release(lease, 10000));
+	assert_true(lease_release(lease, LIMIT_MS));
 	rig_end(&rig);
 }
 
@@ -398,9 +405,9 @@ static void links(void **state)
 		rig.self.job = "";
 		assert_int_equal(acquire(&rig, &other, &err), -ERR_OUTPUT);
 		assert_non_null(strstr(err.text, "that process is running"));
-		assert_true(lease_release(lease, 10000));
+		assert_true(lease_release(lease, LIMIT_MS));
 		assert_int_equal(acquire(&rig, &other, &err), 0);
-		assert_true(lease_release(other, 10000));
+		assert_true(lease_release(other, LIMIT_MS));
 		rig_end(&rig);
 	}
 }
@@ -454,7 +461,7 @@ static _Noreturn void take_once(struct rig *rig, int seed)
 	scores->holders--;
 	if (rand() % 2)
 		raise(SIGKILL);
-	_exit(!lease_release(lease, 10000));
+	_exit(!lease_release(lease, LIMIT_MS));
 }
 
 static void contention(void **state)
