@@ -10,7 +10,6 @@
  *   eio-close  every close reports a failed write
  *   rename     every rename fails
  *   slow       each write takes 20 ms
- *   slow-sync  each sync takes two seconds
  *   stall-sync a sync blocks until a FIFO, BERTH_BAD_FS_FLAG, is removed and then opened for
  *              writing; FLAG.stalled exists once it blocks
  *   stall-open likewise, an open for reading
@@ -143,8 +142,6 @@ EXPORT int fsync(int fd)
 	if (fd >= 0 && fd < FILES && ours[fd]) {
 		count();
 		stall("stall-sync");
-		if (bad("slow-sync"))
-			nanosleep(&(struct timespec){.tv_sec = 2}, NULL);
 		if (bad("eio-sync")) {
 			errno = EIO;
 			return -1;

@@ -16,11 +16,6 @@ steps() { (cd "$1" && printf '%s\n' step-*.safetensors | sed 's/step-0*\(.*\).sa
 
 # stalling KIND PATH ARGUMENTS: train in c; while the FIFO flag exists, calls of that KIND on PATH block
 stalling() {
-	env LD_PRELOAD="$BAD_FS" BERTH_BAD_FS="$1" BERTH_BAD_FS_FOLDER="$2" BERTH_BAD_FS_FLAG=flag \
-		ASAN_OPTIONS="$ASAN_OPTIONS:verify_asan_link_order=0" \
-		timeout 200 "$BUILD/bin/berth-train" linear --data "$DATA" --no-eval --ckpt c "${@:3}"
-}
-wakes() {
-	mv flag gone
-	: >gone
+	# shellcheck disable=SC2046 # words
+	env $(stalls "$1" "$2") timeout 200 "$BUILD/bin/berth-train" linear --data "$DATA" --no-eval --ckpt c "${@:3}"
 }

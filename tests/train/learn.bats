@@ -31,26 +31,26 @@ load support
 @test "gradients in shared memory and, if that is unavailable, over MPI: the same losses" {
 	case " $MODULES " in *comm-mpi*) ;; *) skip "built without MPI" ;; esac
 	small="resnet18 --stem cifar -n 2 --data synthetic:3x8x8,n=32,classes=5 --batch 4 --steps 4 --no-eval"
-	# watch: set seen=yes if ranks of the training in $! map that memory; return its exit code
-	watch() {
-		local pid=$! maps
-		seen=no
-		while kill -0 "$pid" 2>/dev/null; do
-			for maps in /proc/[0-9]*/maps; do
-				[ "$(readlink "${maps%maps}cwd")" = "$DIR" ] || continue
-				! grep -qs berth-gradients "$maps" || seen=yes
-			done
-			sleep 0.1
+	# mappings: how many ranks map that memory, and how many do not, after the first step of an endless training
+	mappings() {
+		local pid process with=0 without=0
+		rm -rf endless
+		"$BERTH" train $small --steps 100000000 --epochs 1000000 --metrics endless --log-every 1 >/dev/null 3>&- &
+		pid=$!
+		wait_for endless/metrics.jsonl 1
+		for process in /proc/[0-9]*; do
+			[ "$(readlink "$process/cwd")" = "$DIR" ] && [ "$(cat "$process/comm")" = berth-train ] || continue
+			if grep -q berth-gradients "$process/maps"; then with=$((with + 1)); else without=$((without + 1)); fi
 		done
-		wait "$pid"
+		kill -TERM "$pid"
+		wait "$pid" || true
+		echo "$with $without"
 	}
-	train $small --metrics memory &
-	watch
-	[ "$seen" = yes ]
+	[ "$(mappings)" = "2 0" ]
+	train $small --metrics memory
 	# The file size limit is below the 45 MB of gradients.
-	(ulimit -f 20000; train $small --metrics mpi) &
-	watch
-	[ "$seen" = no ]
+	[ "$(ulimit -f 20000; mappings)" = "0 2" ]
+	(ulimit -f 20000; train $small --metrics mpi)
 	same_rows memory mpi
 	[ "$(wc -l <mpi/metrics.jsonl)" -eq 4 ]
 }

@@ -16,15 +16,19 @@ ranks() {
 # Long enough to be hit: 200 steps.
 JOB=(convnet --data "synthetic:1x28x28,n=3200,classes=5" --epochs 2 -n 2 --batch 16 --no-eval --save-every 10 --deterministic)
 
+# again OPTIONS: the first attempt stops progressing soon after step 20, whose save blocks
 again() {
-	"$BERTH" train "${JOB[@]}" --ckpt "$DIR/again" --max-restarts 2 --report report.json "$@" >out 2>err &
+	mkfifo flag
+	# shellcheck disable=SC2046 # words
+	env $(stalls stall-sync again/step-00000020) "$BERTH" train "${JOB[@]}" --ckpt "$DIR/again" --max-restarts 2 --report report.json "$@" >out 2>err &
 	pid=$!
 }
 
 @test "a killed rank: the job resumes from the newest checkpoint and ends with the same bits" {
 	train "${JOB[@]}" --ckpt "$DIR/whole"
 	again
-	within 12 test -e again/step-00000010.safetensors
+	within 60 test -e flag.stalled
+	rm flag # the next attempt saves it
 	kill -KILL "$(ranks $pid | tail -1)"
 	wait $pid
 	cat err
@@ -42,10 +46,11 @@ again() {
 }
 
 @test "a stopped rank is named with its step, and the training continues" {
-	again --hang-timeout 2
-	within 12 test -e again/step-00000010.safetensors
+	again --hang-timeout 5
+	within 60 test -e flag.stalled
+	rm flag
 	kill -STOP "$(ranks $pid | head -1)"
-	until_seen err 'the job hangs: no step and no output for 2 s; rank [01] on .* its process is stopped'
+	until_seen err 'the job hangs: no step and no output for 5 s; rank [01] on .* its process is stopped'
 	wait $pid
 	[ -e again/step-00000200.safetensors ]
 }

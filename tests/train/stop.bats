@@ -34,13 +34,26 @@ assert val(sys.argv[1]) == val(sys.argv[2]) and len(val(sys.argv[1])) == 3, val(
 PY
 }
 
+# halfway: print the environment in which step 200 is not saved before stop_halfway wakes it. The training does
+# not pass step 400.
+halfway() { stalls stall-sync step-00000200; }
+# stop_halfway COMMAND...: stop it with COMMAND
+stop_halfway() {
+	within 60 test -e flag.stalled
+	"$@"
+	# If it has come to step 400 by now, it stops after that.
+	within 5 grep -q 'stopping after step' err || true
+	wakes
+	rm flag.stalled
+}
+
 # stopped DIRECTORY RANKS HOW: stop job with the command HOW in the middle of its run ($pid is berth)
 stopped() {
 	local pid
-	EXEC=exec job "$1" "$2" >out 2>err &
+	mkfifo flag
+	EXEC="exec env $(halfway)" job "$1" "$2" >out 2>err &
 	pid=$!
-	wait_for "$1/metrics.jsonl" 3
-	eval "$3"
+	stop_halfway eval "$3"
 	ends "$STOPPED" "$pid" err
 }
 
@@ -55,7 +68,7 @@ stopped() {
 			end=$(($(date +%s) + (turn ? 12 : first))) code=0
 			BERTH_END_TIME=$end job part$n $n >out 2>err || code=$?
 			cat out err
-			[ "$(date +%s)" -le $((end + 5)) ]
+			[ "$(date +%s)" -le $((end + 15)) ]
 			[ "$code" -ne 0 ] || break
 			[ "$code" -eq "$STOPPED" ]
 			grep -q "stopping after step [0-9]*: the job's time limit is reached in" err
@@ -106,11 +119,12 @@ stopped() {
 
 @test "SIGTERM to one rank alone stops all" {
 	whole 2
-	"$BERTH" run -n 2 -- sh -c "echo \$\$ >pid.\$RANK; exec '$BUILD/bin/berth-train' convnet $MADE --batch 16 \
+	mkfifo flag
+	# shellcheck disable=SC2046 # words
+	env $(halfway) "$BERTH" run -n 2 -- sh -c "echo \$\$ >pid.\$RANK; exec '$BUILD/bin/berth-train' convnet $MADE --batch 16 \
 		--epochs 3 --ckpt one --metrics one --log-every 50" >out 2>err &
 	pid=$!
-	wait_for one/metrics.jsonl 3
-	kill -TERM "$(cat pid.1)"
+	stop_halfway eval 'kill -TERM "$(cat pid.1)"'
 	ends "$STOPPED" "$pid" err
 	job one 2 >/dev/null
 	same one

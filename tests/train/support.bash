@@ -14,6 +14,18 @@ teardown() {
 	remove_dir
 }
 
+# stalls KIND PATH: print the environment in which calls of that KIND on PATH block while the FIFO
+# $DIR/flag exists; flag.stalled then exists, too
+stalls() {
+	echo "LD_PRELOAD=$BAD_FS BERTH_BAD_FS=$1 BERTH_BAD_FS_FOLDER=$2 BERTH_BAD_FS_FLAG=$DIR/flag" \
+		"ASAN_OPTIONS=${ASAN_OPTIONS-}:verify_asan_link_order=0"
+}
+# wakes: let the blocked call continue
+wakes() {
+	mv "$DIR/flag" "$DIR/gone"
+	: >"$DIR/gone"
+}
+
 # train ARGUMENTS: 20 steps per epoch of 32 samples each, on any number of ranks
 train() {
 	local asan=${ASAN_OPTIONS-}
