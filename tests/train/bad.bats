@@ -229,7 +229,7 @@ PY
 
 @test "a rank that hangs is named by those that wait for it, and is ended: exit code 76" {
 	timeout 120 "$BERTH" train linear -n 3 --data "$DATA" --steps 100000000 --no-eval --log-every 50 \
-		--metrics m --comm-timeout 2s >out 2>err &
+		--metrics m --comm-timeout 6s >out 2>err &
 	run_pid=$!
 	wait_for m/metrics.jsonl 3
 	hung=
@@ -241,7 +241,7 @@ PY
 	[ -n "$hung" ] || { kill "$run_pid"; wait "$run_pid"; return 1; }
 	kill -STOP "$hung"
 	ends 76 "$run_pid" err
-	grep -q 'rank [02] waited 2 s in a collective; missing ranks: 1\.' err
+	grep -q 'rank [02] waited 6 s in a collective; missing ranks: 1\.' err
 	grep -Eq 'missing ranks: [^.]*[02]' err && return 1
 	[ ! -e "/proc/$hung" ]
 }

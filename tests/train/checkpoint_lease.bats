@@ -16,11 +16,12 @@ claim() {
 	last=$(lease "$1")
 	[ ! -e "$last" ] || number=${last##*-}
 	printf '{"held": 1, "format":"berth.lease/1","scheduler":"%s","job":"%s","attempt":0,"host":"%s","boot":"%s","pid":%s,"started":%s,"token":"feed"}' \
-		"$2" "$3" "${4-far}" "${5-other}" "${6-7}" "${7-1}" >"$1/.lease-$(printf %06d $((10#$number + 1)))"
+		"$2" "$3" "${4-far}" "${5-other}" "${6-7}" "${7-1}" >"$1/.claim"
+	mv "$1/.claim" "$1/.lease-$(printf %06d $((10#$number + 1)))" # nobody sees half a lease
 }
 
 @test "a directory in use by another run: exit code 73, and the run is named; a killed run's is taken over at once" {
-	timeout 60 "$BUILD/bin/berth-train" linear --data "$DATA" --batch 8 --steps 100000000 --no-eval --ckpt c \
+	timeout 200 "$BUILD/bin/berth-train" linear --data "$DATA" --batch 8 --steps 100000000 --no-eval --ckpt c \
 		--metrics m --log-every 50 --save-every 200 >/dev/null 2>&1 3>&- &
 	pid=$!
 	wait_for m/metrics.jsonl 8
@@ -42,7 +43,7 @@ claim() {
 @test "a clock set back and ahead: checkpoints by time continue, and the directory stays owned" {
 	export CLOCK_SET_FILE=$DIR/set
 	LD_PRELOAD="$CLOCK_SET" ASAN_OPTIONS="$ASAN_OPTIONS:verify_asan_link_order=0" \
-		timeout 100 "$BUILD/bin/berth-train" linear --data "$DATA" --batch 8 --steps 100000000 --no-eval --ckpt c \
+		timeout 200 "$BUILD/bin/berth-train" linear --data "$DATA" --batch 8 --steps 100000000 --no-eval --ckpt c \
 		--log-every 50 --keep 2 --save-every 1s >out 2>&1 3>&- &
 	pid=$!
 	saved() { # COUNT: wait for that many more checkpoints
@@ -79,7 +80,7 @@ claim() {
 }
 
 @test "a run whose directory was taken over stops at its next save: exit code 73" {
-	timeout 60 "$BUILD/bin/berth-train" linear --data "$DATA" --batch 8 --steps 100000000 --no-eval --ckpt c \
+	timeout 200 "$BUILD/bin/berth-train" linear --data "$DATA" --batch 8 --steps 100000000 --no-eval --ckpt c \
 		--metrics m --log-every 50 --save-every 100 >/dev/null 2>err 3>&- &
 	pid=$!
 	wait_for m/metrics.jsonl 4
@@ -96,16 +97,16 @@ case $* in
 *'-j 1 '*) echo RUNNING ;;
 *'-j 2 '*) echo "slurm_load_jobs error: Invalid job id specified" >&2; exit 1 ;;
 *'-j 3 '*) ;;
-*'-j 5 '*) sleep 6 ;;
+*'-j 5 '*) sleep 7 ;;
 *) echo "slurm_load_jobs error: Unable to contact slurm controller" >&2; exit 1 ;;
 esac
 SH
 	export PATH="$DIR/bin:$PATH"
-	try() { # CODE TEXT SCHEDULER JOB [NAME=VALUE..]
+	try() { # CODE PATTERN SCHEDULER JOB [NAME=VALUE..]
 		claim c "$3" "$4"
 		expect "$1" env "${@:5}" timeout 60 "$BUILD/bin/berth-train" linear --data "$DATA" --ckpt c --steps 3 --no-eval
 		echo "$3 $4: $output"
-		[[ "$output" == *"$2"* ]]
+		[[ "$output" =~ $2 ]]
 		[ "$1" = 0 ] || grep -q feed "$(lease c)"
 	}
 	try 0 '' slurm 1 SLURM_JOB_ID=1 BERTH_ATTEMPT=1
@@ -115,14 +116,14 @@ SH
 	try 73 'its scheduler still lists' slurm 1
 	try 0 'taking over --ckpt c from job 2 of slurm, process 7 on far: slurm reports that the job has ended' slurm 2
 	try 0 'slurm reports that the job has ended' slurm 3 SLURM_JOB_ID=9
-	try 73 'its lease was renewed 0 s ago and expires 600 s after' slurm 4
-	try 73 'its lease was renewed 0 s ago' '' hand-1
+	try 73 'its lease was renewed [0-9]{1,2} s ago and expires 600 s after' slurm 4
+	try 73 'its lease was renewed [0-9]{1,2} s ago' '' hand-1
 	[ "$(wc -l <asked)" -eq 5 ]
 	# A takeover may last longer than ranks wait for each other.
 	claim c slurm 5
-	expect 0 train linear -n 2 --data "$DATA" --ckpt c --steps 3 --no-eval --comm-timeout 3s --take-over
+	expect 0 train linear -n 2 --data "$DATA" --ckpt c --steps 3 --no-eval --comm-timeout 5s --take-over
 	claim c slurm 5
-	expect 0 train linear -n 2 --data "$DATA" --ckpt c --steps 4 --no-eval --comm-timeout 3s
+	expect 0 train linear -n 2 --data "$DATA" --ckpt c --steps 4 --no-eval --comm-timeout 5s
 	[[ "$output" == *"slurm reports that the job has ended"* ]]
 	claim c '' hand-1
 	touch -d '3 hours' "$(lease c)"
