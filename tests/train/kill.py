@@ -260,9 +260,9 @@ class Driver:
         print(f'{sum(self.kills.values())} kills, {self.finished} trainings ended with the same bits, {self.failed} failed; '
               f'{self.missed} runs ended before their kill; saved every {EVERY} steps, at most {self.options.lost} were '
               f'lost, and {self.options.beside} done while a checkpoint was being written; seed {self.options.seed}')
-        # A miss is a writer thread that got no CPU for four steps after its checkpoint was due. That is rare (1 %
-        # of kills, beside a busy machine more). If saves began late, a quarter or more of the kills would miss.
-        # At a rate of 2 %, 4 of 30 kills or more miss in 0.3 % of the runs; at 25 %, in 96 %.
+        # A miss is a writer thread that got no CPU for four steps after its checkpoint was due: none of 242 kills
+        # beside a busy machine. At a rate of 1 % in 30 kills, 0.02 % of the runs exceed the bound, at 2 % 0.3 %. If
+        # saves began late so that a quarter of the kills missed, 96 % would.
         if self.options.unseen > max(3, self.options.kills // 10):
             print(f'{self.options.unseen} times a checkpoint was due but neither present nor being written')
             self.failed += 1
