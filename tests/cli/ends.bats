@@ -19,11 +19,18 @@ setup() { pbs_begin; }
 }
 
 @test "the warning: a signal and the stop file on all nodes, in time; the ranks see the end time" {
-	end=$(($(date +%s) + 9))
-	expect 75 "$BERTH" run --launcher loopback -N 2 -n 2 --end-time $end --warn-before 6s --warn-signal USR1 --report report.json -- bash -c '
-		trap "echo rank \$RANK \$(cat \$BERTH_STOP_FILE) \$((BERTH_END_TIME - $(date +%s) > 0)) \$BERTH_END_TIME; exit 75" USR1
-		[ ! -e $BERTH_STOP_FILE ] || echo soon
-		while :; do sleep 0.05; done'
+	# Once more, and later, if the ranks were not up before the warning.
+	for wait in 3 12 40; do
+		rm -f up.*
+		end=$(($(date +%s) + wait + 6))
+		run "$BERTH" run --launcher loopback -N 2 -n 2 --end-time $end --warn-before 6s --warn-signal USR1 --report report.json -- bash -c '
+			trap "echo rank \$RANK \$(cat \$BERTH_STOP_FILE) \$((BERTH_END_TIME - $(date +%s) > 0)) \$BERTH_END_TIME; exit 75" USR1
+			[ ! -e $BERTH_STOP_FILE ] && : >up.$RANK || echo soon
+			while :; do sleep 0.05; done'
+		[ ! -e up.0 ] || [ ! -e up.1 ] || break
+	done
+	printf '%s\n' "$output"
+	[ "$status" -eq 75 ]
 	[ "$(date +%s)" -lt $((end + 9)) ]
 	[[ $output == *"rank 0 warning 1 $end"* && $output == *"rank 1 warning 1 $end"* && $output != *soon* ]]
 	[[ $output == *"warned the ranks with SIGUSR1 and their stop file"* ]]
@@ -39,7 +46,7 @@ setup() { pbs_begin; }
 		[ $RANK = 0 ] || exit 75
 		sleep 6; echo "{\"saved\": \"step $(cat $BERTH_STOP_FILE)\", \"next\": \"once more\"}" >$BERTH_REPORT; exit 75' 2>err &
 	pid=$!
-	within 10 test -e up.0 -a -e up.1
+	within 30 test -e up.0 -a -e up.1
 	kill -TERM $pid
 	ends 75 $pid err
 	report 'report["saved"] == "step SIGTERM" and report["next"] == "once more" and report["by"] == "program"'
@@ -52,7 +59,7 @@ setup() { pbs_begin; }
 	run sh -c 'echo $$ >pid; exec "$BERTH" run -n 2 -- sh -c "[ \$RANK = 1 ] || exec sleep 9; kill -TERM \$(cat pid); sleep 9"'
 	[[ "$status" = 143 && "$output" == *"reason: berth received a signal from process "[0-9]*" (sh) of this job: Terminated"* ]]
 	"$BERTH" run -n 1 -- sh -c 'touch up2; exec sleep 9' 2>err 3>&- &
-	until [ -e up2 ]; do sleep 0.1; done
+	within 30 test -e up2
 	kill -TERM $!
 	wait $! || true
 	grep -q 'reason: berth received a signal from the user or the scheduler: Terminated' err
@@ -63,7 +70,7 @@ setup() { pbs_begin; }
 		rm -f up
 		"$BERTH" run -n 1 --report report.json -- bash -c "${row#* }"' echo >up; while :; do sleep 0.05; done' 2>err &
 		pid=$!
-		within 20 test -e up
+		within 30 test -e up
 		kill -USR1 $pid
 		ends "${row%% *}" $pid err
 		grep -q '^berth: note: reason: berth received SIGUSR1 (from the user, .*) and forwarded it to the ranks$' err
@@ -244,7 +251,7 @@ stopped_by_term() {
 	"$BERTH" run --launcher fork -n 1 --requeue "$@" --report report.json -- bash -c 'trap "" TERM; echo >up
 		while [ ! -e $BERTH_STOP_FILE ]; do sleep 0.05; done; exit 75' 2>err &
 	pid=$!
-	within 10 test -e up
+	within 30 test -e up
 	kill -TERM $pid
 	ends 75 $pid err
 }
