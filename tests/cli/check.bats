@@ -199,7 +199,8 @@ ROWS
 	export ASAN_OPTIONS="${ASAN_OPTIONS-}:verify_asan_link_order=0"
 	"$BERTH" check --launcher loopback -N 2 --ckpt ckpt >out 2>err &
 	pid=$!
-	sleep 2
+	filled() { [ -n "$(ls -A ckpt)" ]; }
+	LD_PRELOAD='' within 30 filled
 	LD_PRELOAD='' kill -INT $pid
 	unset LD_PRELOAD
 	ends 130 $pid err

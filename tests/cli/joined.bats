@@ -31,6 +31,9 @@ setup() {
 	            break
 	        except OSError:
 	            time.sleep(0.1)
+	if sys.argv[2] == "013": # until they are named
+	    while "| rank 2, process " not in open("some").read():
+	        time.sleep(0.1)
 	time.sleep(0.5 if brief else float(sys.argv[1]))
 	P
 }
@@ -54,7 +57,7 @@ job() {
 @test "ranks that have not connected after 30 s are named with their stacks; if none has, the end says so" {
 	stack_tool
 	date +%s.%N >start
-	job some 36 013
+	job some 0 013
 	job all 36 0123
 	job none 8 x
 	job brief 8 0123 # they meet for 0.5 s, perhaps between two looks

@@ -97,18 +97,19 @@ setup() { pbs_begin; }
 
 @test "a launcher that starts no agent: it is ended, the next one is tried once, and its late agents are refused" {
 	pbs_job 2.pbs-head "$(hostname)" localhost
-	# The tool hangs; 2 s later, in a session of its own, the agent starts after all.
+	# The tool hangs; when the ranks run, in a session of its own, the agent starts after all.
 	fake pbs_tmrsh 'shift; echo "tm hangs" >&2
-		setsid sh -c "sleep 2; \"\$@\"; echo ended \$? >>\"$DIR/late\"" sh "$@" >/dev/null 2>&1 &
+		setsid sh -c "until [ -e \"$DIR/up\" ] || [ ! -e \"$DIR\" ]; do sleep 0.1; done; \"\$@\"; echo ended \$? >>\"$DIR/late\"" sh "$@" >/dev/null 2>&1 &
 		echo $$ >>"$DIR/tools"; exec sleep 77'
-	PATH="$DIR/bin:$PATH" expect 0 "$BERTH" run --launch-timeout 1s --master-addr 127.0.0.1 -- sh -c 'echo rank $RANK of $WORLD_SIZE; sleep 3'
-	[[ "$output" == *"berth: warning: tm has started no agent within 1 s; its last output: tm hangs; tm hangs; trying launcher ssh"* ]]
+	PATH="$DIR/bin:$PATH" expect 0 "$BERTH" run --launch-timeout 3s --master-addr 127.0.0.1 -- sh -c 'echo rank $RANK of $WORLD_SIZE; touch "$DIR/up"; until [ "$(grep -cs ended "$DIR/late")" = 2 ]; do sleep 0.1; done'
+	[[ "$output" == *"berth: warning: tm has started no agent within 3 s; its last output: tm hangs; tm hangs; trying launcher ssh"* ]]
 	[ "$(grep -c '^rank [01] of 2$' <<<"$output")" = 2 ]
 	within 20 sh -c "[ \"\$(grep -c 'ended [1-9]' '$DIR/late')\" = 2 ]"
 	while read -r pid; do
 		! kill -0 "$pid" 2>/dev/null || false
 	done <tools
 	# Not with a launcher that the user chose, and only once.
+	fake pbs_tmrsh 'exec sleep 77'
 	PATH="$DIR/bin:$PATH" expect 76 "$BERTH" run --launcher tm --launch-timeout 1s --start-timeout 2s -- true
 	[[ "$output" == *"no agent or no inventory from "*" within 2 s"* ]]
 	fake palstat true

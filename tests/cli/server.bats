@@ -10,55 +10,48 @@ for pid in $(cat /proc/"$agent"/task/"$agent"/children); do
 done'
 
 @test "a program without PMIx succeeds even if the server is killed" {
-	expect 0 --separate-stderr timeout 60 "$BERTH" run -n 2 -- sh -c '
+	# The ranks end once berth has reported that the server is dead.
+	expect 0 timeout 60 sh -c '"$BERTH" run -n 2 -- sh -c "$@" 2>"$DIR/err"' sh '
 		[ "$RANK" = 1 ] || { '"$kill_server"'; }
-		sleep 0.3
+		until grep -q "PMIx server of .* was killed by signal 9" "$DIR/err"; do sleep 0.05; done
 		echo "rank $RANK ends"' sh KILL
 	[ "$(printf '%s\n' "${lines[@]}" | sort | tr '\n' ' ')" = "rank 0 ends rank 1 ends " ]
-	printf '%s' "$stderr" | grep -q 'PMIx server of .* was killed by signal 9'
 }
 
 @test "no server is left when the ranks have ended, and none starts unless requested" {
-	expect 0 timeout 60 "$BERTH" run -n 2 -- sh -c 'sleep 0.1; cat /proc/*/comm 2>/dev/null | grep -c berth-pmix'
+	expect 0 timeout 60 "$BERTH" run -n 2 -- sh -c 'cat /proc/*/comm 2>/dev/null | grep -c berth-pmix'
 	"$BERTH" run -n 1 --pmix off -- sh -c '
-		agent=$(cut -d" " -f4 /proc/$$/stat)
-		sleep 0.2
-		for pid in $(cat /proc/"$agent"/task/"$agent"/children); do cat /proc/"$pid"/comm; done
+		agent=$(cut -d" " -f4 /proc/$$/stat) # it starts ranks after the server
+		for pid in $(cat /proc/"$agent"/task/"$agent"/children); do cat /proc/"$pid"/comm || true; done
 	' >"$DIR/out"
 	! grep berth-pmix "$DIR/out" || false
 }
 
-# Start berth run in the background and stop its PMIx server before it has started: $run, $server.
+# Start berth run in the background and stop its PMIx server before it has started: $run, $server. The server
+# reads PMIx's parameters while it starts; they are a pipe here, so its start waits for this function.
 start_with_a_stopped_server() { # ARGUMENTS
-	for _ in $(seq 30); do
-		"$BERTH" run "$@" >"$DIR/out" 2>"$DIR/err" &
-		run=$! server=
-		while [ -z "$server" ] && kill -0 "$run" 2>/dev/null; do
-			for guard in $(cat /proc/$run/task/$run/children 2>/dev/null); do
-				for agent in $(cat /proc/"$guard"/task/"$guard"/children 2>/dev/null); do
-					for pid in $(cat /proc/"$agent"/task/"$agent"/children 2>/dev/null); do
-						read -r name </proc/"$pid"/comm || continue
-						[ "$name" != berth-pmix ] || server=$pid
-					done
-				done
-			done
-		done 2>/dev/null
-		kill -STOP "$server" 2>/dev/null || continue
-		sleep 0.5
-		# Too late if ranks are running already.
-		[ -e "$DIR/up" ] || return 0
-		kill -CONT "$server" 2>/dev/null || true
-		kill -KILL "$run" 2>/dev/null || true
-		wait "$run" || true
-		rm -f "$DIR/up"
-	done
-	echo "the server was never caught before its start"
-	return 1
+	[ -n "${PMIX_SIZE-}" ] || skip "built without PMIx"
+	rm -f "$DIR/params"; mkfifo "$DIR/params"
+	PMIX_MCA_mca_base_param_files=$DIR/params "$BERTH" run "$@" >"$DIR/out" 2>"$DIR/err" 3>&- &
+	run=$! server=
+	exec 8<>"$DIR/params"
+	within 30 server_reads
+	kill -STOP "$server"
+	within 30 grep -q '^State:.T' /proc/"$server"/status
+	rm "$DIR/params" # and none when its start goes on
+	exec 8>&-
+}
+# server_reads: set $server to the server that has opened the pipe.
+server_reads() {
+	server=$(for pid in $(pgrep -x berth-pmix); do
+		[ -z "$(find "/proc/$pid/fd" -lname "$DIR/params" 2>/dev/null)" ] || echo "$pid"
+	done)
+	[ -n "$server" ]
 }
 
 @test "a PMIx server that starts slowly delays no heartbeat, and the ranks start once it is ready" {
-	start_with_a_stopped_server -n 2 --node-timeout 2 -- sh -c 'touch "$0"; echo well' "$DIR/up"
-	sleep 5
+	start_with_a_stopped_server -n 2 --node-timeout 5 -- sh -c 'touch "$0"; echo well' "$DIR/up"
+	sleep 8
 	kill -0 "$run"
 	[ ! -e "$DIR/up" ]
 	kill -CONT "$server"
@@ -70,12 +63,14 @@ start_with_a_stopped_server() { # ARGUMENTS
 @test "a signal before the ranks start reaches them; a second one ends the job before they start" {
 	start_with_a_stopped_server -n 1 -- sh -c 'trap "echo term; exit 3" TERM; sleep 30 & wait' "$DIR/up"
 	kill -TERM "$run"
-	sleep 0.3
+	within 30 received "$run" TERM
 	kill -CONT "$server"
 	code=0; wait "$run" || code=$?
 	[ "$code" -eq 143 ] || { [ "$code" -eq 3 ] && grep -q term "$DIR/out"; }
 	start_with_a_stopped_server -n 1 -- touch "$DIR/up"
-	kill -INT "$run"; sleep 0.3; kill -INT "$run"
+	kill -INT "$run"
+	within 30 received "$run" INT
+	kill -INT "$run"
 	ends 130 "$run"
 	[ ! -e "$DIR/up" ]
 	! kill -0 "$server" 2>/dev/null
