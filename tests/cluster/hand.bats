@@ -28,13 +28,9 @@ by_hand() {
 
 # ended NODE: wait for its end, and set $status and $output.
 ended() {
-	local i
-	for ((i = 0; i < 1200; i++)); do
-		[ -e "hand/$1.code" ] && break
-		sleep 0.05
-	done
+	within 60 test -e "hand/$1.code" || true
 	output=$(cat "hand/$1.out")
-	status=$(cat "hand/$1.code" 2>/dev/null || echo "no end after 60 s")
+	status=$(cat "hand/$1.code" 2>/dev/null || echo "no end after 60 s times ${BERTH_TEST_SLOW:-1}")
 	echo "# $1: $status"
 	echo "$output"
 }
@@ -43,7 +39,7 @@ SAY='echo "rank $RANK of $WORLD_SIZE on $(hostname) node $NODE_RANK local $LOCAL
 
 @test "two machines: --rdzv-endpoint is a host name, and the second machine starts first" {
 	by_hand n2 --nnodes 2 --node-rank 1 --rdzv-endpoint n1:4711 -- true
-	sleep 1 # a person starts them one after the other
+	until_seen hand/n2.out 'waiting for the first machine'
 	by_hand n1 --nnodes 2 --node-rank 0 --rdzv-endpoint n1:4711 --ranks-per-node 2 -- sh -c "$SAY"
 	ended n1
 	[ "$status" = 0 ]
@@ -55,12 +51,16 @@ SAY='echo "rank $RANK of $WORLD_SIZE on $(hostname) node $NODE_RANK local $LOCAL
 	nothing_left n1 n2
 }
 
+# handles_term NODE: berth there has blocked SIGTERM, in order to read it as a message.
+handles_term() { on "$1" sh -c 'grep -qs "^SigBlk:.*[4-7c-f]...$" "/proc/$(pgrep -o -x berth)/status"'; }
+
 @test "a machine that waits reports it, and a signal ends the wait" {
 	by_hand n1 --nnodes 3 --node-rank 0 --rdzv-endpoint n1:4719 -n 3 -- true
 	by_hand n2 --nnodes 3 --node-rank 1 --rdzv-endpoint 10.9.0.13:4719 -- true
 	until_seen hand/n1.out 'berth: note: node0 of 3, waiting at n1:4719 for the others'
 	until_seen hand/n2.out 'node1 of 3, waiting for the first machine at 10.9.0.13:4719'
-	sleep 0.5 # so that both are waiting
+	within 30 handles_term n1
+	within 30 handles_term n2
 	local begun=$SECONDS
 	for node in n1 n2; do
 		on "$node" pkill -TERM -x berth -o
@@ -68,7 +68,7 @@ SAY='echo "rank $RANK of $WORLD_SIZE on $(hostname) node $NODE_RANK local $LOCAL
 		[ "$status" = 143 ]
 	done
 	has '^berth: error: node1 .*: stopped by Terminated while waiting for the controller$'
-	[ $((SECONDS - begun)) -lt 15 ]
+	[ $((SECONDS - begun)) -lt 30 ]
 	nothing_left n1 n2
 }
 
@@ -119,9 +119,10 @@ SAY='echo "rank $RANK of $WORLD_SIZE on $(hostname) node $NODE_RANK local $LOCAL
 }
 
 @test "different secrets: both sides report the fingerprints" {
-	by_hand n1 --nnodes 2 --node-rank 0 --rdzv-endpoint n1:4713 --start-timeout 6s -- touch "$SHARE/hand/started"
 	(umask 077; openssl rand -hex 32 >hand/other)
 	BERTH_SECRET_FILE=$SHARE/hand/other by_hand n2 --nnodes 2 --node-rank 1 --rdzv-endpoint n1:4713 -- true
+	until_seen hand/n2.out 'waiting for the first machine'
+	by_hand n1 --nnodes 2 --node-rank 0 --rdzv-endpoint n1:4713 --start-timeout 6s -- touch "$SHARE/hand/started"
 	ended n2
 	[ "$status" != 0 ]
 	has 'fingerprint'
@@ -133,13 +134,14 @@ SAY='echo "rank $RANK of $WORLD_SIZE on $(hostname) node $NODE_RANK local $LOCAL
 }
 
 @test "a duplicate --node-rank is refused, and the job continues" {
-	by_hand n1 --nnodes 2 --node-rank 0 --rdzv-endpoint n1:4714 -- sh -c "$SAY; sleep 3"
+	by_hand n1 --nnodes 2 --node-rank 0 --rdzv-endpoint n1:4714 -- sh -c "$SAY; until [ -e hand/go ]; do sleep 0.1; done"
 	by_hand n2 --nnodes 2 --node-rank 1 --rdzv-endpoint n1:4714 -- true
 	until_seen hand/n1.out '^rank 0'
 	by_hand n3 --nnodes 2 --node-rank 1 --rdzv-endpoint n1:4714 -- true
 	ended n3
 	[ "$status" = 76 ]
 	has 'node1.*--node-rank 1'
+	touch hand/go
 	ended n1
 	[ "$status" = 0 ]
 	has 'it claims to be node 1, which is already connected'
@@ -233,7 +235,7 @@ AGAIN='echo 1 >"$BERTH_HEARTBEAT_FILE"; echo "up $BERTH_ATTEMPT.$RANK on $(hostn
 }
 
 @test "--max-restarts by hand: a killed agent joins again when it is restarted, or berth reports it in time" {
-	by_hand n1 --nnodes 2 --node-rank 0 --rdzv-endpoint n1:4719 --ranks-per-node 1 --max-restarts 1 --start-timeout 20s -- sh -c "${AGAIN/sleep 0.3; exit 3/sleep 60}"
+	by_hand n1 --nnodes 2 --node-rank 0 --rdzv-endpoint n1:4719 --ranks-per-node 1 --max-restarts 1 --start-timeout 40s -- sh -c "${AGAIN/sleep 0.3; exit 3/sleep 60}"
 	by_hand n2 --nnodes 2 --node-rank 1 --rdzv-endpoint n1:4719 -- true
 	until_seen hand/n1.out '^up 0.1'
 	on n2 pkill -KILL -f -- '--node-rank 1 --rdzv-endpoint n1:4719'
@@ -244,18 +246,21 @@ AGAIN='echo 1 >"$BERTH_HEARTBEAT_FILE"; echo "up $BERTH_ATTEMPT.$RANK on $(hostn
 	has 'node1 was lost, but the job will try it again' && has '^up 1.1 on n2$'
 	ended n2
 	[ "$status" = 0 ]
-	by_hand n1 --nnodes 2 --node-rank 0 --rdzv-endpoint n1:4720 --ranks-per-node 1 --max-restarts 1 --start-timeout 3s -- sh -c "${AGAIN/sleep 0.3; exit 3/sleep 60}"
+	# The second machine first: it must connect within this time-out, too.
 	by_hand n2 --nnodes 2 --node-rank 1 --rdzv-endpoint n1:4720 -- true
+	until_seen hand/n2.out 'waiting for the first machine'
+	by_hand n1 --nnodes 2 --node-rank 0 --rdzv-endpoint n1:4720 --ranks-per-node 1 --max-restarts 1 --start-timeout 6s -- sh -c "${AGAIN/sleep 0.3; exit 3/sleep 60}"
 	until_seen hand/n1.out '^up 0.1'
 	on n2 pkill -KILL -f -- '--node-rank 1 --rdzv-endpoint n1:4720'
 	ended n1
 	[ "$status" = 76 ]
-	has 'node1 within 3 s'
+	has 'node1 within 6 s'
 	nothing_left n1 n2
 }
 
 @test "--max-restarts by hand: the first machine is lost, and the others end in time" {
 	by_hand n1 --nnodes 2 --node-rank 0 --rdzv-endpoint n1:4721 --ranks-per-node 1 --max-restarts 1 -- sh -c "${AGAIN/sleep 0.3; exit 3/sleep 60}"
+	until_seen hand/n1.out 'waiting at'
 	by_hand n2 --nnodes 2 --node-rank 1 --rdzv-endpoint n1:4721 --start-timeout 5s --max-restarts 1 -- true
 	until_seen hand/n1.out '^up 0.1'
 	on n1 pkill -KILL -f -- '--node-rank 0 --rdzv-endpoint n1:4721'
