@@ -33,16 +33,16 @@ same() { cmp "whole.ckpt/$(cat whole.ckpt/latest)" "$1.ckpt/$(cat "$1.ckpt/lates
 # free_until FILE JOB [SECONDS]: wait for FILE. Slurm holds a requeued job for two minutes; this starts it early, but
 # only after the seconds in which Slurm revokes its old credentials, since it would revoke the new ones, too.
 free_until() {
-	local i
-	for ((i = 0; i < ${3:-180} * 5; i++)); do
-		[ ! -e "$1" ] || return 0
-		if [ "$(squeue -h -j "$2" -o %r 2>/dev/null)" = BeginTime ]; then
-			sleep 3
-			scontrol update JobId="$2" StartTime=now 2>/dev/null || true
-		fi
-		sleep 0.2
-	done
-	echo "no $1 after ${3:-180} s"; squeue; cat "$SHARE"/*.out; return 1
+	within "${3:-180}" exists_or_free "$1" "$2" || { squeue; cat "$SHARE"/*.out; return 1; }
+}
+exists_or_free() {
+	[ ! -e "$1" ] || return 0
+	if [ "$(squeue -h -j "$2" -o %r 2>/dev/null)" = BeginTime ]; then
+		sleep 3
+		scontrol update JobId="$2" StartTime=now 2>/dev/null || true
+	fi
+	sleep 0.2
+	return 1
 }
 
 # until_done NAME TURNS SECONDS [SBATCH OPTIONS]: a training without an end is stopped TURNS times after SECONDS
@@ -166,7 +166,7 @@ saves() {
 	export NAME=gone
 	rm -f gone.*
 	submit gone -N 2 -w n1,n2 --no-kill --requeue --open-mode=append <<-'S'
-	"$BERTH" run --ranks-per-node 1 --node-timeout 3s --requeue --report gone.report.${SLURM_RESTART_COUNT:-0} -- \
+	"$BERTH" run --ranks-per-node 1 --node-timeout 6s --requeue --report gone.report.${SLURM_RESTART_COUNT:-0} -- \
 		sh -c 'echo "up $SLURM_RESTART_COUNT $RANK"; [ "${SLURM_RESTART_COUNT:-0}" = 0 ] || exit 0; sleep 60'
 	[ $? != 0 ] || touch gone.done
 	S

@@ -13,18 +13,17 @@ teardown() { cancel_jobs; }
 
 # sends NAME OPTIONS SCRIPT ARGUMENTS...: submit the script and wait for its end.
 sends() {
-	local name=$1 i
+	local name=$1
 	shift
 	job=$(sbatch --parsable -o "$SHARE/$name-%a.out" "$@")
-	for ((i = 0; i < 1200; i++)); do
-		squeue -h -j "$job" -t PENDING,RUNNING,COMPLETING 2>/dev/null | grep -q . || break
-		sleep 0.05
-	done
+	within 60 over || true
 	output=$(cat "$SHARE/$name-"*.out)
 	echo "# $name:"
 	echo "$output"
 	scontrol -o show job "$job" | tee "$SHARE/$name.end"
 }
+
+over() { ! squeue -h -j "$job" -t PENDING,RUNNING,COMPLETING 2>/dev/null | grep -q .; }
 
 SAY='echo "rank $RANK of $WORLD_SIZE on $(hostname) at $MASTER_ADDR arguments $*"'
 

@@ -59,7 +59,7 @@ load layouts.bash
 	for i in 1 2; do
 		submit "both$i" -N2 -n2 --mem-per-cpu=50 -w n1,n2 <<-S
 		touch here$i
-		for ((i = 0; i < 400; i++)); do [ -e here1 ] && [ -e here2 ] && break; sleep 0.05; done
+		until [ -e here1 ] && [ -e here2 ]; do sleep 0.05; done
 		"\$BERTH" run --ranks-per-node 1 -- sh -c 'echo "rank \$RANK at \$MASTER_ADDR:\$MASTER_PORT job \$BERTH_JOB_ID"; sleep 1'
 		$([ $i = 1 ] || kind=MPI; [ -z "$kind" ] || echo "${!kind}")
 		S

@@ -44,7 +44,7 @@ names() { sed 's/=.*//' | sort | tr '\n' ' '; }
 	pbsdsh -h n2.bed.test -- /bin/hostname
 	pbs_tmrsh n2.bed.test echo 'a   b' '$HOME' '*'
 	pbs_tmrsh n2.bed.test sleep 71 &
-	for i in $(seq 50); do pbs_tmrsh n2.bed.test pgrep -x sleep >/dev/null && break; sleep 0.1; done
+	until pbs_tmrsh n2.bed.test pgrep -x sleep >/dev/null; do sleep 0.1; done
 	kill $!; wait $! 2>/dev/null
 	pbs_tmrsh n2.bed.test /bin/sh -c 'pgrep -x sleep >/dev/null && echo lives on'
 	pbs_tmrsh n2.bed.test /bin/sh -c 'sleep 72 & sleep 0.1'
@@ -63,7 +63,7 @@ names() { sed 's/=.*//' | sort | tr '\n' ' '; }
 @test "stand-in: qdel ends shells, other processes live until SIGKILL, a script with a trap continues; qsig ends all" {
 	# Cases d1, d9 and 16 of the captures. A trap on EXIT would keep the script's shell alive.
 	cd "$SHARE"
-	rm -f ends.*
+	rm -f ends.* ends-go
 	cat >ends.py <<-'E'
 	import signal, time
 	signal.signal(signal.SIGTERM, lambda *a: print("child got TERM", flush=True))
@@ -86,14 +86,16 @@ names() { sed 's/=.*//' | sort | tr '\n' ' '; }
 	trap : TERM
 	(trap "exit 7" TERM; echo child up; while :; do sleep 0.1; done)
 	code=$?
-	sleep 1 # SIGKILL follows soon, but not immediately
+	until [ -e ../ends-go ]; do sleep 0.1; done # in the home directory share/pbs
 	echo "shell goes on: $code"
 	E
 	job=$("$TOOLS/qsub" -o "$SHARE/ends2.out" -l select=1 ends.sh)
 	until_seen ends2.out 'child up'
+	touch ends-go
 	"$TOOLS/qdel" "$job"
 	until_seen ends2.out 'shell goes on: 7'
 	until_code "$job" 271
+	rm ends-go # the script can go on no more
 	job=$("$TOOLS/qsub" -o "$SHARE/ends3.out" -l select=1 ends.sh)
 	until_seen ends3.out 'child up'
 	"$TOOLS/qsig" -s TERM "$job"
@@ -104,13 +106,7 @@ names() { sed 's/=.*//' | sort | tr '\n' ' '; }
 
 # until_code JOB CODE: wait until the server has recorded this exit code.
 until_code() {
-	local i
-	for ((i = 0; i < 400; i++)); do
-		grep -q "\"code\": $2[,}]" "$SHARE/pbs/jobs/$1.json" && return 0
-		sleep 0.05
-	done
-	cat "$SHARE/pbs/jobs/$1.json"
-	return 1
+	until_seen "$SHARE/pbs/jobs/$1.json" "\"code\": $2[,}]"
 }
 
 MEET='echo "rank $RANK of $WORLD_SIZE on $(hostname) local $LOCAL_RANK node $NODE_RANK at $MASTER_ADDR nccl $NCCL_SOCKET_IFNAME job $BERTH_JOB_ID user ${MINE-none}"'
@@ -156,7 +152,7 @@ meet() {
 
 @test "Open MPI's remote shell: a daemon survives the end of the task that started it" {
 	pbs_job daemon 2:ncpus=4:mpiprocs=2 <<-'S'
-	"$BERTH" agent --tmrsh n2.bed.test 'sleep 73 & sleep 0.1; exit 9'; echo "code $?"
+	"$BERTH" agent --tmrsh n2.bed.test 'sleep 73 & until pgrep -fx "sleep 73" >/dev/null; do sleep 0.1; done; exit 9'; echo "code $?"
 	pbs_tmrsh n2.bed.test pkill -fx 'sleep 73'; echo "found $?"
 	S
 	has '^code 9$' && has '^found 0$'
@@ -165,18 +161,16 @@ meet() {
 
 @test "the secret is on no command line and in no output" {
 	pbs_start secret 2:ncpus=4:mpiprocs=2 <<-S
-	"\$BERTH" run --launcher tm --ranks-per-node 1 -- sleep 3
+	"\$BERTH" run --launcher tm --ranks-per-node 1 -- sh -c 'echo rank \$RANK up; until [ -e secret.go ]; do sleep 0.1; done'
 	S
-	for ((i = 0; i < 200; i++)); do
-		on n2 ps -eo args | grep -q '[s]leep 3' && break
-		sleep 0.05
-	done
+	until_seen "$SHARE/secret.out" 'rank 1 up'
 	seen=$(on n1 ps -eo args; on n2 ps -eo args)
 	grep -q 'BERTH_AGENT_SECRET_FROM=cookie:' <<<"$seen"
 	cookie=$(python3 -c "import json, sys; print(json.load(open(sys.argv[1]))['cookie'])" "$SHARE/pbs/jobs/$job.json")
 	[ ${#cookie} = 32 ]
 	! grep -q "$cookie" <<<"$seen" || false
 	! grep -qE 'BERTH_AGENT_SECRET=' <<<"$seen" || false
+	touch "$SHARE/secret.go"
 	finish secret
 	[ "$status" = 0 ]
 	hasnt "$cookie"
@@ -192,11 +186,11 @@ meet() {
 	"\$BERTH" run --launcher tm --ranks-per-node 2 -- sh -c '$MEET'
 	S
 	home=$SHARE/pbs # the home directory of the stand-in's jobs
-	for ((i = 0; i < 200; i++)); do
-		secret=$(find "$home/.config/berth" -type f -name '.secret-*' -size +0 2>/dev/null || true)
-		on n1 ps -eo args | grep -q '[B]ERTH_AGENT_SECRET_FROM' && [ -n "$secret" ] && break
-		sleep 0.05
-	done
+	secret_file() {
+		secret=$(find "$home/.config/berth" -type f -name '.secret-*' -size +0 2>/dev/null)
+		on n1 ps -eo args | grep -q '[B]ERTH_AGENT_SECRET_FROM' && [ -n "$secret" ]
+	}
+	within 30 secret_file
 	[ "$(stat -c %a "$secret" "$home/.config/berth")" = $'600\n700' ]
 	words=$(cat "$secret")
 	[[ $words =~ ^[0-9a-f]{64}$ ]]
@@ -289,10 +283,7 @@ variables() {
 			;;
 		esac
 		job=$("$TOOLS/qsub" -o "$SHARE/$name.out" -v "PROGRAM,$(variables)" "$scripts/$name.sh")
-		for ((i = 0; i < 1200; i++)); do
-			grep -q '"code"' "$SHARE/pbs/jobs/$job.json" && break
-			sleep 0.05
-		done
+		within 60 grep -q '"code"' "$SHARE/pbs/jobs/$job.json" || true
 		output=$(cat "$name.out")
 		echo "# $name: $output"
 		grep -q '"code": 0' "$SHARE/pbs/jobs/$job.json"
@@ -307,6 +298,7 @@ variables() {
 	export PBS_CONF_FILE=$CLUSTER/share/pbs/pbs.conf
 	turn=\${BERTH_REQUEUES:-0}
 	echo "\$PBS_JOBID \$PBS_QUEUE \$COLOUR \$PBS_O_WORKDIR \$(wc -l <\$PBS_NODEFILE)" >>turns
+	[ \$turn = 0 ] || until [ -e again.go ]; do sleep 0.1; done # again.code is read before
 	# berth's own timer: PBS would send its signal only after 40 s, which is too late.
 	"\$BERTH" run -n 2 --requeue --report again.report.\$turn --end-time +6s --warn-before 3s -- sh -c '
 		[ '\$turn' = 0 ] || exit 0
@@ -318,9 +310,10 @@ variables() {
 	first=$job
 	finish again
 	[ "$status" = 75 ]
+	touch "$SHARE/again.go"
 	has 'qsub with the job.s script will requeue the job'
 	holds "$SHARE/again.report.0" 'r["saved"] == "step 7" and r["kind"] == "stopped" and "qsub" in r["next"]'
-	within 20 test -e "$SHARE/again.report.1"
+	within 60 test -e "$SHARE/again.report.1"
 	cat "$SHARE/again.out"
 	holds "$SHARE/again.report.1" 'r["code"] == 0'
 	[ "$(wc -l <"$SHARE/turns")" = 2 ]
@@ -331,12 +324,18 @@ variables() {
 }
 
 @test "walltime without a warning: SIGTERM comes late, the ranks get their stop file, and berth reports it" {
-	pbs_job late 2:mpiprocs=1 -l walltime=00:00:04 <<-S
-	export PBS_CONF_FILE=$CLUSTER/share/pbs/pbs.conf
-	"\$BERTH" run -n 2 --report late.report -- sh -c 'trap "" TERM; while [ ! -e "\$BERTH_STOP_FILE" ]; do sleep 0.1; done
-		echo "stop: \$(cat "\$BERTH_STOP_FILE")"; exit 75'
-	S
-	within 10 test -e "$SHARE/late.report"
+	# Once more, with a longer walltime, if the ranks were not up in time.
+	for seconds in 4 15 40; do
+		rm -f "$SHARE"/up.late.*
+		pbs_job late 2:mpiprocs=1 -l walltime=00:00:$seconds <<-S
+		export PBS_CONF_FILE=$CLUSTER/share/pbs/pbs.conf
+		"\$BERTH" run -n 2 --report late.report -- sh -c 'trap "" TERM; [ -e "\$BERTH_STOP_FILE" ] || : >up.late.\$RANK
+			while [ ! -e "\$BERTH_STOP_FILE" ]; do sleep 0.1; done
+			echo "stop: \$(cat "\$BERTH_STOP_FILE")"; exit 75'
+		S
+		[ ! -e "$SHARE/up.late.0" ] || [ ! -e "$SHARE/up.late.1" ] || break
+	done
+	within 30 test -e "$SHARE/late.report"
 	cat "$SHARE/late.out"
 	grep -q '=>> PBS: job killed: walltime' "$SHARE/late.out"
 	grep -q 'stop: SIGTERM' "$SHARE/late.out"
@@ -352,7 +351,7 @@ variables() {
 	S
 	until_seen "$SHARE/up.gone.0" up; until_seen "$SHARE/up.gone.1" up
 	"$TOOLS/qdel" "$job"
-	within 10 test -e "$SHARE/gone.report"
+	within 30 test -e "$SHARE/gone.report"
 	cat "$SHARE/gone.out"
 	holds "$SHARE/gone.report" 'r["code"] == 75 and r["kind"] == "cancelled"'
 	nothing_left n1 n2

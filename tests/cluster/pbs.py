@@ -89,6 +89,7 @@ class Mom:
         self.root, self.node = root, node
         self.sessions = {}  # job: sids
         self.terminated = set()  # jobs that PBS is ending; these do not end with the leading shell
+        self.killed = set()  # those of them whose processes have been killed
         self.count = 1
         self.lock = threading.Lock()
 
@@ -165,6 +166,7 @@ class Mom:
             time.sleep(0.05)
         for host in hosts_of(job):
             ask(self.root, node_of(host), {'do': 'kill', 'job': job['id']})
+        self.killed.add(job['id'])
 
     def over(self, job):
         with open(job['output'], 'a', encoding='utf-8') as file:
@@ -190,10 +192,12 @@ class Mom:
             limit.start()
             code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
             limit.cancel()
-            while job['id'] in self.terminated and list(self.members([pid])):
-                time.sleep(0.05)
             if job['id'] in self.terminated:
+                # A late SIGKILL would reach the job's next run.
+                while job['id'] not in self.killed:
+                    time.sleep(0.05)
                 self.terminated.discard(job['id'])
+                self.killed.discard(job['id'])
                 code = 271
             for host in hosts_of(job):
                 ask(self.root, node_of(host), {'do': 'kill', 'job': job['id']})

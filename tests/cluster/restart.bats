@@ -24,8 +24,8 @@ STAMP='while IFS= read -r line; do echo "$(date +%s%N) $line"; done'
 	"$BERTH" run --ranks-per-node 1 --spares 1 --max-restarts 2 --report lost.json -- sh -c "$RANK" 2>&1 | sh -c "$STAMP"
 	exit ${PIPESTATUS[0]}
 	S
+	until_seen "$SHARE/lost.out" 'up 0.0'
 	until_seen "$SHARE/lost.out" 'up 0.1'
-	sleep 1
 	lose n2
 	finish lost
 	[ "$status" = 0 ]
@@ -49,7 +49,7 @@ STAMP='while IFS= read -r line; do echo "$(date +%s%N) $line"; done'
 	#!/bin/bash
 	#SBATCH -N2 --no-kill -w n1,n2
 	#SBATCH -o $SHARE/smaller.out
-	$BERTH run --ranks-per-node 2 --min-nodes 1 --max-restarts 2 --node-timeout 3s -- sh -c "\$RANK"
+	$BERTH run --ranks-per-node 2 --min-nodes 1 --max-restarts 2 --node-timeout 6s -- sh -c "\$RANK"
 	echo \$? >$SHARE/smaller.code
 	S
 	sbatch "$SHARE/smaller.sh"
@@ -65,7 +65,7 @@ STAMP='while IFS= read -r line; do echo "$(date +%s%N) $line"; done'
 
 @test "the first node of a job started from the login node is lost: the next node becomes the first" {
 	export RANK
-	salloc -Q --no-kill -N3 "$BERTH" run --ranks-per-node 1 --min-nodes 2 --max-restarts 2 --node-timeout 3s -- \
+	salloc -Q --no-kill -N3 "$BERTH" run --ranks-per-node 1 --min-nodes 2 --max-restarts 2 --node-timeout 6s -- \
 		sh -c "$RANK" >"$SHARE/first.out" 2>&1 3>&- &
 	pid=$!
 	until_seen "$SHARE/first.out" 'up 0.2'
@@ -83,7 +83,7 @@ STAMP='while IFS= read -r line; do echo "$(date +%s%N) $line"; done'
 @test "a link that is down for 5 s does not end the job" {
 	export RANK
 	submit blink -N2 --no-kill -w n1,n2 <<-'S'
-	"$BERTH" run --ranks-per-node 1 --max-restarts 2 -- sh -c 'echo up $RANK; sleep 9; echo done $RANK $BERTH_ATTEMPT'
+	"$BERTH" run --ranks-per-node 1 --max-restarts 2 --node-timeout 24s -- sh -c 'echo up $RANK; until [ -e blink.go ]; do sleep 0.1; done; echo done $RANK $BERTH_ATTEMPT'
 	S
 	until_seen "$SHARE/blink.out" 'up 1'
 	on n2 ip link set eth0 down
@@ -91,6 +91,7 @@ STAMP='while IFS= read -r line; do echo "$(date +%s%N) $line"; done'
 	sleep 5
 	on n2 ip link set eth0 up
 	on n2 ip link set hsn0 up
+	touch "$SHARE/blink.go"
 	finish blink
 	[ "$status" = 0 ]
 	has 'done 0 0$'
@@ -101,7 +102,7 @@ STAMP='while IFS= read -r line; do echo "$(date +%s%N) $line"; done'
 @test "a link that stays down: the agent ends the node's ranks, and a spare replaces the node" {
 	export RANK
 	submit cut -N3 --no-kill <<-'S'
-	"$BERTH" run --ranks-per-node 1 --spares 1 --max-restarts 1 --node-timeout 3s -- sh -c "$RANK"
+	"$BERTH" run --ranks-per-node 1 --spares 1 --max-restarts 1 --node-timeout 6s -- sh -c "$RANK"
 	S
 	until_seen "$SHARE/cut.out" 'up 0.1'
 	on n2 ip link set eth0 down
@@ -127,11 +128,11 @@ STAMP='while IFS= read -r line; do echo "$(date +%s%N) $line"; done'
 
 @test "a stopped rank of a training is named; the next attempt resumes from the checkpoint" {
 	[ -n "$MPI_SUM" ] || skip "no MPI"
+	allow_leaks
 	submit stopped -N2 <<-'S'
-	export ASAN_OPTIONS="${ASAN_OPTIONS-}:detect_leaks=0"
 	"$BERTH" train convnet --ranks-per-node 1 --data synthetic:1x28x28,n=4096 --epochs 40 --steps 300 --no-eval --ckpt stopped.ckpt --save-every 50 --log-every 50 --max-restarts 1 --hang-timeout 4s
 	S
-	within 20 test -e "$SHARE/stopped.ckpt/step-00000100.safetensors"
+	within 60 test -e "$SHARE/stopped.ckpt/step-00000100.safetensors"
 	on n2 pkill -STOP -x berth-train
 	finish stopped
 	rm -rf "$SHARE/stopped.ckpt"

@@ -76,18 +76,17 @@ cancel_jobs() { scancel --state=RUNNING --state=PENDING --user=root --quiet || t
 has() { grep -qE -- "$1" <<<"$output" || { echo "not in the output: $1"; return 1; }; }
 hasnt() { ! grep -qE -- "$1" <<<"$output" || { echo "in the output: $1"; return 1; }; }
 
-# left NODE...: list processes of berth or of its ranks on these nodes; wait at most 10 s for none.
+# nothing_left NODE...: wait until no process of berth or of its ranks is on these nodes; else list them.
 nothing_left() {
-	local node i seen=
+	local node seen=
 	for node in "$@"; do
 		on "$node" ps -eo comm >/dev/null || return 1
-		for ((i = 0; i < 200; i++)); do
-			seen=$(on "$node" ps -eo comm,args | grep -E 'berth|probe|sleep 7[0-9]' | grep -vE 'grep|cluster.py|pbs.py|sshd:' || true)
-			[ -z "$seen" ] && break
-			sleep 0.05
-		done
-		[ -z "$seen" ] || { echo "left on $node: $seen"; return 1; }
+		within 30 none_on "$node" || { echo "left on $node: $seen"; return 1; }
 	done
+}
+none_on() {
+	seen=$(on "$1" ps -eo comm,args | grep -E 'berth|probe|sleep 7[0-9]' | grep -vE 'grep|cluster.py|pbs.py|sshd:' || true)
+	[ -z "$seen" ]
 }
 
 # ---- nodes that are lost ----
@@ -100,18 +99,17 @@ lose() {
 
 # revive NODE: restore it, and resume it in Slurm.
 revive() {
-	local i
 	on "$1" sh -c 'ip link set eth0 up; ip link set hsn0 up'
 	[ -n "$(on "$1" pgrep -x slurmd)" ] || on "$1" slurmd -N "$1"
-	for ((i = 0; i < 400; i++)); do
-		# Slurm 22.05 reports a node whose step never ended as "mixed", even without a job on it.
-		case "$(sinfo -h -n "$1" -o %T)" in
-			idle | mixed) return 0 ;;
-		esac
-		((i % 20)) || scontrol update nodename="$1" state=resume 2>/dev/null || true
-		sleep 0.1
-	done
-	sinfo -N -l
+	within 60 resumed "$1" || { sinfo -N -l; return 1; }
+}
+resumed() {
+	# Slurm 22.05 reports a node whose step never ended as "mixed", even without a job on it.
+	case "$(sinfo -h -n "$1" -o %T)" in
+		idle | mixed) return 0 ;;
+	esac
+	scontrol update nodename="$1" state=resume 2>/dev/null || true
+	sleep 1
 	return 1
 }
 
