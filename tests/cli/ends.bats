@@ -19,7 +19,7 @@ setup() { pbs_begin; }
 }
 
 @test "the warning: a signal and the stop file on all nodes, in time; the ranks see the end time" {
-	# Once more, and later, if the ranks were not up before the warning.
+	# If the ranks were not up before the warning, try again with a later one.
 	for wait in 3 12 40; do
 		rm -f up.*
 		end=$(($(date +%s) + wait + 6))

@@ -324,7 +324,7 @@ variables() {
 }
 
 @test "walltime without a warning: SIGTERM comes late, the ranks get their stop file, and berth reports it" {
-	# Once more, with a longer walltime, if the ranks were not up in time.
+	# If the ranks were not up in time, try again with a longer walltime.
 	for seconds in 4 15 40; do
 		rm -f "$SHARE"/up.late.*
 		pbs_job late 2:mpiprocs=1 -l walltime=00:00:$seconds <<-S

@@ -74,7 +74,7 @@ has_lines() { [ -e "$1" ] && [ "$(wc -l <"$1")" -ge "$2" ]; }
 # until_seen FILE PATTERN: until a line of FILE matches (30 s times BERTH_TEST_SLOW).
 until_seen() { within 30 grep -qs -- "$2" "$1" || { cat "$1"; return 1; }; }
 
-# received PID NAME: this signal does not wait for the process (any more). For within, between two equal signals.
+# received PID NAME: true unless this signal is pending for the process. A second one would merge with it.
 received() {
 	local pending
 	pending=$(sed -n 's/^ShdPnd:[[:space:]]*//p' "/proc/$1/status") && [ $((0x$pending >> ($(kill -l "$2") - 1) & 1)) = 0 ]
