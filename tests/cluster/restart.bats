@@ -129,12 +129,12 @@ STAMP='while IFS= read -r line; do echo "$(date +%s%N) $line"; done'
 @test "a stopped rank of a training is named; the next attempt resumes from the checkpoint" {
 	[ -n "$MPI_SUM" ] || skip "no MPI"
 	allow_leaks
-	submit stopped -N2 <<-'S'
+	submit stopped -N2 -w n1,n2 <<-'S'
 	"$BERTH" train convnet --ranks-per-node 1 --data synthetic:1x28x28,n=4096 --epochs 40 --steps 300 --no-eval --ckpt stopped.ckpt --save-every 50 --log-every 50 --max-restarts 1 --hang-timeout 4s
 	S
-	within 60 test -e "$SHARE/stopped.ckpt/step-00000100.safetensors"
+	within 60 test -e "$SHARE/stopped.ckpt/latest"
 	on n2 pkill -STOP -x berth-train
-	finish stopped
+	finish stopped 120
 	rm -rf "$SHARE/stopped.ckpt"
 	[ "$status" = 0 ]
 	has 'the job hangs: .*; rank 1 on n2 is behind.*its process is stopped'
