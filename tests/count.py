@@ -4,6 +4,7 @@ TEST: CASE" for each failed case, and a last line "N passed, N failed". Exit 0 i
 and none failed.
     count.py LOG SUITES REPORTS [RERUN]   RERUN: log of the second run of the tests that failed in LOG. One
                                           that passed there counts as passed; its cases get "flaky: TEST: CASE".
+                                      results.tsv beside LOG then has each test with passed, failed, flaky or skipped.
     count.py --rerun LOG REPORTS          print the tests that may run again: all that failed, or none
 REPORTS is the directory of the sanitizers' reports (log_path). Each file there counts as a failed test."""
 import json
@@ -11,7 +12,7 @@ import os
 import re
 import sys
 
-LINES = 80  # of a failing test's output; all of it is in testlog.txt
+FIRST, LAST = 30, 60  # lines of a failed case's output; all of it is in testlog.txt
 FLAKY_LINES = 2000
 RERUNS = 3  # more failures than this have a common reason
 
@@ -24,6 +25,9 @@ FAILED = re.compile(r'^not ok \d+ (?P<bats>.*?)(?: in \d+ms)?$|^\[  FAILED  \] (
                     r'|^(?:FAILED|TOO FAR): (?P<check>.*)$', re.MULTILINE)
 STARTED = re.compile(r'^\[ RUN      \] (\w+)\n(?!\[)', re.MULTILINE)
 PLANNED = re.compile(r'^1\.\.(\d+)$', re.MULTILINE)
+FAILED_BLOCK = re.compile(r'^not ok \d+ .*\n(?:#.*\n)*', re.MULTILINE)
+CMOCKA_FAILED = re.compile(r'(?<=^\[  FAILED  \] )(test_?\w+)\n', re.MULTILINE)  # ends what the case wrote to stderr
+DULL = re.compile(r'^(?:1\.\.\d+|\[ RUN      \] .*|\[       OK \] .*)\n', re.MULTILINE)
 OK_BLOCK = re.compile(r'^ok \d+ .*\n(?:#.*\n)*', re.MULTILINE)  # a passed case of bats with its output
 
 # What a crash or a sanitizer leaves in a failed case's output. 132 to 139: SIGILL, SIGABRT, SIGBUS, SIGFPE, SIGSEGV.
@@ -106,13 +110,29 @@ def print_rerun(path, directory):
         print('\n'.join(test['name'] for test in failed))
 
 
-def print_output(test, limit, path):
-    lines = output(test).splitlines()
+def blocks(test):
+    """What each failed case wrote, then what belongs to no case."""
+    stdout, stderr = (test.get(part, '').rstrip('\n') + '\n' for part in ('stdout', 'stderr'))
+    found, seen, start = FAILED_BLOCK.findall(stdout), set(), 0
+    for end in CMOCKA_FAILED.finditer(stderr):
+        if end[1] not in seen:  # it is there again in the list at the end
+            found.append(stderr[start:end.end()])
+            start = end.end()
+        seen.add(end[1])
+    rest = DULL.sub('', OK_BLOCK.sub('', FAILED_BLOCK.sub('', stdout))) + stderr[start:]
+    return [block for block in found + [rest] if block.strip()]
+
+
+def print_output(test, path, whole=False):
+    """The output of the failed cases, or the first lines of all of it."""
     print(f"---- {test['name']}: {test['result']} ({test.get('returncode')}), "
           f"{test.get('duration', 0):.1f} s: {' '.join(test.get('command', []))}")
-    if len(lines) > limit:
-        print(f'     ({len(lines) - limit} lines before these are in {path[:-5]}.txt)')
-    print('\n'.join('     ' + line for line in lines[-limit:]))
+    for block in [output(test)] if whole else blocks(test):
+        lines = block.strip('\n').splitlines()
+        first, last = (FLAKY_LINES, 0) if whole else (FIRST, LAST)
+        if len(lines) > first + last:
+            lines[first:len(lines) - last] = [f'... ({len(lines) - first - last} lines are in {path[:-5]}.txt only)']
+        print('\n'.join('     ' + line for line in lines))
 
 
 def main():
@@ -132,11 +152,17 @@ def main():
     failed = [test for test in tests if has_failed(test) and test not in flaky]
     passed = [test for test in tests if test not in skipped + failed]
     reports = read_reports(directory)
+    results = [(test['name'], kind) for kind, those in (('skipped', skipped), ('flaky', flaky), ('failed', failed),
+               ('passed', [test for test in passed if test not in flaky])) for test in those]
+    results += [('sanitizer report', 'failed')] * bool(reports)
+    if tests:
+        with open(os.path.join(os.path.dirname(path), 'results.tsv'), 'w', encoding='utf-8') as file:
+            file.writelines('\t'.join(result) + '\n' for result in sorted(results))
 
     for test in failed:
-        print_output(test, LINES, path)
+        print_output(test, path)
     for test in flaky:
-        print_output(test, FLAKY_LINES, path)
+        print_output(test, path, whole=True)
     for name, text in reports.items():
         print(f'---- sanitizer report {name}:')
         print('\n'.join('     ' + line for line in text.splitlines()))

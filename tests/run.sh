@@ -3,7 +3,7 @@
 # Build berth and run its tests. Installs what they need (Debian or Ubuntu, as root), builds in a
 # separate directory, and prints "N passed, N failed" at the end.
 #   tests/run.sh [--full] [--suite NAME]... [--no-suite NAME] [--test NAME]... [--since COMMIT]
-#                [--build DIR] [--slow N] [-- MESON OPTIONS]
+#                [--build DIR] [--slow N] [--no-namespaces] [-- MESON OPTIONS]
 #     --full           run the long tests as well, and print the line coverage of the quick ones
 #     --suite NAME     run this suite instead of quick; for threads, build only what its tests need
 #     --no-suite NAME  leave out the tests of this suite
@@ -11,6 +11,7 @@
 #     --since COMMIT   run those quick tests only whose files changed since this commit
 #     --build DIR      build directory (default: build-test)
 #     --slow N         multiply every test's time limit by N, and its waits for events (BERTH_TEST_SLOW)
+#     --no-namespaces  as root: do not run each test in namespaces of its own (tests/isolate.py)
 # If at most three tests fail, they run once more, one at a time. One that then passes counts as passed, and a
 # line "flaky: TEST: CASE" names it. Nothing runs again after a crash, a time-out or a sanitizer's report.
 # Exit codes: 0 all passed; 1 a test failed, none ran, or the build failed; 64 usage; 69 something missing.
@@ -20,11 +21,11 @@ cd "$(dirname "$0")/.." || exit 66
 . jobscripts/local/packages.sh
 
 usage() {
-	sed -n '3,16s/^# \{0,1\}//p' tests/run.sh >&2
+	sed -n '3,17s/^# \{0,1\}//p' tests/run.sh >&2
 	exit 64
 }
 
-suites='' without='' names='' since='' build='build-test' slow=1
+suites='' without='' names='' since='' build='build-test' slow=1 namespaces=yes
 while [ $# -gt 0 ]; do
 	case $1 in
 	--full) suites='quick full' ;;
@@ -34,8 +35,9 @@ while [ $# -gt 0 ]; do
 	--since) [ $# -gt 1 ] || usage; since=$2; shift ;;
 	--build) [ $# -gt 1 ] || usage; build=$2; shift ;;
 	--slow) [ $# -gt 1 ] || usage; slow=$2; shift ;;
+	--no-namespaces) namespaces= ;;
 	--) shift; break ;;
-	-h|--help) sed -n '3,16s/^# \{0,1\}//p' tests/run.sh; exit 0 ;;
+	-h|--help) sed -n '3,17s/^# \{0,1\}//p' tests/run.sh; exit 0 ;;
 	*) usage ;;
 	esac
 	shift
@@ -79,23 +81,39 @@ case " $suites " in
 *' full '*) python3 tests/coverage.py "$build-coverage" "$@" >"$coverage" 2>&1 || measured=1 ;;
 esac
 log=$build/meson-logs/testlog.json again=$build/meson-logs/rerun.json
-rm -f "$log" "$again"
+rm -f "$log" "$again" "$build/meson-logs/results.tsv"
 # A sanitizer reports to a file: some programs' stderr is compared, and some exit codes are lost. Ranks of other
 # users write there, too.
-reports=$(mktemp -d) && chmod 1777 "$reports" || exit 1
-trap 'rm -rf "$reports"' EXIT
-export ASAN_OPTIONS="${ASAN_OPTIONS:+$ASAN_OPTIONS:}log_path=$reports/asan"
+place=$(mktemp -d /var/tmp/berth-tests.XXXXXX) || exit 1
+trap 'rm -rf "$place"' EXIT
+reports=$place/reports
+mkdir -m 1777 "$reports" && chmod 755 "$place" || exit 1
+# LeakSanitizer misreads where a module's thread-local memory begins, and dies of it, unless told not to look.
+export ASAN_OPTIONS="${ASAN_OPTIONS:+$ASAN_OPTIONS:}log_path=$reports/asan:intercept_tls_get_addr=0"
 export UBSAN_OPTIONS="${UBSAN_OPTIONS:+$UBSAN_OPTIONS:}log_path=$reports/ubsan"
 export TSAN_OPTIONS="${TSAN_OPTIONS:+$TSAN_OPTIONS:}log_path=$reports/tsan"
+export BERTH_TEST_SLOW="$slow"   # multiplies how long a test waits for an event
+export BERTH_TEST_PLACE="$place" # of the tests' own /tmp
 
-export BERTH_TEST_SLOW="$slow" # multiplies how long a test waits for an event
+wrapper=''
+if [ -n "$namespaces" ]; then
+	if why=$(python3 tests/isolate.py --check 2>&1); then
+		wrapper=$(printf "python3 '%s/tests/isolate.py'" "$PWD") # meson splits it into words
+	else
+		echo "berth: note: tests share /tmp, network and processes: $why" >&2
+	fi
+fi
 
-# run_tests PROCESSES MESON'S OPTIONS: run tests; what meson prints goes to meson-logs/run.txt.
+# run_tests LOG PROCESSES MESON'S OPTIONS: run tests; meson-logs/LOG.json and LOG.txt tell of them. What meson prints
+# goes to meson-logs/run.txt.
 run_tests() {
-	processes=$1
-	shift
-	meson test -C "$build" --timeout-multiplier "$slow" --num-processes "$processes" "$@" \
-		</dev/null >>"$build/meson-logs/run.txt" 2>&1
+	name=$1 processes=$2
+	shift 2
+	meson test -C "$build" --logbase "$name" ${wrapper:+--wrapper "$wrapper"} --timeout-multiplier "$slow" \
+		--num-processes "$processes" "$@" </dev/null >>"$build/meson-logs/run.txt" 2>&1
+	[ -z "$wrapper" ] || for kind in json txt; do # meson adds the wrapper's name
+		mv "$build/meson-logs/$name-python3.$kind" "$build/meson-logs/$name.$kind" 2>/dev/null
+	done
 }
 
 set --
@@ -107,11 +125,11 @@ done
 : >"$build/meson-logs/run.txt"
 # Many tests wait for processes and deadlines: two per core.
 # shellcheck disable=SC2086 # names are words
-run_tests $(($(getconf _NPROCESSORS_ONLN) * 2)) "$@" $names
+run_tests testlog $(($(getconf _NPROCESSORS_ONLN) * 2)) "$@" $names
 if [ -f "$log" ]; then
 	names=$(python3 tests/count.py --rerun "$log" "$reports")
 	# shellcheck disable=SC2086
-	[ -z "$names" ] || run_tests 1 --no-rebuild --logbase rerun $names
+	[ -z "$names" ] || run_tests rerun 1 --no-rebuild $names
 else
 	tail -n 40 "$build/meson-logs/run.txt" >&2
 fi

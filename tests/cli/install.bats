@@ -7,10 +7,7 @@ load ../support/berth
 setup_file() {
 	ROOT=$(mktemp -d)
 	export ROOT
-	DESTDIR=$ROOT meson install -C "$BUILD" --no-rebuild --quiet >"$ROOT.log" 2>&1 || {
-		cat "$ROOT.log"
-		return 1
-	}
+	install_build "$ROOT" "$ROOT.log"
 	# The one prefix below the folder.
 	PREFIX=$(dirname "$(dirname "$(find "$ROOT" -path '*/bin/berth' -type f)")")
 	export PREFIX
@@ -106,7 +103,7 @@ there() { # PATTERN: exactly one file or link below the prefix
 }
 
 @test "ninja uninstall: its list contains every installed file" {
-	list=$BUILD/meson-logs/install-log.txt
+	list=$ROOT.log
 	[ -e "$list" ]
 	grep -v '^#' "$list" | sort >"$ROOT/listed"
 	find "$PREFIX" -type f -o -type l | sed "s#^$ROOT##" | sort >"$ROOT/found"

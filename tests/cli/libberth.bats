@@ -62,10 +62,7 @@ load ../support/berth
 	command -v pkg-config >/dev/null || skip "no pkg-config"
 	[ -z "$SANITIZED" ] || skip "a plain program cannot load a library built with ASan"
 	root=$(mktemp -d)
-	DESTDIR=$root meson install -C "$BUILD" --no-rebuild --quiet >"$root/log" 2>&1 || {
-		cat "$root/log"
-		return 1
-	}
+	install_build "$root"
 	pc=$(find "$root" -name berth.pc)
 	example=$(find "$root" -name hello.c -path '*/examples/*')
 	lib=$(dirname "$(find "$root" -name libberth.so)")

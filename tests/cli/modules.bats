@@ -8,10 +8,7 @@ load ../support/berth
 setup_file() {
 	ROOT=$(mktemp -d)
 	export ROOT
-	DESTDIR=$ROOT/plain meson install -C "$BUILD" --no-rebuild --quiet >"$ROOT/log" 2>&1 || {
-		cat "$ROOT/log"
-		return 1
-	}
+	install_build "$ROOT/plain"
 	PREFIX=$(dirname "$(dirname "$(find "$ROOT/plain" -path '*/bin/berth' -type f)")")
 	export PREFIX MODULES_HERE=$PREFIX/share/modulefiles
 	cp "$MODULES_HERE/berth/$BERTH_VERSION" "$MODULES_HERE/berth/0.0.1"

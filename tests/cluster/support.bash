@@ -6,7 +6,7 @@ load ../support/berth
 
 # All tests use the cluster's own directory, $SHARE.
 setup() { :; }
-teardown() { :; }
+teardown() { print_logs; }
 
 export PATH="$PATH:/usr/sbin:/sbin"
 SHARE=$CLUSTER/share
@@ -70,8 +70,16 @@ finish() {
 	echo "$output"
 }
 
+# print_logs: after a failed case, the last lines of the schedulers' logs.
+print_logs() {
+	! case_failed || tail -n 15 "$CLUSTER"/log/* "$SHARE"/pbs/*.log 2>/dev/null || true
+}
+
 # cancel_jobs: cancel the jobs of all tests; a job that has ended is not an error.
-cancel_jobs() { scancel --state=RUNNING --state=PENDING --user=root --quiet || true; }
+cancel_jobs() {
+	print_logs
+	scancel --state=RUNNING --state=PENDING --user=root --quiet || true
+}
 
 has() { grep -qE -- "$1" <<<"$output" || { echo "not in the output: $1"; return 1; }; }
 hasnt() { ! grep -qE -- "$1" <<<"$output" || { echo "in the output: $1"; return 1; }; }

@@ -23,6 +23,10 @@ crash) printf 'not ok 2 sometimes\n# exit code 139, expected 0\n'; exit 1 ;;
 expected-crash) printf 'ok 2 dies\n# exit code 139, as expected\nnot ok 3 sometimes\n'; exit 1 ;;
 killed) kill -SEGV $$ ;;
 hang) exec sleep 60 ;;
+left) sleep 60 >/dev/null 2>&1 & echo "ok 2 sometimes" ;;
+memory) echo x >/dev/shm/kept; echo "ok 2 sometimes" ;;
+alone-at-home) [ ! -e /tmp/seen ] || exit 1; sleep 0.5; echo x >/tmp/seen; echo "ok 2 sometimes" ;;
+long) echo "not ok 2 sometimes"; seq -f '# line %.0f' 200; echo "ok 3 fine"; seq -f '# fine %.0f' 200; exit 1 ;;
 absent) echo "skipped: not here"; exit 77 ;;
 *) "$what"; echo "ok 2 sometimes" ;; # a program whose exit code is lost
 esac
@@ -63,6 +67,14 @@ int main(int argc, char **argv)
 }
 '''
 
+# What only namespaces (tests/isolate.py) show.
+ALONE = {
+    'left': ([('left', 'left')], 1, 2, ['failed: left-0: left behind: process', '): sleep 60', '0 passed, 1 failed'], []),
+    'memory': ([('memory', 'memory')], 1, 2, ['failed: memory-0: left behind: shared memory /dev/shm/kept'], []),
+    'unseen': ([('alone-at-home', 'fail')] * 3, 0, 1, ['3 passed, 0 failed'], ['failed:']),
+    'stuck': ([('hang', 'pass')], 1, 1, ['still running, load average', '): sleep 60', '0 passed, 1 failed'], ['flaky:']),
+}
+
 # suite: [tests as (first run, later runs)], exit code, runs of each test, lines expected, lines forbidden
 CASES = {
     'flaky': ([('fail', 'pass')], 0, 2, ['flaky: flaky-0: sometimes', '     # too late', '1 passed, 0 failed'], ['failed:']),
@@ -80,6 +92,8 @@ CASES = {
     'undefined': ([('undefined', 'pass')], 1, 1, ['signed integer overflow', '1 passed, 1 failed'], ['flaky:']),
     'race': ([('fail', 'pass'), ('race', 'pass')], 1, 1, ['data race', 'failed: sanitizer report tsan.', '1 passed, 2 failed'],
              ['flaky:']),
+    'long': ([('long', 'long')], 1, 2, ['     # line 29', '     ... (111 lines are in ', '     # line 200', 'failed: long-0: sometimes'],
+             ['# line 30\n', '# line 140\n', '# fine']),
     'late': ([('fail', 'report')], 1, 2, ['heap-use-after-free', '1 passed, 1 failed'], []),
 }
 
@@ -93,15 +107,15 @@ def compile_program(cc, directory, name, source, sanitizer):
 def write_project(root, project):
     for name in ('tests', 'jobscripts/local', 'runs'):
         (project / name).mkdir(parents=True)
-    for name in ('tests/run.sh', 'tests/count.py'):
+    for name in ('tests/run.sh', 'tests/count.py', 'tests/isolate.py'):
         shutil.copy(root / name, project / name)
     (project / 'jobscripts/local/packages.sh').write_text('packages_need() { :; }\npackages_want() { :; }\n')
     (project / 'meson_options.txt').write_text("option('tests', type: 'feature')\n")
     (project / 'act.sh').write_text(ACT)
     rows = ["project('tiny', version: '1')", "sh = find_program('sh')"]
-    for suite, (tests, *_) in CASES.items():
+    for suite, (tests, *_) in (CASES | ALONE).items():
         for index, (first, later) in enumerate(tests):
-            limit = 2 if suite == 'hang' else 60
+            limit = 5 if ('hang', 'pass') in tests else 60
             rows.append(f"test('{suite}-{index}', sh, suite: '{suite}', timeout: {limit}, "
                         f"args: [files('act.sh'), '{suite}-{index}', '{first}', '{later}'])")
     (project / 'meson.build').write_text('\n'.join(rows) + '\n')
@@ -109,6 +123,8 @@ def write_project(root, project):
 
 def main():
     root, cc = pathlib.Path(sys.argv[1]), sys.argv[2:]
+    isolated = subprocess.run([sys.executable, root / 'tests/isolate.py', '--check'], check=False).returncode == 0
+    cases = CASES | (ALONE if isolated else {})
     bad = 0
     with tempfile.TemporaryDirectory() as name:
         project = pathlib.Path(name)
@@ -120,7 +136,7 @@ def main():
         environment |= {'RUNS': str(project / 'runs'), 'PATH': f"{project}:{os.environ['PATH']}"}
         # TSan aborts if address randomisation maps a library where it keeps its shadow memory.
         fixed = ['setarch', '-R'] if subprocess.run(['setarch', '-R', 'true'], check=False).returncode == 0 else []
-        for suite, (tests, code, runs, expected, forbidden) in CASES.items():
+        for suite, (tests, code, runs, expected, forbidden) in cases.items():
             done = subprocess.run([*fixed, 'sh', project / 'tests/run.sh', '--suite', suite], env=environment, check=False,
                                   stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors='replace')
             wrong = [f'no line with "{line}"' for line in expected if line not in done.stdout]
@@ -136,7 +152,7 @@ def main():
             if wrong:
                 print(done.stdout)
             bad += bool(wrong)
-    print(f'{len(CASES) - bad} of {len(CASES)} cases as expected')
+    print(f'{len(cases) - bad} of {len(cases)} cases as expected' + ('' if isolated else '; no namespaces here'))
     return 1 if bad else 0
 
 

@@ -14,8 +14,14 @@ make_dir() {
 	cd "$DIR" || return
 }
 
+# case_failed: in a teardown, whether the case has failed. It says beside what else it ran.
+case_failed() {
+	[ -z "${BATS_TEST_COMPLETED-}${BATS_TEST_SKIPPED-}" ] && echo "load average: $(cut -d' ' -f1-3 /proc/loadavg)"
+}
+
 # remove_dir: remove $DIR.
 remove_dir() {
+	case_failed || true
 	cd / || return
 	rm -rf "$DIR"
 }
@@ -26,6 +32,15 @@ teardown() { remove_dir; }
 
 # allow_leaks: Open MPI keeps memory in plug-ins that it has unloaded, so ASan has no name to suppress.
 allow_leaks() { export ASAN_OPTIONS="${ASAN_OPTIONS-}:detect_leaks=0"; }
+
+# install_build DIR [FILE]: install the build below DIR, and copy the list of what was installed to FILE. Tests run
+# at once, and meson writes one list.
+install_build() {
+	local log
+	# shellcheck disable=SC2016 # the inner shell expands them
+	log=$(DESTDIR=$1 flock "$BUILD/install.lock" sh -ec 'meson install -C "$BUILD" --no-rebuild --quiet 2>&1
+		[ -z "$1" ] || cp "$BUILD/meson-logs/install-log.txt" "$1"' sh "${2-}") || { echo "$log"; return 1; }
+}
 
 # need COMMAND [PACKAGE]: skip the test if COMMAND is missing.
 need() { command -v "$1" >/dev/null || skip "no $1 here${2:+ (Debian: $2)}"; }

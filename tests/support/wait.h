@@ -5,8 +5,8 @@
 
 #include <stdlib.h>
 
-/* Return this many milliseconds times BERTH_TEST_SLOW, which tests/run.sh --slow sets. Not for a time that
- * must expire, nor for a documented deadline. */
+/* Return this many milliseconds times BERTH_TEST_SLOW, which tests/run.sh --slow sets. Not for a
+ * time that must expire, nor for a documented deadline. */
 static inline int wait_ms(int milliseconds)
 {
 	const char *slow = getenv("BERTH_TEST_SLOW");

@@ -17,7 +17,7 @@ claim() {
 	[ ! -e "$last" ] || number=${last##*-}
 	printf '{"held": 1, "format":"berth.lease/1","scheduler":"%s","job":"%s","attempt":0,"host":"%s","boot":"%s","pid":%s,"started":%s,"token":"feed"}' \
 		"$2" "$3" "${4-far}" "${5-other}" "${6-7}" "${7-1}" >"$1/.claim"
-	mv "$1/.claim" "$1/.lease-$(printf %06d $((10#$number + 1)))" # nobody sees half a lease
+	mv "$1/.claim" "$1/.lease-$(printf %06d $((10#$number + 1)))" # no run reads half a lease
 }
 
 @test "a directory in use by another run: exit code 73, and the run is named; a killed run's is taken over at once" {

@@ -29,8 +29,7 @@ wakes() {
 # train ARGUMENTS: 20 steps per epoch of 32 samples each, on any number of ranks
 train() {
 	local asan=${ASAN_OPTIONS-}
-	# LeakSanitizer misreads where a module's thread-local memory begins, and dies of it.
-	[[ " $* " != *" -n 1 "* ]] || asan=$asan:detect_leaks=1:intercept_tls_get_addr=0
+	[[ " $* " != *" -n 1 "* ]] || asan=$asan:detect_leaks=1
 	ASAN_OPTIONS=$asan timeout 120 "$BERTH" train "$@" --log-every 1
 }
 

@@ -18,6 +18,7 @@
 #include <cmocka.h>
 
 #include "node.h"
+#include "../../support/child.h"
 #include "../../support/wait.h"
 
 /* For what must happen. */
@@ -49,35 +50,35 @@ static int rank_modex(bool collect)
 	pmix_info_t info;
 
 	if (PMIx_Init(&self, NULL, 0) != PMIX_SUCCESS)
-		return 10;
+		return FAILED_HERE(10);
 	PMIX_LOAD_PROCID(&job, self.nspace, PMIX_RANK_WILDCARD);
 	int size = number(&job, PMIX_JOB_SIZE), local_size = number(&job, PMIX_LOCAL_SIZE);
 
 	if (size < 1 || local_size < 1 || number(&job, PMIX_UNIV_SIZE) != size)
-		return 11;
+		return FAILED_HERE(11);
 	if (number(&self, PMIX_LOCAL_RANK) != (int)self.rank % local_size ||
 	    number(&self, PMIX_APPNUM) != 0 ||
 	    number(&self, PMIX_NODEID) != (int)self.rank / local_size ||
 	    number(&job, PMIX_NUM_NODES) != size / local_size)
-		return 12;
+		return FAILED_HERE(12);
 	int mine = 1000 + (int)self.rank;
 	pmix_value_t value = {.type = PMIX_INT, .data.integer = mine};
 
 	if (PMIx_Put(PMIX_GLOBAL, "card", &value) != PMIX_SUCCESS || PMIx_Commit() != PMIX_SUCCESS)
-		return 13;
+		return FAILED_HERE(13);
 	PMIX_INFO_LOAD(&info, PMIX_COLLECT_DATA, &collect, PMIX_BOOL);
 	if (PMIx_Fence(NULL, 0, &info, 1) != PMIX_SUCCESS)
-		return 14;
+		return FAILED_HERE(14);
 	for (int rank = 0; rank < size; rank++) {
 		pmix_proc_t peer = self;
 
 		peer.rank = (pmix_rank_t)rank;
 		if (number(&peer, "card") != 1000 + rank)
-			return 15;
+			return FAILED_HERE(15);
 	}
 	if (PMIx_Fence(NULL, 0, NULL, 0) != PMIX_SUCCESS)
-		return 16;
-	return PMIx_Finalize(NULL, 0) == PMIX_SUCCESS ? 0 : 17;
+		return FAILED_HERE(16);
+	return PMIx_Finalize(NULL, 0) == PMIX_SUCCESS ? 0 : FAILED_HERE(17);
 }
 
 /* Node names come back unchanged, and peers and locality are known. */
@@ -89,31 +90,31 @@ static int rank_names(void)
 	size_t count = 0;
 
 	if (PMIx_Init(&self, NULL, 0) != PMIX_SUCCESS)
-		return 10;
+		return FAILED_HERE(10);
 	if (PMIx_Resolve_nodes(self.nspace, &nodes) != PMIX_SUCCESS)
-		return 11;
+		return FAILED_HERE(11);
 	if (strcmp(nodes, "x1000c0s0b0n0,gpu-7-ib")) {
 		fprintf(stderr, "nodes: %s\n", nodes);
-		return 12;
+		return FAILED_HERE(12);
 	}
 	if (PMIx_Resolve_peers("gpu-7-ib", self.nspace, &procs, &count) != PMIX_SUCCESS ||
 	    count != 2 || procs[0].rank != 2 || procs[1].rank != 3)
-		return 13;
+		return FAILED_HERE(13);
 	if (PMIx_Get(&self, PMIX_HOSTNAME, NULL, 0, &value) != PMIX_SUCCESS ||
 	    strcmp(value->data.string, self.rank < 2 ? "x1000c0s0b0n0" : "gpu-7-ib"))
-		return 14;
+		return FAILED_HERE(14);
 	PMIX_VALUE_RELEASE(value);
 	pmix_proc_t job = self;
 
 	job.rank = PMIX_RANK_WILDCARD;
 	if (PMIx_Get(&job, PMIX_LOCAL_PEERS, NULL, 0, &value) != PMIX_SUCCESS ||
 	    strcmp(value->data.string, self.rank < 2 ? "0,1" : "2,3"))
-		return 15;
+		return FAILED_HERE(15);
 	PMIX_VALUE_RELEASE(value);
 	if (PMIx_Get(&self, PMIX_LOCALITY_STRING, NULL, 0, &value) != PMIX_SUCCESS)
-		return 16;
+		return FAILED_HERE(16);
 	PMIX_VALUE_RELEASE(value);
-	return PMIx_Finalize(NULL, 0) == PMIX_SUCCESS ? 0 : 17;
+	return PMIx_Finalize(NULL, 0) == PMIX_SUCCESS ? 0 : FAILED_HERE(17);
 }
 
 static int rank_abort(void)
@@ -121,7 +122,7 @@ static int rank_abort(void)
 	pmix_proc_t self;
 
 	if (PMIx_Init(&self, NULL, 0) != PMIX_SUCCESS)
-		return 10;
+		return FAILED_HERE(10);
 	if (self.rank == 1)
 		PMIx_Abort(7, "out of sheep", NULL, 0);
 	PMIx_Fence(NULL, 0, NULL, 0);
@@ -134,7 +135,7 @@ static int rank_stuck(void)
 	pmix_proc_t self;
 
 	if (PMIx_Init(&self, NULL, 0) != PMIX_SUCCESS)
-		return 10;
+		return FAILED_HERE(10);
 	if (self.rank == 1)
 		pause();
 	return PMIx_Fence(NULL, 0, NULL, 0) == PMIX_SUCCESS ? 11 : 12;
@@ -150,7 +151,7 @@ static int rank_absent(const char *rank)
 		return 0;
 	}
 	if (PMIx_Init(&self, NULL, 0) != PMIX_SUCCESS)
-		return 10;
+		return FAILED_HERE(10);
 	/* Until the agent has named rank 1. */
 	sigset_t set;
 	int number;
@@ -158,7 +159,7 @@ static int rank_absent(const char *rank)
 	sigemptyset(&set);
 	sigaddset(&set, SIGUSR1);
 	sigwait(&set, &number);
-	return PMIx_Finalize(NULL, 0) == PMIX_SUCCESS ? 0 : 11;
+	return PMIx_Finalize(NULL, 0) == PMIX_SUCCESS ? 0 : FAILED_HERE(11);
 }
 
 static int rank_publish(void)
@@ -169,37 +170,37 @@ static int rank_publish(void)
 	bool yes = true;
 
 	if (PMIx_Init(&self, NULL, 0) != PMIX_SUCCESS)
-		return 10;
+		return FAILED_HERE(10);
 	PMIX_PDATA_CONSTRUCT(&found);
 	PMIX_LOAD_KEY(found.key, "harbour");
 	if (self.rank == 0) {
 		if (PMIx_Lookup(&found, 1, NULL, 0) == PMIX_SUCCESS)
-			return 11;
+			return FAILED_HERE(11);
 		usleep(200000);
 		PMIX_INFO_LOAD(&info, "harbour", "open", PMIX_STRING);
 		if (PMIx_Publish(&info, 1) != PMIX_SUCCESS)
-			return 12;
+			return FAILED_HERE(12);
 		if (PMIx_Publish(&info, 1) == PMIX_SUCCESS)
-			return 13;
+			return FAILED_HERE(13);
 	} else {
 		PMIX_INFO_LOAD(&wait, PMIX_WAIT, &yes, PMIX_BOOL);
 		if (PMIx_Lookup(&found, 1, &wait, 1) != PMIX_SUCCESS)
-			return 14;
+			return FAILED_HERE(14);
 		if (found.value.type != PMIX_STRING || strcmp(found.value.data.string, "open") ||
 		    found.proc.rank != 0)
-			return 15;
+			return FAILED_HERE(15);
 	}
 	if (PMIx_Fence(NULL, 0, NULL, 0) != PMIX_SUCCESS)
-		return 16;
+		return FAILED_HERE(16);
 	char key[] = "harbour", *keys[] = {key, NULL};
 
 	if (self.rank == 0 && PMIx_Unpublish(keys, NULL, 0) != PMIX_SUCCESS)
-		return 17;
+		return FAILED_HERE(17);
 	if (PMIx_Fence(NULL, 0, NULL, 0) != PMIX_SUCCESS)
-		return 18;
+		return FAILED_HERE(18);
 	if (PMIx_Lookup(&found, 1, NULL, 0) == PMIX_SUCCESS)
-		return 19;
-	return PMIx_Finalize(NULL, 0) == PMIX_SUCCESS ? 0 : 20;
+		return FAILED_HERE(19);
+	return PMIx_Finalize(NULL, 0) == PMIX_SUCCESS ? 0 : FAILED_HERE(20);
 }
 
 static int rank_spawn(void)
@@ -210,13 +211,13 @@ static int rank_spawn(void)
 	char command[] = "/bin/true";
 
 	if (PMIx_Init(&self, NULL, 0) != PMIX_SUCCESS)
-		return 10;
+		return FAILED_HERE(10);
 	PMIX_APP_CONSTRUCT(&app);
 	app.cmd = command;
 	app.maxprocs = 1;
 	if (PMIx_Spawn(NULL, 0, &app, 1, name) != PMIX_ERR_NOT_SUPPORTED)
-		return 11;
-	return PMIx_Finalize(NULL, 0) == PMIX_SUCCESS ? 0 : 12;
+		return FAILED_HERE(11);
+	return PMIx_Finalize(NULL, 0) == PMIX_SUCCESS ? 0 : FAILED_HERE(12);
 }
 
 /* The same through berth's client: place, barrier, put and get in both directions. */
@@ -247,7 +248,7 @@ static int rank_client(void)
 				goto failed;
 			snprintf(expected, sizeof expected, "rank %d of %d", rank, place.size);
 			if (size != strlen(expected) + 1 || strcmp(data, expected))
-				return 21;
+				return FAILED_HERE(21);
 			free(data);
 		}
 		if (client_ops->barrier(state, LIMIT_MS, &err))
@@ -258,7 +259,7 @@ static int rank_client(void)
 failed:
 	env_free(env);
 	fprintf(stderr, "%s\n", err.text);
-	return 20;
+	return FAILED_HERE(20);
 }
 
 #define NAMED_MORE 75
@@ -276,23 +277,23 @@ static int rank_late(void)
 	if (client_ops->join(env, LIMIT_MS, &state, &place, &err) ||
 	    client_ops->barrier(state, LIMIT_MS, &err) ||
 	    client_ops->put(state, "card", "x", 1, &err))
-		return 20;
+		return FAILED_HERE(20);
 	env_free(env);
 	/* A value that an earlier get has cached must not make the rank look late. */
 	for (int rank = 0; rank < place.size; rank++) {
 		if (client_ops->get(state, rank, "card", LIMIT_MS, &data, &size, &err))
-			return 25;
+			return FAILED_HERE(25);
 		free(data);
 	}
 	for (int i = 0; i < 3; i++)
 		if (client_ops->barrier(state, LIMIT_MS, &err))
-			return 26;
+			return FAILED_HERE(26);
 	/* Rank 2 stays until the others have named it. */
 	for (int rank = 0; place.rank == 2 && rank < place.size; rank++) {
 		if (rank == 2)
 			continue;
 		if (client_ops->get(state, rank, "seen", LIMIT_MS, &data, &size, &err))
-			return 27;
+			return FAILED_HERE(27);
 		free(data);
 	}
 	if (place.rank == 2) {
@@ -300,25 +301,25 @@ static int rank_late(void)
 		return 0;
 	}
 	if (client_ops->get(state, 2, "never", 300, &data, &size, &err) != -ERR_NETWORK)
-		return 21;
+		return FAILED_HERE(21);
 	if (!strstr(err.text, "rank 2") || !strstr(err.text, "'never'"))
-		return 22;
+		return FAILED_HERE(22);
 	/* The others enter the barrier at about the same time. */
 	if (client_ops->put(state, "near", "x", 1, &err))
-		return 28;
+		return FAILED_HERE(28);
 	for (int rank = 0; rank < place.size; rank++) {
 		if (rank == 2)
 			continue;
 		if (client_ops->get(state, rank, "near", LIMIT_MS, &data, &size, &err))
-			return 29;
+			return FAILED_HERE(29);
 		free(data);
 	}
 	if (client_ops->barrier(state, 500, &err) != -ERR_NETWORK)
-		return 23;
+		return FAILED_HERE(23);
 	const char *named = strstr(err.text, "waiting for rank");
 
 	if (client_ops->put(state, "seen", "x", 1, &(struct error){0}))
-		return 30;
+		return FAILED_HERE(30);
 	if (!named || strncmp(named, "waiting for rank 2", 18)) {
 		fprintf(stderr, "%s\n", err.text);
 		return named ? NAMED_MORE : 24;
@@ -568,14 +569,14 @@ static void test_prepare(void **state)
 		struct error err = {0};
 
 		if (!mkdtemp(dir) || server_ops->prepare(dir, one_name[0], 0, &err))
-			_exit(1);
+			_exit(FAILED_HERE(1));
 		int rc = node_run(server_ops, &node, &err);
 
 		snprintf(shared, sizeof shared, "%s/hwloc.sm", dir);
 		unlink(shared);
 		rmdir(dir);
 		if (rc || node.status[0] || node.status[1])
-			_exit(2);
+			_exit(FAILED_HERE(2));
 		node.names = two_names;
 		rc = node_run(server_ops, &node, &err);
 		_exit(rc == -ERR_INTERNAL && strstr(err.text, "x1000c0s0b0n0") ? 0 : 3);

@@ -21,6 +21,7 @@
 #include <unistd.h>
 
 #include "process/supervise.h"
+#include "../../support/child.h"
 #include "../../support/wait.h"
 
 #define MAX 4
@@ -893,7 +894,7 @@ static void test_agent_killed(void **state)
 		rank_pid = started_pid;
 		n = snprintf(text, sizeof text, "%d %d\n", rank_pid, daemon);
 		if (write(ends[1], text, (size_t)n) != n)
-			_exit(1);
+			_exit(FAILED_HERE(1));
 		for (;;)
 			pause();
 	}
@@ -927,7 +928,7 @@ static void test_kill_but_not_all(void **state)
 			if (fork() == 0)
 				execl(probe, probe, "stubborn", NULL);
 			execl(probe, probe, "stubborn", NULL);
-			_exit(1);
+			_exit(FAILED_HERE(1));
 		}
 	}
 	usleep(100000);

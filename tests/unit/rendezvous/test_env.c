@@ -18,6 +18,7 @@
 
 #include "rendezvous/ranks.h"
 #include "rendezvous/store.h"
+#include "../../support/child.h"
 #include "../../support/wait.h"
 
 /* For what must happen. */
@@ -214,44 +215,44 @@ static int run_exchange(int rank, int size, int port)
 	char *value = malloc(big);
 
 	if (!ranks || !value)
-		return 10;
+		return FAILED_HERE(10);
 	for (int round = 0; round < 3; round++) {
 		memset(value, 'a' + rank + round, big);
 		/* rank 0 comes last, so the others have to wait for it */
 		if (rank == 0)
 			usleep(100000);
 		if (ranks_put(ranks, "value", value, big, &err))
-			return 11;
+			return FAILED_HERE(11);
 		if (ranks_barrier(ranks, LIMIT_MS, &err))
-			return 12;
+			return FAILED_HERE(12);
 		for (int peer = 0; peer < size; peer++) {
 			char *data;
 			size_t got;
 
 			if (ranks_get(ranks, peer, "value", LIMIT_MS, (void **)&data, &got, &err))
-				return 13;
+				return FAILED_HERE(13);
 			if (got != big || data[0] != 'a' + peer + round ||
 			    data[big - 1] != 'a' + peer + round)
-				return 14;
+				return FAILED_HERE(14);
 			free(data);
 		}
 		if (ranks_barrier(ranks, LIMIT_MS, &err))
-			return 15;
+			return FAILED_HERE(15);
 	}
 	/* A get waits for a value that is put later. An empty value is a value. */
 	if (rank == 1)
 		usleep(200000);
 	if (rank == 1 && ranks_put(ranks, "late", NULL, 0, &err))
-		return 16;
+		return FAILED_HERE(16);
 	void *data;
 	size_t got;
 
 	if (ranks_get(ranks, 1, "late", LIMIT_MS, &data, &got, &err) || got)
-		return 17;
+		return FAILED_HERE(17);
 	free(data);
 	free(value);
 	if (ranks_barrier(ranks, LIMIT_MS, &err)) /* rank 0 leaves last */
-		return 18;
+		return FAILED_HERE(18);
 	ranks_leave(ranks);
 	return 0;
 }
@@ -311,10 +312,10 @@ static int run_missing(int rank, int size, int port)
 	size_t got;
 
 	if (!ranks || ranks_barrier(ranks, LIMIT_MS, &err))
-		return 10;
+		return FAILED_HERE(10);
 	if (rank == 1 || rank == 3) {
 		if (ranks_get(ranks, 0, "leave", 3 * LIMIT_MS, &data, &got, &err))
-			return 15;
+			return FAILED_HERE(15);
 		free(data);
 		usleep(300000); /* the others usually wait by then */
 		if (rank == 3)
@@ -323,21 +324,21 @@ static int run_missing(int rank, int size, int port)
 	}
 	if (ranks_get(ranks, 3, "x", 200, &data, &got, &err) != -ERR_NETWORK ||
 	    !strstr(err.text, "rank 3 has not put 'x'"))
-		return 11;
+		return FAILED_HERE(11);
 	if (!see_missing(ranks, 2 - rank))
-		return 12;
+		return FAILED_HERE(12);
 	if (rank == 0 && ranks_put(ranks, "leave", NULL, 0, &err))
-		return 16;
+		return FAILED_HERE(16);
 	if (ranks_get(ranks, 1, "x", LIMIT_MS, &data, &got, &err) != -ERR_NETWORK ||
 	    !strstr(err.text, "rank 1 has left"))
-		return 13;
+		return FAILED_HERE(13);
 	if (ranks_barrier(ranks, LIMIT_MS, &err) != -ERR_NETWORK || !strstr(err.text, "has left"))
-		return 14;
+		return FAILED_HERE(14);
 	/* Rank 0 keeps the values: it leaves last. */
 	if (rank == 2 && ranks_put(ranks, "end", NULL, 0, &err))
-		return 17;
+		return FAILED_HERE(17);
 	if (rank == 0 && ranks_get(ranks, 2, "end", LIMIT_MS, &data, &got, &err))
-		return 18;
+		return FAILED_HERE(18);
 	ranks_leave(ranks);
 	return 0;
 }
@@ -359,32 +360,33 @@ static int run_any(int rank, int size, int port)
 	size_t got;
 
 	if (!ranks || ranks_barrier(ranks, LIMIT_MS, &err))
-		return 10; /* all are connected, which the time limit of a get would include */
+		return FAILED_HERE(
+			10); /* all are connected, which the time limit of a get would include */
 	if (ranks_get_any(ranks, "end", 50, &data, &got, &err) != -ERR_NETWORK ||
 	    !strstr(err.text, "no rank has put 'end' within 50 ms"))
-		return 11;
+		return FAILED_HERE(11);
 	if (ranks_barrier(ranks, LIMIT_MS, &err))
-		return 18;
+		return FAILED_HERE(18);
 	if (rank == 2 && ranks_put(ranks, "end", "first", 5, &err))
-		return 12;
+		return FAILED_HERE(12);
 	if (ranks_barrier(ranks, LIMIT_MS, &err))
-		return 13;
+		return FAILED_HERE(13);
 	if (rank == 1 && ranks_put(ranks, "end", "second", 6, &err))
-		return 14;
+		return FAILED_HERE(14);
 	if (ranks_barrier(ranks, LIMIT_MS, &err))
-		return 15;
+		return FAILED_HERE(15);
 	if (ranks_get_any(ranks, "end", LIMIT_MS, &data, &got, &err) || got != 5 ||
 	    memcmp(data, "first", 5))
-		return 16;
+		return FAILED_HERE(16);
 	free(data);
 	if (ranks_barrier(ranks, LIMIT_MS, &err))
-		return 17;
+		return FAILED_HERE(17);
 	/* Rank 0 keeps the values and ends without a goodbye once the others have passed the
 	 * barrier. It may end before it answers their put. */
 	if (rank == 0) {
 		for (int peer = 1; peer < size; peer++)
 			if (ranks_get(ranks, peer, "passed", LIMIT_MS, &data, &got, &err))
-				return 22;
+				return FAILED_HERE(22);
 		usleep(300000); /* the others usually wait by then */
 		return 0;
 	}
@@ -394,12 +396,12 @@ static int run_any(int rank, int size, int port)
 
 		if (rc == -ERR_UNAVAILABLE) {
 			ranks_leave(ranks);
-			return err.code == ERR_UNAVAILABLE ? 0 : 19;
+			return err.code == ERR_UNAVAILABLE ? 0 : FAILED_HERE(19);
 		}
 		if (rc != -ERR_NETWORK)
-			return 20;
+			return FAILED_HERE(20);
 	}
-	return 21;
+	return FAILED_HERE(21);
 }
 
 static void test_any(void **state)

@@ -16,6 +16,7 @@
 #include "base/file.h"
 #include "train/checkpoint/lease.h"
 #include "train/checkpoint/lease_record.h"
+#include "../../support/child.h"
 #include "../../support/wait.h"
 
 /* For what must happen. */
@@ -447,7 +448,7 @@ static _Noreturn void take_once(struct rig *rig, int seed)
 		if (!strstr(err.text, "that process is running") &&
 		    !strstr(err.text, "other runs keep taking")) {
 			fprintf(stderr, "%s\n", err.text);
-			_exit(1);
+			_exit(FAILED_HERE(1));
 		}
 		scores->refused++;
 		usleep((useconds_t)rand() % 2000);
@@ -487,7 +488,7 @@ static void contention(void **state)
 			if (!taker)
 				take_once(&rig, i * WORKERS + w);
 			if (waitpid(taker, &status, 0) != taker || (status && status != SIGKILL))
-				_exit(1);
+				_exit(FAILED_HERE(1));
 		}
 	}
 	for (int w = 0; w < WORKERS; w++) {
