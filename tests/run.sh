@@ -81,7 +81,7 @@ case " $suites " in
 *' full '*) python3 tests/coverage.py "$build-coverage" "$@" >"$coverage" 2>&1 || measured=1 ;;
 esac
 log=$build/meson-logs/testlog.json again=$build/meson-logs/rerun.json
-rm -f "$log" "$again" "$build/meson-logs/results.tsv"
+rm -f "${log%.json}".* "$again" "$build/meson-logs/results.tsv"
 # A sanitizer reports to a file: some programs' stderr is compared, and some exit codes are lost. Ranks of other
 # users write there, too.
 place=$(mktemp -d /var/tmp/berth-tests.XXXXXX) || exit 1
@@ -123,10 +123,23 @@ done
 [ -z "$without" ] || set -- "$@" --no-suite "$without"
 [ -n "$partly" ] || set -- "$@" --no-rebuild # meson itself builds what the tests of a suite need
 : >"$build/meson-logs/run.txt"
-# Many tests wait for processes and deadlines: two per core.
 # shellcheck disable=SC2086 # names are words
-run_tests testlog $(($(getconf _NPROCESSORS_ONLN) * 2)) "$@" $names
-if [ -f "$log" ]; then
+meson test -C "$build" --list "$@" $names 2>>"$build/meson-logs/run.txt" | sed 's/.* //' >"$place/names"
+# Training, compilers and clusters get a core per test; the others mostly wait.
+cores=$(getconf _NPROCESSORS_ONLN) heavy='^(parity|train|cluster|style-tidy)'
+for part in heavy light; do
+	case $part in
+	heavy) processes=$cores names=$(grep -E "$heavy" "$place/names") ;;
+	light) processes=$((cores * 2)) names=$(grep -vE "$heavy" "$place/names") ;;
+	esac
+	# shellcheck disable=SC2086
+	[ -z "$names" ] || run_tests $part "$processes" "$@" $names
+	for kind in json txt; do
+		cat "$build/meson-logs/$part.$kind" >>"$build/meson-logs/testlog.$kind" 2>/dev/null
+		rm -f "$build/meson-logs/$part.$kind"
+	done
+done
+if [ -s "$log" ]; then
 	names=$(python3 tests/count.py --rerun "$log" "$reports")
 	# shellcheck disable=SC2086
 	[ -z "$names" ] || run_tests rerun 1 --no-rebuild $names

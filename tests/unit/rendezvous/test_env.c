@@ -609,7 +609,7 @@ static void test_floods(void **state)
 	channel_close(&client.channel);
 	for (size_t i = 0; i < sizeof silent / sizeof *silent; i++)
 		close(silent[i]);
-	close(own);
+	channel_close(&zero.channel);
 	store_stop(server, 0);
 	free(value);
 }
