@@ -26,6 +26,7 @@ struct requeue {
 	bool possible;
 	char why[400]; /* if not possible */
 	struct requeue_pbs *pbs;
+	struct requeue_runs *runs; /* NULL if the runs of this job cannot know each other */
 };
 
 static const char *job_name(const struct alloc *alloc)
@@ -81,6 +82,21 @@ static void prepare_slurm(struct requeue *requeue)
 	free(answer.text);
 }
 
+static int join_runs(struct requeue *requeue, struct error *err)
+{
+	struct error why = {0};
+	int rc = requeue_runs_join(requeue->alloc, requeue->env, &requeue->runs, &why);
+
+	if (rc == -ERR_OUTPUT) {
+		log_user(LOG_WARNING,
+			 "--requeue: if several runs of this job want it, each requeues it: %s",
+			 why.text);
+		return 0;
+	}
+	*err = why;
+	return rc;
+}
+
 int requeue_prepare(const struct alloc *alloc, const struct env *env, int max, struct requeue **out,
 		    struct error *err)
 {
@@ -106,6 +122,8 @@ int requeue_prepare(const struct alloc *alloc, const struct env *env, int max, s
 		snprintf(requeue->why, sizeof requeue->why, "no scheduler runs this job (%s)",
 			 alloc->why ? alloc->why : alloc->source);
 	}
+	if (rc >= 0 && requeue->possible)
+		rc = join_runs(requeue, err);
 	if (rc < 0) {
 		requeue_free(requeue);
 		return rc;
@@ -119,6 +137,7 @@ void requeue_free(struct requeue *requeue)
 	if (!requeue)
 		return;
 	requeue_pbs_free(requeue->pbs);
+	requeue_runs_leave(requeue->runs);
 	free(requeue);
 }
 
@@ -143,14 +162,9 @@ void requeue_announce(const struct requeue *requeue, void *context,
 	note(context, requeue->possible ? LOG_NOTE : LOG_WARNING, text);
 }
 
-bool requeue_wanted(const struct requeue *requeue, const struct job_result *result,
-		    const char *kind, char *next, size_t size)
+/* May a job that ended in this way be requeued? next receives what happens now. */
+static bool may_requeue(const struct requeue *requeue, const char *kind, char *next, size_t size)
 {
-	bool stopped = result->code == 75 && result->by_program;
-	bool lost = !strcmp(kind, "preempted") || !strcmp(kind, "node");
-
-	if (!requeue || !(stopped || lost) || !result->code)
-		return false;
 	if (!strcmp(kind, "cancelled") || !strcmp(kind, "interrupted")) {
 		/* A user who stops a job does not want it requeued. */
 		snprintf(next, size,
@@ -175,6 +189,33 @@ bool requeue_wanted(const struct requeue *requeue, const struct job_result *resu
 	return true;
 }
 
+bool requeue_now_due(const struct requeue *requeue, const struct job_result *result,
+		     const char *kind, char *next, size_t size)
+{
+	bool stopped = result->code == 75 && result->by_program;
+	bool lost = result->code && (!strcmp(kind, "preempted") || !strcmp(kind, "node"));
+	bool wanted = requeue && (stopped || lost) && may_requeue(requeue, kind, next, size);
+
+	if (!requeue || !requeue->runs)
+		return wanted;
+	switch (requeue_runs_end(requeue->runs, wanted)) {
+	case REQUEUE_TURN_NOW:
+		return wanted || may_requeue(requeue, kind, next, size);
+	case REQUEUE_TURN_LATER:
+		snprintf(next, size,
+			 "the job's last run with --requeue to end will requeue it; others still "
+			 "run");
+		return false;
+	case REQUEUE_TURN_DONE:
+		if (wanted)
+			snprintf(next, size, "another run of this job has requeued it");
+		return false;
+	case REQUEUE_TURN_NONE:
+		break;
+	}
+	return false;
+}
+
 static bool requeue_slurm(const struct requeue *requeue, char *next, size_t size)
 {
 	const char *name = job_name(requeue->alloc);
@@ -192,8 +233,6 @@ static bool requeue_slurm(const struct requeue *requeue, char *next, size_t size
 	else if (answer.code)
 		snprintf(next, size, "scontrol requeue %s: %.120s; submit the job again", name,
 			 answer.stderr_text);
-	if (done)
-		sleep(ENDED_S);
 	if (end == SCHEDULER_TOOL_EXITED)
 		free(answer.text);
 	return done;
@@ -220,5 +259,9 @@ bool requeue_now(const struct requeue *requeue, char *next, size_t size)
 	}
 	if (!done)
 		log_user(LOG_WARNING, "%s", next);
+	else if (requeue->runs)
+		requeue_runs_done(requeue->runs, requeue->pbs);
+	if (done && !requeue->pbs)
+		sleep(ENDED_S);
 	return done;
 }

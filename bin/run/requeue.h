@@ -26,14 +26,35 @@ void requeue_free(struct requeue *requeue); /* NULL is fine */
 void requeue_announce(const struct requeue *requeue, void *context,
 		      void (*note)(void *context, enum log_level level, const char *text));
 
-/* Should a job that ended in this way (kind: see struct run_end) be requeued? next receives what
- * happens now, or why the job is not requeued. It is unchanged if --requeue does not apply. */
-bool requeue_wanted(const struct requeue *requeue, const struct job_result *result,
-		    const char *kind, char *next, size_t size);
+/* Should the job be requeued now that this run has ended in this way (kind: see struct run_end)? Of
+ * several runs of a job only the last one to end requeues it, if any of them wants it. next
+ * receives what happens now, or why the job is not requeued. It is unchanged if --requeue does not
+ * apply. Waits for other runs that are requeueing the job. */
+bool requeue_now_due(const struct requeue *requeue, const struct job_result *result,
+		     const char *kind, char *next, size_t size);
 /* Requeue the job. Call it after all output is written, because Slurm then ends this process.
  * Prints the result on stderr. Returns false if the requeue failed or its result is unknown; next
  * then holds what to do. */
 bool requeue_now(const struct requeue *requeue, char *next, size_t size);
+
+/* requeue_runs.c: the runs with --requeue of one job, on one node. */
+struct requeue_runs; /* opaque */
+enum requeue_turn {
+	REQUEUE_TURN_NONE,  /* nothing to do */
+	REQUEUE_TURN_LATER, /* another run still runs, and will requeue the job */
+	REQUEUE_TURN_DONE,  /* another run has requeued the job */
+	REQUEUE_TURN_NOW,   /* this was the last run: requeue the job */
+};
+/* Become one of the job's runs. Return 0; -ERR_OUTPUT if the file that they share cannot be used;
+ * or -ERR_UNAVAILABLE if memory is out. */
+int requeue_runs_join(const struct alloc *alloc, const struct env *env, struct requeue_runs **out,
+		      struct error *err);
+/* This run has ended; wanted: it wants the job requeued. After REQUEUE_TURN_NOW the other runs that
+ * end wait until requeue_runs_leave, or 90 s. */
+enum requeue_turn requeue_runs_end(struct requeue_runs *runs, bool wanted);
+/* The job has been requeued. job_continues: its script may start more runs. */
+void requeue_runs_done(struct requeue_runs *runs, bool job_continues);
+void requeue_runs_leave(struct requeue_runs *runs); /* frees it; NULL is fine */
 
 /* requeue_pbs.c */
 struct requeue_pbs; /* opaque: script, options, variables of the next qsub */

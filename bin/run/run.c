@@ -564,9 +564,11 @@ int run_program(const struct run_options *options, const char *const *argv, bool
 		result = result_of_error(&err);
 	run_end_find(&setup, &result, &end);
 	bool will_requeue =
-		requeue_wanted(setup.requeue, &result, end.kind, end.next, sizeof end.next);
+		requeue_now_due(setup.requeue, &result, end.kind, end.next, sizeof end.next);
 
 	print_end(&result, &end, options, tail_is_shown);
+	if (will_requeue && !result.code)
+		log_user(LOG_NOTE, "another run of this job stopped before its end: %s", end.next);
 	rc = result.code;
 	/* If the run failed because of an unwritable report, that was already reported. */
 	if (!bad_report && write_report(options, &result, &end, &report_err)) {

@@ -179,6 +179,66 @@ slurm_job() {
 	report 'report["code"] == 75 and report["next"] == "scontrol requeue 4711: it is busy; submit the job again"'
 }
 
+# A run in the background that wants its job requeued once FILE.go exists; its output goes to FILE.
+wanting() {
+	"$BERTH" run --launcher fork -n 1 --requeue -- sh -c ': >"$0.up"; until [ -e "$0.go" ]; do sleep 0.05; done; exit 75' "$1" >"$1" 2>&1 3>&- &
+	pid=$!
+	within 30 test -e "$1.up"
+}
+
+@test "--requeue in two runs of a job: only the last to end requeues it; one that is killed blocks no other" {
+	slurm_job 1 1
+	wanting a
+	first=$pid
+	wanting b
+	touch a.go
+	ends 75 $first a
+	grep -q "next: the job's last run with --requeue to end will requeue it" a
+	! grep requeue told || false
+	# A run that succeeds requeues the job for the other.
+	"$BERTH" run --launcher fork -n 1 --requeue -- true
+	! grep requeue told || false
+	touch b.go
+	ends 75 $pid b
+	[ "$(grep -c '^requeue 4711$' told)" = 1 ]
+	: >told
+	rm a.go
+	wanting a
+	first=$pid
+	wanting c
+	touch a.go
+	ends 75 $first a
+	"$BERTH" run --launcher fork -n 1 -- true # without --requeue: it does not count
+	! grep requeue told || false
+	kill -KILL $pid
+	expect 0 "$BERTH" run --launcher fork -n 1 --requeue -- true
+	[[ $output == *"note: another run of this job stopped before its end: requeueing the job with scontrol requeue (1 of"* ]]
+	[ "$(grep -c '^requeue 4711$' told)" = 1 ]
+	: >told
+	rm a.go
+	wanting c
+	kill -KILL $pid
+	expect 75 "$BERTH" run --launcher fork -n 1 --requeue -- sh -c 'exit 75'
+	[ "$(grep -c '^requeue 4711$' told)" = 1 ]
+	[ -z "$(ls berth-runs-*)" ]
+}
+
+@test "--requeue: a file of the runs that cannot be trusted is a warning" {
+	slurm_job 1 1
+	local name
+	name=berth-runs-$(id -u)-4711.0
+	for bad in 'ln -s elsewhere' 'mkdir' 'mkfifo' 'touch other; ln other' 'cp -p /etc/passwd'; do
+		[ "$bad" != 'cp -p /etc/passwd' ] || [ "$(id -u)" = 0 ] || continue
+		eval "$bad $name"
+		[ "$bad" != 'cp -p /etc/passwd' ] || chown 12345 "$name"
+		expect 75 "$BERTH" run --launcher fork -n 1 --requeue -- sh -c 'exit 75'
+		[[ $output == *"warning: --requeue: if several runs of this job want it, each requeues it: "*"$name"* ]]
+		[ ! -e elsewhere ]
+		rm -r "$name"
+	done
+	[ "$(grep -c '^requeue 4711$' told)" -ge 4 ]
+}
+
 @test "--requeue warns at the start if it cannot work" {
 	slurm_job 0 1
 	expect 0 "$BERTH" run --launcher fork -n 1 --requeue -- true
@@ -237,8 +297,13 @@ PY
 	grep -qxF 'a,b "c" d|3|1|2.pbs-head' words
 	grep -qx "$PBS_O_WORKDIR" words
 	report '"requeueing the job with qsub (1 of at most 100 times)" in report["next"]'
-	# The count of requeues is passed from job to job.
+	# Once per job, also if the script's next run wants it.
 	rm words
+	expect 75 "$BERTH" run -n 1 --requeue -- sh -c 'exit 75'
+	[[ $output == *"next: another run of this job has requeued it"* ]]
+	[ ! -e words ]
+	# The count of requeues is passed from job to job.
+	rm berth-runs-*
 	BERTH_REQUEUES=5 run "$BERTH" run -n 1 --requeue --max-requeues 5 -- sh -c 'exit 75'
 	[[ $output == *"reached the limit of --max-requeues"* ]]
 	BERTH_REQUEUES=x run "$BERTH" run -n 1 --requeue -- sh -c 'exit 75'

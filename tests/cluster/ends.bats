@@ -216,6 +216,23 @@ saves() {
 	! grep -q 'task 1 turn 1' array.turns || false
 }
 
+@test "two runs in a job: the one that stops first does not end the other; the last one requeues the job" {
+	submit pair -N 1 -n 2 --requeue --open-mode=append <<-'S'
+	"$BERTH" run -n 1 --requeue -- sh -c ': >pair.up; until [ -e pair.stopped ]; do sleep 0.1; done; : >pair.whole' &
+	until [ -e pair.up ]; do sleep 0.1; done
+	"$BERTH" run -n 1 --requeue -- sh -c 'exit 75'
+	: >pair.stopped
+	wait
+	S
+	restarted() { scontrol -o show job "$job" | grep -q 'Restarts=1 '; }
+	within 60 restarted || { cat "$SHARE/pair.out"; return 1; }
+	scancel "$job"
+	cat "$SHARE/pair.out"
+	[ -e "$SHARE/pair.whole" ]
+	grep -q "next: the job's last run with --requeue to end will requeue it" "$SHARE/pair.out"
+	[ "$(grep -c 'requeueing the job with scontrol requeue (1 of' "$SHARE/pair.out")" = 1 ]
+}
+
 @test "a failed program is not requeued; a job that cannot be requeued is reported at the start" {
 	batch failed -N 1 -n 1 --requeue <<-S
 	"\$BERTH" run -n 1 --requeue -- sh -c 'exit 3'

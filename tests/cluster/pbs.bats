@@ -323,6 +323,27 @@ variables() {
 	[ ! -e "$SHARE/wrong" ]
 }
 
+@test "two runs that want a requeue: one new job per generation" {
+	rm -f "$SHARE"/twice.*
+	pbs_start twice 1:mpiprocs=2 <<-S
+	export PBS_CONF_FILE=$CLUSTER/share/pbs/pbs.conf
+	turn=\${BERTH_REQUEUES:-0}
+	echo "\$turn" >>twice.turns
+	for run in 1 2; do
+		"\$BERTH" run -n 1 --requeue -- sh -c ": >twice.up.\$turn.\$run; until [ -e twice.up.\$turn.\$((3 - run)) ]; do sleep 0.1; done
+			exit \$((turn < 4 ? 75 : 0))" &
+	done
+	wait
+	echo "\$turn" >>twice.ended
+	S
+	last() { grep -qx 4 "$SHARE/twice.ended"; }
+	within 120 last
+	cat "$SHARE/twice.out"
+	# A sixth job would have been submitted by now.
+	[ "$(cat "$SHARE/twice.turns")" = "$(seq 0 4)" ]
+	[ "$(grep -c 'requeued as' "$SHARE/twice.out")" = 4 ]
+}
+
 @test "walltime without a warning: SIGTERM comes late, the ranks get their stop file, and berth reports it" {
 	# If the ranks were not up in time, try again with a longer walltime.
 	for seconds in 4 15 40; do
