@@ -288,6 +288,7 @@ static void tick(struct agent *agent)
 		agent_ranks_signal(&agent->ranks, number);
 	agent_probes_tick(agent->probes, now);
 	agent_ranks_poll_heartbeats(&agent->ranks, now, false);
+	agent_ranks_pass_unfinished(&agent->ranks, now);
 	if (now - agent->heartbeat_sent_ms < HEARTBEAT_MS)
 		return;
 	agent->heartbeat_sent_ms = now;

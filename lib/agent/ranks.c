@@ -107,6 +107,14 @@ void agent_ranks_poll_heartbeats(struct agent_ranks *ranks, int64_t now_ms, bool
 		agent_heartbeats_poll(ranks->heartbeats, now_ms, at_once);
 }
 
+void agent_ranks_pass_unfinished(struct agent_ranks *ranks, int64_t now_ms)
+{
+	if (!ranks->supervise)
+		return;
+	supervise_pass_unfinished(ranks->supervise, now_ms);
+	send_output(ranks);
+}
+
 void agent_ranks_report_joined(struct agent_ranks *ranks, int64_t now_ms)
 {
 	if (ranks->heartbeats && ranks->started_sent && !ranks->done_sent)

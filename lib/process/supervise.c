@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -19,6 +20,7 @@
 #include "base/clock.h"
 
 #define TICK_MS 1000 /* how often orphans are reaped and exec deadlines checked */
+#define UNFINISHED_MS 1000
 #define POLL_MS 20   /* the tick without pidfds (before Linux 5.3) */
 #define LIST_MS 5000 /* between reads of /proc while some ranks have ended */
 
@@ -135,8 +137,25 @@ static void read_stream(struct stream *stream, size_t limit)
 			supervise_close_stream(stream);
 			return;
 		}
+		if (!stream->pending.size || memchr(supervise->buffer, '\n', (size_t)n))
+			stream->pending_ms = clock_now_ms();
 		logs_split(&stream->pending, supervise->buffer, (size_t)n, on_stream_line, stream);
 		limit -= (size_t)n;
+	}
+}
+
+void supervise_pass_unfinished(struct supervise *supervise, int64_t now_ms)
+{
+	for (size_t i = 0; i < supervise->count; i++) {
+		for (size_t s = 0; s < 2; s++) {
+			struct stream *stream = &supervise->processes[i].streams[s];
+			struct pollfd more = {stream->fd, POLLIN, 0};
+
+			/* The rest may be in the pipe, because a slow reader holds it back. */
+			if (stream->pending.size && now_ms - stream->pending_ms >= UNFINISHED_MS &&
+			    !poll(&more, 1, 0))
+				logs_split_end(&stream->pending, on_stream_line, stream);
+		}
 	}
 }
 

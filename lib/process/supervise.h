@@ -118,6 +118,10 @@ void supervise_dispatch(struct supervise *supervise);
 /* The number of ranks that have not ended. */
 size_t supervise_running(const struct supervise *supervise);
 
+/* Deliver what has been in an unfinished line for a second, such as a prompt or a progress bar.
+ * Call it about once a second. */
+void supervise_pass_unfinished(struct supervise *supervise, int64_t now_ms);
+
 /* Send signal to the process group of every running rank. */
 void supervise_signal(struct supervise *supervise, int signal);
 

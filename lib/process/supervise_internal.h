@@ -27,6 +27,7 @@ struct stream {
 	enum supervise_stream kind;
 	int fd;		      /* -1: at end of file */
 	struct bytes pending; /* of an unfinished line */
+	int64_t pending_ms;   /* when its first bytes came */
 };
 
 struct rank_process {

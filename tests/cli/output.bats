@@ -368,3 +368,13 @@ each_text() {
 	[ "$(grep -c '^end$' <<<"$output")" -eq 2 ]
 	[ "$(grep -c 'the log files in .*log accept no more output: their last [0-9]* bytes are missing' <<<"$output")" -eq 1 ]
 }
+
+@test "an unfinished line, such as a prompt, is shown while its rank waits" {
+	"$BERTH" run -n 2 --label -- sh -c 'printf "rank $RANK asks: "; until [ -e go ]; do sleep 0.05; done; echo done' >out 3>&- &
+	pid=$!
+	until_seen out 'rank 0 asks: $'
+	until_seen out 'rank 1 asks: $'
+	touch go
+	ends 0 $pid out
+	[ "$(grep -c 'asks: ' out)" = 2 ] && [ "$(grep -c 'done$' out)" = 2 ]
+}

@@ -188,8 +188,8 @@ attempts() {
 	report 'report["rank"] == 2 and report["node"] == "loop1" and report["by"] == "berth"'
 	[[ "$output" == *"rank 2 on loop1 is behind; its process is stopped (by SIGSTOP or a debugger)" ]]
 	! pgrep -x sleep -a | grep -w 62
-	# Printing does not make the other ranks count as behind.
-	rank prints.sh <<<'[ "$RANK" = 0 ] || exec sleep 7; for i in 1 2 3 4 5 6 7; do echo; sleep 1; done'
+	# Printing does not make the other ranks count as behind; a progress bar prints no whole line.
+	rank prints.sh <<<'[ "$RANK" = 0 ] || exec sleep 8; for i in 1 2 3 4 5 6 7 8; do printf "\r%s" $i; sleep 1; done'
 	expect 0 "$BERTH" run -n 2 --hang-timeout 5 -- sh prints.sh
 }
 
