@@ -427,9 +427,13 @@ assert [(n["node"], n["plan"], n["environments"], n["ranks"]) for n in dry["node
 
 @test "a first node with many addresses, all probed by many nodes at once, drops no connection" {
 	unshare -rn ip link set lo up 2>/dev/null || skip "no network namespace of one's own, or no ip"
+	# A probe that a slow build answers too late is dropped by its own node.
+	local nodes=40
+	[ -z "$SANITIZED" ] || nodes=12
+	export nodes
 	run unshare -rn sh -c 'ip link set lo up
 		i=0; while [ $i -lt 30 ]; do i=$((i + 1)); ip address add 198.18.0.$i/32 dev lo; done
-		exec "$BERTH" run --launcher loopback -N 40 -n 40 -- true'
+		exec "$BERTH" run --launcher loopback -N $nodes -n $nodes -- true'
 	echo "$output"
 	[ "$status" -eq 0 ]
 	[ -z "$output" ]

@@ -81,8 +81,8 @@ class Job:
         env = dict(os.environ, TMPDIR=self.folder, OMP_NUM_THREADS='1')
         if self.ranks > 1:  # Open MPI keeps memory in plug-ins that it has unloaded
             env['ASAN_OPTIONS'] = env.get('ASAN_OPTIONS', '') + ':detect_leaks=0'
-            # Its shared memory stays if berth itself is killed.
-            env['OMPI_MCA_btl_vader_backing_directory'] = self.folder
+            # Its shared memory stays if berth itself is killed, and what it tries at its start if a rank is.
+            env.update(OMPI_MCA_btl_vader_backing_directory=self.folder, OMPI_MCA_shmem='mmap')
         if calls:
             env.update(LD_PRELOAD=self.options.bad_fs, BERTH_BAD_FS=f'kill-{calls}', BERTH_BAD_FS_FOLDER=self.ckpt + '/',
                        ASAN_OPTIONS=env.get('ASAN_OPTIONS', '') + ':verify_asan_link_order=0')

@@ -7,7 +7,7 @@ setup() {
 	make_dir
 	allow_leaks
 	# A rank that is killed while MPI starts leaves its shared memory.
-	export OMPI_MCA_btl_vader_backing_directory=${DIR%/*}
+	export OMPI_MCA_btl_vader_backing_directory=${DIR%/*} OMPI_MCA_shmem=mmap
 }
 
 teardown() {
