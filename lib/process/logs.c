@@ -304,9 +304,9 @@ bool logs_settled(struct logs *logs, int64_t waited_ms, const char **lost)
 	uint64_t dropped = logs->dropped;
 
 	*lost = NULL;
-	if (!size)
+	if (!size || !write_queue_over(logs->queue, 0)) /* written meanwhile */
 		return true;
-	if (waited_ms < LOGS_END_MS && write_queue_over(logs->queue, 0))
+	if (waited_ms < LOGS_END_MS)
 		return false;
 	snprintf(logs->end, sizeof logs->end,
 		 "the log files in %.100s accept no more output: their last %llu bytes are missing",
