@@ -112,7 +112,7 @@ def make_network():
 
 
 def change_view(place):
-    """Give this process, the first of its PID namespace, the view that the test shall have."""
+    """Set up what the test sees. This process is the first of its PID namespace."""
     call('unshare', CLONE_NEWNS | CLONE_NEWIPC)
     mount(None, '/', flags=MS_PRIVATE | MS_REC)
     mount('proc', '/proc', 'proc')

@@ -104,8 +104,8 @@ if [ -n "$namespaces" ]; then
 	fi
 fi
 
-# run_tests LOG PROCESSES MESON'S OPTIONS: run tests; meson-logs/LOG.json and LOG.txt tell of them. What meson prints
-# goes to meson-logs/run.txt.
+# run_tests LOG PROCESSES MESON'S OPTIONS: run tests. The results go to meson-logs/LOG.json and LOG.txt, and what meson
+# prints to meson-logs/run.txt.
 run_tests() {
 	name=$1 processes=$2
 	shift 2

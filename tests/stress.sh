@@ -9,6 +9,7 @@
 # A test that passes in its second run only is flaky, which is a failure here. In the end: a table of build, test,
 # runs, failures and flaky runs of the tests that ever failed.
 # Exit codes: 0 all passed; 1 a test failed or none ran; 64 usage.
+# shellcheck disable=SC2154 # builds.bash sets some variables
 set -u
 cd "$(dirname "$0")/.." || exit 66
 # shellcheck source=tests/builds.bash
@@ -58,16 +59,15 @@ loops+=($!)
 
 # once NAME OPTIONS: one pass of this build, into $place/out; its results become $place/results
 once() {
-	local build=build-test
+	local rc build
 	if [ "$1" = chosen ]; then
 		shift
 		sh tests/run.sh "$@" >"$place/out" 2>&1
 	else
 		use_build "$1"
-		build=build-ci-$1
 		"${prefix[@]}" sh tests/run.sh "${options[@]}" -- "${meson[@]}" >"$place/out" 2>&1
 	fi
-	local rc=$?
+	rc=$?
 	build=$(sed -n 's/^berth: note: building in //p' "$place/out" | head -n 1)
 	cp "$build/meson-logs/results.tsv" "$place/results" 2>/dev/null
 	return $rc

@@ -14,7 +14,7 @@ make_dir() {
 	cd "$DIR" || return
 }
 
-# case_failed: in a teardown, whether the case has failed. It says beside what else it ran.
+# case_failed: in a teardown, succeed and print the load average if the case has failed.
 case_failed() {
 	[ -z "${BATS_TEST_COMPLETED-}${BATS_TEST_SKIPPED-}" ] && echo "load average: $(cut -d' ' -f1-3 /proc/loadavg)"
 }
