@@ -125,15 +125,20 @@ done
 : >"$build/meson-logs/run.txt"
 # shellcheck disable=SC2086 # names are words
 meson test -C "$build" --list "$@" $names 2>>"$build/meson-logs/run.txt" | sed 's/.* //' >"$place/names"
-# Training, compilers and clusters get a core per test; the others mostly wait.
-cores=$(getconf _NPROCESSORS_ONLN) heavy='^(parity|train|cluster|style-tidy)'
-for part in heavy light; do
+# Training and compilers get a core per test. The others mostly wait: two per core, and clusters beside training.
+cores=$(getconf _NPROCESSORS_ONLN) heavy='^(parity|train|style-tidy)'
+for part in cluster heavy light; do
+	processes=$cores
 	case $part in
-	heavy) processes=$cores names=$(grep -E "$heavy" "$place/names") ;;
-	light) processes=$((cores * 2)) names=$(grep -vE "$heavy" "$place/names") ;;
+	cluster) names=$(grep '^cluster' "$place/names") ;;
+	heavy) names=$(grep -E "$heavy" "$place/names") ;;
+	light) processes=$((cores * 2)) names=$(grep -vE "$heavy|^cluster" "$place/names") ;;
 	esac
 	# shellcheck disable=SC2086
-	[ -z "$names" ] || run_tests $part "$processes" "$@" $names
+	[ -z "$names" ] || run_tests $part "$processes" "$@" $names &
+	[ $part = cluster ] || wait
+done
+for part in cluster heavy light; do
 	for kind in json txt; do
 		cat "$build/meson-logs/$part.$kind" >>"$build/meson-logs/testlog.$kind" 2>/dev/null
 		rm -f "$build/meson-logs/$part.$kind"

@@ -225,6 +225,15 @@ static void on_lost(void *context, const struct error *why)
 	agent_ranks_stop(&agent->ranks, 0);
 }
 
+static void on_suspended(void *context, bool on)
+{
+	struct agent *agent = context;
+	int number = on ? SIGSTOP : SIGCONT;
+
+	agent_downlinks_signal(&agent->downlinks, number);
+	agent_ranks_signal(&agent->ranks, number);
+}
+
 /* Merge answers that a subtree sends up as one message. Return false for any other message. */
 static bool merge(void *context, const struct wire_message *message)
 {
@@ -344,7 +353,7 @@ static void destroy(struct agent *agent)
 static int start(struct agent *agent, pid_t launcher_pid, struct error *err)
 {
 	const struct agent_params *params = agent->params;
-	struct agent_uplink_events events = {agent, on_message, on_settled, on_lost};
+	struct agent_uplink_events events = {agent, on_message, on_settled, on_suspended, on_lost};
 	int rc;
 
 	agent_uplink_init(&agent->uplink, agent->loop, params, agent->dir, &events);

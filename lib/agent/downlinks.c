@@ -55,6 +55,14 @@ void agent_downlinks_forward(struct agent_downlinks *downlinks, const struct wir
 		log_line(LOG_WARNING, "agent", "%s", err.text);
 }
 
+void agent_downlinks_signal(struct agent_downlinks *downlinks, int number)
+{
+	for (size_t i = 0; i < downlinks->count; i++)
+		message_send(downlinks->connections[i], MESSAGE_SIGNAL, WIRE_ALL,
+			     downlinks->uplink->attempt, 0,
+			     json_pack("{s:i, s:n}", "signal", number, "stop"), NULL, 0, NULL);
+}
+
 static void report_lost(struct agent_downlinks *downlinks, size_t node, const char *why)
 {
 	agent_uplink_report(

@@ -37,6 +37,8 @@ int agent_downlinks_listen(struct agent_downlinks *downlinks, struct error *err)
 /* Handle TREE: all nodes have connected, and those in text stay connected to the controller. */
 int agent_downlinks_set_detached(struct agent_downlinks *downlinks, const json_t *text,
 				 struct error *err);
+/* Send SIGNAL to all nodes below, in place of a controller that is suspended. */
+void agent_downlinks_signal(struct agent_downlinks *downlinks, int number);
 /* Forward a message from above to its node, or to all. */
 void agent_downlinks_forward(struct agent_downlinks *downlinks, const struct wire_message *message);
 /* Send heartbeats and report silent children as lost. Call it once a second. slept: see

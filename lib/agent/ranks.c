@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "agent/ranks.h"
 
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -396,6 +397,8 @@ void agent_ranks_signal(struct agent_ranks *ranks, int number)
 	log_info(LOG_AGENT, "forwarding signal %d to the ranks", number);
 	if (ranks->supervise)
 		supervise_signal(ranks->supervise, number);
+	else if (ranks->pending.waits && number == SIGCONT)
+		ranks->pending.signals &= ~(UINT64_C(1) << SIGSTOP);
 	else if (ranks->pending.waits && number < 64)
 		ranks->pending.signals |= UINT64_C(1) << number;
 }

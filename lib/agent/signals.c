@@ -65,6 +65,8 @@ int agent_signals_open(struct agent_signals *signals, struct loop *loop,
  * signal back, and drop it if slurmstepd's arrives. */
 bool agent_signals_defer(struct agent_signals *signals, int number)
 {
+	if (number == SIGSTOP || number == SIGCONT)
+		return false;
 	if (signals->in_step && number < NSIG && !signals->list[number].due_ms)
 		signals->list[number].due_ms = clock_now_ms() + STEP_WAIT_MS;
 	return signals->in_step;

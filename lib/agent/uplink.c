@@ -339,6 +339,7 @@ static void on_opened(void *context, struct connection *connection)
 	connection_close(uplink->connection);
 	uplink->connection = connection;
 	uplink->next = NULL;
+	uplink->has_parent = true;
 	log_info(LOG_AGENT, "moved to the parent in the tree, %s", connection->peer);
 	uplink->events.settled(uplink->events.context);
 }
@@ -448,10 +449,20 @@ void agent_uplink_tick(struct agent_uplink *uplink, int64_t now_ms, bool slept)
 		on_ended(uplink, connection, &err);
 		connection = uplink->connection;
 	}
-	/* On a socket pair, the exit of the controller is noticed at once, and a controller that
-	 * is stopped (Ctrl-Z) must not end the job. */
-	if (connection && uplink->params->fd < 0 && !connection->paused &&
-	    now_ms - connection->received_ms > node_timeout_ms) {
+	bool silent = connection && !connection->paused &&
+		      now_ms - connection->received_ms > node_timeout_ms;
+	/* A controller that is stopped must not end the job. A parent that is stopped does, because
+	 * the controller then misses it. */
+	bool suspended =
+		silent && !uplink->has_parent && connection_answers(connection, node_timeout_ms);
+
+	if (connection && suspended != uplink->suspended) {
+		uplink->suspended = suspended;
+		log_info(LOG_AGENT, "the controller is %s",
+			 suspended ? "silent, but its node answers: it is suspended" : "back");
+		uplink->events.suspended(uplink->events.context, suspended);
+	}
+	if (silent && !suspended) {
 		struct error err;
 
 		error_set(&err, ERR_NETWORK, "no heartbeat from %s for %d s", connection->peer,

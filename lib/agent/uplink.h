@@ -18,6 +18,9 @@ struct agent_uplink_events {
 	/* A move to the parent has succeeded, or it has failed and this node stays connected to
 	 * the controller. */
 	void (*settled)(void *context);
+	/* The controller is silent although its node answers: it is suspended (SIGSTOP, PBS), or
+	 * continues. */
+	void (*suspended)(void *context, bool on);
 	/* The connection has ended; called once. why is NULL if the peer sent its final frame. */
 	void (*lost)(void *context, const struct error *why);
 };
@@ -34,6 +37,8 @@ struct agent_uplink {
 	struct connection *next;       /* the connection to the parent that is being opened */
 	uint32_t attempt; /* the attempt that this node's messages belong to; 0 at first */
 	bool lost;	  /* the connection has ended */
+	bool has_parent;  /* connection leads to the parent, not to the controller */
+	bool suspended;	  /* the last event suspended was on */
 	/* Until the controller has authenticated itself: */
 	char *untried;	 /* its addresses except winner; NULL if params->fd is used */
 	char winner[80]; /* the address of connection */

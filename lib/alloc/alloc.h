@@ -87,6 +87,10 @@ void alloc_query(const struct env *env, struct alloc *alloc);
  * no answer within timeout_ms, or another source. Starts a process. */
 int job_status_is_over(const struct env *env, const char *source, const char *job_id,
 		       int timeout_ms);
+/* Has Slurm suspended the job? No, if it does not answer. Under PBS this process is suspended, too.
+ */
+bool job_status_is_suspended(const struct env *env, const char *source, const char *job_id,
+			     int timeout_ms);
 void alloc_free(struct alloc *alloc); /* frees what it holds and clears it; NULL is allowed */
 
 /* Check that text is "HOST:PORT" or "[fd00::1]:PORT". On success copy the host into host (size

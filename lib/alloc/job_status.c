@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Whether a scheduler still knows a job. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,23 +10,24 @@
 
 #define ANSWER_MAX (1 << 20)
 
-/* squeue lists jobs that wait, run or end. For other ids it prints nothing, or that the id is
- * invalid. */
-static int slurm_job_over(const struct env *env, const char *job_id, int timeout_ms)
+/* The job's state, "" if squeue does not list the job or calls its id invalid. squeue lists jobs
+ * that wait, run or end. Return false if it gives no answer. */
+static bool slurm_job_state(const struct env *env, const char *job_id, int timeout_ms, char *state,
+			    size_t size)
 {
 	char *const argv[] = {(char *)"squeue", (char *)"-h", (char *)"-j", (char *)job_id,
 			      (char *)"-o",	(char *)"%T", NULL};
 	struct scheduler_tool_output answer;
-	int is_over = -1;
+	bool known;
 
-	if (scheduler_tool_run(argv, env, timeout_ms, ANSWER_MAX, &answer) != SCHEDULER_TOOL_EXITED)
-		return -1;
-	if (!answer.code)
-		is_over = !answer.text[strspn(answer.text, " \n")];
-	else if (strstr(answer.stderr_text, "Invalid job id"))
-		is_over = 1;
+	/* An id that a tool would take for an option is not valid. */
+	if (!*job_id || *job_id == '-' ||
+	    scheduler_tool_run(argv, env, timeout_ms, ANSWER_MAX, &answer) != SCHEDULER_TOOL_EXITED)
+		return false;
+	known = !answer.code || strstr(answer.stderr_text, "Invalid job id");
+	snprintf(state, size, "%.*s", (int)strcspn(answer.text, " \n"), answer.text);
 	free(answer.text);
-	return is_over;
+	return known;
 }
 
 /* OpenPBS: "Unknown Job Id" or "Job has finished". Torque lists a completed job as C for a
@@ -37,7 +39,7 @@ static int pbs_job_over(const struct env *env, const char *job_id, int timeout_m
 	struct scheduler_tool_output answer;
 	int is_over = -1;
 
-	if (pbs_find_tool(env, "qstat", tool, sizeof tool) ||
+	if (!*job_id || *job_id == '-' || pbs_find_tool(env, "qstat", tool, sizeof tool) ||
 	    scheduler_tool_run(argv, env, timeout_ms, ANSWER_MAX, &answer) != SCHEDULER_TOOL_EXITED)
 		return -1;
 	const char *state = strstr(answer.text, "job_state = ");
@@ -54,10 +56,19 @@ static int pbs_job_over(const struct env *env, const char *job_id, int timeout_m
 int job_status_is_over(const struct env *env, const char *source, const char *job_id,
 		       int timeout_ms)
 {
-	/* An id that a tool would take for an option is not valid. */
-	if (!*job_id || *job_id == '-')
-		return -1;
+	char state[32];
+
 	if (!strcmp(source, "slurm"))
-		return slurm_job_over(env, job_id, timeout_ms);
+		return slurm_job_state(env, job_id, timeout_ms, state, sizeof state) ? !*state : -1;
 	return strcmp(source, "pbs") ? -1 : pbs_job_over(env, job_id, timeout_ms);
+}
+
+bool job_status_is_suspended(const struct env *env, const char *source, const char *job_id,
+			     int timeout_ms)
+{
+	char state[32];
+
+	return !strcmp(source, "slurm") &&
+	       slurm_job_state(env, job_id, timeout_ms, state, sizeof state) &&
+	       !strcmp(state, "SUSPENDED");
 }

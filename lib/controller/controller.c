@@ -12,6 +12,8 @@
 #include "overlay/socket.h"
 #include "overlay/tree.h"
 
+#define QUERY_MS 2000
+
 static void mark_placed(struct controller *controller, size_t node)
 {
 	json_t *detached;
@@ -297,8 +299,19 @@ int64_t controller_silence_due(const struct controller *controller)
 	return controller->silence_due_ms;
 }
 
+/* On a login node (salloc) this process is not suspended with its job. */
+static bool job_is_suspended(const struct controller *controller)
+{
+	const struct launch_options *launch = controller->launch;
+
+	return job_status_is_suspended(launch->env, launch->alloc->source, launch->alloc->job_id,
+				       QUERY_MS);
+}
+
 void controller_check_silence(struct controller *controller, int64_t now_ms)
 {
+	bool suspended = false;
+
 	controller->silence_due_ms = 0;
 	for (size_t i = 0; i < controller->count; i++) {
 		struct connection *connection = controller->nodes[i].connection;
@@ -312,6 +325,13 @@ void controller_check_silence(struct controller *controller, int64_t now_ms)
 		if (now_ms < due) {
 			if (!controller->silence_due_ms || due < controller->silence_due_ms)
 				controller->silence_due_ms = due;
+			continue;
+		}
+		if (!suspended &&
+		    connection_answers(connection, controller->launch->node_timeout_ms))
+			suspended = job_is_suspended(controller);
+		if (suspended) {
+			connection->received_ms = now_ms;
 			continue;
 		}
 		snprintf(why, sizeof why, "no heartbeat from its agent for %d s",

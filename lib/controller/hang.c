@@ -357,12 +357,12 @@ bool job_hang_tick(struct job_hang *hang, int64_t now_ms, bool slept, struct job
 {
 	int timeout_ms = hang->ranks ? hang->request->hang_timeout_ms : 0;
 
+	if (slept)
+		hang->begin_ms = hang->active_ms = now_ms;
 	if (hang->ranks && !hang->stacks_requested_ms)
 		check_missing(hang, now_ms);
 	if (!timeout_ms || hang->missing_stacks_ms)
 		return false;
-	if (slept)
-		hang->active_ms = now_ms;
 	if (!hang->stacks_requested_ms) {
 		if (now_ms - hang->active_ms >= timeout_ms)
 			request_stacks(hang, now_ms);

@@ -64,7 +64,8 @@ void job_settle(struct job *job, int64_t now_ms)
 
 /* ---- signals ---- */
 
-static const int handled_signals[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGCHLD};
+static const int handled_signals[] = {SIGINT,  SIGTERM, SIGHUP,	 SIGQUIT, SIGUSR1,
+				      SIGUSR2, SIGTSTP, SIGCONT, SIGCHLD};
 
 static void record_time_left(struct job *job)
 {
@@ -86,6 +87,14 @@ static void request_stop(struct job *job, int number, const char *why)
 	controller_send(job->controller, MESSAGE_SIGNAL, WIRE_ALL, 0, 0,
 			json_pack("{s:i, s:o}", "signal", number, "stop", json_text(why)), NULL, 0,
 			NULL);
+}
+
+/* Stop or continue the ranks, and stop this process, as srun and mpirun do. */
+static void suspend(struct job *job, bool on)
+{
+	request_stop(job, on ? SIGSTOP : SIGCONT, NULL);
+	if (on)
+		kill(getpid(), SIGSTOP);
 }
 
 static void forward_signal(struct job *job, int number)
@@ -170,6 +179,10 @@ static void on_signal(struct loop_source *source, uint32_t events)
 
 		if (number == SIGCHLD) {
 			controller_reap(job->controller);
+			continue;
+		}
+		if (number == SIGTSTP || number == SIGCONT) {
+			suspend(job, number == SIGTSTP);
 			continue;
 		}
 		if ((number == SIGINT || number == SIGTERM) && ++job->interrupts > 1) {
@@ -391,6 +404,20 @@ static void print_times(const struct job *job)
 		 (double)(ms[JOB_PHASE_RUN] - start) / 1e3, (double)ms[JOB_PHASE_END] / 1e3);
 }
 
+/* This process was stopped for so long (Ctrl-Z, qsig -s suspend): move its deadlines. */
+static void resume(struct job *job, int64_t ms)
+{
+	int64_t *const deadlines[] = {&job->deadline_ms, &job->start_due_ms, &job->settle_ms};
+
+	for (size_t i = 0; i < sizeof deadlines / sizeof *deadlines; i++)
+		if (*deadlines[i])
+			*deadlines[i] += ms;
+	if (job->phase == JOB_PHASE_RUN && ms > job->request->launch->node_timeout_ms)
+		job_note(job->sink, LOG_NOTE,
+			 "berth run was suspended for %lld s; the ranks continue",
+			 (long long)(ms / 1000));
+}
+
 static int64_t earlier(int64_t next, int64_t due)
 {
 	return due && due < next ? due : next;
@@ -432,6 +459,8 @@ static void run(struct job *job)
 			 * silent. */
 			bool slept = now - job->woke_ms > 3 * TICK_MS;
 
+			if (slept)
+				resume(job, now - job->woke_ms);
 			controller_tick(job->controller, now, slept);
 			check_hang(job, now, slept);
 			job->tick_ms = now;

@@ -3,6 +3,8 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
@@ -287,6 +289,19 @@ void connection_finish(struct connection *connection, int timeout_ms)
 		if (left <= 0 || poll(&poll_fd, 1, (int)left) == 0)
 			return;
 	}
+}
+
+bool connection_answers(const struct connection *connection, int within_ms)
+{
+	struct tcp_info info = {0};
+	socklen_t size = sizeof info;
+
+	if (getsockopt(connection->fd, IPPROTO_TCP, TCP_INFO, &info, &size))
+		return true;
+	/* A peer that does not read closes its window. Then nothing is in flight, and the pause
+	 * between the kernel's probes may exceed within_ms, but each of them is answered. */
+	return (int64_t)info.tcpi_last_ack_recv <= within_ms ||
+	       (!info.tcpi_unacked && info.tcpi_probes < 2);
 }
 
 size_t connection_queued_bytes(const struct connection *connection)

@@ -75,6 +75,10 @@ int connection_send(struct connection *connection, const struct wire_message *me
 /* Write what is queued and the final frame, blocking for at most timeout_ms. The caller then calls
  * connection_close. */
 void connection_finish(struct connection *connection, int timeout_ms);
+/* Does the peer's kernel still acknowledge what is sent, as it does for a process that is stopped?
+ * Send something once a second; within_ms is how old the last acknowledgement may be. A socket pair
+ * always answers: it ends with its process. */
+bool connection_answers(const struct connection *connection, int within_ms);
 /* The number of bytes waiting to be written. */
 size_t connection_queued_bytes(const struct connection *connection);
 

@@ -19,19 +19,40 @@ static void signal_group(pid_t pid, int signal)
 		kill(pid, signal);
 }
 
-void supervise_signal(struct supervise *supervise, int signal)
-{
-	for (size_t i = 0; i < supervise->count; i++)
-		if (!supervise->processes[i].ended && supervise->processes[i].pid > 0)
-			signal_group(supervise->processes[i].pid, signal);
-}
-
 static bool in_rank_group(const struct supervise *supervise, pid_t group)
 {
 	for (size_t i = 0; i < supervise->count; i++)
 		if (supervise->processes[i].pid == group)
 			return true;
 	return false;
+}
+
+/* Signal the descendants that have left the ranks' process groups. */
+static void signal_others(const struct supervise *supervise, int signal)
+{
+	struct process_tree list = {0};
+
+	if (!supervise_list(supervise, &list))
+		for (size_t i = 0; i < list.count; i++)
+			if (list.items[i].alive && !in_rank_group(supervise, list.items[i].group))
+				process_tree_signal(&list.items[i], signal);
+	process_tree_free(&list);
+}
+
+void supervise_signal(struct supervise *supervise, int signal)
+{
+	for (size_t i = 0; i < supervise->count; i++) {
+		pid_t pid = supervise->processes[i].pid;
+
+		if (supervise->processes[i].ended || pid <= 0)
+			continue;
+		signal_group(pid, signal);
+		/* A stopped process does not see it. */
+		if (signal == SIGTERM || signal == SIGINT || signal == SIGHUP || signal == SIGQUIT)
+			kill(-pid, SIGCONT);
+	}
+	if (signal == SIGSTOP || signal == SIGCONT)
+		signal_others(supervise, signal);
 }
 
 static void mark_stopped(struct supervise *supervise)
@@ -43,8 +64,6 @@ static void mark_stopped(struct supervise *supervise)
 
 static void term_all(struct supervise *supervise)
 {
-	struct process_tree list = {0};
-
 	mark_stopped(supervise);
 	for (size_t i = 0; i < supervise->count; i++) {
 		pid_t pid = supervise->processes[i].pid;
@@ -54,11 +73,7 @@ static void term_all(struct supervise *supervise)
 		signal_group(pid, SIGTERM);
 		kill(-pid, SIGCONT); /* a stopped process does not see SIGTERM */
 	}
-	if (!supervise_list(supervise, &list))
-		for (size_t i = 0; i < list.count; i++)
-			if (list.items[i].alive && !in_rank_group(supervise, list.items[i].group))
-				process_tree_signal(&list.items[i], SIGTERM);
-	process_tree_free(&list);
+	signal_others(supervise, SIGTERM);
 }
 
 static void kill_all(struct supervise *supervise, char *left, size_t size)

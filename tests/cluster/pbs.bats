@@ -364,6 +364,30 @@ variables() {
 	nothing_left n1 n2
 }
 
+@test "qsig -s suspend for longer than --node-timeout: the ranks of all nodes stop; after resume the job continues" {
+	rm -f "$SHARE"/pause.*
+	pbs_start pause 2:mpiprocs=1 <<-S
+	export PBS_CONF_FILE=$CLUSTER/share/pbs/pbs.conf
+	"\$BERTH" run -n 2 --node-timeout 4s -- sh -c 'echo \$\$ >pause.\$RANK; until [ -e pause.go ]; do sleep 0.1; done; echo "rank \$RANK ends"'
+	echo "code \$?"
+	S
+	until_seen "$SHARE/pause.0" .; until_seen "$SHARE/pause.1" .
+	state() { on $1 grep -q "^State:[[:space:]]*[$2]" "/proc/$(cat "$SHARE/pause.$3")/status"; }
+	"$TOOLS/qsig" -s suspend "$job"
+	within 30 state n1 T 0
+	within 30 state n2 T 1
+	sleep 5 # no agent gives up
+	"$TOOLS/qsig" -s resume "$job"
+	within 30 state n1 SR 0
+	within 30 state n2 SR 1
+	touch "$SHARE/pause.go"
+	until_seen "$SHARE/pause.out" '^code '
+	cat "$SHARE/pause.out"
+	grep -q '^code 0$' "$SHARE/pause.out"
+	[ "$(grep -c ends "$SHARE/pause.out")" = 2 ]
+	grep -q 'note: berth run was suspended for' "$SHARE/pause.out"
+}
+
 @test "qdel shortly before the walltime: the ranks of all nodes get it, and the job is not requeued" {
 	pbs_start gone 2:mpiprocs=1 -l walltime=00:00:30 <<-S
 	export PBS_CONF_FILE=$CLUSTER/share/pbs/pbs.conf

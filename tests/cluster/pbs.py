@@ -22,7 +22,8 @@ It behaves as follows (tests/unit/alloc/pbs has the captures, pbs.bats the tests
   ends in "and terminated by USER@HOST";
 - at the walltime the same happens, with a delay and with PBS's line in the output. So does qrerun, but
   then the script runs again as the same job; only run_count changes;
-- qsig sends its signal to the same processes; a signal that ends the leading shell ends the job at once;
+- qsig sends its signal to the same processes; a signal that ends the leading shell ends the job at once.
+  -s suspend and resume mean SIGSTOP and SIGCONT: tasks on other nodes, and other sessions, run on;
 - at the script's end everything is killed except processes that created their own session.
 Its configuration is CLUSTER/share/pbs/pbs.conf; below that directory, mom_priv/jobs/ID.SC is the script.
 """
@@ -346,8 +347,8 @@ def qsig(root, args):
     if args[0] != '-s' or len(args) != 3:
         sys.exit('qsig: this stand-in knows -s SIGNAL JOB')
     job = read_job(root, args[2])
-    ask(root, node_of(job['lines'][0]), {'do': 'signal', 'job': job['id'],
-                                         'number': signal.Signals['SIG' + args[1]].value})
+    name = {'suspend': 'STOP', 'resume': 'CONT'}.get(args[1], args[1])
+    ask(root, node_of(job['lines'][0]), {'do': 'signal', 'job': job['id'], 'number': signal.Signals['SIG' + name].value})
 
 
 def qrerun(root, args):
