@@ -4,15 +4,22 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "alloc/scheduler_tool.h"
 #include "alloc/slurm.h"
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/number.h"
 
 #define QUERY_MS 5000
 #define REQUEUE_MS 30000
+#define PAUSE_MS 1000 /* before the second try; doubled up to PAUSE_MAX_MS */
+#define PAUSE_MAX_MS 30000
+#define PATIENCE_MAX_MS (30 * 60000)
+#define PATIENCE_MIN_MS 20000 /* Slurm's KillWait is 30 s by default */
+#define BEFORE_END_MS 5000
 #define ENDED_S 5 /* Slurm ends the script within this time; it must not continue meanwhile */
 #define ANSWER_MAX (8 << 20)
 #define COUNT                                                                                      \
@@ -216,52 +223,85 @@ bool requeue_now_due(const struct requeue *requeue, const struct job_result *res
 	return false;
 }
 
-static bool requeue_slurm(const struct requeue *requeue, char *next, size_t size)
+/* Run scontrol or qsub once. reply receives its answer: the new job's id, or why it failed. */
+static enum requeue_try try_once(const struct requeue *requeue, char *reply, size_t size)
 {
-	const char *name = job_name(requeue->alloc);
-	char *const argv[] = {(char *)"scontrol", (char *)"requeue", (char *)name, NULL};
+	char *const argv[] = {(char *)"scontrol", (char *)"requeue",
+			      (char *)job_name(requeue->alloc), NULL};
 	struct scheduler_tool_output answer;
-	enum scheduler_tool_result end =
-		scheduler_tool_run(argv, requeue->env, REQUEUE_MS, ANSWER_MAX, &answer);
-	bool done = end == SCHEDULER_TOOL_EXITED && !answer.code;
+	enum scheduler_tool_result end;
 
-	if (end != SCHEDULER_TOOL_EXITED)
-		snprintf(next, size,
-			 "scontrol requeue %s did not answer: check with squeue whether the job is "
-			 "pending; if not, submit it again",
-			 name);
-	else if (answer.code)
-		snprintf(next, size, "scontrol requeue %s: %.120s; submit the job again", name,
-			 answer.stderr_text);
-	if (end == SCHEDULER_TOOL_EXITED)
-		free(answer.text);
-	return done;
+	if (requeue->pbs)
+		return requeue_pbs_submit(requeue->pbs, reply, size);
+	end = scheduler_tool_run(argv, requeue->env, REQUEUE_MS, ANSWER_MAX, &answer);
+	if (end != SCHEDULER_TOOL_EXITED) {
+		snprintf(reply, size, "no answer within %d s", REQUEUE_MS / 1000);
+		return REQUEUE_TRY_AWAY;
+	}
+	free(answer.text);
+	snprintf(reply, size, "%s", answer.stderr_text);
+	return answer.code ? requeue_try_failed(reply) : REQUEUE_TRY_DONE;
+}
+
+enum requeue_try requeue_try_failed(const char *message)
+{
+	static const char *const away[] = {"connect",	"contact",    "communication failure",
+					   "timed out", "zero bytes", "try again"};
+
+	for (size_t i = 0; i < sizeof away / sizeof *away; i++)
+		if (strcasestr(message, away[i]))
+			return REQUEUE_TRY_AWAY;
+	return REQUEUE_TRY_REFUSED;
+}
+
+/* How long may berth repeat the requeue? The scheduler kills the job at its end time, or soon after
+ * the signal that has ended this run. */
+static int64_t patience_ms(const struct alloc *alloc)
+{
+	int64_t left = alloc->end_time
+			       ? (alloc->end_time - (int64_t)time(NULL)) * 1000 - BEFORE_END_MS
+			       : PATIENCE_MAX_MS;
+
+	return left > PATIENCE_MAX_MS	? PATIENCE_MAX_MS
+	       : left < PATIENCE_MIN_MS ? PATIENCE_MIN_MS
+					: left;
 }
 
 bool requeue_now(const struct requeue *requeue, char *next, size_t size)
 {
+	const char *tool = requeue->pbs ? "qsub" : "scontrol requeue";
+	int64_t until = clock_now_ms() + patience_ms(requeue->alloc), pause_ms = PAUSE_MS;
+	enum requeue_try end;
 	char reply[300];
-	bool done;
 
 	/* The output must survive the end of this process. Pipes and terminals have nothing to
 	 * sync. */
 	fflush(NULL);
 	fsync(STDOUT_FILENO);
 	fsync(STDERR_FILENO);
-	if (!requeue->pbs) {
-		done = requeue_slurm(requeue, next, size);
-	} else {
-		done = !requeue_pbs_submit(requeue->pbs, reply, sizeof reply);
-		if (done)
-			log_user(LOG_NOTE, "requeued as %s", reply);
-		else
-			snprintf(next, size, "qsub: %.160s; submit the job again", reply);
+	while ((end = try_once(requeue, reply, sizeof reply)) == REQUEUE_TRY_AWAY) {
+		int64_t now = clock_now_ms();
+
+		if (now + pause_ms > until)
+			break;
+		if (pause_ms == PAUSE_MS)
+			log_user(LOG_WARNING, "%s: %.160s; trying again for up to %lld s", tool,
+				 reply, (long long)(until - now) / 1000);
+		usleep((useconds_t)pause_ms * 1000);
+		pause_ms = pause_ms < PAUSE_MAX_MS ? pause_ms * 2 : pause_ms;
 	}
-	if (!done)
+	if (end != REQUEUE_TRY_DONE) {
+		snprintf(next, size, "%s: %.160s; to continue, run: %s%.300s", tool, reply,
+			 requeue->pbs ? "" : "scontrol requeue ",
+			 requeue->pbs ? requeue_pbs_line(requeue->pbs) : job_name(requeue->alloc));
 		log_user(LOG_WARNING, "%s", next);
-	else if (requeue->runs)
+		return false;
+	}
+	if (requeue->pbs)
+		log_user(LOG_NOTE, "requeued as %s", reply);
+	if (requeue->runs)
 		requeue_runs_done(requeue->runs, requeue->pbs);
-	if (done && !requeue->pbs)
+	if (!requeue->pbs)
 		sleep(ENDED_S);
-	return done;
+	return true;
 }

@@ -8,6 +8,7 @@
 #include <stddef.h>
 
 #include "alloc/alloc.h"
+#include "base/bytes.h"
 #include "base/env.h"
 #include "base/error.h"
 #include "base/log.h"
@@ -56,13 +57,35 @@ enum requeue_turn requeue_runs_end(struct requeue_runs *runs, bool wanted);
 void requeue_runs_done(struct requeue_runs *runs, bool job_continues);
 void requeue_runs_leave(struct requeue_runs *runs); /* frees it; NULL is fine */
 
+/* requeue_script.c: the variables of a PBS job that is submitted again, byte for byte. */
+/* The environment that PBS gave the job's script, or a copy of env if it cannot be read. The caller
+ * frees it with env_free; NULL if memory is out. */
+struct env *requeue_script_environment(const struct env *env);
+bool requeue_script_is_plain(const char *name, const char *value); /* qsub -v keeps it as it is */
+/* Append a line of shell that sets the variable or exported function. False if memory is out. */
+bool requeue_script_add(struct bytes *lines, const char *name, const char *value);
+/* Does a POSIX shell run the script? Without a line "#!" the session's leading shell does. */
+bool requeue_script_is_shell(const char *script);
+/* Insert such lines into the script, which is malloced and ends with a NUL. Return 0, or -1 if
+ * memory is out; then nothing has changed. */
+int requeue_script_insert(const struct bytes *lines, char **script, size_t *size);
+
 /* requeue_pbs.c */
 struct requeue_pbs; /* opaque: script, options, variables of the next qsub */
 /* Return 0; 1 if it is impossible, with the reason in why; -ERR_UNAVAILABLE if memory is out. */
 int requeue_pbs_prepare(const struct alloc *alloc, const struct env *env, int done,
 			struct requeue_pbs **out, char *why, size_t size, struct error *err);
 void requeue_pbs_free(struct requeue_pbs *pbs);
-/* Return 0 and the new job's name in reply, or -1 and the error. */
-int requeue_pbs_submit(const struct requeue_pbs *pbs, char *reply, size_t size);
+enum requeue_try {
+	REQUEUE_TRY_DONE,
+	REQUEUE_TRY_AWAY,    /* the server cannot be reached: try again */
+	REQUEUE_TRY_REFUSED, /* or the result is unknown */
+};
+/* What does a failed tool's message mean? */
+enum requeue_try requeue_try_failed(const char *message);
+/* reply receives the new job's name, or the error. */
+enum requeue_try requeue_pbs_submit(const struct requeue_pbs *pbs, char *reply, size_t size);
+/* The command that submitted the job, for people. */
+const char *requeue_pbs_line(const struct requeue_pbs *pbs);
 
 #endif

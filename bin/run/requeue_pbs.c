@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Submits a PBS job again: MoM's copy of the script, with the resources, queue and variables that
- * qstat reports. qsub's command line wins over the script's #PBS lines. */
-#include <ctype.h>
+ * qstat reports. qsub does not read its #PBS lines again (-C). */
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,6 +11,7 @@
 #include "alloc/scheduler_tool.h"
 #include "base/file.h"
 #include "base/json.h"
+#include "base/log.h"
 #include "run/requeue.h"
 
 #define QUERY_MS 10000
@@ -24,7 +24,8 @@ struct requeue_pbs {
 	char qsub[600];
 	char *script;
 	size_t script_size;
-	char *dir; /* the job's working directory */
+	char *dir;  /* the job's working directory */
+	char *line; /* see requeue_pbs_line */
 	char *arguments[ARGUMENTS_MAX + 8];
 	size_t count;
 	struct env *env; /* with the job's variables in it */
@@ -38,6 +39,7 @@ void requeue_pbs_free(struct requeue_pbs *pbs)
 		free(pbs->arguments[i]);
 	free(pbs->script);
 	free(pbs->dir);
+	free(pbs->line);
 	env_free(pbs->env);
 	free(pbs);
 }
@@ -128,21 +130,48 @@ static void add_resources(struct requeue_pbs *pbs, json_t *list)
 
 static void add_attributes(struct requeue_pbs *pbs, const json_t *job)
 {
+	/* An option that ends in = is an attribute of -W. */
 	static const struct {
 		const char *name, *option, *without; /* the value that means "unset" */
 	} list[] = {
-		{"Job_Name", "-N", "STDIN"}, {"queue", "-q", ""},
-		{"Account_Name", "-A", ""},  {"project", "-P", "_pbs_project_default"},
-		{"Join_Path", "-j", "n"},    {"Keep_Files", "-k", "n"},
-		{"Mail_Points", "-m", "a"},  {"Mail_Users", "-M", ""},
+		{"Job_Name", "-N", ""},
+		{"queue", "-q", ""},
+		{"Account_Name", "-A", ""},
+		{"project", "-P", "_pbs_project_default"},
+		{"Join_Path", "-j", "n"},
+		{"Keep_Files", "-k", "n"},
+		{"Remove_Files", "-R", "n"},
+		{"Mail_Points", "-m", "a"},
+		{"Mail_Users", "-M", ""},
+		{"Priority", "-p", "0"},
+		{"Checkpoint", "-c", "u"},
+		{"Shell_Path_List", "-S", ""},
+		{"group_list", "group_list=", ""},
+		{"umask", "umask=", ""},
+		{"sandbox", "sandbox=", "HOME"},
+		{"stagein", "stagein=", ""},
+		{"stageout", "stageout=", ""},
+		{"tolerate_node_failures", "tolerate_node_failures=", "none"},
+		{"release_nodes_on_stageout", "release_nodes_on_stageout=", "False"},
 	};
 	const char *rerun = json_string_value(json_object_get(job, "Rerunable"));
 
 	for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
-		const char *value = json_string_value(json_object_get(job, list[i].name));
+		const json_t *value = json_object_get(job, list[i].name);
+		const char *option = list[i].option, *text = json_string_value(value);
+		char number[32];
 
-		if (value && *value && strcmp(value, list[i].without) != 0)
-			add(pbs, list[i].option, "%s", value);
+		if (json_is_integer(value)) {
+			snprintf(number, sizeof number, "%lld",
+				 (long long)json_integer_value(value));
+			text = number;
+		}
+		if (!text || !*text || !strcmp(text, list[i].without))
+			continue;
+		if (*option == '-')
+			add(pbs, option, "%s", text);
+		else
+			add(pbs, "-W", "%s%s", option, text);
 	}
 	if (rerun && !strcmp(rerun, "False"))
 		add(pbs, "-r", "n");
@@ -166,55 +195,58 @@ static void add_outputs(struct requeue_pbs *pbs, const json_t *job, const char *
 	}
 }
 
-static bool is_name(const char *name)
+/* Append ",NAME". False if memory is out. */
+static bool add_name(struct bytes *list, const char *name)
 {
-	if (!isalpha((unsigned char)*name) && *name != '_')
-		return false;
-	for (; *name; name++)
-		if (!isalnum((unsigned char)*name) && *name != '_')
-			return false;
-	return true;
+	return !bytes_add(list, ",", 1) && !bytes_add(list, name, strlen(name));
 }
 
-/* Pass only the names; qsub takes the values from its environment, so commas and quotes need no
- * escaping. */
-static int add_variables(struct requeue_pbs *pbs, json_t *list, const char *job_id, int done,
-			 struct error *err)
+/* Pass only the names; qsub takes the values from its environment. What qsub would change goes into
+ * the script. */
+static int add_variables(struct requeue_pbs *pbs, const struct env *first, json_t *list,
+			 const char *job_id, int done, struct error *err)
 {
-	char *names = strdup("BERTH_REQUEUES,BERTH_REQUEUE_OF"), *more;
+	struct bytes names = {0}, lines = {0}, changed = {0};
 	char count[16];
 	const char *name;
 	json_t *value;
+	bool shell = requeue_script_is_shell(pbs->script);
 	int rc;
 
 	snprintf(count, sizeof count, "%d", done + 1);
 	rc = env_set(pbs->env, "BERTH_REQUEUES", count, ENV_FROM_BERTH, NULL, err);
 	if (!rc)
 		rc = env_set(pbs->env, "BERTH_REQUEUE_OF", job_id, ENV_FROM_BERTH, NULL, err);
+	if (bytes_add(&names, "BERTH_REQUEUES,BERTH_REQUEUE_OF", 31))
+		rc = error_memory(err, "the job's variables");
 	json_object_foreach(list, name, value)
 	{
-		const char *text = json_string_value(value);
-		char number[32];
+		const char *text = env_get(first, name);
+		bool plain = text && requeue_script_is_plain(name, text);
+		bool by_qsub = plain || !shell;
 
-		if (json_is_integer(value)) {
-			snprintf(number, sizeof number, "%lld",
-				 (long long)json_integer_value(value));
-			text = number;
-		}
-		if (rc || !names || !text || !is_name(name) || !strncmp(name, "PBS_", 4) ||
-		    !strncmp(name, "BERTH_REQUEUE", 13))
+		if (rc || !text || !strncmp(name, "PBS_", 4) || !strncmp(name, "BERTH_REQUEUE", 13))
 			continue;
-		rc = env_set(pbs->env, name, text, ENV_FROM_USER, NULL, err);
-		if (asprintf(&more, "%s,%s", names, name) < 0)
-			more = NULL;
-		free(names);
-		names = more;
+		if (by_qsub)
+			rc = env_set(pbs->env, name, text, ENV_FROM_USER, NULL, err);
+		if (!rc && ((by_qsub && !add_name(&names, name)) ||
+			    (!by_qsub && !requeue_script_add(&lines, name, text)) ||
+			    (!plain && !add_name(&changed, name))))
+			rc = error_memory(err, "the job's variables");
 	}
-	if (!rc && !names)
-		rc = error_memory(err, "the job's variables");
+	if (!rc && lines.size && requeue_script_insert(&lines, &pbs->script, &pbs->script_size))
+		rc = error_memory(err, "the job's script");
+	if (!shell && changed.size)
+		log_user(
+			LOG_WARNING,
+			"--requeue: qsub may change the values of %.*s in the next job, because no "
+			"POSIX shell runs the job script",
+			(int)changed.size - 1, (const char *)changed.data + 1);
 	if (!rc)
-		add(pbs, "-v", "%s", names);
-	free(names);
+		add(pbs, "-v", "%.*s", (int)names.size, (const char *)names.data);
+	bytes_free(&names);
+	bytes_free(&lines);
+	bytes_free(&changed);
 	return rc;
 }
 
@@ -243,12 +275,16 @@ int requeue_pbs_prepare(const struct alloc *alloc, const struct env *env, int do
 			struct requeue_pbs **out, char *why, size_t size, struct error *err)
 {
 	struct requeue_pbs *pbs = calloc(1, sizeof *pbs);
-	const char *dir = env_get(env, "PBS_O_WORKDIR");
+	const char *dir = env_get(env, "PBS_O_WORKDIR"), *submitted;
+	struct env *first = requeue_script_environment(env);
 	JSON_AUTO job = NULL;
 	int rc;
 
-	if (!pbs)
+	if (!pbs || !first) {
+		free(pbs);
+		env_free(first);
 		return error_memory(err, "--requeue");
+	}
 	rc = possible(alloc, env, pbs, why, size);
 	if (!rc && !(job = pbs_query_attributes(alloc, env, QUERY_MS, why, size)))
 		rc = 1;
@@ -258,22 +294,30 @@ int requeue_pbs_prepare(const struct alloc *alloc, const struct env *env, int do
 		goto out;
 	pbs->dir = strdup(dir ? dir : "/");
 	pbs->env = env_copy(env);
-	if (!pbs->dir || !pbs->env) {
+	submitted = json_string_value(json_object_get(job, "Submit_arguments"));
+	if (asprintf(&pbs->line, "cd %s && qsub %s", dir ? dir : "/",
+		     submitted && *submitted ? submitted : "SCRIPT") < 0)
+		pbs->line = NULL;
+	if (!pbs->dir || !pbs->env || !pbs->line) {
 		rc = error_memory(err, "--requeue");
 		goto out;
 	}
+	/* The script's #PBS lines have had their effect. */
+	add(pbs, "-C", "#no-directives");
 	add_resources(pbs, json_object_get(job, "Resource_List"));
 	add_attributes(pbs, job);
 	add_outputs(pbs, job, alloc->job_id);
 	/* Start only after this job has ended, because both would write the same checkpoints. */
 	add(pbs, "-W", "depend=afterany:%s", alloc->job_id);
-	rc = add_variables(pbs, json_object_get(job, "Variable_List"), alloc->job_id, done, err);
+	rc = add_variables(pbs, first, json_object_get(job, "Variable_List"), alloc->job_id, done,
+			   err);
 	if (!rc && pbs->count + 2 > ARGUMENTS_MAX) {
 		snprintf(why, size, "its resources do not fit into a command line of %d arguments",
 			 ARGUMENTS_MAX);
 		rc = 1;
 	}
 out:
+	env_free(first);
 	if (rc)
 		requeue_pbs_free(pbs);
 	else
@@ -302,7 +346,12 @@ static int write_script(const struct requeue_pbs *pbs, char *path, size_t size)
 	return failed;
 }
 
-int requeue_pbs_submit(const struct requeue_pbs *pbs, char *reply, size_t size)
+const char *requeue_pbs_line(const struct requeue_pbs *pbs)
+{
+	return pbs->line;
+}
+
+enum requeue_try requeue_pbs_submit(const struct requeue_pbs *pbs, char *reply, size_t size)
 {
 	/* Run qsub in the directory of the first qsub: it becomes PBS_O_WORKDIR. */
 	char *argv[ARGUMENTS_MAX + 8] = {(char *)"sh", (char *)"-c",
@@ -312,11 +361,11 @@ int requeue_pbs_submit(const struct requeue_pbs *pbs, char *reply, size_t size)
 	struct scheduler_tool_output answer;
 	size_t count = 5;
 	enum scheduler_tool_result end;
-	int rc;
+	enum requeue_try result;
 
 	if (write_script(pbs, script, sizeof script)) {
 		snprintf(reply, size, "cannot write its script to %s", script);
-		return -1;
+		return REQUEUE_TRY_REFUSED;
 	}
 	for (size_t i = 0; i < pbs->count; i++)
 		argv[count++] = pbs->arguments[i];
@@ -328,11 +377,11 @@ int requeue_pbs_submit(const struct requeue_pbs *pbs, char *reply, size_t size)
 			 "no answer within %d s (the job may have been submitted: check with qstat "
 			 "first)",
 			 SUBMIT_MS / 1000);
-		return -1;
+		return REQUEUE_TRY_REFUSED;
 	}
-	rc = answer.code ? -1 : 0;
 	answer.text[strcspn(answer.text, "\n")] = '\0';
-	snprintf(reply, size, "%s", rc ? answer.stderr_text : answer.text);
+	snprintf(reply, size, "%s", answer.code ? answer.stderr_text : answer.text);
+	result = answer.code ? requeue_try_failed(reply) : REQUEUE_TRY_DONE;
 	free(answer.text);
-	return rc;
+	return result;
 }

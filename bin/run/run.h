@@ -49,7 +49,7 @@ struct run_end {
 	const char *kind; /* "ended", "stopped", "walltime", "preempted", "cancelled", "node",
 			     "oom", "signal", "code", "berth" */
 	char why[240];	  /* "" if the first cause is sufficient */
-	char next[240];	  /* "" likewise */
+	char next[600];	  /* "" likewise */
 	struct explain_exception exception; /* of the failed rank; line 0: none */
 	const struct explain_row *known;    /* matches the output tail; NULL: no known failure */
 };

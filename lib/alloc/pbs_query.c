@@ -423,7 +423,7 @@ json_t *pbs_query_attributes(const struct alloc *alloc, const struct env *env, i
 	char *argv[] = {path, (char *)"-f", (char *)"-F", (char *)"json", alloc->job_id, NULL};
 	struct scheduler_tool_output answer;
 	struct error err = {0};
-	json_t *root = NULL, *job = NULL;
+	json_t *root = NULL, *job = NULL, *valid;
 	enum scheduler_tool_result end;
 
 	if (pbs_find_tool(env, "qstat", path, sizeof path)) {
@@ -435,6 +435,13 @@ json_t *pbs_query_attributes(const struct alloc *alloc, const struct env *env, i
 		snprintf(why, size, "qstat did not answer");
 		return NULL;
 	}
+	/* Variables may hold any bytes, which qstat does not convert to UTF-8. jansson makes a
+	 * string of UTF-8 only. */
+	if (!(valid = json_string(answer.text)))
+		for (char *at = answer.text; *at; at++)
+			if (*at & 0x80)
+				*at = '?';
+	json_decref(valid);
 	if (json_read("qstat's answer", answer.text, strlen(answer.text), ANSWER_MAX, &root, &err))
 		snprintf(why, size, "qstat exited with code %d: %s", answer.code,
 			 answer.stderr_text[0] ? answer.stderr_text : err.text);

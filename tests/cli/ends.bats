@@ -175,8 +175,36 @@ slurm_job() {
 		echo "JobId=4711 Requeue=1 JobState=RUNNING BatchFlag=1"'
 	expect 75 "$BERTH" run --launcher fork -n 1 --requeue --report report.json -- sh -c 'exit 75'
 	grep -qx 'requeue 4711' told
-	[[ "${lines[-1]}" == "berth: warning: scontrol requeue 4711: it is busy; submit the job again" ]]
-	report 'report["code"] == 75 and report["next"] == "scontrol requeue 4711: it is busy; submit the job again"'
+	[[ "${lines[-1]}" == "berth: warning: scontrol requeue: it is busy; to continue, run: scontrol requeue 4711" ]]
+	report 'report["code"] == 75 and report["next"] == "scontrol requeue: it is busy; to continue, run: scontrol requeue 4711"'
+}
+
+@test "--requeue: a server that is away is asked again, a refusal is not; the last message has the line to type" {
+	slurm_job 1 1
+	fake scontrol 'case $1 in requeue) echo "$*" >>"$DIR/told"; [ "$(wc -l <"$DIR/told")" -ge 3 ] ||
+			{ echo "slurm_requeue error: Unable to contact slurm controller (connect failure)" >&2; exit 1; } ;;
+		esac
+		echo "JobId=4711 Requeue=1 JobState=RUNNING BatchFlag=1"'
+	expect 75 "$BERTH" run --launcher fork -n 1 --requeue -- sh -c 'exit 75'
+	[ "$(wc -l <told)" = 3 ]
+	[[ $output == *"berth: warning: scontrol requeue: slurm_requeue error: Unable to contact slurm controller (connect failure); trying again for up to "*" s"* ]]
+	[[ $output != *"to continue, run"* ]]
+	# It does not come back before the time limit.
+	rm told
+	fake scontrol '[ "$1" != requeue ] || { echo "$*" >>"$DIR/told"; echo "Unable to contact slurm controller" >&2; exit 1; }
+		echo "JobId=4711 Requeue=1 JobState=RUNNING BatchFlag=1"'
+	begin=$SECONDS
+	expect 75 "$BERTH" run --launcher fork -n 1 --requeue --end-time +20s -- sh -c 'exit 75'
+	[ "$((SECONDS - begin))" -lt 75 ] # documented: at least 20 s, else until 5 s before the end
+	[ "$(wc -l <told)" -ge 4 ]
+	[[ "${lines[-1]}" == "berth: warning: scontrol requeue: Unable to contact slurm controller; to continue, run: scontrol requeue 4711" ]]
+	# An unknown answer of qsub is no reason to submit twice.
+	unset "${!SLURM_@}"
+	pbs_requeue_job 2.pbs-head
+	fake qsub 'echo "$*" >>"$DIR/words"; echo "qsub: Unauthorized Request" >&2; exit 159'
+	expect 75 "$BERTH" run -n 1 --requeue -- sh -c 'exit 75'
+	[ "$(wc -l <words)" = 1 ]
+	[[ "${lines[-1]}" == *"qsub: qsub: Unauthorized Request; to continue, run: cd "*" && qsub "* ]]
 }
 
 # A run in the background that wants its job requeued once FILE.go exists; its output goes to FILE.
@@ -278,10 +306,19 @@ PY
 
 @test "--requeue under PBS: qsub gets a copy of the script and the options that qstat prints" {
 	pbs_requeue_job 2.pbs-head
-	expect 75 "$BERTH" run -n 1 --requeue --report report.json -- sh -c "echo changed >'$DIR/home/mom_priv/jobs/2.pbs-head.SC'; exit 75"
+	export COMMAS='a,b "c" d' N=3
+	expect 75 env 'BASH_FUNC_ml%%=() { :; }' "$BERTH" run -n 1 --requeue --report report.json -- sh -c "echo changed >'$DIR/home/mom_priv/jobs/2.pbs-head.SC'; exit 75"
 	[[ $output == *"requeued as 99.pbs-head"* ]]
 	cat words
-	grep -qx 'echo the script' script
+	# What qsub would change is in the script.
+	diff script - <<-'E'
+	#!/bin/bash
+	# berth run --requeue: variables of the job that qsub would change
+	export COMMAS='a,b "c" d'
+	[ -z "${BASH_VERSION-}" ] || { eval 'ml () { :; }'; export -f -- ml; }
+	#PBS -l select=9
+	echo the script
+	E
 	after() { grep -A1 -x -- "$1" words | grep -qxF -- "$2"; }
 	after -l select=2:ncpus=4:ngpus=2:mpiprocs=2
 	after -l place=scatter
@@ -293,8 +330,9 @@ PY
 	after -o host:/home/u/out.txt
 	! grep -q 'envjob.e2' words || false
 	after -W depend=afterany:2.pbs-head
-	after -v BERTH_REQUEUES,BERTH_REQUEUE_OF,COMMAS,N
+	after -v BERTH_REQUEUES,BERTH_REQUEUE_OF,N
 	grep -qxF 'a,b "c" d|3|1|2.pbs-head' words
+	after -C '#no-directives'
 	grep -qx "$PBS_O_WORKDIR" words
 	report '"requeueing the job with qsub (1 of at most 100 times)" in report["next"]'
 	# Once per job, also if the script's next run wants it.
@@ -302,8 +340,15 @@ PY
 	expect 75 "$BERTH" run -n 1 --requeue -- sh -c 'exit 75'
 	[[ $output == *"next: another run of this job has requeued it"* ]]
 	[ ! -e words ]
-	# The count of requeues is passed from job to job.
+	# Another language than sh: qsub gets all variables.
 	rm berth-runs-*
+	printf '#!/bin/csh\necho the script\n' >"$DIR/home/mom_priv/jobs/2.pbs-head.SC"
+	expect 75 "$BERTH" run -n 1 --requeue -- sh -c 'exit 75'
+	[[ $output == *"warning: --requeue: qsub may change the values of COMMAS in the next job"* ]]
+	after -v BERTH_REQUEUES,BERTH_REQUEUE_OF,COMMAS,N
+	grep -qxF 'echo the script' script
+	# The count of requeues is passed from job to job.
+	rm berth-runs-* words
 	BERTH_REQUEUES=5 run "$BERTH" run -n 1 --requeue --max-requeues 5 -- sh -c 'exit 75'
 	[[ $output == *"reached the limit of --max-requeues"* ]]
 	BERTH_REQUEUES=x run "$BERTH" run -n 1 --requeue -- sh -c 'exit 75'

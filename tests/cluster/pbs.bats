@@ -323,6 +323,44 @@ variables() {
 	[ ! -e "$SHARE/wrong" ]
 }
 
+@test "requeued ten times: the job's variables stay equal byte by byte, also functions; its options stay" {
+	rm -f "$SHARE"/same.*
+	cat >"$SHARE/same.py" <<-'E'
+	import os
+	with open('same.' + os.environ.get('BERTH_REQUEUES', '0'), 'w') as file:
+	    print(sorted(x for x in os.environb.items() if x[0].startswith((b'V_', b'BASH_FUNC'))), file=file)
+	E
+	f() { echo "it's a \\ \"f\""; }
+	export -f f
+	export V_A='my run' V_B='it'\''s "q"' V_C='a\b\\c' V_D=$'x\ny' V_E='--name "my run" $HOME `id`' V_F=$'\xff\xfe' V_G='' V_H=plain
+	V_I=$(head -c 100000 /dev/zero | tr '\0' x)
+	export V_I
+	cd "$SHARE"
+	cat >same.sh <<-S
+	#!/bin/bash
+	#PBS -v V_H=changed
+	cd $SHARE
+	export PBS_CONF_FILE=$CLUSTER/share/pbs/pbs.conf
+	python3 same.py
+	"$BERTH" run -n 1 --requeue -- sh -c 'exit \$((\${BERTH_REQUEUES:-0} < 10 ? 75 : 0))'
+	echo "code \$?"
+	S
+	job=$("$TOOLS/qsub" -o "$SHARE/same.out" -p 7 -S /bin/sh -l select=1 \
+		-v "V_A,V_B,V_C,V_D,V_E,V_F,V_G,V_H,V_I,BASH_FUNC_f%%=$(printenv 'BASH_FUNC_f%%')" same.sh) # sh, which the stand-in uses, drops functions
+	until_seen same.out '^code 0$' || within 120 grep -q '^code 0$' same.out
+	cut -c1-300 same.out
+	for turn in $(seq 10); do
+		cmp same.0 same.$turn || { cut -c1-700 same.0 same.$turn; false; }
+	done
+	grep -q 'BASH_FUNC_f' same.10
+	python3 - "$SHARE/pbs/jobs" <<-'E'
+	import json, os, sys
+	last = max((os.path.join(sys.argv[1], name) for name in os.listdir(sys.argv[1])), key=os.path.getctime)
+	options = json.load(open(last))['options']
+	assert options['-p'] == '7' and options['-S'] == '/bin/sh', options
+	E
+}
+
 @test "two runs that want a requeue: one new job per generation" {
 	rm -f "$SHARE"/twice.*
 	pbs_start twice 1:mpiprocs=2 <<-S

@@ -22,6 +22,8 @@ It behaves as follows (tests/unit/alloc/pbs has the captures, pbs.bats the tests
   ends in "and terminated by USER@HOST";
 - at the walltime the same happens, with a delay and with PBS's line in the output. So does qrerun, but
   then the script runs again as the same job; only run_count changes;
+- qsub -v drops a newline at the end of a value; qstat -F json escapes quotes and backslashes in values once more,
+  and prints bytes that are not UTF-8 as they are; qsub -C PREFIX ignores other directives;
 - qsig sends its signal to the same processes; a signal that ends the leading shell ends the job at once.
   -s suspend and resume mean SIGSTOP and SIGCONT: tasks on other nodes, and other sessions, run on;
 - at the script's end everything is killed except processes that created their own session.
@@ -234,12 +236,13 @@ class Mom:
 # ---- tools ----
 
 def qsub_options(words, into):
-    """Parse -N, -l, -v, -j, -o, -q, -A, -W and -J of a command line or of #PBS lines; return the rest."""
+    """Parse the options of a command line or of #PBS lines; return the rest."""
     left = []
     words = list(words)
     while words:
         word = words.pop(0)
-        if word in ('-N', '-l', '-v', '-j', '-o', '-e', '-q', '-A', '-W', '-P', '-k', '-m', '-M', '-r'):
+        if word in ('-N', '-l', '-v', '-j', '-o', '-e', '-q', '-A', '-W', '-P', '-k', '-m', '-M', '-r', '-C', '-p', '-S',
+                    '-R', '-c'):
             into.setdefault(word, []).append(words.pop(0))
         elif word.startswith('-') and word != '-':
             sys.exit(f'qsub: invalid option {word}')
@@ -261,11 +264,12 @@ def qsub(root, args):
     import shlex
     given = {}
     left = qsub_options(args, given)
-    script = open(left[0], encoding='utf-8').read() if left else sys.stdin.read()
+    script = open(left[0], encoding='utf-8', errors='surrogateescape').read() if left else sys.stdin.read()
     options = {}
+    prefix = given.get('-C', ['#PBS'])[0]
     for line in script.splitlines():
-        if line.startswith('#PBS '):
-            if qsub_options(shlex.split(line[5:], comments=True), options):
+        if line.startswith(prefix + ' '):
+            if qsub_options(shlex.split(line[len(prefix):], comments=True), options):
                 sys.exit(f'qsub: illegal directive: {line}')
         elif line.strip() and not line.startswith('#'):
             break
@@ -293,14 +297,15 @@ def qsub(root, args):
     for item in options.get('-v', []):
         for part in item.split(','):
             name, _, value = part.partition('=')
-            job['variables'][name] = value if '=' in part else os.environ.get(name, '')
+            job['variables'][name] = value if '=' in part else os.environ.get(name, '').rstrip('\n')
     job['nodefile'] = f'{root}/aux/{job["id"]}'
     job['script'] = f'{root}/mom_priv/jobs/{job["id"]}.SC'
     job['queue'] = options.get('-q', ['workq'])[0]
     job['arguments'] = args
+    job['options'] = {option: values[0] for option, values in options.items()}
     job['runs'] = 1
     for path, text in ((job['nodefile'], '\n'.join(lines) + '\n'), (job['script'], script)):
-        with open(path, 'w', encoding='utf-8') as file:
+        with open(path, 'w', encoding='utf-8', errors='surrogateescape') as file:
             file.write(text)
     os.chmod(job['script'], 0o700)
     write_job(root, job)
@@ -326,14 +331,18 @@ def qstat(root, args):
         job = read_job(root, args[3])
     except OSError:
         sys.exit(f'qstat: Unknown Job Id {args[3]}')
+    sys.stdout.reconfigure(errors='surrogateescape')
+    variables = {name: value.replace('\\', '\\\\').replace('"', '\\"') for name, value in job['variables'].items()}
     print(json.dumps({'timestamp': int(time.time()), 'pbs_version': '23.06.06', 'Jobs': {job['id']: {
         'Job_Name': job['name'], 'job_state': 'R', 'exec_host': '+'.join(job['hosts']),
         'exec_vnode': '+'.join(job['vnodes']), 'Resource_List': job['resources'],
         'stime': time.ctime(job['started']), 'run_count': job['runs'], 'queue': job['queue'],
         'Output_Path': job['output'], 'Join_Path': 'oe', 'Rerunable': 'True',
-        'Variable_List': {'PBS_O_WORKDIR': job['workdir'], **job['variables']},
+        'Variable_List': {'PBS_O_WORKDIR': job['workdir'], **variables},
         'Submit_arguments': ' '.join(job['arguments']),
-        'comment': 'Job run at ' + time.ctime(job['started']) + job.get('ended', '')}}}, indent='\t'))
+        'comment': 'Job run at ' + time.ctime(job['started']) + job.get('ended', ''),
+        **{name: job['options'][option] for name, option in (('Priority', '-p'), ('Shell_Path_List', '-S'))
+           if option in job['options']}}}}, indent='\t', ensure_ascii=False))
 
 
 def qdel(root, args):
