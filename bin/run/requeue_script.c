@@ -125,17 +125,18 @@ int requeue_script_insert(const struct bytes *lines, char **script, size_t *size
 	const char begin[] = "# berth run --requeue: variables of the job that qsub would change\n";
 	size_t first = strncmp(*script, "#!", 2) ? 0 : strcspn(*script, "\n");
 	struct bytes made = {0};
+	char *copy = NULL;
 
 	first += (*script)[first] == '\n';
-	if (bytes_add(&made, *script, first) || bytes_add(&made, begin, sizeof begin - 1) ||
-	    bytes_add(&made, lines->data, lines->size) ||
-	    bytes_add(&made, *script + first, *size - first + 1)) {
-		bytes_free(&made);
-		return -1;
+	if (!bytes_add(&made, *script, first) && !bytes_add(&made, begin, sizeof begin - 1) &&
+	    !bytes_add(&made, lines->data, lines->size) &&
+	    !bytes_add(&made, *script + first, *size - first))
+		copy = bytes_copy(made.data, made.size);
+	if (copy) {
+		free(*script);
+		*script = copy;
+		*size = made.size;
 	}
-	free(*script);
-	*size = made.size - 1;
-	*script = bytes_copy(made.data, *size);
 	bytes_free(&made);
-	return *script ? 0 : -1;
+	return copy ? 0 : -1;
 }

@@ -310,7 +310,7 @@ static bool job_is_suspended(const struct controller *controller)
 
 void controller_check_silence(struct controller *controller, int64_t now_ms)
 {
-	bool suspended = false;
+	int suspended = -1; /* not asked yet */
 
 	controller->silence_due_ms = 0;
 	for (size_t i = 0; i < controller->count; i++) {
@@ -327,10 +327,10 @@ void controller_check_silence(struct controller *controller, int64_t now_ms)
 				controller->silence_due_ms = due;
 			continue;
 		}
-		if (!suspended &&
+		if (suspended < 0 &&
 		    connection_answers(connection, controller->launch->node_timeout_ms))
 			suspended = job_is_suspended(controller);
-		if (suspended) {
+		if (suspended > 0) {
 			connection->received_ms = now_ms;
 			continue;
 		}
