@@ -172,6 +172,8 @@ void requeue_announce(const struct requeue *requeue, void *context,
 /* May a job that ended in this way be requeued? next receives what happens now. */
 static bool may_requeue(const struct requeue *requeue, const char *kind, char *next, size_t size)
 {
+	if (!strcmp(kind, "requeued"))
+		return false; /* Slurm has done it */
 	if (!strcmp(kind, "cancelled") || !strcmp(kind, "interrupted")) {
 		/* A user who stops a job does not want it requeued. */
 		snprintf(next, size,

@@ -46,10 +46,9 @@ int run_remove_stale_stop_file(const struct run_setup *setup, struct error *err)
  * scheduler knows it, and how to continue. run_end_find asks the scheduler if a signal ended the
  * job. */
 struct run_end {
-	const char *kind; /* "ended", "stopped", "walltime", "preempted", "cancelled", "node",
-			     "oom", "signal", "code", "berth" */
-	char why[240];	  /* "" if the first cause is sufficient */
-	char next[600];	  /* "" likewise */
+	const char *kind;		    /* see kind in docs/reference/json.md */
+	char why[240];			    /* "" if the first cause is sufficient */
+	char next[600];			    /* "" likewise */
 	struct explain_exception exception; /* of the failed rank; line 0: none */
 	const struct explain_row *known;    /* matches the output tail; NULL: no known failure */
 };

@@ -11,6 +11,7 @@
 
 #include "alloc/pbs.h"
 #include "alloc/scheduler_tool.h"
+#include "alloc/slurm.h"
 #include "base/json.h"
 #include "base/log.h"
 #include "base/number.h"
@@ -69,6 +70,7 @@ int run_end_time(struct run_setup *setup, struct error *err)
 					 "%lld); set a future time, or none",
 					 name, text, (long long)(now - end), (long long)now);
 		alloc->end_time = end;
+		alloc->end_given = true;
 		free(alloc->end_reason);
 		alloc->end_reason = strdup(name);
 	} else if (alloc->end_time && alloc->end_time <= now) {
@@ -115,21 +117,40 @@ static void field_of(const char *text, const char *name, char *out, size_t size)
 		 at ? at + strlen(name) : "");
 }
 
-/* Ask Slurm why the job received a signal: the kind of its end, "" if the job simply runs, or NULL
- * if Slurm does not answer. */
-static const char *query_slurm(const struct run_setup *setup, const struct job_result *result)
+/* How much of its limit does the job have left? The limit may have been changed since the start.
+ * Leave *left_ms if there is none. */
+static void read_time_left(const char *answer, int64_t *left_ms)
+{
+	char limit_text[40], used_text[40];
+	int64_t limit, used;
+
+	field_of(answer, "TimeLimit=", limit_text, sizeof limit_text);
+	field_of(answer, "RunTime=", used_text, sizeof used_text);
+	if (!slurm_time_left(limit_text, &limit, NULL) && !slurm_time_left(used_text, &used, NULL))
+		*left_ms = (limit - used) * 1000;
+}
+
+/* Ask Slurm why the job received a signal or lost a node: the kind of its end, "" if the job simply
+ * runs, or NULL if Slurm does not answer. *left_ms: the time left as known so far; updated. */
+static const char *query_slurm(const struct run_setup *setup, int64_t *left_ms)
 {
 	char *const argv[] = {(char *)"scontrol", (char *)"-o",	       (char *)"show",
 			      (char *)"job",	  setup->alloc.job_id, NULL};
 	struct scheduler_tool_output answer;
-	char state[40], preempt[40];
+	char state[40], preempt[40], restarts[40];
 
 	if (scheduler_tool_run(argv, setup->env, QUERY_MS, ANSWER_MAX, &answer) !=
 	    SCHEDULER_TOOL_EXITED)
 		return NULL;
 	field_of(answer.text, "JobState=", state, sizeof state);
 	field_of(answer.text, "PreemptTime=", preempt, sizeof preempt);
+	field_of(answer.text, "Restarts=", restarts, sizeof restarts);
+	/* Slurm counts at once. The job's times are then those of its next start. */
+	if (atoi(restarts) <= setup->alloc.restarts)
+		read_time_left(answer.text, left_ms);
 	free(answer.text);
+	if (atoi(restarts) > setup->alloc.restarts)
+		return "requeued";
 	if (!strncmp(state, "CANCELLED", 9))
 		return "cancelled";
 	if (!strncmp(state, "PREEMPTED", 9) || (preempt[0] >= '0' && preempt[0] <= '9'))
@@ -138,8 +159,8 @@ static const char *query_slurm(const struct run_setup *setup, const struct job_r
 		return "walltime";
 	/* While Slurm waits for the ranks, it shows only this. It never enforces the limit early.
 	 */
-	if (!strncmp(state, "COMPLETING", 10) && result->time_left_known)
-		return result->time_left_ms > 0 ? "cancelled" : "walltime";
+	if (!strncmp(state, "COMPLETING", 10))
+		return *left_ms > 0 ? "cancelled" : "walltime";
 	return *state ? "" : NULL;
 }
 
@@ -153,13 +174,16 @@ static bool deleted_in_pbs(const struct run_setup *setup)
 	return comment && strstr(comment, "terminated by");
 }
 
-static const char *kind_of_signal(const struct run_setup *setup, const struct job_result *result)
+static const char *kind_of_signal(const struct run_setup *setup, int64_t *left_ms)
 {
 	const char *kind = NULL;
+	int64_t given_ms = *left_ms;
 	int early_s = EARLY_S;
 
 	if (!strcmp(setup->alloc.source, "slurm")) {
-		kind = query_slurm(setup, result);
+		kind = query_slurm(setup, left_ms);
+		if (setup->alloc.end_given)
+			*left_ms = given_ms;
 		if (kind && *kind)
 			return kind;
 		early_s = kind ? EARLY_S : EXACT_S;
@@ -168,27 +192,40 @@ static const char *kind_of_signal(const struct run_setup *setup, const struct jo
 			return "cancelled";
 		early_s = EXACT_S;
 	}
-	return result->time_left_known && result->time_left_ms < early_s * 1000 ? "walltime"
-										: "interrupted";
+	return *left_ms < early_s * 1000 ? "walltime" : "interrupted";
 }
 
-static void describe_cause(const struct job_result *result, const char *kind, char *why,
-			   size_t size)
+/* A node is lost if it fails, and also while Slurm ends a job that it has requeued. */
+static const char *kind_of_loss(const struct run_setup *setup, int64_t *left_ms)
+{
+	const char *kind = setup->alloc.source && !strcmp(setup->alloc.source, "slurm")
+				   ? query_slurm(setup, left_ms)
+				   : NULL;
+
+	return kind && (!strcmp(kind, "requeued") || !strcmp(kind, "preempted")) ? kind : "node";
+}
+
+static void describe_cause(const struct job_result *result, const char *kind, int64_t left_ms,
+			   char *why, size_t size)
 {
 	const char *name = strsignal(result->interrupted);
-	long left = (long)(result->time_left_ms / 1000);
+	long left = (long)(left_ms / 1000);
 
 	if (!strcmp(kind, "preempted"))
-		snprintf(why, size,
-			 "Slurm preempted the job: another job now has its nodes (received signal: "
-			 "%s)",
-			 name);
+		snprintf(why, size, "Slurm preempted the job: another job now has its nodes%s%s%s",
+			 result->interrupted ? " (received signal: " : "",
+			 result->interrupted ? name : "", result->interrupted ? ")" : "");
+	else if (!strcmp(kind, "requeued"))
+		snprintf(
+			why, size,
+			"Slurm has requeued the job: it was preempted, one of its nodes failed, or "
+			"someone called scontrol requeue");
 	else if (!strcmp(kind, "walltime") && result->interrupted)
 		snprintf(why, size,
 			 "the job reached its time limit: the scheduler sent %s %ld s %s the end "
 			 "time",
 			 name, labs(left), left < 0 ? "after" : "before");
-	else if (!strcmp(kind, "cancelled"))
+	else if (!strcmp(kind, "cancelled") && result->interrupted)
 		snprintf(why, size, "the job was cancelled (received signal: %s)", name);
 	else if (!strcmp(kind, "interrupted"))
 		snprintf(why, size, "berth received a signal from %s: %s",
@@ -220,6 +257,8 @@ static const struct explain_row *find_known_failure(const json_t *output_tail)
 void run_end_find(const struct run_setup *setup, const struct job_result *result,
 		  struct run_end *out)
 {
+	int64_t left_ms = result->time_left_known ? result->time_left_ms : INT64_MAX;
+
 	*out = (struct run_end){.kind = "ended"};
 	if (!result->code)
 		return;
@@ -229,19 +268,24 @@ void run_end_find(const struct run_setup *setup, const struct job_result *result
 		explain_exception(result->traceback ? result->traceback : result->output_tail,
 				  &out->exception);
 	if (result->interrupted && setup->alloc.source)
-		out->kind = kind_of_signal(setup, result);
+		out->kind = kind_of_signal(setup, &left_ms);
+	else if (result->cancelled)
+		out->kind = "cancelled";
 	else if (result->code == ERR_STOPPED && result->by_program)
 		out->kind = "stopped";
 	else if (result->lost_node)
-		out->kind = "node";
+		out->kind = kind_of_loss(setup, &left_ms);
 	else if (result->oom)
 		out->kind = "oom";
 	else if (!result->by_program)
 		out->kind = "berth";
 	else
 		out->kind = result->signal ? "signal" : "code";
-	describe_cause(result, out->kind, out->why, sizeof out->why);
-	if (result->next)
+	describe_cause(result, out->kind, left_ms, out->why, sizeof out->why);
+	if (!strcmp(out->kind, "requeued"))
+		snprintf(out->next, sizeof out->next,
+			 "nothing to do: Slurm will start the job again");
+	else if (result->next)
 		snprintf(out->next, sizeof out->next, "%s", result->next);
 	else if (result->code == ERR_STOPPED && result->by_program)
 		snprintf(out->next, sizeof out->next,

@@ -91,6 +91,15 @@ void alloc_query(const struct env *env, struct alloc *alloc)
 		 alloc->restarts);
 }
 
+int64_t alloc_query_end_time(const struct env *env, const struct alloc *alloc)
+{
+	struct alloc again = {.source = alloc->source, .job_id = alloc->job_id};
+
+	alloc_query(env, &again);
+	free(again.end_reason);
+	return again.end_time;
+}
+
 void alloc_free(struct alloc *alloc)
 {
 	if (!alloc)

@@ -33,6 +33,7 @@ struct alloc {
 	 * unknown. */
 	int this_node;
 	int64_t end_time; /* when the job ends, in Unix seconds; 0: unknown */
+	bool end_given;	  /* end_time is the user's, not the scheduler's */
 	char *end_reason; /* where end_time comes from, or why it is unknown; may be NULL */
 	int restarts;	  /* how often the scheduler has started the job before */
 	/* Where the first machine waits, as "HOST:PORT". Set if the user or OpenPAI starts berth
@@ -82,6 +83,9 @@ int alloc_read(const struct env *env, const struct alloc_request *request, struc
 /* Ask the scheduler's own tool for what its variables leave out, such as the end time. This takes a
  * few seconds at most and starts processes. It never fails: end_reason records the result. */
 void alloc_query(const struct env *env, struct alloc *alloc);
+/* Ask the scheduler again when the job ends: its limit may have been changed, or the job suspended.
+ * In Unix seconds; 0: unknown. As alloc_query, it takes seconds at most and starts processes. */
+int64_t alloc_query_end_time(const struct env *env, const struct alloc *alloc);
 /* Has a job of that source ("slurm", "pbs") ended? Return 1 if the scheduler's tool reports so, and
  * 0 if the job is queued, running or completing. Return -1 if the status is unknown: no such tool,
  * no answer within timeout_ms, or another source. Starts a process. */

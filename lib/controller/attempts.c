@@ -53,7 +53,8 @@ __attribute__((format(printf, 2, 3))) static void set_no_restart_reason(struct a
 /* Could another attempt have a different result? */
 static bool may_succeed(struct attempts *attempts, const struct job_result *result)
 {
-	if (!result->code || result->interrupted || result->code == ERR_STOPPED)
+	if (!result->code || result->interrupted || result->cancelled ||
+	    result->code == ERR_STOPPED)
 		return false;
 	if (!result->by_program && result->code != ERR_NETWORK) {
 		set_no_restart_reason(attempts, "the same error would occur again");

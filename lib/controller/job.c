@@ -19,6 +19,9 @@
 #define TICK_MS 1000
 #define AGENTS_MS 3000 /* how long the agents may take to exit after the final frames */
 #define SAME_SIGNAL_MS 2000
+#define CANCELLED_MS 2000
+#define MOVED_MS 3000 /* clocks and rounding differ by less */
+#define OUTPUT_MAX 700
 #define END_MS (SUPERVISE_GRACE_MS + SUPERVISE_KILL_MS + 3000) /* from STOP to the last DONE */
 
 void job_note(const struct job_sink *sink, enum log_level level, const char *format, ...)
@@ -203,19 +206,33 @@ static void on_signal(struct loop_source *source, uint32_t events)
 
 /* ---- the time limit ---- */
 
-static void start_clock(struct job *job)
+/* end_time: Unix seconds, 0: unknown. */
+static void set_clock(struct job *job, int64_t end_time)
 {
-	const struct job_request *request = job->request;
-
-	if (!request->launch->alloc->end_time)
+	if (!end_time)
 		return;
-	job->end_ms =
-		clock_now_ms() + request->launch->alloc->end_time * 1000 - clock_wall_us() / 1000;
-	if (!request->warn_before_ms)
+	job->end_ms = clock_now_ms() + end_time * 1000 - clock_wall_us() / 1000;
+	if (!job->request->warn_before_ms)
 		return;
-	job->warn_ms = job->end_ms - request->warn_before_ms;
+	job->warn_ms = job->end_ms - job->request->warn_before_ms;
 	if (!job->warn_ms)
 		job->warn_ms = -1; /* 0 means that there is none */
+}
+
+/* Before the ranks are warned: has the job's limit been extended, or was the job suspended? */
+static bool end_has_moved(struct job *job)
+{
+	const struct launch_options *launch = job->request->launch;
+	int64_t before = job->end_ms;
+
+	if (launch->alloc->end_given)
+		return false;
+	set_clock(job, alloc_query_end_time(launch->env, launch->alloc));
+	if (job->end_ms - before < MOVED_MS)
+		return false;
+	job_note(job->sink, LOG_NOTE, "the job's time limit is %lld s later than at the start",
+		 (long long)(job->end_ms - before) / 1000);
+	return true;
 }
 
 static const char *signal_name(int number)
@@ -236,10 +253,11 @@ static bool all_ranks_run(const struct job *job)
 static void warn_of_end(struct job *job, int64_t now)
 {
 	int number = job->request->warn_signal;
-	long left = (long)((job->end_ms - now) / 1000);
+	long left;
 
-	if (!all_ranks_run(job) || !job->warn_ms || now < job->warn_ms)
+	if (!all_ranks_run(job) || !job->warn_ms || now < job->warn_ms || end_has_moved(job))
 		return;
+	left = (long)((job->end_ms - now) / 1000);
 	job->warn_ms = 0;
 	request_stop(job, number, "warning");
 	job_note(job->sink, LOG_NOTE,
@@ -429,7 +447,7 @@ static void run(struct job *job)
 	struct error err = {0};
 	int64_t driver_ms = 0, output_ms = 0;
 
-	start_clock(job);
+	set_clock(job, launch->alloc->end_time);
 	job->start_due_ms = job->woke_ms + launch->start_timeout_ms;
 	job->deadline_ms = job->start_due_ms;
 	if (launch->fallback)
@@ -507,10 +525,42 @@ static int launch(struct job *job, struct error *err)
 	return rc;
 }
 
+/* Slurm kills the agents of a step that its user has cancelled. That is no lost node, and a restart
+ * or a requeue would undo it. srun receives the reason a moment later. */
+static void find_cancelled(struct job *job)
+{
+	const struct launcher *launcher = job->request->launch->launcher;
+	struct job_result *result = job->result;
+	char output[OUTPUT_MAX], text[OUTPUT_MAX + 80];
+	int64_t until = clock_now_ms() + CANCELLED_MS;
+	const char *line = NULL;
+	size_t size = 0;
+
+	if (!result->lost_node || result->interrupted || !launcher->cancelled)
+		return;
+	for (size_t i = 0; i < job->node_count; i++)
+		if (!controller_is_lost(job->controller, i))
+			return;
+	do {
+		controller_launcher_output(job->controller, output, sizeof output);
+		line = launcher->cancelled(output, &size);
+	} while (!line && clock_now_ms() < until && !usleep(50000));
+	if (!line)
+		return;
+	snprintf(text, sizeof text, "the agents' job step was cancelled (scancel): %.*s", (int)size,
+		 line);
+	free(result->first_cause);
+	result->first_cause = strdup(text);
+	result->code = 128 + SIGTERM;
+	result->lost_node = false;
+	result->cancelled = true;
+}
+
 static void decide_restart(struct job *job)
 {
 	const struct job_request *request = job->request;
 
+	find_cancelled(job);
 	job->result->steps = job->hang.ranks ? job->hang.most_steps : -1;
 	if (!job->result->code)
 		job_hang_check_apart(&job->hang);

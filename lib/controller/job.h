@@ -126,6 +126,7 @@ struct job_result {
 	int64_t time_left_ms; /* time left until the time limit, when that signal arrived or else at
 				 the end */
 	bool lost_node;	      /* the first cause is that a node was lost */
+	bool cancelled;	      /* the first cause is that the agents' job step was cancelled */
 	bool oom;	      /* the first cause is the kernel's out-of-memory killer */
 	char *saved;	      /* what the program has saved, according to BERTH_REPORT, or NULL */
 	char *next;	      /* how to continue, according to BERTH_REPORT, or NULL */

@@ -126,6 +126,9 @@ struct launcher {
 	 * in either case. */
 	int (*make)(const struct launcher_job *job, size_t node, struct launcher_command *out);
 	bool one_tool; /* one tool starts the agents of all nodes */
+	/* Find in the tool's output what it prints if the user has cancelled the agents, and set
+	 * *size. NULL: they were not cancelled. The function is NULL if the tool does not tell. */
+	const char *(*cancelled)(const char *output, size_t *size);
 };
 
 extern const struct launcher launcher_fork, launcher_hand, launcher_srun, launcher_prterun,

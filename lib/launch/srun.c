@@ -192,6 +192,20 @@ static char *command_line(const struct launcher_job *job)
 	return one;
 }
 
+/* scancel JOB.STEP: "slurmstepd-n1: error: *** STEP 5.0 ON n1 CANCELLED AT 2026-11-25T16:06:42
+ * ***". If Slurm ends the step for a reason of its own, "DUE TO TIME LIMIT" or the like follows. */
+static const char *cancelled(const char *output, size_t *size)
+{
+	const char *at = strstr(output, "*** STEP "), *end = at ? strstr(at + 4, "***") : NULL;
+	const char *mark = at ? strstr(at, " CANCELLED AT ") : NULL,
+		   *due = at ? strstr(at, " DUE TO ") : NULL;
+
+	if (!end || !mark || mark > end || (due && due < end))
+		return NULL;
+	*size = (size_t)(end + 3 - at);
+	return at;
+}
+
 static const char *const request_variables[] = {"SLURM_JOB_ID",	       "SLURM_JOB_NODELIST",
 						"SLURM_STEP_NODELIST", "SLURM_GPUS_PER_NODE",
 						"SLURM_GPUS_ON_NODE",  NULL};
@@ -202,4 +216,5 @@ const struct launcher launcher_srun = {
 	.fits = fits,
 	.start = start,
 	.command_line = command_line,
+	.cancelled = cancelled,
 };

@@ -8,7 +8,8 @@
 #include "base/error.h"
 
 /* Create "PARENT/berth-XXXXXX" with mode 0700. /tmp replaces parent if it is NULL or too long for a
- * socket's name; PMIx puts sockets there. Return 0 or -ERR_OUTPUT. */
+ * socket's name; PMIx puts sockets there. It stays locked until this process ends. First remove
+ * this user's directories in parent whose processes have ended. Return 0 or -ERR_OUTPUT. */
 int tmpdir_create(const char *parent, char *out, size_t size, struct error *err);
 /* Remove the directory and its contents without following links. Names that tmpdir_create does not
  * make are left alone. */

@@ -380,6 +380,21 @@ stopped_by_term() {
 	stopped_by_term
 	report 'report["kind"] == "cancelled"'
 	[ ! -e told ]
+	# The limit was shortened, or the job has none.
+	export SLURM_JOB_END_TIME=$(($(date +%s) + 600))
+	state 'echo "JobId=4711 JobState=COMPLETING Restarts=0 RunTime=00:01:28 TimeLimit=00:01:00 PreemptTime=None"; exit'
+	stopped_by_term
+	report 'report["kind"] == "walltime" and "requeueing" in report["next"] and " 28 s after the end time" in report["why"]'
+	unset SLURM_JOB_END_TIME
+	rm -f told
+	state 'echo "JobId=4711 JobState=COMPLETING Restarts=0 RunTime=00:01:28 TimeLimit=UNLIMITED PreemptTime=None"; exit'
+	stopped_by_term
+	report 'report["kind"] == "cancelled"'
+	state 'echo "JobId=4711 JobState=COMPLETING Restarts=1 RunTime=00:00:00 TimeLimit=00:01:00"; exit'
+	stopped_by_term
+	report 'report["kind"] == "requeued" and report["next"] == "nothing to do: Slurm will start the job again"'
+	[ ! -e told ]
+	export SLURM_JOB_END_TIME=$(($(date +%s) + 60))
 	state 'echo "Unable to contact slurm controller" >&2; exit 1'
 	stopped_by_term
 	report 'report["kind"] == "interrupted" and report["next"].startswith("not requeued")'

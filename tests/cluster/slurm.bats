@@ -237,6 +237,58 @@ conf() {
 	nothing_left n1 n2
 }
 
+@test "scancel JOB.0, the step of the agents: cancelled, neither restarted nor requeued; nothing stays on the nodes" {
+	submit step -N2 -w n1,n2 <<-'S'
+	"$BERTH" run --ranks-per-node 1 --requeue --max-restarts 2 --report step.json -- sh -c 'echo up $RANK; exec sleep 75'
+	echo "code $?"
+	ls -d /tmp/berth-* >step.left
+	"$BERTH" run -q --ranks-per-node 1 -- true
+	S
+	until_seen "$SHARE/step.out" 'up 0'
+	until_seen "$SHARE/step.out" 'up 1'
+	scancel "$job.0"
+	finish step
+	[ "$status" = 0 ]
+	has '^code 143$'
+	has "^berth: error: the agents' job step was cancelled \(scancel\): \*\*\* STEP $job\.0 ON n[12] CANCELLED AT [-0-9T:]+ \*\*\*$"
+	hasnt 'restarting|requeueing'
+	python3 -c 'import json, sys; r = json.load(open(sys.argv[1])); assert r["kind"] == "cancelled" and r["code"] == 143 and len(r["attempts"]) == 1, r' "$SHARE/step.json"
+	[ -s "$SHARE/step.left" ] # Slurm has killed the guardians, too
+	for node in n1 n2; do
+		! on $node sh -c 'ls -d /tmp/berth-*' || false
+	done
+}
+
+@test "scontrol requeue while berth runs: Slurm's own requeue is reported, and there is one job" {
+	submit own -N2 -w n1,n2 <<-'S'
+	[ "${SLURM_RESTART_COUNT-0}" = 0 ] || exit 0
+	"$BERTH" run --ranks-per-node 1 --requeue --report own.json -- sh -c 'echo up $RANK; exec sleep 75'
+	S
+	until_seen "$SHARE/own.out" 'up 0'
+	until_seen "$SHARE/own.out" 'up 1'
+	scontrol requeue "$job"
+	within 30 test -s "$SHARE/own.json"
+	python3 -c 'import json, sys; r = json.load(open(sys.argv[1])); assert r["kind"] == "requeued" and r["next"] == "nothing to do: Slurm will start the job again", r' "$SHARE/own.json"
+	[ "$(squeue -h -o %A | sort -u)" = "$job" ]
+	scancel "$job"
+}
+
+@test "scontrol update TimeLimit: Slurm is asked again before the ranks are warned" {
+	submit limit -N1 -w n1 -t 1 <<-'S'
+	export SLURM_JOB_END_TIME=$(($(date +%s) + 60)) # as Slurm 23.02 sets it
+	echo begun
+	until [ -e limit.moved ]; do sleep 0.1; done
+	"$BERTH" run -n 1 --warn-before 60s -- sh -c 'until grep -q "later than" limit.out; do sleep 0.1; done; ls $BERTH_STOP_FILE'
+	S
+	until_seen "$SHARE/limit.out" begun
+	scontrol update JobId="$job" TimeLimit=10
+	touch "$SHARE/limit.moved"
+	finish limit
+	has "^berth: note: the job's time limit is 5[0-9][0-9] s later than at the start$"
+	hasnt 'warned the ranks'
+	has 'ls: cannot access'
+}
+
 @test "scancel --signal=USR1: each rank gets each signal exactly once" {
 	submit once -N2 -w n1,n2 <<-'S'
 	cat >once.py <<-'P'
