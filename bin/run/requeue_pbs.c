@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "alloc/pbs.h"
@@ -177,6 +178,16 @@ static void add_attributes(struct requeue_pbs *pbs, const json_t *job)
 		add(pbs, "-r", "n");
 }
 
+/* In a directory, PBS names the file after the job. path: "HOST:PATH" */
+static bool is_directory(const char *path)
+{
+	const char *colon = strchr(path, ':');
+	struct stat info;
+
+	return path[strlen(path) - 1] == '/' ||
+	       (!stat(colon ? colon + 1 : path, &info) && S_ISDIR(info.st_mode));
+}
+
 /* Output paths that the user has chosen; PBS's default paths contain the job's number. */
 static void add_outputs(struct requeue_pbs *pbs, const json_t *job, const char *job_id)
 {
@@ -189,9 +200,15 @@ static void add_outputs(struct requeue_pbs *pbs, const json_t *job, const char *
 
 		snprintf(own, sizeof own, "%s%.*s", list[i][2], (int)strcspn(job_id, ".["), job_id);
 		length = strlen(own);
-		if (path && strlen(path) >= length &&
-		    strcmp(path + strlen(path) - length, own) != 0)
-			add(pbs, list[i][1], "%s", path);
+		if (!path || strlen(path) < length || !strcmp(path + strlen(path) - length, own))
+			continue;
+		add(pbs, list[i][1], "%s", path);
+		if (!is_directory(path))
+			log_user(LOG_WARNING,
+				 "--requeue: the next job overwrites %s (qsub %s); to keep the "
+				 "output "
+				 "of each job, omit %s or give it a directory",
+				 path, list[i][1], list[i][1]);
 	}
 }
 

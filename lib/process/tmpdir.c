@@ -16,8 +16,8 @@
 #define PARENT_MAX 60 /* of a socket's 107 bytes */
 #define LOCK "lock"   /* locked as long as the agent lives */
 
-/* Lock the directory for this process. It gets its lock under another name first, because without
- * one it is nobody's to remove. */
+/* Lock the directory for this process. The file is locked before it gets its name, because
+ * remove_stale takes an unlocked one for an agent that has ended. */
 static int lock(const char *path)
 {
 	char first[PARENT_MAX + 64], last[PARENT_MAX + 64];

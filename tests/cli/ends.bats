@@ -328,6 +328,8 @@ PY
 	after -q prod
 	after -P p42
 	after -o host:/home/u/out.txt
+	[[ $output == *"warning: --requeue: the next job overwrites host:/home/u/out.txt (qsub -o); to keep the output of each job, omit -o or give it a directory"* ]]
+	[[ $output != *"(qsub -e)"* ]]
 	! grep -q 'envjob.e2' words || false
 	after -W depend=afterany:2.pbs-head
 	after -v BERTH_REQUEUES,BERTH_REQUEUE_OF,N
