@@ -408,6 +408,15 @@ static struct job_result result_of_error(const struct error *err)
 				   .first_cause = strdup(err->text)};
 }
 
+/* Rank 0 gets no terminal, and needs no /dev/null of another machine. */
+static bool is_input(int fd)
+{
+	struct stat input, null;
+
+	return !isatty(fd) && !fstat(fd, &input) &&
+	       (stat("/dev/null", &null) || input.st_rdev != null.st_rdev);
+}
+
 /* *tail_is_shown: the end of what was printed contains result's output_tail. */
 static int run(struct run_setup *setup, const char *const *argv, bool own_program, bool progress,
 	       struct job_result *result, bool *tail_is_shown, struct error *err)
@@ -446,7 +455,7 @@ static int run(struct run_setup *setup, const char *const *argv, bool own_progra
 	request.launch = &setup->launch;
 	request.argv = argv;
 	request.cwd = setup->cwd;
-	request.pass_stdin = !isatty(STDIN_FILENO);
+	request.pass_stdin = !own_program && is_input(STDIN_FILENO);
 	request.plan = options->shared.plan;
 	/* Attempt numbers continue from the job's earlier starts. */
 	request.plan.attempt = setup->alloc.restarts * (options->restarts.max_restarts + 1);

@@ -12,6 +12,13 @@
 #include "overlay/wire.h"
 #include "pmix/server_process.h"
 
+enum agent_job_stdin {
+	AGENT_JOB_STDIN_NONE,
+	AGENT_JOB_STDIN_INHERIT, /* rank 0 gets the agent's own */
+	AGENT_JOB_STDIN_FIRST,	 /* rank 0 gets the controller's */
+	AGENT_JOB_STDIN_ALL,	 /* the controller writes to all ranks */
+};
+
 struct agent_job {
 	const char *id, *host; /* the job's id, and this node's name in the allocation; borrowed */
 	uint32_t attempt;
@@ -22,8 +29,8 @@ struct agent_job {
 	const char **cwd;
 	size_t base_count;
 	const char *log_dir, *stop_file; /* or NULL; borrowed from text */
-	bool pmix_disabled, pmix_required, hold_port, pass_stdin;
-	bool input;	      /* the ranks' standard input comes from the controller */
+	bool pmix_disabled, pmix_required, hold_port;
+	enum agent_job_stdin input;
 	bool want_heartbeats; /* the controller wants their heartbeats */
 };
 

@@ -264,9 +264,13 @@ static int start_supervise(struct agent_ranks *ranks, struct error *err)
 /* Return the descriptor that becomes a rank's standard input; -1: none. */
 static int rank_stdin(const struct agent_ranks *ranks, size_t local_rank)
 {
-	if (ranks->inputs)
-		return agent_stdin_rank_fd(ranks->inputs, local_rank);
-	return ranks->job.pass_stdin && agent_job_rank(&ranks->job, local_rank) == 0 ? 0 : -1;
+	bool first = agent_job_rank(&ranks->job, local_rank) == 0;
+
+	if (ranks->job.input == AGENT_JOB_STDIN_INHERIT && first)
+		return STDIN_FILENO;
+	return ranks->inputs && (first || ranks->job.input == AGENT_JOB_STDIN_ALL)
+		       ? agent_stdin_rank_fd(ranks->inputs, local_rank)
+		       : -1;
 }
 
 /* Read one rank's part of START. */
@@ -306,8 +310,11 @@ static int start_ranks(struct agent_ranks *ranks, const json_t *list, const unsi
 	int rc = starts ? agent_job_environment(&ranks->job, &base, err)
 			: error_memory(err, "ranks");
 
-	if (!rc && ranks->job.input)
-		rc = agent_stdin_new(ranks->loop, ranks->uplink, count, &ranks->inputs, err);
+	if (!rc && ranks->job.input == AGENT_JOB_STDIN_ALL)
+		rc = agent_stdin_new(ranks->loop, ranks->uplink, count, false, &ranks->inputs, err);
+	else if (!rc && ranks->job.input == AGENT_JOB_STDIN_FIRST && count &&
+		 !agent_job_rank(&ranks->job, 0))
+		rc = agent_stdin_new(ranks->loop, ranks->uplink, 1, true, &ranks->inputs, err);
 	for (size_t i = 0; !rc && i < count; i++)
 		rc = fill_rank(ranks, json_array_get(list, i), i, base, &at, &left, &starts[i],
 			       err);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The ranks of this node: their environment, start, output, signals and exit.
  *
- * JOB, for all nodes:  {world, names, first, counts, log_dir, pmix: "auto|on|off", hold, stdin,
- *                       input, watch, stop_file}
+ * JOB, for all nodes:  {world, names, first, counts, log_dir, pmix: "auto|on|off", hold,
+ *                       stdin: enum agent_job_stdin, watch, stop_file}
  *                      data: the program's arguments, the environment, the directory
  * START, for one node: {ranks: [{rank, cpus}], plan: berth.plan/1, port: where ranks meet, or 0}
  *                      data: for each rank "+NAME=VALUE" to set, "-NAME" to remove
@@ -32,7 +32,7 @@ struct agent_ranks {
 	struct agent_job job; /* text is NULL before JOB */
 	bool this_system;     /* the plan was made for this host, so bind to its cores */
 	struct supervise *supervise;
-	struct agent_stdin *inputs; /* NULL unless job.input */
+	struct agent_stdin *inputs; /* NULL unless the controller writes to ranks */
 	struct agent_heartbeats *heartbeats;
 	struct logs *logs;
 	struct loop_source logs_source;

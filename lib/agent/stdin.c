@@ -12,12 +12,15 @@
 struct input {
 	struct loop_source source; /* this process's end; fd -1 once it is closed */
 	struct loop *loop;
+	struct agent_stdin *inputs;
 	int rank_fd; /* the rank's end until the rank is started; -1 afterwards */
 	struct bytes waiting;
+	bool ended; /* close it once all is written */
 };
 
 struct agent_stdin {
 	struct agent_uplink *uplink;
+	bool reports; /* that its rank has taken all */
 	size_t count;
 	struct input list[]; /* [count], by local rank */
 };
@@ -44,10 +47,13 @@ static void input_ready(struct loop_source *source, uint32_t events)
 		else if (n < 0 && errno == EINTR)
 			n = 0;
 	}
-	if ((n < 0 && errno != EAGAIN) || (events & EPOLLERR)) {
+	if ((n < 0 && errno != EAGAIN) || (events & EPOLLERR) ||
+	    (input->ended && !input->waiting.size)) {
 		input_close(input);
 		return;
 	}
+	if (!input->waiting.size && input->inputs->reports)
+		agent_uplink_report(input->inputs->uplink, MESSAGE_STDIN_TAKEN, NULL);
 	loop_modify(input->loop, source, input->waiting.size ? EPOLLOUT : 0);
 }
 
@@ -71,7 +77,7 @@ static int input_open(struct input *input, struct error *err)
 				   strerror(errno));
 }
 
-int agent_stdin_new(struct loop *loop, struct agent_uplink *uplink, size_t count,
+int agent_stdin_new(struct loop *loop, struct agent_uplink *uplink, size_t count, bool reports,
 		    struct agent_stdin **out, struct error *err)
 {
 	struct agent_stdin *inputs = calloc(1, sizeof *inputs + count * sizeof *inputs->list);
@@ -80,11 +86,14 @@ int agent_stdin_new(struct loop *loop, struct agent_uplink *uplink, size_t count
 	if (!inputs)
 		return error_memory(err, "the ranks' stdin");
 	inputs->uplink = uplink;
+	inputs->reports = reports;
 	for (; !rc && inputs->count < count; inputs->count++) {
 		struct input *input = &inputs->list[inputs->count];
 
-		*input =
-			(struct input){.source = {input_ready, -1, 0}, .loop = loop, .rank_fd = -1};
+		*input = (struct input){.source = {input_ready, -1, 0},
+					.loop = loop,
+					.inputs = inputs,
+					.rank_fd = -1};
 		rc = input_open(input, err);
 	}
 	if (rc)
@@ -115,6 +124,7 @@ void agent_stdin_receive(struct agent_stdin *inputs, const void *data, size_t si
 
 		if (input->source.fd < 0)
 			continue;
+		input->ended |= !size;
 		if (input->waiting.size + size > WIRE_MAX_QUEUE ||
 		    bytes_add(&input->waiting, data, size)) {
 			agent_uplink_note(inputs->uplink,

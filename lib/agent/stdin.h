@@ -9,15 +9,16 @@
 
 struct agent_stdin; /* functions that take no rank accept NULL */
 
-/* Create a pipe for each of count ranks. SIGPIPE must be ignored. -ERR_UNAVAILABLE. */
-int agent_stdin_new(struct loop *loop, struct agent_uplink *uplink, size_t count,
+/* Create a pipe for each of the first count ranks. reports: send STDIN_TAKEN whenever a rank has
+ * taken all. SIGPIPE must be ignored. -ERR_UNAVAILABLE. */
+int agent_stdin_new(struct loop *loop, struct agent_uplink *uplink, size_t count, bool reports,
 		    struct agent_stdin **out, struct error *err);
 /* Return the rank's end of its pipe; this module keeps owning it. */
 int agent_stdin_rank_fd(const struct agent_stdin *inputs, size_t local_rank);
 /* The ranks have started and inherited their ends: close them in this process. */
 void agent_stdin_close_rank_ends(struct agent_stdin *inputs);
-/* Write data to every rank that still reads. If a rank's queue is full, close its input and send
- * a note. */
+/* Write data to every rank that still reads; size 0: then close its input. If a rank's queue is
+ * full, close its input and send a note. */
 void agent_stdin_receive(struct agent_stdin *inputs, const void *data, size_t size);
 /* Close all pipes, so that the ranks see the end of file. */
 void agent_stdin_free(struct agent_stdin *inputs);

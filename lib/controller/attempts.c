@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/json.h"
@@ -23,6 +24,7 @@ struct attempts {
 	size_t first_nodes;	 /* nodes with ranks in the first attempt */
 	int restarts;		 /* restarts that count towards max_restarts */
 	int64_t started_ms;	 /* when this attempt started */
+	off_t input_at;		 /* where a file as standard input began; -1: not a file */
 	int64_t clock_ms;	 /* wall clock minus monotonic clock, at the start */
 	json_t *list;		 /* the report's list of attempts */
 	char *no_restart_reason; /* why there is no further attempt; NULL if none was needed */
@@ -218,6 +220,9 @@ static int run_one(struct attempts *attempts, const struct job_request *base_req
 				 log_dir, sizeof log_dir);
 		request.log_dir = log_dir;
 	}
+	/* Each attempt reads the whole file. */
+	if (request.pass_stdin && attempts->input_at >= 0)
+		lseek(STDIN_FILENO, attempts->input_at, SEEK_SET);
 	attempts->started_ms = clock_now_ms();
 	log_info(LOG_CONTROLLER, "attempt %d begins on %zu nodes, %zu of them spare", number,
 		 alloc.node_count, request.spares);
@@ -255,6 +260,7 @@ int attempts_run(const struct job_request *request, const struct attempts_policy
 		rc = node_pool_new(request->launch->alloc, policy, &attempts.node_pool, err);
 	attempts.first_nodes = attempts.node_pool.active_count;
 	attempts.clock_ms = wall_ahead_ms();
+	attempts.input_at = lseek(STDIN_FILENO, 0, SEEK_CUR);
 	block_signals(&old);
 	while (!rc && (rc = run_one(&attempts, request, number++, &result, err)) > 0) {
 		job_result_free(&result);

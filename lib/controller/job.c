@@ -578,6 +578,7 @@ static void clean(struct job *job)
 {
 	char left[512] = "";
 
+	job_input_close(job);
 	loop_remove(job->loop, &job->drained);
 	controller_stop(job->controller, job->use_fallback ? 0 : AGENTS_MS, left, sizeof left);
 	if (left[0])
@@ -615,7 +616,7 @@ static int run_with(const struct job_request *request, const struct job_sink *si
 	int rc;
 
 	job.result = &result;
-	job.signals.fd = job.drained.fd = -1;
+	job.signals.fd = job.drained.fd = job.input.fd = -1;
 	result.ranks = json_array();
 	sigprocmask(SIG_SETMASK, NULL, &old);
 	sigaction(SIGPIPE, &ignore, &old_pipe);

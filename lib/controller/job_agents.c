@@ -86,8 +86,7 @@ static void handle_gather(struct job *job, const struct wire_message *message)
 		job_fail(job, err.code, (long)message->node, "%s", err.text);
 }
 
-/* Return the node of a rank according to the plan; -1 if there is no such rank. */
-static long find_rank(const struct job *job, int64_t rank)
+long job_node_of_rank(const struct job *job, int64_t rank)
 {
 	for (size_t i = 0; i < job->plan.node_count; i++) {
 		const struct plan_node *node = &job->plan.nodes[i];
@@ -116,7 +115,7 @@ static void route_fetch(struct job *job, const struct wire_message *message, jso
 	}
 	if (json_get_int("FETCH", text, "rank", 0, INT32_MAX, &rank, NULL))
 		return;
-	node = find_rank(job, rank);
+	node = job_node_of_rank(job, rank);
 	if (node >= 0)
 		controller_send(job->controller, MESSAGE_FETCH, (uint32_t)node, message->attempt,
 				message->sequence,
@@ -169,6 +168,11 @@ static void on_message(void *context, size_t node, const struct wire_message *me
 			job_note(job->sink, LOG_DEBUG, "all ranks are running");
 		}
 		job->nodes[node].started = true;
+		if ((long)node == job_node_of_rank(job, 0))
+			job_input_continue(job);
+		break;
+	case MESSAGE_STDIN_TAKEN:
+		job_input_continue(job);
 		break;
 	case MESSAGE_ENDED:
 		job_handle_rank_ended(job, node, text);

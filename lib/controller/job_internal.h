@@ -4,6 +4,7 @@
 #ifndef BERTH_CONTROLLER_JOB_INTERNAL_H
 #define BERTH_CONTROLLER_JOB_INTERNAL_H
 
+#include "agent/job_state.h"
 #include "base/loop.h"
 #include "controller/controller.h"
 #include "controller/hang.h"
@@ -42,7 +43,7 @@ struct job {
 	struct job_result *result;
 	struct loop *loop;
 	struct controller *controller;
-	struct loop_source signals, drained;
+	struct loop_source signals, drained, input;
 	enum job_phase phase;
 	int64_t deadline_ms;  /* deadline of the phase; 0: none */
 	int64_t start_due_ms; /* when all agents must have connected */
@@ -119,6 +120,15 @@ bool job_start_handle_probed(struct job *job, const struct wire_message *message
 int job_start_make_plan(struct job *job, struct error *err);
 /* Send the plan, the environments and the program, so that the ranks start. */
 int job_start_send(const struct job *job, struct error *err);
+
+/* input.c: whose standard input the ranks get. */
+enum agent_job_stdin job_input_kind(const struct job_request *request);
+/* Pass the next piece of this process's standard input to rank 0, as soon as there is one,
+ * if that is where rank 0 gets it. */
+void job_input_continue(struct job *job);
+void job_input_close(struct job *job);
+/* Return the node of a rank according to the plan; -1 if there is no such rank. */
+long job_node_of_rank(const struct job *job, int64_t rank);
 
 /* job_check.c: print notes about the program and the log directory once there is a plan. */
 void job_check_world_size(const char *program, const struct env *env, int world_size,

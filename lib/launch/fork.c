@@ -5,7 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "alloc/slurm.h"
@@ -13,17 +12,14 @@
 
 /* Slurm sends its signals (preemption, --signal, scancel --signal) to the tasks of steps, not to
  * a batch script and its children. Even on one node the agent must therefore be such a task, so
- * fork leaves batch jobs to srun. But a step does not pass on standard input, so fork keeps the
- * jobs whose standard input is not /dev/null. */
+ * fork leaves batch jobs to srun. */
 static bool gets_no_signals(const struct env *env)
 {
 	const char *kind = env_get(env, "ENVIRONMENT");
 	char path[PATH_MAX];
-	struct stat input, null;
 
 	return kind && !strcmp(kind, "BATCH") && !slurm_in_step(env) &&
-	       env_find_tool(env, "srun", path, sizeof path) && !stat("/dev/null", &null) &&
-	       (fstat(STDIN_FILENO, &input) || input.st_rdev == null.st_rdev);
+	       env_find_tool(env, "srun", path, sizeof path);
 }
 
 /* Accept one node only, and only if it is this machine. */

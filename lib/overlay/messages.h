@@ -42,9 +42,10 @@ enum message_type {
 	MESSAGE_GATHER,	     /* sequence; data: the entries of a subtree, see tree.h */
 	MESSAGE_PROGRESS,    /* the ranks' heartbeats: see agent/heartbeats.h */
 	MESSAGE_STACKS,	     /* answer to MESSAGE_DUMP_STACKS: see agent/heartbeats.h */
-	MESSAGE_DONE,	/* {left}: the node's ranks have ended and all output was sent; left names
-			   what could not be killed */
-	MESSAGE_JOINED, /* which ranks have met the others: see agent/joined.h */
+	MESSAGE_DONE, /* {left}: the node's ranks have ended and all output was sent; left names
+			 what could not be killed */
+	MESSAGE_STDIN_TAKEN, /* rank 0 has taken its standard input so far: send more */
+	MESSAGE_JOINED,	     /* which ranks have met the others: see agent/joined.h */
 
 	/* Both ways, routed by the controller: {rank, from}, and {to, status} with data. */
 	MESSAGE_FETCH = 40,
@@ -61,7 +62,8 @@ enum message_type {
 	MESSAGE_SIGNAL, /* {signal, stop}: to all ranks; stop: create their stop file first */
 	MESSAGE_STOP,	/* {grace_ms}: end all ranks, then send DONE */
 	MESSAGE_GATHERED,    /* sequence; data: the contributions of all nodes, in node order */
-	MESSAGE_STDIN,	     /* data: for the standard input of all ranks of the node */
+	MESSAGE_STDIN,	     /* data: for the standard input of the ranks that JOB names; no data:
+				its end */
 	MESSAGE_DUMP_STACKS, /* request the ranks' stacks: see agent/heartbeats.h */
 	/* {code, again}: the job's exit code. If again is true the job starts anew, so the end of
 	 * this connection is not the last. */

@@ -49,6 +49,36 @@ value() {
 	[ "$("$BERTH" run -n 1 echo -n 5)" = "$(echo -n 5)" ]
 }
 
+@test "stdin goes to rank 0 of several nodes: 20 MB of a file or a pipe, to its end; unread; again after a restart" {
+	two=("$BERTH" run -q --launcher loopback --nodes 2 -n 2)
+	head -c 20000000 /dev/urandom >big
+	sum=$(md5sum <big) none=$(md5sum </dev/null)
+	expect 0 "${two[@]}" --label -- md5sum <big
+	[ "$(sort <<<"$output")" = "[0] $sum
+[1] $none" ]
+	expect 0 bash -c 'cat big | "$@"' - "${two[@]}" --label -- md5sum
+	[ "$(sort <<<"$output")" = "[0] $sum
+[1] $none" ]
+	expect 0 "${two[@]}" -- sh -c '[ $RANK = 1 ] || { exec <&-; echo closed; }' <big
+	[ "$output" = closed ]
+	expect 0 "${two[@]}" -- true <big
+	expect 3 "${two[@]}" --max-restarts 1 -- sh -c '[ $RANK = 1 ] || { wc -c; exit 3; }' <big
+	[ "$(grep -c '^20000000$' <<<"$output")" = 2 ]
+	expect 0 "$BERTH" run --launcher loopback --nodes 2 -n 2 -- sh -c '[ $RANK = 1 ] || wc -c' <"$DIR"
+	[[ $output == *"warning: cannot read standard input, rank 0 sees its end: Is a directory"* ]]
+	# More than is ever on its way: the writer waits for the rank.
+	bash -c '{ head -c 3000000 /dev/zero; : >wrote; } | "$@"' - "${two[@]}" -- sh -c \
+		'[ $RANK = 1 ] || { : >up; until [ -e go ]; do sleep 0.1; done; wc -c; }' >out &
+	pid=$!
+	within 30 test -e up
+	sleep 1
+	[ ! -e wrote ]
+	: >go
+	ends 0 $pid out
+	grep -qx 3000000 out
+	[ -e wrote ]
+}
+
 @test "stdin goes to rank 0" {
 	[ "$(printf 'to rank 0\n' | "$BERTH" run -q -n 2 --label -- cat)" = "[0] to rank 0" ]
 }

@@ -128,6 +128,17 @@ meet() {
 	meet
 }
 
+@test "a file as standard input reaches rank 0 through pbs_tmrsh and mpirun" {
+	head -c 20000000 /dev/urandom >"$SHARE/big"
+	pbs_job stdin 2:ncpus=4:mpiprocs=2 <<-'S'
+	for launcher in tm mpirun; do
+		"$BERTH" run -q --launcher $launcher -n 2 -- sh -c '[ $RANK = 1 ] || md5sum' <big
+	done
+	S
+	[ "$status" = 0 ]
+	[ "$(grep -cF "$(md5sum <"$SHARE/big")" <<<"$output")" = 2 ]
+}
+
 @test "pbsdsh if pbs_tmrsh is missing" {
 	pbs_job dsh 2:ncpus=4:mpiprocs=2 <<-S
 	export MINE='a  b'; mkdir -p nobin; cp $TOOLS/pbsdsh $TOOLS/qstat nobin

@@ -59,6 +59,24 @@ pause() {
 	pause "$(squeue -h -t R -o %i)"
 }
 
+@test "files, pipes and here-documents reach rank 0, on one node and on several" {
+	head -c 20000000 /dev/urandom >"$SHARE/big"
+	for nodes in 1 2; do
+		batch stdin -N$nodes <<-'S'
+		"$BERTH" run -q --ranks-per-node 1 -- sh -c '[ $RANK = 1 ] || md5sum' <big
+		cat big | "$BERTH" run -q --ranks-per-node 1 -- sh -c '[ $RANK = 1 ] || md5sum'
+		"$BERTH" run -q --ranks-per-node 1 -- sh -c '[ $RANK = 1 ] || cat' <<'X'
+		a here-document
+		X
+		"$BERTH" run -q --ranks-per-node 1 -- sh -c '[ $RANK = 1 ] || readlink /proc/self/fd/0'
+		S
+		[ "$status" = 0 ]
+		[ "$(grep -cF "$(md5sum <"$SHARE/big")" <<<"$output")" = 2 ]
+		has 'a here-document$'
+		has '^/dev/null$'
+	done
+}
+
 @test "some of the allocation's nodes" {
 	batch some -N3 <<-'S'
 	"$BERTH" run -N 2 --ranks-per-node 1 -- hostname

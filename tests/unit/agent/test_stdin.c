@@ -29,7 +29,7 @@ static void begin(size_t ranks)
 
 	signal(SIGPIPE, SIG_IGN); /* as agent_run has it */
 	assert_int_equal(loop_new(&loop, &err), 0);
-	assert_int_equal(agent_stdin_new(loop, NULL, ranks, &inputs, &err), 0);
+	assert_int_equal(agent_stdin_new(loop, NULL, ranks, false, &inputs, &err), 0);
 }
 
 static void end(void)
@@ -89,6 +89,14 @@ static void test_more_than_a_pipe_holds(void **state)
 	assert_int_equal(at, MUCH);
 	take(MUCH, MUCH + 10);
 	assert_int_equal(read_some(fd, MUCH, 100), 10);
+	/* Data that is still queued comes before the end. */
+	take(0, MUCH);
+	take(MUCH, MUCH);
+	for (at = 0; at < MUCH;) {
+		at += read_some(fd, at, MUCH - at);
+		assert_int_equal(loop_once(loop, 0, NULL), 0);
+	}
+	assert_int_equal(read(fd, &(char){0}, 1), 0);
 	close(fd);
 	end();
 }

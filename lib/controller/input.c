@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Passes this process's standard input to rank 0 if its agent does not inherit it. One piece at a
+ * time is on its way: the agent asks for the next one when rank 0 has taken the last. */
+#include <errno.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "controller/job_internal.h"
+#include "overlay/messages.h"
+
+#define PIECE_MAX (256 << 10)
+
+enum agent_job_stdin job_input_kind(const struct job_request *request)
+{
+	if (request->driver)
+		return AGENT_JOB_STDIN_ALL;
+	if (!request->pass_stdin)
+		return AGENT_JOB_STDIN_NONE;
+	return request->launch->launcher->uses_socket_pair ? AGENT_JOB_STDIN_INHERIT
+							   : AGENT_JOB_STDIN_FIRST;
+}
+
+static void send_piece(struct job *job)
+{
+	static char piece[PIECE_MAX];
+	ssize_t n;
+
+	do
+		n = read(STDIN_FILENO, piece, sizeof piece);
+	while (n < 0 && errno == EINTR);
+	if (n < 0 && errno == EAGAIN) {
+		job_input_continue(job);
+		return;
+	}
+	if (n < 0)
+		job_note(job->sink, LOG_WARNING,
+			 "cannot read standard input, rank 0 sees its end: %s", strerror(errno));
+	/* A piece without bytes is the end. */
+	job_write_stdin(job, job_node_of_rank(job, 0), piece, n > 0 ? (size_t)n : 0, NULL);
+}
+
+static void on_input(struct loop_source *source, uint32_t events)
+{
+	struct job *job = (struct job *)((char *)source - offsetof(struct job, input));
+
+	(void)events;
+	job_input_close(job);
+	send_piece(job);
+}
+
+void job_input_continue(struct job *job)
+{
+	if (job_input_kind(job->request) != AGENT_JOB_STDIN_FIRST || job->phase != JOB_PHASE_RUN)
+		return;
+	job->input.ready = on_input;
+	/* Files are always ready, so epoll refuses them. */
+	if (job->input.fd < 0 && loop_add(job->loop, &job->input, STDIN_FILENO, EPOLLIN, NULL))
+		send_piece(job);
+}
+
+void job_input_close(struct job *job)
+{
+	loop_remove(job->loop, &job->input);
+}
