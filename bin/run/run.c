@@ -455,6 +455,9 @@ static int run(struct run_setup *setup, const char *const *argv, bool own_progra
 	request.launch = &setup->launch;
 	request.argv = argv;
 	request.cwd = setup->cwd;
+	/* On a login node other limits apply, and launchers have their own rules for them. */
+	if (setup->alloc.this_node >= 0)
+		limits_read(&request.limits);
 	request.pass_stdin = !own_program && is_input(STDIN_FILENO);
 	request.plan = options->shared.plan;
 	/* Attempt numbers continue from the job's earlier starts. */

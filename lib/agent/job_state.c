@@ -105,6 +105,7 @@ int agent_job_read(const struct wire_message *message, const json_t *text, struc
 	    json_get_bool("JOB", text, "watch", &want_heartbeats, err) || read_nodes(job, err) ||
 	    read_strings(job, message, err))
 		return -err->code;
+	limits_from_json(json_object_get(text, "limits"), &job->limits);
 	job->log_dir = json_string_value(json_object_get(text, "log_dir"));
 	job->stop_file = stop && *stop ? stop : NULL;
 	job->attempt = message->attempt;

@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "overlay/wire.h"
 #include "pmix/server_process.h"
+#include "process/rlimits.h"
 
 enum agent_job_stdin {
 	AGENT_JOB_STDIN_NONE,
@@ -31,6 +32,7 @@ struct agent_job {
 	const char *log_dir, *stop_file; /* or NULL; borrowed from text */
 	bool pmix_disabled, pmix_required, hold_port;
 	enum agent_job_stdin input;
+	struct limits limits; /* for the ranks */
 	bool want_heartbeats; /* the controller wants their heartbeats */
 };
 

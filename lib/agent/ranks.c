@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "agent/files.h"
@@ -297,8 +298,23 @@ static int fill_rank(struct agent_ranks *ranks, const json_t *entry, size_t loca
 		.cwd = ranks->job.cwd[0],
 		.cpus_os = set,
 		.stdin_fd = rank_stdin(ranks, local_rank),
+		.limits = &ranks->job.limits,
 	};
 	return rc;
+}
+
+/* The ranks inherit the umask; supervise sets their limits. */
+static void set_limits(struct agent_ranks *ranks)
+{
+	char lacking[500];
+
+	if (!ranks->job.limits.known)
+		return;
+	umask(ranks->job.limits.umask);
+	limits_lacking(&ranks->job.limits, lacking, sizeof lacking);
+	if (lacking[0])
+		agent_uplink_note(ranks->uplink,
+				  "its limits are lower than those of berth run (%s)", lacking);
 }
 
 static int start_ranks(struct agent_ranks *ranks, const json_t *list, const unsigned char *at,
@@ -310,6 +326,7 @@ static int start_ranks(struct agent_ranks *ranks, const json_t *list, const unsi
 	int rc = starts ? agent_job_environment(&ranks->job, &base, err)
 			: error_memory(err, "ranks");
 
+	set_limits(ranks);
 	if (!rc && ranks->job.input == AGENT_JOB_STDIN_ALL)
 		rc = agent_stdin_new(ranks->loop, ranks->uplink, count, false, &ranks->inputs, err);
 	else if (!rc && ranks->job.input == AGENT_JOB_STDIN_FIRST && count &&

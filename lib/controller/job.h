@@ -27,6 +27,7 @@
 #include "base/log.h"
 #include "launch/launcher.h"
 #include "plan/plan.h"
+#include "process/rlimits.h"
 
 struct job; /* opaque: a running job */
 struct job_result;
@@ -62,6 +63,7 @@ struct job_request {
 	enum job_pmix pmix;
 	bool port_hold;	      /* the port stays bound while rank 0 runs */
 	bool pass_stdin;      /* rank 0 gets the agent's stdin (launcher fork only) */
+	struct limits limits; /* of the ranks; not known: each agent's own */
 	int ranks_timeout_ms; /* how long all nodes may take to start their ranks after START; 0: a
 				 minute */
 	int hang_timeout_ms;  /* the job fails after this long without a step or output from any

@@ -146,6 +146,7 @@ static int send_job(const struct job *job, struct error *err)
 	const struct job_request *request = job->request;
 	const char *cwd[] = {request->cwd, NULL};
 	json_t *names = json_array(), *first = json_array(), *counts = json_array();
+	json_t *limits = limits_to_json(&request->limits);
 	char **envp = env_to_envp(request->launch->env);
 	struct bytes data = {0};
 	json_int_t next = 0;
@@ -162,12 +163,13 @@ static int send_job(const struct job *job, struct error *err)
 		json_array_append_new(counts, json_integer((json_int_t)node->rank_count));
 	}
 	json_t *text =
-		json_pack("{s:i, s:o, s:o, s:o, s:o, s:s, s:b, s:i, s:b, s:o}", "world",
+		json_pack("{s:i, s:o, s:o, s:o, s:o, s:s, s:b, s:i, s:b, s:o, s:o}", "world",
 			  job->plan.world_size, "names", names, "first", first, "counts", counts,
 			  "log_dir", log_dir_of_attempt(request), "pmix", pmix_name(request->pmix),
 			  "hold", request->port_hold, "stdin", job_input_kind(request), "watch",
 			  request->want_heartbeats || request->hang_timeout_ms > 0, "stop_file",
-			  json_text(env_get(request->launch->env, "BERTH_STOP_FILE")));
+			  json_text(env_get(request->launch->env, "BERTH_STOP_FILE")), "limits",
+			  limits ? limits : json_null());
 
 	if (!envp || !text || add_list(&data, request->argv) ||
 	    add_list(&data, (const char *const *)envp) || add_list(&data, cwd)) {

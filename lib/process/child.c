@@ -177,6 +177,8 @@ _Noreturn void child_run(const struct child_spec *spec)
 		report_and_exit(spec, CHILD_STAGE_CHDIR);
 	if (spec->files)
 		setrlimit(RLIMIT_NOFILE, spec->files);
+	if (spec->limits)
+		limits_apply(spec->limits);
 	reset_signals();
 	try_candidates(spec);
 	report_and_exit(spec, CHILD_STAGE_EXEC);

@@ -8,6 +8,7 @@
 #include <sys/types.h>
 
 #include "base/error.h"
+#include "process/rlimits.h"
 
 /* Where a start failed. The child writes a child_report to report_fd before it exits. */
 enum child_stage {
@@ -30,6 +31,8 @@ struct child_spec {
 	char **candidates;	    /* paths to try to exec, in order; NULL-terminated */
 	char **shell_argv;	    /* for a script without "#!"; the child fills in [1] */
 	const struct rlimit *files; /* the program's RLIMIT_NOFILE; NULL: the agent's */
+	const struct limits
+		*limits; /* the program's other limits; NULL or not known: the agent's */
 	int stdin_fd, stdout_fd, stderr_fd, report_fd; /* all but stdin_fd above 2 */
 	pid_t parent;
 };

@@ -20,6 +20,7 @@
 #include <sys/types.h>
 
 #include "base/error.h"
+#include "process/rlimits.h"
 #include "hostlist/idset.h"
 
 /* From SIGTERM to SIGKILL in supervise_stop. With SUPERVISE_KILL_MS it stays below the 5 s within
@@ -49,6 +50,7 @@ struct supervise_rank {
 	const char *cwd;	     /* NULL: the agent's */
 	const struct idset *cpus_os; /* from the plan; NULL or empty: not bound */
 	int stdin_fd;		     /* the caller keeps it; -1: /dev/null */
+	const struct limits *limits; /* NULL or not known: the agent's */
 };
 
 /* How a rank ended. */

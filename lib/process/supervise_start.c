@@ -243,6 +243,7 @@ static int fork_rank(struct supervise *supervise, const struct supervise_rank *r
 	spec.stderr_fd = pipes[1][1];
 	spec.report_fd = pipes[2][1];
 	spec.parent = getpid();
+	spec.limits = rank->limits;
 	spec.files = supervise->files.rlim_cur ? &supervise->files : NULL;
 	process->forked_ms = clock_now_ms();
 	process->pid = fork_masked(&spec);

@@ -128,6 +128,17 @@ meet() {
 	meet
 }
 
+@test "the ranks of all nodes have the script's umask and soft limits, with each launcher" {
+	pbs_job shell 2:ncpus=4:mpiprocs=2 <<-'S'
+	umask 027; ulimit -S -n 333; ulimit -S -s 4096
+	for launcher in tm mpirun; do
+		"$BERTH" run -q --launcher $launcher --ranks-per-node 1 -- sh -c 'echo "$RANK: $(umask) $(ulimit -n) $(ulimit -s)"'
+	done
+	S
+	[ "$status" = 0 ]
+	[ "$(grep -cx '[01]: 0027 333 4096' <<<"$output")" = 4 ]
+}
+
 @test "a file as standard input reaches rank 0 through pbs_tmrsh and mpirun" {
 	head -c 20000000 /dev/urandom >"$SHARE/big"
 	pbs_job stdin 2:ncpus=4:mpiprocs=2 <<-'S'

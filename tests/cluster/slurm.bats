@@ -59,6 +59,15 @@ pause() {
 	pause "$(squeue -h -t R -o %i)"
 }
 
+@test "a batch script's umask and soft limits: the ranks of both nodes have them" {
+	batch shell -N2 <<-'S'
+	umask 027; ulimit -S -n 333; ulimit -S -s 4096
+	"$BERTH" run -q --ranks-per-node 1 -- sh -c 'echo "$RANK: $(umask) $(ulimit -n) $(ulimit -s)"'
+	S
+	[ "$status" = 0 ]
+	[ "$(grep -cx '[01]: 0027 333 4096' <<<"$output")" = 2 ]
+}
+
 @test "files, pipes and here-documents reach rank 0, on one node and on several" {
 	head -c 20000000 /dev/urandom >"$SHARE/big"
 	for nodes in 1 2; do
