@@ -8,6 +8,7 @@
 #include <stddef.h>
 
 #define PROGRESS_ENV "BERTH_PROGRESS"
+#define PROGRESS_NONE "none" /* its value if berth train is to print errors and the result only */
 #define PROGRESS_MARK "\r"
 #define PROGRESS_OVER "\r\033[K" /* overwrite the current line */
 

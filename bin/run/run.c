@@ -548,10 +548,11 @@ int run_program(const struct run_options *options, const char *const *argv, bool
 	bool own_program = progress;
 
 	/* Log lines would be written over the progress line. */
-	progress = progress && !options->label && !log_is_on() && isatty(STDERR_FILENO);
-	if (!rc && progress)
-		rc = env_set(setup.env, PROGRESS_ENV, "terminal", ENV_FROM_OPTION, "a terminal",
-			     &err);
+	progress = progress && !options->label && !options->quiet && !log_is_on() &&
+		   isatty(STDERR_FILENO);
+	if (!rc && (progress || (own_program && options->quiet)))
+		rc = env_set(setup.env, PROGRESS_ENV, progress ? "terminal" : PROGRESS_NONE,
+			     ENV_FROM_OPTION, progress ? "a terminal" : "--quiet", &err);
 	if (!rc && options->dry_run) {
 		rc = run_dry_run(&setup, argv, &err);
 		run_setup_free(&setup);

@@ -56,6 +56,7 @@ static void lost(void *context, const char *why)
 	char line[sizeof((struct error *)0)->text + 32];
 
 	snprintf(line, sizeof line, "berth-train: error: %s", why);
+	((struct output *)context)->screen.quiet = false;
 	note(context, line);
 	_exit(ERR_NETWORK);
 }

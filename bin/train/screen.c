@@ -34,6 +34,8 @@ static void erase(struct screen *screen)
 
 static void write_line(struct screen *screen, const char *start, const char *text)
 {
+	if (screen->quiet)
+		return;
 	erase(screen);
 	fprintf(stderr, "%s%s\n", start, text);
 	screen->written_s = clock_now_s();
@@ -106,14 +108,16 @@ static bool start_thread(struct screen *screen)
 void screen_open(struct screen *screen, const struct env *env, bool shows)
 {
 	const char *quiet = env ? env_get(env, "BERTH_TEST_LINE_MS") : NULL;
+	const char *mode = env ? env_get(env, PROGRESS_ENV) : NULL;
 	int line_ms = LINE_MS;
 
 	if (quiet && number_int("BERTH_TEST_LINE_MS", quiet, 10, LINE_MS, &line_ms, NULL))
 		line_ms = LINE_MS;
 	*screen = (struct screen){
 		/* A log line would be written over the status. */
+		.quiet = mode && !strcmp(mode, PROGRESS_NONE),
 		.terminal = isatty(STDERR_FILENO) && !log_is_on(),
-		.marked = env && env_get(env, PROGRESS_ENV),
+		.marked = mode != NULL,
 		.line_s = line_ms * 1e-3,
 		.begin_s = clock_now_s(),
 		.written_s = clock_now_s(),
@@ -124,7 +128,7 @@ void screen_open(struct screen *screen, const struct env *env, bool shows)
 	clock_cond_init(&screen->wake);
 	if (screen->terminal)
 		log_set_writer(on_log, screen);
-	screen->has_thread = shows && start_thread(screen);
+	screen->has_thread = shows && !screen->quiet && start_thread(screen);
 }
 
 void screen_close(struct screen *screen)
@@ -152,7 +156,7 @@ void screen_line(struct screen *screen, const char *text)
 void screen_progress(struct screen *screen, const char *text)
 {
 	pthread_mutex_lock(&screen->lock);
-	if (screen->terminal)
+	if (screen->terminal && !screen->quiet)
 		draw(screen, text);
 	else
 		write_line(screen, screen->marked ? PROGRESS_MARK : "", text);

@@ -17,6 +17,7 @@
 /* Private to screen.c. The lock guards everything below it, and stderr. */
 struct screen {
 	bool terminal, marked, has_thread;
+	bool quiet;    /* write nothing */
 	double line_s; /* the longest time without a line, if there is no terminal */
 	pthread_t thread;
 	pthread_mutex_t lock;

@@ -11,6 +11,7 @@
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/utsname.h>
 #include <unistd.h>
 
 #include "process/executable.h"
@@ -149,7 +150,8 @@ static void try_candidates(const struct child_spec *spec)
 		execve(*path, (char *const *)spec->argv, spec->envp);
 		if (errno == ENOEXEC) {
 			spec->shell_argv[1] = *path;
-			execve("/bin/sh", spec->shell_argv, spec->envp);
+			if (!executable_is_binary(*path, NULL, 0))
+				execve("/bin/sh", spec->shell_argv, spec->envp);
 			errno = ENOEXEC;
 			return;
 		}
@@ -190,6 +192,7 @@ static const char *exec_hint(const char *program, const char *cwd, int error, ch
 {
 	bool below = cwd && *program != '/';
 	char path[PATH_MAX], interpreter[300];
+	struct utsname self;
 	struct stat status;
 
 	snprintf(path, sizeof path, "%s%s%s", below ? cwd : "", below ? "/" : "", program);
@@ -208,6 +211,12 @@ static const char *exec_hint(const char *program, const char *cwd, int error, ch
 		return "it is a directory";
 	if (error == EACCES)
 		return "not executable: run chmod +x, or start it with its interpreter";
+	if (error == ENOEXEC && executable_is_binary(path, interpreter, sizeof interpreter) &&
+	    interpreter[0]) {
+		snprintf(text, size, "it is a program for %s, and this machine is %s", interpreter,
+			 uname(&self) ? "another" : self.machine);
+		return text;
+	}
 	if (error == ENOEXEC)
 		return "neither a program for this architecture nor a script with a #! line";
 	if (error == E2BIG)

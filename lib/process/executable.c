@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "process/executable.h"
 
+#include <elf.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
@@ -40,6 +41,38 @@ const char *executable_interpreter_hint(const char *interpreter)
 		       ? " (the first line ends in a carriage return, as files from Windows do: "
 			 "sed -i 's/\\r$//' FILE)"
 		       : "";
+}
+
+bool executable_is_binary(const char *path, char *machine, size_t size)
+{
+	static const struct {
+		int number; /* e_machine of an ELF file */
+		const char *name;
+	} known[] = {{EM_386, "x86"},	  {EM_ARM, "arm"},	   {EM_X86_64, "x86_64"},
+		     {EM_PPC64, "ppc64"}, {EM_AARCH64, "aarch64"}, {EM_RISCV, "riscv"},
+		     {EM_S390, "s390"},	  {258, "loongarch"}};
+	unsigned char begin[LINE_MAX_BYTES];
+	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK), number;
+	ssize_t n = fd < 0 ? -1 : read(fd, begin, sizeof begin);
+
+	if (fd >= 0)
+		close(fd);
+	if (machine && size)
+		machine[0] = '\0';
+	if (n < 20 || memcmp(begin, ELFMAG, SELFMAG)) {
+		/* As shells do: text has no NUL in its first line. */
+		const void *line_end = n > 0 ? memchr(begin, '\n', (size_t)n) : NULL;
+		size_t line = line_end ? (size_t)((const unsigned char *)line_end - begin)
+				       : (size_t)(n > 0 ? n : 0);
+
+		return memchr(begin, '\0', line) != NULL;
+	}
+	number = begin[EI_DATA] == ELFDATA2MSB ? begin[18] << 8 | begin[19]
+					       : begin[19] << 8 | begin[18];
+	for (size_t i = 0; machine && i < sizeof known / sizeof *known; i++)
+		if (known[i].number == number)
+			snprintf(machine, size, "%s", known[i].name);
+	return true;
 }
 
 bool executable_uses_open_mpi(const char *path)

@@ -15,6 +15,10 @@ bool executable_lacks_interpreter(const char *path, char *out, size_t size);
  * interpreter ends in one, as in files from Windows, else "". */
 const char *executable_interpreter_hint(const char *interpreter);
 
+/* Is path a file that no shell can run: a program for whichever machine, or other data? machine, if
+ * not NULL, receives "aarch64" or "". Async-signal-safe if machine is NULL. */
+bool executable_is_binary(const char *path, char *machine, size_t size);
+
 /* Is path linked with Open MPI? Scripts and libraries loaded later (Python's mpi4py) are not
  * detected. */
 bool executable_uses_open_mpi(const char *path);

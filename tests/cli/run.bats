@@ -201,6 +201,9 @@ os.execv(sys.argv[1], sys.argv[1:])'
 	touch plain; chmod -x plain
 	printf '#!/nowhere/interpreter\n' >script; chmod +x script
 	printf '#!/bin/sh\r\n' >dos; chmod +x dos
+	# For another machine (e_machine is loongarch), and data: /bin/sh runs neither.
+	cp "$BERTH" other; printf '\2\1' | dd of=other bs=1 seek=18 conv=notrunc status=none
+	printf 'a\0b\n' >data; chmod +x data
 	mkdir nested; cp -p script nested
 	while IFS='|' read -r code text arguments; do
 		eval "run \"\$BERTH\" run $arguments"
@@ -254,6 +257,8 @@ os.execv(sys.argv[1], sys.argv[1:])'
 66|the interpreter /nowhere/interpreter, which is missing|-n 2 -- ./script
 66|the interpreter /nowhere/interpreter, which is missing|--env PATH="$PWD:$PATH" -n 2 -- script
 66|carriage return|-- ./dos
+69|cannot start ./other: Exec format error (it is a program for loongarch, and this machine is |-q -- ./other
+69|cannot start ./data: Exec format error (neither a program for this architecture nor a script|-q -- ./data
 66|the interpreter /nowhere/interpreter, which is missing|-- ./nested/script
 73|--log-dir|--log-dir /proc/nowhere -- touch started
 73|--log-dir|--log-dir plain -- touch started

@@ -73,3 +73,11 @@ PY
 		grep -q "_${model}_" "$SOURCE/bin/man/berth-train.1.scd"
 	done
 }
+
+@test "--quiet: the result on standard output, nothing on standard error" {
+	"$BERTH" train -q -n 2 convnet --data synthetic:1x28x28,n=64 --steps 2 >out 2>err
+	[ ! -s err ]
+	grep -q '^trained convnet ' out
+	expect 66 "$BERTH" train -q -n 2 convnet --data /nowhere
+	[[ $output == *"error: rank 0: --data /nowhere"* ]]
+}
