@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* berth run as one of several tasks of srun: srun -n 8 berth run -- PROGRAM. Eight jobs of eight
  * ranks each are never intended, so each task becomes one rank of eight, as under berth exec. */
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
 #include "alloc/slurm.h"
 #include "base/number.h"
 #include "exec/exec.h"
@@ -34,6 +38,16 @@ static const char *is_unusable(const struct run_options *options)
 	return NULL;
 }
 
+/* srun -n 8 --pty bash: only the first task has a terminal, and the shells of the others have ended.
+ * In that shell berth run starts all ranks, as in salloc. */
+static bool in_terminal_shell(const struct env *env)
+{
+	const char *port = env_get(env, "SLURM_PTY_PORT"), *rank = env_get(env, "SLURM_PROCID");
+	const char *task = env_get(env, "SLURM_TASK_PID");
+
+	return port && *port && rank && !strcmp(rank, "0") && task && atoi(task) != getpid();
+}
+
 int run_as_task(const struct run_options *options, const struct env *env, const char *const *argv,
 		int *code, struct error *err)
 {
@@ -42,7 +56,7 @@ int run_as_task(const struct run_options *options, const struct env *env, const 
 	int tasks;
 
 	if (options->launcher || options->shared.alloc.hosts || options->shared.alloc.hostfile ||
-	    !slurm_in_step(env) || !text)
+	    !slurm_in_step(env) || !text || in_terminal_shell(env))
 		return 0;
 	if (number_int("SLURM_STEP_NUM_TASKS", text, 1, INT32_MAX, &tasks, err))
 		return -err->code;

@@ -237,6 +237,20 @@ conf() {
 	has '^own 1 of 2$'
 }
 
+@test "srun --pty bash: berth run in that shell starts all ranks" {
+	cat >"$SHARE/shell" <<-S
+		$BERTH run -q --ranks-per-node 1 -- sh -c 'echo rank \$RANK of \$WORLD_SIZE on \$(hostname)'
+		echo code \$?
+		$BERTH run -q -n 2 -- sh -c 'echo rank \$RANK of \$WORLD_SIZE'
+		exit
+	S
+	expect 0 timeout 60 script -qec 'srun -N2 -n2 -w n1,n2 --pty bash --norc' /dev/null <"$SHARE/shell"
+	has 'rank 0 of 2 on n1'
+	has 'rank 1 of 2 on n2'
+	has 'code 0'
+	hasnt 'omit srun'
+}
+
 @test "a rank that fails on the other node ends the job with its code" {
 	batch fail -N2 <<-'S'
 	"$BERTH" run --ranks-per-node 1 --report fail.json -- sh -c '[ $RANK = 1 ] && { echo out of disk >&2; exit 3; }; sleep 75'
