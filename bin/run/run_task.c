@@ -38,8 +38,8 @@ static const char *is_unusable(const struct run_options *options)
 	return NULL;
 }
 
-/* srun -n 8 --pty bash: only the first task has a terminal, and the shells of the others have ended.
- * In that shell berth run starts all ranks, as in salloc. */
+/* srun -n 8 --pty bash: only the first task has a terminal, and the shells of the others have
+ * ended. In that shell berth run starts all ranks, as in salloc. */
 static bool in_terminal_shell(const struct env *env)
 {
 	const char *port = env_get(env, "SLURM_PTY_PORT"), *rank = env_get(env, "SLURM_PROCID");

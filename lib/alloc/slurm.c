@@ -204,6 +204,22 @@ static int check_same_id(struct slurm_reader *r, struct error *err)
 			 id, old);
 }
 
+/* sbatch -m arbitrary: SLURM_HOSTFILE has one line per task. berth would place other ranks on the
+ * nodes, or in another order. In a step srun has placed them. */
+static int reject_arbitrary(struct slurm_reader *r, struct error *err)
+{
+	const char *how = alloc_env(r->env, "SLURM_DISTRIBUTION");
+	const char *file = alloc_env(r->env, "SLURM_HOSTFILE");
+
+	if (r->in_step || !how || !file || strncmp(how, "arbitrary", 9))
+		return 0;
+	return error_set(err, ERR_USAGE,
+			 "SLURM_DISTRIBUTION is '%.40s' with SLURM_HOSTFILE '%.200s': berth places "
+			 "ranks node by node. Start them with srun berth exec -- PROGRAM, or unset "
+			 "SLURM_DISTRIBUTION.",
+			 how, file);
+}
+
 /* Select the variables that apply, and read the nodes they name. */
 static int read_nodes(struct slurm_reader *r, struct error *err)
 {
@@ -462,9 +478,9 @@ static int read_slurm(const struct env *env, const struct alloc_request *request
 		      struct error *err)
 {
 	static int (*const steps[])(struct slurm_reader *, struct error *) = {
-		check_values, check_step, reject_het_job, check_same_id, read_nodes,
-		check_count,  take_nodes, find_this_node, read_tasks,	 read_gpus,
-		read_times,   read_array, set_job_id};
+		check_values,	  check_step,  reject_het_job, check_same_id,  read_nodes,
+		reject_arbitrary, check_count, take_nodes,     find_this_node, read_tasks,
+		read_gpus,	  read_times,  read_array,     set_job_id};
 	struct slurm_reader r = {.env = env, .made = *out};
 	int rc = 0;
 

@@ -323,6 +323,28 @@ static void warn_unseen_gpus(const struct alloc *alloc, const struct inventory *
 		}
 }
 
+/* sbatch -n 4 on nodes with fewer cores: a core runs one rank unless the user says otherwise. */
+static void warn_fewer_ranks(const struct alloc *alloc, const struct inventory *inventories,
+			     const struct plan_request *request, int ranks,
+			     struct warnings *warnings)
+{
+	size_t small = alloc->node_count;
+	long slots = 0;
+
+	if (request->ranks || request->ranks_per_node || request->per_node || request->spares)
+		return;
+	for (size_t n = alloc->node_count; n-- > 0; slots += alloc->nodes[n].slots)
+		if (!usable_gpus(&inventories[n]) && inventories[n].core_count &&
+		    alloc->nodes[n].slots > (int)inventories[n].core_count)
+			small = n;
+	if (small < alloc->node_count && ranks < slots)
+		warn(warnings,
+		     "%d ranks, although the scheduler granted %ld tasks: %s has %zu cores for %d "
+		     "tasks. -n %ld starts as many ranks as tasks",
+		     ranks, slots, alloc->nodes[small].name, inventories[small].core_count,
+		     alloc->nodes[small].slots, slots);
+}
+
 /* PBS's cgroups hook sets an empty list if no GPU was requested: say what to request. */
 static void warn_no_gpus(const struct alloc *alloc, const struct inventory *inventories,
 			 const struct env *env, struct warnings *warnings)
@@ -431,6 +453,7 @@ int plan_make(const struct alloc *alloc, const struct inventory *inventories, si
 		warn_plan(inventories, &plan, &warnings);
 		warn_no_gpus(alloc, inventories, env, &warnings);
 		warn_unseen_gpus(alloc, inventories, &warnings);
+		warn_fewer_ranks(alloc, inventories, request, plan.world_size, &warnings);
 		rc = warnings.rc;
 	}
 	if (!rc && alloc->source && !strcmp(alloc->source, "slurm"))

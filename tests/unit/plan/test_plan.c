@@ -185,6 +185,32 @@ static void test_idle_nodes(void **state)
 	job_request_end(&job);
 }
 
+/* A core runs one rank unless the user says otherwise. */
+static void test_fewer_ranks_than_tasks(void **state)
+{
+	struct error err = {0};
+
+	for (int given = 0; given < 2; given++) {
+		struct job job = {.request = {.ranks = given ? 9 : 0}};
+		bool warned = false;
+
+		job.inventories[0] = with_gpus(0);
+		job.nodes[0] = (struct alloc_node){job.inventories[0].node, 9, -1};
+		job.alloc = (struct alloc){
+			.job_id = (char *)(uintptr_t) "77", .node_count = 1, .nodes = job.nodes};
+		if (plan_make(&job.alloc, job.inventories, 1, &job.request, NULL, NULL, &job.plan,
+			      &err))
+			fail_msg("%s", err.text);
+		for (size_t i = 0; i < job.plan.warning_count; i++)
+			warned |= !strcmp(job.plan.warnings[i],
+					  "4 ranks, although the scheduler granted 9 tasks: node "
+					  "has 4 cores for 9 tasks. -n 9 starts as many ranks as "
+					  "tasks");
+		assert_int_equal(warned, !given);
+		job_request_end(&job);
+	}
+}
+
 static void test_mixed_fabrics(void **state)
 {
 	struct job job = {.request = {0}};
@@ -345,9 +371,13 @@ static void test_damage(void **state)
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_spread),	   cmocka_unit_test(test_copies),
-		cmocka_unit_test(test_idle_nodes), cmocka_unit_test(test_mixed_fabrics),
-		cmocka_unit_test(test_round_trip), cmocka_unit_test(test_schema),
+		cmocka_unit_test(test_spread),
+		cmocka_unit_test(test_copies),
+		cmocka_unit_test(test_idle_nodes),
+		cmocka_unit_test(test_mixed_fabrics),
+		cmocka_unit_test(test_fewer_ranks_than_tasks),
+		cmocka_unit_test(test_round_trip),
+		cmocka_unit_test(test_schema),
 		cmocka_unit_test(test_damage),
 	};
 
