@@ -137,6 +137,15 @@ static void describe_launcher(const struct controller *controller, int status, c
 	}
 }
 
+/* Launchers that do not tell a node its name in the allocation use its host name. */
+static bool is_node(const char *name, const char *host)
+{
+	size_t label = strcspn(host, ".");
+
+	return !strcmp(name, host) || (!strncmp(name, host, label) && strchr(".", name[label]) &&
+				       (!host[label] || !name[label]));
+}
+
 /* Handle "berth: error: no agent on n2: it is ..." about a node whose agent has not connected yet.
  */
 static void read_no_agent_lines(struct controller *controller, char *line)
@@ -149,7 +158,7 @@ static void read_no_agent_lines(struct controller *controller, char *line)
 	*why = '\0';
 	for (size_t i = 0; i < controller->count; i++)
 		if (!controller->nodes[i].hello_received &&
-		    !strcmp(controller->launch->alloc->nodes[i].name, name))
+		    is_node(controller->launch->alloc->nodes[i].name, name))
 			controller_mark_lost(controller, i, why + 2);
 }
 

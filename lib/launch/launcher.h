@@ -42,6 +42,14 @@
  * it if the controller would not notice otherwise, because the launcher's tool may keep running for
  * other nodes. */
 #define LAUNCHER_NO_AGENT "berth: error: no agent on "
+/* For sh -c, with berth as $0: define no(), and call it if berth cannot run on this node. name: the
+ * node's name or its first label, for the shell. */
+#define LAUNCHER_NO_FUNCTION(name)                                                                 \
+	"no() { echo \"" LAUNCHER_NO_AGENT name ": $*\" >&2; exit 69; }; "
+#define LAUNCHER_TRY_BERTH                                                                         \
+	"[ -x \"$0\" ] || no \"$0 is missing or not executable; install berth in a directory "     \
+	"that "                                                                                    \
+	"all nodes share\"; why=$(\"$0\" --version 2>&1) || no \"$0 cannot run there: $why\"; "
 
 /* How long an agent may be silent before its node counts as lost, unless --node-timeout says
  * otherwise. */

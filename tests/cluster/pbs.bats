@@ -268,6 +268,30 @@ meet() {
 	nothing_left n1 n2
 }
 
+@test "berth in a directory with a space; its libraries are missing on one node" {
+	mkdir -p "$SHARE/a b"
+	cp -r "${BERTH%/*}/." "$SHARE/a b"
+	pbs_job space 2:ncpus=4:mpiprocs=2 <<-'S'
+	"a b/berth" run -q --ranks-per-node 1 -- sh -c 'echo "rank $RANK"'
+	S
+	[ "$status" = 0 ]
+	[ "$(grep -c '^rank [01]$' <<<"$output")" = 2 ]
+	for node in n1 n2; do
+		on $node mkdir -p /tmp/own
+		on $node cp "$BERTH" /tmp/own/berth
+	done
+	printf '#!/bin/sh\necho "berth: error while loading shared libraries: libx.so" >&2\nexit 127\n' >"$SHARE/broken"
+	on n2 cp "$SHARE/broken" /tmp/own/berth
+	pbs_job broken 2:ncpus=4:mpiprocs=2 <<-'S'
+	for launcher in tm mpirun; do
+		/tmp/own/berth run --launcher $launcher --ranks-per-node 1 -- hostname
+	done
+	S
+	[ "$status" = 76 ]
+	has 'no agent on n2.bed.test: tm exited with code 127'
+	has 'no agent on n2.bed.test: /tmp/own/berth cannot run there: berth: error while loading shared libraries: libx.so'
+}
+
 @test "an agent that cannot be started: the error has the node and the tool's exit code, and nothing is left" {
 	pbs_job fail 2:ncpus=4:mpiprocs=1 <<-'S'
 	cp "$BERTH" /tmp/berth-here # only on this node, since each has its own /tmp
