@@ -212,6 +212,22 @@ static void add_outputs(struct requeue_pbs *pbs, const json_t *job, const char *
 	}
 }
 
+/* Moving them with qalter does not help: at the end of the old job the server still deletes those
+ * that waited for it with afterok (seen with OpenPBS of April 2026). */
+static void warn_dependants(const json_t *job)
+{
+	const char *depend = json_string_value(json_object_get(job, "depend"));
+	const char *at = depend ? strstr(depend, "before") : NULL;
+
+	if (at)
+		log_user(
+			LOG_WARNING,
+			"--requeue: jobs wait for this one (%.120s): they see its end, not that of "
+			"the next job. PBS then deletes those with afterok and starts those with "
+			"afterany. Let the job script submit them when berth run has exited with 0",
+			at);
+}
+
 /* Append ",NAME". False if memory is out. */
 static bool add_name(struct bytes *list, const char *name)
 {
@@ -324,6 +340,7 @@ int requeue_pbs_prepare(const struct alloc *alloc, const struct env *env, int do
 	add_resources(pbs, json_object_get(job, "Resource_List"));
 	add_attributes(pbs, job);
 	add_outputs(pbs, job, alloc->job_id);
+	warn_dependants(job);
 	/* Start only after this job has ended, because both would write the same checkpoints. */
 	add(pbs, "-W", "depend=afterany:%s", alloc->job_id);
 	rc = add_variables(pbs, first, json_object_get(job, "Variable_List"), alloc->job_id, done,

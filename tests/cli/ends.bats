@@ -294,6 +294,7 @@ it['stime'] = time.ctime()
 it['Resource_List'] = {'walltime': '01:00:00', 'ncpus': 8, 'nodect': 2, 'mpiprocs': 4, 'ngpus': 4, 'place': 'scatter',
                        'select': '2:ncpus=4:ngpus=2:mpiprocs=2', 'filesystems': 'home:eagle'}
 it['Variable_List'] = {'PBS_O_WORKDIR': '/', 'COMMAS': 'a,b "c" d', 'BASH_FUNC_ml%%': '() { :; }', 'N': 3}
+it['depend'] = 'afterok:1.pbs-head@pbs-head,beforeok:8.pbs-head@pbs-head,beforeany:9.pbs-head@pbs-head'
 it.update(queue='prod', project='p42', Output_Path='host:/home/u/out.txt', Error_Path='host:/home/u/envjob.e2')
 job['Jobs'] = {sys.argv[1]: it}
 print(json.dumps(job))
@@ -330,6 +331,7 @@ PY
 	after -o host:/home/u/out.txt
 	[[ $output == *"warning: --requeue: the next job overwrites host:/home/u/out.txt (qsub -o); to keep the output of each job, omit -o or give it a directory"* ]]
 	[[ $output != *"(qsub -e)"* ]]
+	[[ $output == *"warning: --requeue: jobs wait for this one (beforeok:8.pbs-head@pbs-head,beforeany:9.pbs-head@pbs-head): "* ]]
 	! grep -q 'envjob.e2' words || false
 	after -W depend=afterany:2.pbs-head
 	after -v BERTH_REQUEUES,BERTH_REQUEUE_OF,N

@@ -6,7 +6,7 @@ load support.bash
 teardown() { cancel_jobs; }
 
 @test "a batch script: the ranks of both nodes use the fast NIC" {
-	batch meet -N2 --gpus-per-node=4 <<-'S'
+	batch meet -N2 -w n1,n2 --gpus-per-node=4 <<-'S'
 	"$BERTH" run --ranks-per-node 2 -- sh -c 'echo "rank $RANK of $WORLD_SIZE on $(hostname) local $LOCAL_RANK node $NODE_RANK at $MASTER_ADDR nccl $NCCL_SOCKET_IFNAME gloo $GLOO_SOCKET_IFNAME slurm $SLURM_PROCID/$SLURM_NTASKS $SLURM_LOCALID $SLURM_NODEID"'
 	S
 	[ "$status" = 0 ]
@@ -18,7 +18,7 @@ teardown() { cancel_jobs; }
 }
 
 @test "by default one rank per GPU; only rank 0 can listen on the port" {
-	batch default -N2 --gpus-per-node=4 <<-'S'
+	batch default -N2 -w n1,n2 --gpus-per-node=4 <<-'S'
 	"$BERTH" run -- sh -c 'echo "$RANK/$WORLD_SIZE $CUDA_VISIBLE_DEVICES $CUDA_DEVICE_ORDER"'
 	S
 	[ "$status" = 0 ]
@@ -26,7 +26,7 @@ teardown() { cancel_jobs; }
 }
 
 @test "salloc on the login node: rank 0 is on the allocation's first node" {
-	expect 0 timeout 60 salloc -Q -N2 "$BERTH" run --ranks-per-node 1 -- sh -c 'echo "rank $RANK on $(hostname) at $MASTER_ADDR"'
+	expect 0 timeout 60 salloc -Q -N2 -w n1,n2 "$BERTH" run --ranks-per-node 1 -- sh -c 'echo "rank $RANK on $(hostname) at $MASTER_ADDR"'
 	has '^rank 0 on n1 at 10.9.0.11$'
 	has '^rank 1 on n2 at 10.9.0.11$'
 	expect 0 timeout 60 salloc -Q -N1 -w n2 "$BERTH" run --ranks-per-node 1 -- sh -c 'echo "rank $RANK on $(hostname) at $MASTER_ADDR"'
@@ -49,18 +49,18 @@ pause() {
 }
 
 @test "scontrol suspend for longer than --node-timeout, of a batch job and of salloc: the job continues" {
-	submit pause -N2 <<-'S'
+	submit pause -N2 -w n1,n2 <<-'S'
 	"$BERTH" run --ranks-per-node 1 --node-timeout 4s -- sh -c 'echo $$ >pause.$RANK; until [ -e pause.go ]; do sleep 0.1; done; echo "rank $RANK ends"'
 	echo "code $?"
 	S
 	pause "$job"
-	salloc -Q -N2 bash "$SHARE/pause.sh" >"$SHARE/pause.out" 2>&1 3>&- &
+	salloc -Q -N2 -w n1,n2 bash "$SHARE/pause.sh" >"$SHARE/pause.out" 2>&1 3>&- &
 	until_seen "$SHARE/pause.0" .
 	pause "$(squeue -h -t R -o %i)"
 }
 
 @test "a batch script's umask and soft limits: the ranks of both nodes have them" {
-	batch shell -N2 <<-'S'
+	batch shell -N2 -w n1,n2 <<-'S'
 	umask 027; ulimit -S -n 333; ulimit -S -s 4096
 	"$BERTH" run -q --ranks-per-node 1 -- sh -c 'echo "$RANK: $(umask) $(ulimit -n) $(ulimit -s)"'
 	S
@@ -97,7 +97,7 @@ pause() {
 
 @test "an MPI program over both nodes" {
 	[ -n "$MPI_SUM" ] || skip "no MPI"
-	batch mpi -N2 <<-'S'
+	batch mpi -N2 -w n1,n2 <<-'S'
 	"$BERTH" run --ranks-per-node 2 -- "$MPI_SUM"
 	S
 	[ "$status" = 0 ]
@@ -125,7 +125,7 @@ conf() {
 	ln -sf "$(dirname "$(find /usr/lib* -name mpi_none.so | head -1)")"/*.so "$SHARE/plugins/"
 	rm "$SHARE"/plugins/mpi_pmix*
 	WITHOUT=$(conf without "\$aPluginDir=$SHARE/plugins")
-	batch both -N2 <<-'S'
+	batch both -N2 -w n1,n2 <<-'S'
 	for conf in "$WITH" "$WITHOUT"; do
 		export SLURM_CONF=$conf
 		"$BERTH" run -q --ranks-per-node 1 -- sh -c 'echo "${SLURM_CONF##*/} $RANK in ${PMIX_NAMESPACE-none}"'
@@ -145,7 +145,7 @@ conf() {
 	[ -n "$MPI_SUM" ] || skip "no MPI"
 	allow_leaks
 	slow=$(bytes n1 eth0) fast=$(bytes n1 hsn0)
-	batch train -N2 <<-'S'
+	batch train -N2 -w n1,n2 <<-'S'
 	"$BERTH" train convnet --ranks-per-node 1 --data synthetic:1x28x28,n=1024 --steps 60
 	S
 	slow=$(($(bytes n1 eth0) - slow)) fast=$(($(bytes n1 hsn0) - fast))
@@ -157,7 +157,7 @@ conf() {
 }
 
 @test "options in the job's environment and other steps do not change what the agents get" {
-	batch options -N2 -n2 -c2 --mem-per-cpu=50 --gpus-per-node=2 <<-'S'
+	batch options -N2 -w n1,n2 -n2 -c2 --mem-per-cpu=50 --gpus-per-node=2 <<-'S'
 	srun --overlap -N2 sleep 75 &
 	export SLURM_CPU_BIND=map_cpu:0 SLURM_MPI_TYPE=none SLURM_EXACT=1 SLURM_LABELIO=1 SLURM_UNBUFFEREDIO=1
 	export SLURM_DISTRIBUTION=cyclic SLURM_NTASKS_PER_NODE=4 SLURM_HINT=nomultithread SLURM_EXPORT_ENV=NONE SLURM_GPUS_PER_TASK=1
@@ -215,7 +215,7 @@ conf() {
 	[ "$(grep -c 'on n3$' <<<"$output")" = 1 ]
 	mkdir -p /tmp/only-here
 	TMPDIR=/tmp/only-here expect 0 timeout 60 setpriv --reuid=65534 --regid=65534 --clear-groups \
-		salloc -Q -N2 --chdir=/ "$BERTH" run -n 2 -- sh -c 'echo "$RANK as $(id -u)"'
+		salloc -Q -N2 -w n1,n2 --chdir=/ "$BERTH" run -n 2 -- sh -c 'echo "$RANK as $(id -u)"'
 	has '^0 as 65534$'
 	has '^1 as 65534$'
 }
@@ -252,7 +252,7 @@ conf() {
 }
 
 @test "a rank that fails on the other node ends the job with its code" {
-	batch fail -N2 <<-'S'
+	batch fail -N2 -w n1,n2 <<-'S'
 	"$BERTH" run --ranks-per-node 1 --report fail.json -- sh -c '[ $RANK = 1 ] && { echo out of disk >&2; exit 3; }; sleep 75'
 	S
 	[ "$status" = 3 ]
@@ -262,7 +262,7 @@ conf() {
 }
 
 @test "scancel ends the ranks on all nodes" {
-	submit cancel -N2 <<-'S'
+	submit cancel -N2 -w n1,n2 <<-'S'
 	# Slurm signals every process of the step: the loop continues when its sleep is killed first.
 	"$BERTH" run --ranks-per-node 1 -- sh -c '
 		trap "echo $RANK received SIGTERM; exit 0" TERM
@@ -358,7 +358,7 @@ conf() {
 }
 
 @test "scancel with SIGKILL leaves no process" {
-	submit killed -N2 <<-'S'
+	submit killed -N2 -w n1,n2 <<-'S'
 	"$BERTH" run --ranks-per-node 2 -- sh -c 'trap "" TERM; echo up; sleep 75 & wait; wait'
 	S
 	until_seen "$SHARE/killed.out" up
@@ -367,7 +367,7 @@ conf() {
 }
 
 @test "the job survives the death of a slurmd, since the agent there is alive" {
-	submit slurmd -N2 --no-kill <<-'S'
+	submit slurmd -N2 -w n1,n2 --no-kill <<-'S'
 	"$BERTH" run --ranks-per-node 1 -- sh -c 'echo up $RANK; until [ -e slurmd.go ]; do sleep 0.1; done; sleep 3; echo done $RANK'
 	S
 	until_seen "$SHARE/slurmd.out" 'up 1'
@@ -403,7 +403,7 @@ conf() {
 
 @test "agents that cannot start: berth is missing on the nodes, or built for another architecture" {
 	cp "$BERTH" /tmp/berth-of-login
-	expect 76 timeout 60 salloc -Q -N2 /tmp/berth-of-login run --ranks-per-node 1 -- hostname
+	expect 76 timeout 60 salloc -Q -N2 -w n1,n2 /tmp/berth-of-login run --ranks-per-node 1 -- hostname
 	has 'no agent on n[12]: /tmp/berth-of-login is missing or not executable; install berth in a directory that all nodes share'
 	# Its libraries are missing on one node, and the other node waits.
 	for node in n1 n2; do
@@ -420,7 +420,7 @@ conf() {
 	printf '#!/bin/sh\necho riscv64\n' >"$SHARE/uname"
 	chmod +x "$SHARE/uname"
 	on n2 mount --bind "$SHARE/uname" /usr/bin/uname
-	batch arch -N2 <<-'S'
+	batch arch -N2 -w n1,n2 <<-'S'
 	"$BERTH" run --ranks-per-node 1 -- hostname
 	S
 	on n2 umount /usr/bin/uname
@@ -429,12 +429,12 @@ conf() {
 }
 
 @test "srun is missing, srun is refused, or there is no job" {
-	batch nosrun -N2 <<-'S'
+	batch nosrun -N2 -w n1,n2 <<-'S'
 	PATH=/nonexistent "$BERTH" run --ranks-per-node 1 -- /bin/hostname
 	S
 	[ "$status" = 69 ]
 	has '^berth: error: cannot start srun: No such file or directory; is it in PATH\?$'
-	batch refused -N2 <<-'S'
+	batch refused -N2 -w n1,n2 <<-'S'
 	SLURM_JOB_ID=4242 SLURM_JOBID=4242 "$BERTH" run --ranks-per-node 1 -- hostname
 	S
 	[ "$status" = 76 ]
@@ -454,7 +454,7 @@ conf() {
 }
 
 @test "the job ends while berth starts" {
-	submit ends -N2 <<-'S'
+	submit ends -N2 -w n1,n2 <<-'S'
 	trap '' TERM
 	echo up
 	"$BERTH" run --ranks-per-node 1 -- sleep 75
@@ -466,7 +466,7 @@ conf() {
 }
 
 @test "variables that contradict each other: the error names them" {
-	batch contradict -N2 <<-'S'
+	batch contradict -N2 -w n1,n2 <<-'S'
 	SLURMD_NODENAME=n9 "$BERTH" run -- hostname; echo "code $?"
 	SLURM_JOB_NUM_NODES=5 "$BERTH" run -- hostname; echo "code $?"
 	S
@@ -522,7 +522,7 @@ conf() {
 }
 
 @test "a relative --log-dir is below the job's directory on all nodes" {
-	batch logdir -N2 <<-'S'
+	batch logdir -N2 -w n1,n2 <<-'S'
 	"$BERTH" run -q --ranks-per-node 1 --log-dir logs-here -- sh -c 'echo "$RANK wrote; $SLURM_STEP_NODELIST $SLURM_STEP_TASKS_PER_NODE"'
 	S
 	[ "$status" = 0 ]
@@ -553,13 +553,13 @@ conf() {
 	has "10.9.0.11 on hsn0 \(slingshot, 10 Gb/s\): the best address of n1; before ranks start, berth tests whether all 2 nodes can reach it; alternatives: eth0 10.1.0.11 \(management only\) MASTER_ADDR"
 	has '10.9.0.11 on hsn0 \(slingshot, 10 Gb/s\): the best address of n1 that all 2 nodes can reach; alternatives: eth0 10.1.0.11 \(management only\) MASTER_ADDR'
 	# On the login node: the job, not the login node.
-	expect 0 timeout 30 salloc -Q -N2 "$BERTH" info
+	expect 0 timeout 30 salloc -Q -N2 -w n1,n2 "$BERTH" info
 	has "this machine is not one of the job's nodes"
 	has '^  job [0-9]+, 2 nodes, ends: '
 	has '^  srun --nodes=2 --ntasks=2 .* agent'
 	[[ "$(tr -s ' \n' ' ' <<<"$output")" == *"To see them: berth run --per-node -- berth info"* ]]
 	hasnt '^Plan|rank on login|^Inventory'
-	output=$(timeout 30 salloc -Q -N2 "$BERTH" info --json)
+	output=$(timeout 30 salloc -Q -N2 -w n1,n2 "$BERTH" info --json)
 	python3 -c 'import json, sys; r = json.load(sys.stdin)
 assert r["ranks"] is r["plan"] is r["network"] is r["environment"] is None and r["launcher"] == "srun" and r["not_known"], r' <<<"$output"
 }
