@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The ranks of this node: their environment, start, output, signals and exit.
  *
- * JOB, for all nodes:  {world, names, first, counts, log_dir, pmix: "auto|on|off", hold,
- *                       stdin: enum agent_job_stdin, watch, stop_file, limits: see
- * process/rlimits.h} data: the program's arguments, the environment, the directory START, for one
- * node: {ranks: [{rank, cpus}], plan: berth.plan/1, port: where ranks meet, or 0} data: for each
- * rank "+NAME=VALUE" to set, "-NAME" to remove ENDED:               {rank, local_rank, pid, code,
- * signal, core, stopped, oom, start_error, last: [lines], peak_memory_bytes, said} */
+ * JOB, for all nodes:  {world, names, first, counts, log_dir, pmix: "auto|on|off", hold, stdin,
+ *                       watch, stop_file, limits}
+ *                      stdin: enum agent_job_stdin; limits: process/rlimits.h
+ *                      data: the program's arguments, the environment, the directory
+ * START, for one node: {ranks: [{rank, cpus}], plan: berth.plan/1, port: where ranks meet, or 0}
+ *                      data: for each rank "+NAME=VALUE" to set, "-NAME" to remove
+ * ENDED:               {rank, local_rank, pid, code, signal, core, stopped, oom, start_error,
+ *                      last: [lines], peak_memory_bytes, said} */
 #ifndef BERTH_AGENT_RANKS_H
 #define BERTH_AGENT_RANKS_H
 
