@@ -209,7 +209,7 @@ static void describe_cause(const struct job_result *result, const char *kind, in
 			   char *why, size_t size)
 {
 	const char *name = strsignal(result->interrupted);
-	long left = (long)(left_ms / 1000);
+	long left = left_ms == INT64_MAX ? 0 : (long)(left_ms / 1000);
 
 	if (!strcmp(kind, "preempted"))
 		snprintf(why, size, "Slurm preempted the job: another job now has its nodes%s%s%s",

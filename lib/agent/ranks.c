@@ -314,7 +314,8 @@ static void set_limits(struct agent_ranks *ranks)
 	limits_lacking(&ranks->job.limits, lacking, sizeof lacking);
 	if (lacking[0])
 		agent_uplink_note(ranks->uplink,
-				  "its limits are lower than those of berth run (%s)", lacking);
+				  "its hard limits are below the soft limits of berth run (%s)",
+				  lacking);
 }
 
 static int start_ranks(struct agent_ranks *ranks, const json_t *list, const unsigned char *at,

@@ -144,13 +144,6 @@ static int find_this_node(const struct env *env, struct alloc *made, struct erro
 
 /* ---- GPUs ---- */
 
-static bool same_host(const char *a, const char *b)
-{
-	size_t size = strcspn(a, ".");
-
-	return size == strcspn(b, ".") && !strncasecmp(a, b, size);
-}
-
 /* Torque's PBS_GPUFILE: "n1-gpu0", one line per GPU. */
 static int read_gpu_file(const struct env *env, struct alloc *made, struct error *err)
 {
@@ -171,7 +164,7 @@ static int read_gpu_file(const struct env *env, struct alloc *made, struct error
 		if (dash)
 			*dash = '\0';
 		for (size_t i = 0; dash && !found && i < made->node_count; i++)
-			if ((found = same_host(made->nodes[i].name, hosts.names[g])))
+			if ((found = hostlist_same_host(made->nodes[i].name, hosts.names[g])))
 				made->nodes[i].gpus++;
 		if (!found)
 			rc = error_set(err, ERR_DATA,

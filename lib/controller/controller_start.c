@@ -14,6 +14,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "controller/controller_internal.h"
+#include "hostlist/hostlist.h"
 #include "overlay/secret.h"
 #include "overlay/socket.h"
 #include "overlay/tree.h"
@@ -137,17 +138,8 @@ static void describe_launcher(const struct controller *controller, int status, c
 	}
 }
 
-/* Launchers that do not tell a node its name in the allocation use its host name. */
-static bool is_node(const char *name, const char *host)
-{
-	size_t label = strcspn(host, ".");
-
-	return !strcmp(name, host) || (!strncmp(name, host, label) && strchr(".", name[label]) &&
-				       (!host[label] || !name[label]));
-}
-
 /* Handle "berth: error: no agent on n2: it is ..." about a node whose agent has not connected yet.
- */
+ * If the launcher does not tell a node its name in the allocation, n2 is its host name. */
 static void read_no_agent_lines(struct controller *controller, char *line)
 {
 	char *name = line + strlen(LAUNCHER_NO_AGENT), *why;
@@ -158,7 +150,7 @@ static void read_no_agent_lines(struct controller *controller, char *line)
 	*why = '\0';
 	for (size_t i = 0; i < controller->count; i++)
 		if (!controller->nodes[i].hello_received &&
-		    is_node(controller->launch->alloc->nodes[i].name, name))
+		    hostlist_same_host(controller->launch->alloc->nodes[i].name, name))
 			controller_mark_lost(controller, i, why + 2);
 }
 

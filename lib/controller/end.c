@@ -6,12 +6,15 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/json.h"
 #include "process/supervise.h"
 
-#define SETTLE_MS 250	 /* see enum job_cause */
+#define SETTLE_MS 250	  /* see enum job_cause */
+#define CANCELLED_MS 2000 /* for srun's line about a cancelled step */
+#define OUTPUT_MAX 700
 #define STOPPED_MS 30000 /* for all ranks to exit once one has saved and stopped */
 
 static void clear_cause(struct job_result *result)
@@ -180,6 +183,35 @@ void job_handle_abort(struct job *job, size_t node, const json_t *text)
 	job->result->rank = (int)rank;
 	job->result->first_cause = strdup(cause);
 	job_settle(job, clock_now_ms());
+}
+
+void job_find_cancelled(struct job *job)
+{
+	const struct launcher *launcher = job->request->launch->launcher;
+	struct job_result *result = job->result;
+	char output[OUTPUT_MAX], text[OUTPUT_MAX + 80];
+	int64_t until = clock_now_ms() + CANCELLED_MS;
+	const char *line = NULL;
+	size_t size = 0;
+
+	if (!result->lost_node || result->interrupted || !launcher->cancelled)
+		return;
+	for (size_t i = 0; i < job->node_count; i++)
+		if (!controller_is_lost(job->controller, i))
+			return;
+	do {
+		controller_launcher_output(job->controller, output, sizeof output);
+		line = launcher->cancelled(output, &size);
+	} while (!line && clock_now_ms() < until && !usleep(50000));
+	if (!line)
+		return;
+	snprintf(text, sizeof text, "the agents' job step was cancelled (scancel): %.*s", (int)size,
+		 line);
+	free(result->first_cause);
+	result->first_cause = strdup(text);
+	result->code = 128 + SIGTERM;
+	result->lost_node = false;
+	result->cancelled = true;
 }
 
 json_t *job_report(const struct job_result *result)

@@ -19,9 +19,7 @@
 #define TICK_MS 1000
 #define AGENTS_MS 3000 /* how long the agents may take to exit after the final frames */
 #define SAME_SIGNAL_MS 2000
-#define CANCELLED_MS 2000
 #define MOVED_MS 3000 /* clocks and rounding differ by less */
-#define OUTPUT_MAX 700
 #define END_MS (SUPERVISE_GRACE_MS + SUPERVISE_KILL_MS + 3000) /* from STOP to the last DONE */
 
 void job_note(const struct job_sink *sink, enum log_level level, const char *format, ...)
@@ -525,42 +523,11 @@ static int launch(struct job *job, struct error *err)
 	return rc;
 }
 
-/* Slurm kills the agents of a step that its user has cancelled. That is no lost node, and a restart
- * or a requeue would undo it. srun receives the reason a moment later. */
-static void find_cancelled(struct job *job)
-{
-	const struct launcher *launcher = job->request->launch->launcher;
-	struct job_result *result = job->result;
-	char output[OUTPUT_MAX], text[OUTPUT_MAX + 80];
-	int64_t until = clock_now_ms() + CANCELLED_MS;
-	const char *line = NULL;
-	size_t size = 0;
-
-	if (!result->lost_node || result->interrupted || !launcher->cancelled)
-		return;
-	for (size_t i = 0; i < job->node_count; i++)
-		if (!controller_is_lost(job->controller, i))
-			return;
-	do {
-		controller_launcher_output(job->controller, output, sizeof output);
-		line = launcher->cancelled(output, &size);
-	} while (!line && clock_now_ms() < until && !usleep(50000));
-	if (!line)
-		return;
-	snprintf(text, sizeof text, "the agents' job step was cancelled (scancel): %.*s", (int)size,
-		 line);
-	free(result->first_cause);
-	result->first_cause = strdup(text);
-	result->code = 128 + SIGTERM;
-	result->lost_node = false;
-	result->cancelled = true;
-}
-
 static void decide_restart(struct job *job)
 {
 	const struct job_request *request = job->request;
 
-	find_cancelled(job);
+	job_find_cancelled(job);
 	job->result->steps = job->hang.ranks ? job->hang.most_steps : -1;
 	if (!job->result->code)
 		job_hang_check_apart(&job->hang);

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "base/log.h"
 
@@ -349,4 +350,11 @@ int hostlist_expand(const char *expr, struct hosts *out, struct error *err)
 	log_info(LOG_HOSTLIST, "'%.200s' names %zu hosts", expr, hosts.count);
 	*out = hosts;
 	return 0;
+}
+
+bool hostlist_same_host(const char *a, const char *b)
+{
+	size_t size = strcspn(a, ".");
+
+	return size == strcspn(b, ".") && !strncasecmp(a, b, size);
 }

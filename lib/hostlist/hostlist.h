@@ -3,6 +3,7 @@
 #ifndef BERTH_HOSTLIST_HOSTLIST_H
 #define BERTH_HOSTLIST_HOSTLIST_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "base/error.h"
@@ -55,5 +56,8 @@ int nodefile_read(const char *path, struct hosts *out, struct error *err);
  * mistake. */
 int hostfile_parse(const char *text, size_t size, struct hosts *out, struct error *err);
 int hostfile_read(const char *path, struct hosts *out, struct error *err); /* as nodefile_read */
+
+/* Do two names have the same first label? "n1" and "n1.cluster.org" are the same host. */
+bool hostlist_same_host(const char *a, const char *b);
 
 #endif

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The addresses of this node, the type of each one's interface, and the cgroup's memory limit. */
+#include "hostlist/hostlist.h"
 #include "inventory/sys.h"
 
 #include <arpa/inet.h>
@@ -165,13 +166,6 @@ static bool has_default_route(const char *sys_root, const char *name)
 	return found;
 }
 
-static bool same_host(const char *a, const char *b)
-{
-	size_t size = strcspn(a, ".");
-
-	return size == strcspn(b, ".") && !strncasecmp(a, b, size);
-}
-
 /* Does the line of /etc/hosts give one of the interface's addresses for the node's name? */
 static bool names_node(char *line, const struct inventory *inventory, const char *iface)
 {
@@ -186,7 +180,7 @@ static bool names_node(char *line, const struct inventory *inventory, const char
 	if (!host || inet_pton(family, host, bytes) != 1)
 		return false;
 	while (!named && (name = strtok_r(NULL, " \t", &rest)))
-		named = same_host(name, inventory->node);
+		named = hostlist_same_host(name, inventory->node);
 	for (size_t i = 0; named && i < inventory->address_count; i++)
 		if (!strcmp(inventory->addresses[i].iface, iface) &&
 		    inventory->addresses[i].family == family &&

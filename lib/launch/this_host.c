@@ -7,18 +7,17 @@
 #include <strings.h>
 #include <unistd.h>
 
+#include "hostlist/hostlist.h"
 #include "launch/launcher.h"
 
-/* "gpu01" and "gpu01.cluster.org" are the same host. */
 static bool is_host_name(const char *name)
 {
 	char host[256] = "";
-	size_t size = strcspn(name, ".");
 
 	if (!strcasecmp(name, "localhost"))
 		return true;
 	gethostname(host, sizeof host - 1);
-	return size && size == strcspn(host, ".") && !strncasecmp(name, host, size);
+	return *name && *name != '.' && hostlist_same_host(name, host);
 }
 
 static bool is_own_address(const char *name)

@@ -13,14 +13,22 @@
 /* The names of needed libraries are near the start of a program. */
 #define SCAN_BYTES (64u << 20)
 
-bool executable_lacks_interpreter(const char *path, char *out, size_t size)
+/* Read LINE_MAX_BYTES at most. Return their number, or -1. */
+static ssize_t read_begin(const char *path, void *out)
 {
-	char line[LINE_MAX_BYTES + 1], *name = line + 2;
 	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-	ssize_t n = fd < 0 ? -1 : read(fd, line, LINE_MAX_BYTES);
+	ssize_t n = fd < 0 ? -1 : read(fd, out, LINE_MAX_BYTES);
 
 	if (fd >= 0)
 		close(fd);
+	return n;
+}
+
+bool executable_lacks_interpreter(const char *path, char *out, size_t size)
+{
+	char line[LINE_MAX_BYTES + 1], *name = line + 2;
+	ssize_t n = read_begin(path, line);
+
 	if (n < 3 || line[0] != '#' || line[1] != '!')
 		return false;
 	line[n] = '\0';
@@ -52,11 +60,9 @@ bool executable_is_binary(const char *path, char *machine, size_t size)
 		     {EM_PPC64, "ppc64"}, {EM_AARCH64, "aarch64"}, {EM_RISCV, "riscv"},
 		     {EM_S390, "s390"},	  {258, "loongarch"}};
 	unsigned char begin[LINE_MAX_BYTES];
-	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK), number;
-	ssize_t n = fd < 0 ? -1 : read(fd, begin, sizeof begin);
+	ssize_t n = read_begin(path, begin);
+	int number;
 
-	if (fd >= 0)
-		close(fd);
 	if (machine && size)
 		machine[0] = '\0';
 	if (n < 20 || memcmp(begin, ELFMAG, SELFMAG)) {

@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,42 +13,56 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/file.h"
+
 #define PREFIX "berth-"
 #define PARENT_MAX 60 /* of a socket's 107 bytes */
-#define LOCK "lock"   /* locked as long as the agent lives */
+#define LOCK_MAX 64
 
-/* Lock the directory for this process. The file is locked before it gets its name, because
- * remove_stale takes an unlocked one for an agent that has ended. */
-static int lock(const char *path)
+/* The name of the lock in a directory: it holds the kernel's boot id. In a TMPDIR that machines
+ * share, a lock of another machine may look free (Lustre's localflock, NFS's local_lock). False if
+ * /proc is missing. */
+static bool lock_name(char *out)
 {
-	char first[PARENT_MAX + 64], last[PARENT_MAX + 64];
-	int fd;
+	char *text;
+	size_t size;
 
-	snprintf(first, sizeof first, "%s/." LOCK, path);
-	snprintf(last, sizeof last, "%s/" LOCK, path);
-	fd = open(first, O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, 0600);
-	if (fd >= 0 && !flock(fd, LOCK_EX | LOCK_NB) && !rename(first, last))
-		return fd;
-	if (fd >= 0)
-		close(fd);
-	return -1;
+	if (file_read("/proc/sys/kernel/random/boot_id", 4096, &text, &size, NULL))
+		return false;
+	snprintf(out, LOCK_MAX, "lock-%.*s", (int)strcspn(text, "\n"), text);
+	free(text);
+	return true;
 }
 
-/* Remove what agents have left that were killed together with their guardians (scancel of a step
- * does that). */
-static void remove_stale(const char *parent)
+/* Lock the directory until this process ends. The file is locked before it gets its name, because
+ * remove_stale takes an unlocked one for an agent that has ended. */
+static void lock(const char *path, const char *name)
+{
+	char first[PARENT_MAX + 2 * LOCK_MAX], last[PARENT_MAX + 2 * LOCK_MAX];
+	int fd;
+
+	snprintf(first, sizeof first, "%s/.%s", path, name);
+	snprintf(last, sizeof last, "%s/%s", path, name);
+	fd = open(first, O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, 0600);
+	if (fd >= 0 && (flock(fd, LOCK_EX | LOCK_NB) || rename(first, last)))
+		close(fd);
+}
+
+/* Remove what agents of this user and machine have left that were killed together with their
+ * guardians (scancel of a step does that). */
+static void remove_stale(const char *parent, const char *name)
 {
 	DIR *dir = opendir(parent);
 	struct dirent *entry;
 
 	while (dir && (entry = readdir(dir))) {
-		char path[PARENT_MAX + 300], file[PARENT_MAX + 320];
+		char path[PARENT_MAX + 300], file[PARENT_MAX + 300 + LOCK_MAX];
 		int fd;
 
 		if (strncmp(entry->d_name, PREFIX, strlen(PREFIX)))
 			continue;
 		snprintf(path, sizeof path, "%s/%s", parent, entry->d_name);
-		snprintf(file, sizeof file, "%s/" LOCK, path);
+		snprintf(file, sizeof file, "%s/%s", path, name);
 		fd = open(file, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
 		if (fd < 0)
 			continue;
@@ -61,11 +76,13 @@ static void remove_stale(const char *parent)
 
 int tmpdir_create(const char *parent, char *out, size_t size, struct error *err)
 {
-	char path[PARENT_MAX + 32];
+	char path[PARENT_MAX + 32], name[LOCK_MAX];
+	bool locks = lock_name(name);
 
 	if (!parent || parent[0] != '/' || strlen(parent) > PARENT_MAX)
 		parent = "/tmp";
-	remove_stale(parent);
+	if (locks)
+		remove_stale(parent, name);
 	snprintf(path, sizeof path, "%s/" PREFIX "XXXXXX", parent);
 	if (!mkdtemp(path)) {
 		snprintf(path, sizeof path, "/tmp/" PREFIX "XXXXXX");
@@ -75,7 +92,8 @@ int tmpdir_create(const char *parent, char *out, size_t size, struct error *err)
 					 "set TMPDIR to a writable directory",
 					 parent);
 	}
-	(void)lock(path); /* held until this process ends; without it the directory may stay */
+	if (locks)
+		lock(path, name);
 	snprintf(out, size, "%s", path);
 	return 0;
 }

@@ -276,12 +276,7 @@ meet() {
 	S
 	[ "$status" = 0 ]
 	[ "$(grep -c '^rank [01]$' <<<"$output")" = 2 ]
-	for node in n1 n2; do
-		on $node mkdir -p /tmp/own
-		on $node cp "$BERTH" /tmp/own/berth
-	done
-	printf '#!/bin/sh\necho "berth: error while loading shared libraries: libx.so" >&2\nexit 127\n' >"$SHARE/broken"
-	on n2 cp "$SHARE/broken" /tmp/own/berth
+	own_berth
 	pbs_job broken 2:ncpus=4:mpiprocs=2 <<-'S'
 	for launcher in tm mpirun; do
 		/tmp/own/berth run --launcher $launcher --ranks-per-node 1 -- hostname

@@ -406,12 +406,7 @@ conf() {
 	expect 76 timeout 60 salloc -Q -N2 -w n1,n2 /tmp/berth-of-login run --ranks-per-node 1 -- hostname
 	has 'no agent on n[12]: /tmp/berth-of-login is missing or not executable; install berth in a directory that all nodes share'
 	# Its libraries are missing on one node, and the other node waits.
-	for node in n1 n2; do
-		on $node mkdir -p /tmp/own
-		on $node cp "$BERTH" /tmp/own/berth
-	done
-	printf '#!/bin/sh\necho "berth: error while loading shared libraries: libx.so" >&2\nexit 127\n' >"$SHARE/broken"
-	on n2 cp "$SHARE/broken" /tmp/own/berth
+	own_berth
 	batch broken -N2 -w n1,n2 <<-'S'
 	/tmp/own/berth run --ranks-per-node 1 -- hostname
 	S

@@ -61,6 +61,17 @@ pbs_start() {
 	status=
 }
 
+# own_berth: a copy of berth in /tmp/own on n1 and n2; on n2 its libraries are missing.
+own_berth() {
+	local node
+	for node in n1 n2; do
+		on $node mkdir -p /tmp/own
+		on $node cp "$BERTH" /tmp/own/berth
+	done
+	printf '#!/bin/sh\necho "berth: error while loading shared libraries: libx.so" >&2\nexit 127\n' >"$SHARE/broken"
+	on n2 cp "$SHARE/broken" /tmp/own/berth
+}
+
 # finish NAME [SECONDS]: wait for the job's end.
 finish() {
 	within "${2:-60}" test -e "$SHARE/$1.code" || true
