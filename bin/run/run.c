@@ -408,6 +408,33 @@ static struct job_result result_of_error(const struct error *err)
 				   .first_cause = strdup(err->text)};
 }
 
+/* These signals must not interrupt the report or the requeue after the ranks have ended, for
+ * example if the scheduler repeats its signal. Everything that follows has a deadline. */
+static const int ignored_signals[] = {SIGTERM, SIGHUP, SIGUSR1, SIGUSR2};
+
+static void ignore_signals(void)
+{
+	for (size_t i = 0; i < sizeof ignored_signals / sizeof *ignored_signals; i++)
+		signal(ignored_signals[i], SIG_IGN);
+}
+
+/* Run the job. A signal that arrives after its last check stays blocked until it is ignored. */
+static int run_attempts(const struct job_request *request, const struct attempts_policy *policy,
+			const struct job_sink *sink, struct job_result *result, struct error *err)
+{
+	sigset_t set, old;
+	int rc;
+
+	sigemptyset(&set);
+	for (size_t i = 0; i < sizeof ignored_signals / sizeof *ignored_signals; i++)
+		sigaddset(&set, ignored_signals[i]);
+	sigprocmask(SIG_BLOCK, &set, &old);
+	rc = attempts_run(request, policy, sink, result, err);
+	ignore_signals();
+	sigprocmask(SIG_SETMASK, &old, NULL);
+	return rc;
+}
+
 /* Rank 0 gets no terminal, and needs no /dev/null of another machine. */
 static bool is_input(int fd)
 {
@@ -470,7 +497,7 @@ static int run(struct run_setup *setup, const char *const *argv, bool own_progra
 			"job end time unknown: no warning will be sent. Set --end-time.");
 	requeue_announce(setup->requeue, &console, on_note);
 	on_tick(&console, clock_now_ms());
-	rc = attempts_run(&request, &policy, &sink, result, err);
+	rc = run_attempts(&request, &policy, &sink, result, err);
 	end_progress(&console);
 	collapse_free(console.collapse);
 	*tail_is_shown = is_shown(&console, result->rank, json_array_size(result->output_tail));
@@ -505,16 +532,6 @@ static void warn_lost_node_policy(const struct run_setup *setup)
 	slurm_lost_node_policy(setup->env, &setup->alloc, SLURM_QUERY_MS, text, sizeof text);
 	if (text[0])
 		log_user(LOG_WARNING, "%s", text);
-}
-
-/* The ranks have ended. If the scheduler repeats its signal, it must not interrupt the report or
- * the requeue. Everything that follows has a deadline. */
-static void ignore_signals(void)
-{
-	signal(SIGTERM, SIG_IGN);
-	signal(SIGHUP, SIG_IGN);
-	signal(SIGUSR1, SIG_IGN);
-	signal(SIGUSR2, SIG_IGN);
 }
 
 int run_program(const struct run_options *options, const char *const *argv, bool progress)

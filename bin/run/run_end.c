@@ -195,14 +195,15 @@ static const char *kind_of_signal(const struct run_setup *setup, int64_t *left_m
 	return *left_ms < early_s * 1000 ? "walltime" : "interrupted";
 }
 
-/* A node is lost if it fails, and also while Slurm ends a job that it has requeued. */
-static const char *kind_of_loss(const struct run_setup *setup, int64_t *left_ms)
+/* Agents also end while Slurm ends a job that it has requeued. otherwise: what it is if not. */
+static const char *kind_of_loss(const struct run_setup *setup, const char *otherwise,
+				int64_t *left_ms)
 {
 	const char *kind = setup->alloc.source && !strcmp(setup->alloc.source, "slurm")
 				   ? query_slurm(setup, left_ms)
 				   : NULL;
 
-	return kind && (!strcmp(kind, "requeued") || !strcmp(kind, "preempted")) ? kind : "node";
+	return kind && (!strcmp(kind, "requeued") || !strcmp(kind, "preempted")) ? kind : otherwise;
 }
 
 static void describe_cause(const struct job_result *result, const char *kind, int64_t left_ms,
@@ -270,11 +271,11 @@ void run_end_find(const struct run_setup *setup, const struct job_result *result
 	if (result->interrupted && setup->alloc.source)
 		out->kind = kind_of_signal(setup, &left_ms);
 	else if (result->cancelled)
-		out->kind = "cancelled";
+		out->kind = kind_of_loss(setup, "cancelled", &left_ms);
 	else if (result->code == ERR_STOPPED && result->by_program)
 		out->kind = "stopped";
 	else if (result->lost_node)
-		out->kind = kind_of_loss(setup, &left_ms);
+		out->kind = kind_of_loss(setup, "node", &left_ms);
 	else if (result->oom)
 		out->kind = "oom";
 	else if (!result->by_program)

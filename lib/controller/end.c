@@ -196,9 +196,7 @@ void job_find_cancelled(struct job *job)
 
 	if (!result->lost_node || result->interrupted || !launcher->cancelled)
 		return;
-	for (size_t i = 0; i < job->node_count; i++)
-		if (!controller_is_lost(job->controller, i))
-			return;
+	/* Slurm need not have killed the agents of all nodes yet. */
 	do {
 		controller_launcher_output(job->controller, output, sizeof output);
 		line = launcher->cancelled(output, &size);

@@ -101,9 +101,9 @@ bool job_fail(struct job *job, int code, long node, const char *format, ...)
 void job_handle_rank_ended(struct job *job, size_t node, const json_t *text);
 void job_handle_abort(struct job *job, size_t node, const json_t *text);
 
-/* Did the agents end because a user cancelled their job step? Slurm kills them all, but no node has
- * failed, and a restart or a requeue would undo the cancel. Waits for srun's output, which may come
- * a moment later. */
+/* Did the agents end because a user cancelled their job step? Slurm kills them, but no node has
+ * failed, and a restart or a requeue would undo the cancel. After each lost node it waits up to 2 s
+ * for srun's output, which may come a moment later. */
 void job_find_cancelled(struct job *job);
 
 /* job.c: the phases */

@@ -191,18 +191,21 @@ static char *command_line(const struct launcher_job *job)
 	return one;
 }
 
-/* scancel JOB.STEP: "slurmstepd-n1: error: *** STEP 5.0 ON n1 CANCELLED AT 2026-11-25T16:06:42
- * ***". If Slurm ends the step for a reason of its own, "DUE TO TIME LIMIT" or the like follows. */
+/* scancel JOB.STEP: slurmstepd prints "*** STEP 5.0 ON n1 CANCELLED AT 2026-11-25T16:06:42 ***",
+ * which may be lost, and srun "Job step aborted: Waiting up to ...". If Slurm ends the step for a
+ * reason of its own, "DUE TO TIME LIMIT" or the like comes before the last stars. */
 static const char *cancelled(const char *output, size_t *size)
 {
 	const char *at = strstr(output, "*** STEP "), *end = at ? strstr(at + 4, "***") : NULL;
-	const char *mark = at ? strstr(at, " CANCELLED AT ") : NULL,
-		   *due = at ? strstr(at, " DUE TO ") : NULL;
+	const char *due = strstr(output, " DUE TO "), *aborted = strstr(output, "Job step aborted");
 
-	if (!end || !mark || mark > end || (due && due < end))
+	if (due || strcasestr(output, "node fail"))
 		return NULL;
-	*size = (size_t)(end + 3 - at);
-	return at;
+	*size = end && strstr(at, " CANCELLED AT ") ? (size_t)(end + 3 - at) : 0;
+	if (*size)
+		return at;
+	*size = aborted ? strcspn(aborted, ":;") : 0;
+	return aborted;
 }
 
 static const char *const request_variables[] = {"SLURM_JOB_ID",	       "SLURM_JOB_NODELIST",
