@@ -282,7 +282,6 @@ conf() {
 	submit step -N2 -w n1,n2 <<-'S'
 	"$BERTH" run --ranks-per-node 1 --requeue --max-restarts 2 --report step.json -- sh -c 'echo up $RANK; exec sleep 75'
 	echo "code $?"
-	ls -d /tmp/berth-* >step.left
 	"$BERTH" run -q --ranks-per-node 1 -- true
 	S
 	until_seen "$SHARE/step.out" 'up 0'
@@ -294,7 +293,6 @@ conf() {
 	has "^berth: error: the agents' job step was cancelled \(scancel\): (\*\*\* STEP $job\.0 ON n[12] CANCELLED AT [-0-9T:]+ \*\*\*|Job step aborted)$"
 	hasnt 'restarting|requeueing'
 	python3 -c 'import json, sys; r = json.load(open(sys.argv[1])); assert r["kind"] == "cancelled" and r["code"] == 143 and len(r["attempts"]) == 1, r' "$SHARE/step.json"
-	[ -s "$SHARE/step.left" ] # Slurm has killed the guardians, too
 	gone() { ! on "$1" sh -c 'ls -d /tmp/berth-* 2>/dev/null'; }
 	within 10 gone n1
 	within 10 gone n2

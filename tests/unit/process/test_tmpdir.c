@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Directories of agents: those of processes that have ended are removed, others stay. */
+#include <fcntl.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "process/tmpdir.h"
+
+/* A process that creates a directory in parent, and waits. Return its PID once it has one. */
+static pid_t start(const char *parent, char *path, size_t size)
+{
+	int ends[2];
+	pid_t pid;
+	ssize_t n;
+
+	assert_int_equal(pipe(ends), 0);
+	pid = fork();
+	assert_true(pid >= 0);
+	if (!pid) {
+		struct error err;
+
+		if (tmpdir_create(parent, path, size, &err) ||
+		    write(ends[1], path, strlen(path)) < 0)
+			_exit(1);
+		for (;;)
+			pause();
+	}
+	n = read(ends[0], path, size - 1);
+	assert_true(n > 0);
+	path[n] = '\0';
+	close(ends[0]);
+	close(ends[1]);
+	return pid;
+}
+
+static void end(pid_t pid)
+{
+	assert_int_equal(kill(pid, SIGKILL), 0);
+	assert_int_equal(waitpid(pid, NULL, 0), pid);
+}
+
+static void make(const char *parent, const char *name, const char *file, char *path, size_t size)
+{
+	char inside[400];
+	int fd;
+
+	snprintf(path, size, "%s/%s", parent, name);
+	assert_int_equal(mkdir(path, 0700), 0);
+	snprintf(inside, sizeof inside, "%s/%s", path, file);
+	fd = open(inside, O_CREAT | O_WRONLY, 0600);
+	assert_true(fd >= 0);
+	close(fd);
+}
+
+static void test_stale(void **state)
+{
+	char parent[] = "/tmp/tmpdir-XXXXXX", ended[200], alive[200], strange[200], remote[200],
+	     own[200];
+	struct error err;
+	pid_t dead, living;
+
+	assert_non_null(mkdtemp(parent));
+	dead = start(parent, ended, sizeof ended);
+	living = start(parent, alive, sizeof alive);
+	make(parent, "berth-other1", "file", strange, sizeof strange);
+	make(parent, "berth-other2", "lock-another-machine", remote, sizeof remote);
+	assert_int_equal(access(ended, F_OK), 0); /* it was alive when the second one started */
+	end(dead);
+	assert_int_equal(access(ended, F_OK), 0);
+	assert_int_equal(tmpdir_create(parent, own, sizeof own, &err), 0);
+	assert_int_equal(access(ended, F_OK), -1);
+	assert_int_equal(access(alive, F_OK), 0);
+	assert_int_equal(access(strange, F_OK), 0);
+	assert_int_equal(access(remote, F_OK), 0);
+	assert_int_equal(access(own, F_OK), 0);
+	end(living);
+	tmpdir_remove(alive);
+	tmpdir_remove(strange);
+	tmpdir_remove(remote);
+	tmpdir_remove(own);
+	assert_int_equal(rmdir(parent), 0);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {cmocka_unit_test(test_stale)};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
