@@ -203,6 +203,9 @@ static void print_inventory(const struct info *info, const struct paint *paint)
 	if (inventory->memory_limit_bytes >= 0)
 		printf("  the cgroup allows %s of memory\n",
 		       cell_bytes(&memory, inventory->memory_limit_bytes));
+	if (inventory->cpu_limit_millis >= 0)
+		printf("  the cgroup allows %.3g CPUs of time\n",
+		       (double)inventory->cpu_limit_millis / 1000);
 	TABLE_ROW(&table, "NUMA", "package", "memory", "CPUs");
 	for (size_t i = 0; i < inventory->numa_count; i++) {
 		const struct inventory_numa *entry = &inventory->numas[i];

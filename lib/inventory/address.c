@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The addresses of this node, the type of each one's interface, and the cgroup's memory limit. */
+/* The addresses of this node, and the type of each one's interface. */
 #include "hostlist/hostlist.h"
 #include "inventory/sys.h"
 
@@ -278,67 +278,4 @@ int address_read(struct discovery *discovery, const struct ifaddrs *list, struct
 					: ROLE_NONE;
 	}
 	return 0;
-}
-
-/* The smallest limit of the group and of those above it. */
-static int64_t limit_upward(const char *mount, const char *group, const char *file)
-{
-	char path[PATH_MAX], text[64];
-	int64_t limit = -1;
-
-	if (snprintf(path, sizeof path, "%s", group) >= (int)sizeof path)
-		return -1;
-	for (;;) {
-		if (sys_text(text, sizeof text, "%s%s/%s", mount, path, file) == 0) {
-			char *end;
-			long long value = strtoll(text, &end, 10);
-
-			/* Version 1 has 2^63 less a page for "none", version 2 has "max". */
-			if (end != text && value > 0 && value < (1LL << 60) &&
-			    (limit < 0 || value < limit))
-				limit = value;
-		}
-
-		char *slash = strrchr(path, '/');
-
-		if (!slash)
-			return limit;
-		*slash = '\0';
-	}
-}
-
-int64_t cgroup_memory_limit(const char *sys_root, const char *proc_cgroup_text)
-{
-	int64_t limit = -1;
-	const char *line = proc_cgroup_text;
-
-	/* "0::/user.slice" (version 2) or "4:memory:/job_1" (version 1) */
-	while (line && *line) {
-		size_t length = strcspn(line, "\n");
-		char entry[PATH_MAX], mount[PATH_MAX];
-
-		snprintf(entry, sizeof entry, "%.*s", (int)length, line);
-		line += length + (line[length] == '\n');
-
-		char *kind = strchr(entry, ':');
-		char *group = kind ? strchr(kind + 1, ':') : NULL;
-
-		if (!group)
-			continue;
-		*group++ = '\0';
-
-		bool v2 = strcmp(kind, ":") == 0;
-
-		if (!v2 && strcmp(kind, ":memory") != 0)
-			continue;
-		snprintf(mount, sizeof mount, "%s/sys/fs/cgroup%s", sys_root ? sys_root : "",
-			 v2 ? "" : "/memory");
-
-		int64_t found = limit_upward(mount, strcmp(group, "/") == 0 ? "" : group,
-					     v2 ? "memory.max" : "memory.limit_in_bytes");
-
-		if (found > 0 && (limit < 0 || found < limit))
-			limit = found;
-	}
-	return limit;
 }

@@ -201,18 +201,21 @@ static int read_addresses(struct discovery *discovery, struct error *err)
 	return rc;
 }
 
-static void read_memory_limit(struct discovery *discovery)
+static void read_limits(struct discovery *discovery)
 {
 	char *text = NULL;
 	size_t size;
 
 	discovery->inventory->memory_limit_bytes = -1;
+	discovery->inventory->cpu_limit_millis = -1;
 	if (discovery->source->topology_file)
 		return;
 	if (file_read("/proc/self/cgroup", 1 << 20, &text, &size, NULL) != 0)
 		return;
 	discovery->inventory->memory_limit_bytes =
 		cgroup_memory_limit(discovery->source->sys_root, text);
+	discovery->inventory->cpu_limit_millis =
+		cgroup_cpu_limit(discovery->source->sys_root, text);
 	free(text);
 }
 
@@ -262,7 +265,7 @@ int inventory_discover(const struct inventory_source *source, struct inventory *
 	if (!rc)
 		rc = read_addresses(&discovery, err);
 	if (!rc)
-		read_memory_limit(&discovery);
+		read_limits(&discovery);
 	if (!rc)
 		log_inventory(&inventory);
 out:

@@ -151,6 +151,7 @@ struct inventory {
 	struct idset *allowed_cpus_os; /* what cgroups and affinity allow */
 	uint8_t *path;		       /* enum path_class, [gpu_count][nic_count] */
 	int64_t memory_limit_bytes;    /* the cgroup's limit; -1: none */
+	int64_t cpu_limit_millis;      /* its CPU time, in thousandths of a CPU; -1: no limit */
 	char **notes;		       /* note_count remarks about unusual findings */
 	size_t note_count;
 };

@@ -120,7 +120,11 @@ int address_read(struct discovery *discovery, const struct ifaddrs *list, struct
 /* Set the role of the interfaces whose subnet has text (an IPv4 address; NULL or anything else:
  * none). */
 void address_mark_scheduler(struct inventory *inventory, const char *text);
+
+/* cgroup.c: the limits of the groups that /proc/self/cgroup names, in bytes and in thousandths of a
+ * CPU; -1: none. */
 int64_t cgroup_memory_limit(const char *sys_root, const char *proc_cgroup_text);
+int64_t cgroup_cpu_limit(const char *sys_root, const char *proc_cgroup_text);
 
 /* visible_devices.c: is any GPU of that PCI vendor? */
 bool inventory_has_vendor(const struct inventory *inventory, uint16_t vendor);

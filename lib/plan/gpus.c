@@ -343,7 +343,7 @@ static int fill_gpus(const struct inventory *inventory, const struct gpu_choice 
 }
 
 static int fill_cores(const struct inventory *inventory, const struct core_choice *choice,
-		      struct plan_rank *rank)
+		      int rank_count, struct plan_rank *rank)
 {
 	rank->cpus_os = idset_new();
 	rank->numa_os = idset_new();
@@ -359,6 +359,14 @@ static int fill_cores(const struct inventory *inventory, const struct core_choic
 		if (idset_unite(rank->cpus_os, core->cpus_os) < 0 ||
 		    (core->numa_os >= 0 && idset_add(rank->numa_os, core->numa_os) < 0))
 			return -1;
+	}
+	/* More threads would use up the cgroup's CPU time and stop together until its next period.
+	 */
+	if (inventory->cpu_limit_millis >= 0) {
+		int64_t granted = inventory->cpu_limit_millis / 1000 / rank_count;
+
+		if (granted < rank->threads)
+			rank->threads = granted > 1 ? (int)granted : 1;
 	}
 	return 0;
 }
@@ -392,7 +400,8 @@ static int fill_node(const struct inventory *inventory, const struct gpu_choice 
 
 		rank->rank = first_rank + r;
 		rank->local_rank = r;
-		if (fill_gpus(inventory, gpus, rank) < 0 || fill_cores(inventory, cores, rank) < 0)
+		if (fill_gpus(inventory, gpus, rank) < 0 ||
+		    fill_cores(inventory, cores, rank_count, rank) < 0)
 			return error_memory(err, "a node's plan");
 	}
 	if (fill_free(inventory, cores, node) < 0)

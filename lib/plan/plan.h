@@ -52,7 +52,8 @@ struct plan_rank {
 	 * ranks share them and a warning says so. */
 	struct idset *cpus_os;
 	struct idset *numa_os;
-	int threads; /* number of the rank's cores: OMP_NUM_THREADS */
+	/* OMP_NUM_THREADS: the number of the rank's cores, or its share of the cgroup's CPU time */
+	int threads;
 	char *why;
 };
 

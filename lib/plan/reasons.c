@@ -215,6 +215,13 @@ static int warn_cores(const struct inventory *inventory, const struct core_choic
 	if (cores->shared_count)
 		warn(warnings, "more ranks (%zu) than cores (%zu): %d ranks share cores",
 		     node->rank_count, inventory->core_count, cores->shared_count);
+	if (inventory->cpu_limit_millis >= 0 &&
+	    (uint64_t)inventory->cpu_limit_millis < node->rank_count * 1000)
+		warn(warnings,
+		     "the cgroup allows %.3g CPUs of time for %zu rank%s, so the kernel will pause "
+		     "them again and again: request more CPUs, or start fewer ranks",
+		     (double)inventory->cpu_limit_millis / 1000, node->rank_count,
+		     plural((int)node->rank_count));
 	if (away)
 		warn(warnings,
 		     "%d rank%s got cores on another package than the GPU's, which has no allowed "

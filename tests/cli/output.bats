@@ -202,6 +202,22 @@ SH
 	[[ $output == *"rank 1 on $HOST was killed by signal 9"*"out-of-memory"* ]]
 }
 
+@test "a cgroup that allows less CPU time than ranks is reported" {
+	group=/sys/fs/cgroup/cpu
+	[ -d $group ] || group=/sys/fs/cgroup
+	group=$group/berth-cpu-$$
+	mkdir $group 2>/dev/null || skip "no CPU cgroup can be made here"
+	if ! echo 150000 2>/dev/null >$group/cpu.cfs_quota_us && ! echo 150000 100000 2>/dev/null >$group/cpu.max; then
+		rmdir $group
+		skip "no CPU limit can be set here"
+	fi
+	run sh -c "echo \$\$ >$group/cgroup.procs && '$BERTH' run -n 2 -- sh -c 'echo threads=\$OMP_NUM_THREADS'"
+	within 20 rmdir $group
+	[ "$status" -eq 0 ]
+	[[ $output == *"warning: $HOST: the cgroup allows 1.5 CPUs of time for 2 ranks"*"start fewer ranks"* ]]
+	[ "$(grep -c threads=1 <<<"$output")" -eq 2 ]
+}
+
 @test "a missing or non-executable program is reported; nothing is left behind" {
 	expect 66 "$BERTH" run -n 2 -- /no/such/program
 	[[ $output == *"/no/such/program"* ]]

@@ -28,6 +28,7 @@ static void there_and_back(const struct inventory *inventory)
 	assert_string_equal(inventory->source, again.source);
 	assert_int_equal(inventory->this_system, again.this_system);
 	assert_int_equal(inventory->memory_limit_bytes, again.memory_limit_bytes);
+	assert_int_equal(inventory->cpu_limit_millis, again.cpu_limit_millis);
 	free(one);
 	free(two);
 	free(text);
@@ -60,6 +61,7 @@ static void test_everything(void **state)
 	load_fixture("path-classes", &inventory);
 	inventory.this_system = true;
 	inventory.memory_limit_bytes = 1LL << 40;
+	inventory.cpu_limit_millis = 1500;
 	inventory.gpus[0].fault = strdup("lost \"it\"\n");
 	inventory.gpus[0].uuid = strdup("GPU-1");
 	inventory.gpus[0].mig = strdup("MIG-GPU-1/7/0");
@@ -155,6 +157,8 @@ static void test_bad(void **state)
 		{"allowed", "\"20000\"", "expected ids up to 16383"},
 		{"memory_limit", "-5", "memory_limit"},
 		{"memory_limit", "\"x\"", "memory_limit"},
+		{"cpu_limit", "-1", "cpu_limit"},
+		{"cpu_limit", "1.5", "cpu_limit"},
 		{"cores", "{}", "cores"},
 		{"cores", "[[0,0,\"0\",9000,1]]", "cores"},
 		{"cores", "[[0,0,\"0\",0,1]]", "cores"},

@@ -413,6 +413,27 @@ static void test_memory_limit(void **state)
 	assert_int_equal(cgroup_memory_limit(root, "rubbish\n::\n:"), -1);
 }
 
+static void test_cpu_limit(void **state)
+{
+	put_at("max 100000\n", "sys/fs/cgroup/pod/job/cpu.max");
+	put_at("150000 100000\n", "sys/fs/cgroup/pod/cpu.max");
+	put_at("rubbish\n", "sys/fs/cgroup/odd/cpu.max");
+	put_at("100000 0\n", "sys/fs/cgroup/zero/cpu.max");
+	put_at("-1\n", "sys/fs/cgroup/cpu/docker/cpu.cfs_quota_us");
+	put_at("100000\n", "sys/fs/cgroup/cpu/docker/cpu.cfs_period_us");
+	put_at("400000\n", "sys/fs/cgroup/cpu/docker/a/cpu.cfs_quota_us");
+	put_at("50000\n", "sys/fs/cgroup/cpu/docker/a/cpu.cfs_period_us");
+	assert_int_equal(cgroup_cpu_limit(root, "0::/pod/job\n"), 1500);
+	assert_int_equal(cgroup_cpu_limit(root, "0::/odd\n"), -1);
+	assert_int_equal(cgroup_cpu_limit(root, "0::/zero\n"), -1);
+	assert_int_equal(cgroup_cpu_limit(root, "2:cpu,cpuacct:/docker/a\n"), 8000);
+	assert_int_equal(cgroup_cpu_limit(root, "2:cpuset:/docker/a\n3:cpu:/docker\n"), -1);
+	/* The path of another cgroup namespace: the mount is our group. */
+	put_at("20000\n", "sys/fs/cgroup/cpu/cpu.cfs_quota_us");
+	put_at("100000\n", "sys/fs/cgroup/cpu/cpu.cfs_period_us");
+	assert_int_equal(cgroup_cpu_limit(root, "3:cpu:/kubepods/x\n"), 200);
+}
+
 /* berth reads hwloc's I/O objects only if /sys shows a GPU. */
 static void test_gpu_on_bus(void **state)
 {
@@ -497,8 +518,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_kinds),	   cmocka_unit_test(test_only_wireless),
 		cmocka_unit_test(test_addresses),  cmocka_unit_test(test_memory_limit),
-		cmocka_unit_test(test_pci_text),   cmocka_unit_test(test_gpu_on_bus),
-		cmocka_unit_test(test_running_io),
+		cmocka_unit_test(test_cpu_limit),  cmocka_unit_test(test_pci_text),
+		cmocka_unit_test(test_gpu_on_bus), cmocka_unit_test(test_running_io),
 	};
 
 	snprintf(root, sizeof root, "%s", make_dir());

@@ -32,6 +32,7 @@ struct inventory make_inventory(const char *node, int packages, int numas, int c
 				      .source = strdup("made by a test"),
 				      .package_count = (size_t)packages,
 				      .memory_limit_bytes = -1,
+				      .cpu_limit_millis = -1,
 				      .core_count = (size_t)(packages * numas * cores),
 				      .numa_count = (size_t)(packages * numas)};
 	int total = packages * numas * cores;

@@ -615,6 +615,35 @@ static bool warned(const struct plan_node *node, const char *text)
 	return false;
 }
 
+/* Eight cores, and a cgroup that allows less CPU time. */
+static void test_cpu_limit(void **state)
+{
+	static const struct {
+		int64_t limit;
+		int ranks, threads;
+		bool warned;
+	} table[] = {
+		{-1, 2, 4, false},   {8000, 2, 4, false}, {6000, 2, 3, false}, {3999, 2, 1, false},
+		{2000, 2, 1, false}, {1999, 2, 1, true},  {1, 1, 1, true},
+	};
+
+	for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
+		struct inventory inventory = make_inventory("n1", 1, 1, 8, 1);
+		struct plan_node node = {0};
+		struct error err = {0};
+
+		inventory.cpu_limit_millis = table[i].limit;
+		assert_int_equal(plan_map_node(&inventory, &(struct plan_request){0}, 0,
+					       table[i].ranks, &node, &err),
+				 0);
+		if (node.ranks[0].threads != table[i].threads ||
+		    warned(&node, "CPUs of time") != table[i].warned)
+			fail_msg("row %zu: %d threads", i, node.ranks[0].threads);
+		plan_node_free(&node);
+		inventory_free(&inventory);
+	}
+}
+
 static void test_warnings(void **state)
 {
 	static const struct {
@@ -655,9 +684,10 @@ static void test_warnings(void **state)
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_rows),	 cmocka_unit_test(test_refusals),
-		cmocka_unit_test(test_every_n),	 cmocka_unit_test(test_nics),
-		cmocka_unit_test(test_warnings), cmocka_unit_test(test_nics_without_gpu),
+		cmocka_unit_test(test_rows),	  cmocka_unit_test(test_refusals),
+		cmocka_unit_test(test_every_n),	  cmocka_unit_test(test_nics),
+		cmocka_unit_test(test_warnings),  cmocka_unit_test(test_nics_without_gpu),
+		cmocka_unit_test(test_cpu_limit),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
