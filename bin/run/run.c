@@ -400,6 +400,18 @@ static int write_report(const struct run_options *options, const struct job_resu
 	return rc;
 }
 
+/* The scheduler may kill the job before it ends by itself. */
+static void on_stop_report(void *context, const struct job_result *result)
+{
+	const struct run_setup *setup = context;
+	struct run_end end;
+	struct error err = {0};
+
+	run_end_find(setup, result, &end);
+	if (write_report(setup->options, result, &end, &err))
+		log_user(LOG_WARNING, "%s", err.text);
+}
+
 /* The job did not start: the report contains that, too. */
 static struct job_result result_of_error(const struct error *err)
 {
@@ -485,6 +497,9 @@ static int run(struct run_setup *setup, const char *const *argv, bool own_progra
 	/* On a login node other limits apply, and launchers have their own rules for them. */
 	if (setup->alloc.this_node >= 0)
 		limits_read(&request.limits);
+	request.kill_wait_ms = alloc_kill_wait_ms(&setup->alloc);
+	request.stop_report = on_stop_report;
+	request.stop_report_context = setup;
 	request.pass_stdin = !own_program && is_input(STDIN_FILENO);
 	request.plan = options->shared.plan;
 	/* Attempt numbers continue from the job's earlier starts. */

@@ -138,6 +138,11 @@ const struct arguments_option run_options_table[] = {
 	 "Also send this signal to all ranks then, such as USR1, for programs that save when they "
 	 "receive it",
 	 ARGUMENTS_READ, RUN(job.warn_signal), .read = read_signal},
+	{"stop-grace", "TIME",
+	 "After SIGTERM, SIGINT, SIGHUP or SIGQUIT, or after one rank has saved and stopped, give "
+	 "all ranks TIME to save, then kill them (default: 30s). After a signal of the scheduler, "
+	 "berth leaves the killing to it",
+	 ARGUMENTS_TIME, RUN(job.stop_grace_ms)},
 	{"requeue", NULL,
 	 "Requeue the job if it stopped with its work saved (code 75), was preempted, or lost a "
 	 "node: with scontrol requeue, or qsub of the same script",

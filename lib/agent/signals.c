@@ -32,13 +32,17 @@ static void on_signals(struct loop_source *source, uint32_t events)
 
 	(void)events;
 	while (read(source->fd, &info, sizeof info) == sizeof info) {
-		if ((pid_t)info.ssi_pid == signals->launcher_pid)
+		pid_t sender = (pid_t)info.ssi_pid;
+		bool from_launcher = sender == signals->launcher_pid || sender == signals->guardian;
+
+		if (sender == signals->launcher_pid)
 			signals->list[info.ssi_signo].step_ms = clock_now_ms();
 		log_info(LOG_AGENT, "received signal %d from process %d", (int)info.ssi_signo,
 			 (int)info.ssi_pid);
 		if (!is_duplicate(signals, &info))
 			agent_uplink_report(signals->uplink, MESSAGE_SIGNALLED,
-					    json_pack("{s:i}", "signal", (int)info.ssi_signo));
+					    json_pack("{s:i, s:b}", "signal", (int)info.ssi_signo,
+						      "launcher", from_launcher));
 	}
 }
 

@@ -91,6 +91,13 @@ void alloc_query(const struct env *env, struct alloc *alloc)
 		 alloc->restarts);
 }
 
+int alloc_kill_wait_ms(const struct alloc *alloc)
+{
+	return !strcmp(alloc->source, "slurm") ? 30000 /* KillWait */
+	       : !strcmp(alloc->source, "pbs") ? 10000 /* kill_delay */
+					       : 0;
+}
+
 int64_t alloc_query_end_time(const struct env *env, const struct alloc *alloc)
 {
 	struct alloc again = {.source = alloc->source, .job_id = alloc->job_id};

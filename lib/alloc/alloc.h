@@ -86,6 +86,9 @@ void alloc_query(const struct env *env, struct alloc *alloc);
 /* Ask the scheduler again when the job ends: its limit may have been changed, or the job suspended.
  * In Unix seconds; 0: unknown. As alloc_query, it takes seconds at most and starts processes. */
 int64_t alloc_query_end_time(const struct env *env, const struct alloc *alloc);
+/* How long the scheduler waits between its stop signal and SIGKILL, by its default; 0: there is no
+ * scheduler that kills. */
+int alloc_kill_wait_ms(const struct alloc *alloc);
 /* Has a job of that source ("slurm", "pbs") ended? Return 1 if the scheduler's tool reports so, and
  * 0 if the job is queued, running or completing. Return -1 if the status is unknown: no such tool,
  * no answer within timeout_ms, or another source. Starts a process. */

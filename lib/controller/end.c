@@ -15,7 +15,6 @@
 #define SETTLE_MS 250	  /* see enum job_cause */
 #define CANCELLED_MS 2000 /* for srun's line about a cancelled step */
 #define OUTPUT_MAX 700
-#define STOPPED_MS 30000 /* for all ranks to exit once one has saved and stopped */
 
 static void clear_cause(struct job_result *result)
 {
@@ -35,12 +34,20 @@ static void clear_cause(struct job_result *result)
  * then fills in the rest of result. */
 static bool is_first_cause(struct job *job, enum job_cause cause, int code, long node)
 {
+	/* All ranks have time to save, so only a crash is more than what came before it. */
+	if (job->stop.begun_ms && job->cause >= CAUSE_SIGNAL)
+		cause = CAUSE_CODE;
 	if (job->failed && (!job->settle_ms || cause <= job->cause))
 		return false;
 	if (job->failed)
 		clear_cause(job->result);
 	if (!job->failed || job->cause == CAUSE_STOPPED)
-		job->settle_ms = clock_now_ms() + (cause == CAUSE_STOPPED ? STOPPED_MS : SETTLE_MS);
+		job->settle_ms =
+			job->stop.begun_ms
+				? JOB_NEVER_MS
+				: clock_now_ms() + (cause == CAUSE_STOPPED
+							    ? job_stop_grace_ms(job->request)
+							    : SETTLE_MS);
 	job->failed = true;
 	job->cause = cause;
 	job->result->code = code;
@@ -144,9 +151,12 @@ void job_handle_rank_ended(struct job *job, size_t node, const json_t *text)
 		return;
 	if (job->failed && job->result->rank == rank)
 		return; /* the rank already reported the reason when it called abort */
-	if (!is_first_cause(job,
-			    !number && code == ERR_STOPPED ? CAUSE_STOPPED : cause_of((int)number),
-			    (int)code, (long)node))
+	enum job_cause kind = !number && code == ERR_STOPPED ? CAUSE_STOPPED
+			      : !job->stop.begun_ms	     ? cause_of((int)number)
+			      : stop_is_crash((int)number, job->result->interrupted) ? CAUSE_SIGNAL
+										     : CAUSE_CODE;
+
+	if (!is_first_cause(job, kind, (int)code, (long)node))
 		return;
 	job->result->oom = number && json_integer_value(json_object_get(text, "oom"));
 	/* A program that could not be executed has no exit code of its own. */

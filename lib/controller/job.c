@@ -6,7 +6,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/signalfd.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -18,8 +17,7 @@
 
 #define TICK_MS 1000
 #define AGENTS_MS 3000 /* how long the agents may take to exit after the final frames */
-#define SAME_SIGNAL_MS 2000
-#define MOVED_MS 3000 /* clocks and rounding differ by less */
+#define MOVED_MS 3000  /* clocks and rounding differ by less */
 #define END_MS (SUPERVISE_GRACE_MS + SUPERVISE_KILL_MS + 3000) /* from STOP to the last DONE */
 
 void job_note(const struct job_sink *sink, enum log_level level, const char *format, ...)
@@ -59,147 +57,9 @@ void job_request_end(struct job *job, int grace_ms)
 
 void job_settle(struct job *job, int64_t now_ms)
 {
-	if (job->settle_ms && (now_ms >= job->settle_ms || job->cause >= CAUSE_SIGNAL))
+	if (job->settle_ms &&
+	    (now_ms >= job->settle_ms || (job->cause >= CAUSE_SIGNAL && !job->stop.begun_ms)))
 		job_request_end(job, SUPERVISE_GRACE_MS);
-}
-
-/* ---- signals ---- */
-
-static const int handled_signals[] = {SIGINT,  SIGTERM, SIGHUP,	 SIGQUIT, SIGUSR1,
-				      SIGUSR2, SIGTSTP, SIGCONT, SIGCHLD};
-
-static void record_time_left(struct job *job)
-{
-	job->result->time_left_known = job->end_ms != 0;
-	job->result->time_left_ms = job->end_ms - clock_now_ms();
-}
-
-static bool ends_a_job(int number)
-{
-	return number == SIGINT || number == SIGTERM || number == SIGHUP || number == SIGQUIT;
-}
-
-/* Create the stop file on all nodes, with the word why in it, and send a signal to the ranks (0:
- * none). */
-static void request_stop(struct job *job, int number, const char *why)
-{
-	log_info(LOG_CONTROLLER, "to all ranks: signal %d, stop file: %s", number,
-		 why ? why : "none");
-	controller_send(job->controller, MESSAGE_SIGNAL, WIRE_ALL, 0, 0,
-			json_pack("{s:i, s:o}", "signal", number, "stop", json_text(why)), NULL, 0,
-			NULL);
-}
-
-/* Stop or continue the ranks, and stop this process, as srun and mpirun do. */
-static void suspend(struct job *job, bool on)
-{
-	request_stop(job, on ? SIGSTOP : SIGCONT, NULL);
-	if (on)
-		kill(getpid(), SIGSTOP);
-}
-
-static void forward_signal(struct job *job, int number)
-{
-	int64_t now = clock_now_ms();
-
-	if (ends_a_job(number) && !job->result->interrupted) {
-		job->result->interrupted = number;
-		record_time_left(job);
-	} else if (!ends_a_job(number) && !job->result->user_signal) {
-		job->result->user_signal = number;
-	}
-	if (job->phase < JOB_PHASE_RUN) {
-		if (ends_a_job(number))
-			job_fail(job, 128 + number, -1,
-				 "stopped by %s before the ranks were started", strsignal(number));
-		return;
-	}
-	request_stop(job, number, number == SIGTERM ? "SIGTERM" : NULL);
-	job->last_signal.signal = number;
-	job->last_signal.at_ms = now;
-	if (number == SIGINT || number == SIGTERM)
-		job_note(job->sink, LOG_NOTE,
-			 "forwarded %s to the ranks; send it again to kill them at once",
-			 number == SIGINT ? "SIGINT" : "SIGTERM");
-}
-
-/* A scheduler that signals every task signals the controller and all agents. Count that as one
- * signal. */
-static bool is_duplicate(const struct job *job, int number)
-{
-	return job->last_signal.signal == number &&
-	       clock_now_ms() - job->last_signal.at_ms < SAME_SIGNAL_MS;
-}
-
-void job_handle_signal(struct job *job, int number)
-{
-	if (!is_duplicate(job, number))
-		forward_signal(job, number);
-}
-
-/* Describe the sender of a signal if it is one of the job's own processes on this machine. */
-static void find_sender(pid_t sender, char *text, size_t size)
-{
-	char name[32] = "", found[32];
-	pid_t pid = sender;
-
-	for (int level = 0; pid > 1 && level < 64; level++) {
-		char path[64], line[512] = "";
-		FILE *file;
-		int parent = 0;
-
-		snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
-		file = fopen(path, "re");
-		if (!file)
-			return;
-		/* The name may hold any bytes; the state and the parent follow its last ")". */
-		char *last = fgets(line, sizeof line, file) ? strrchr(line, ')') : NULL;
-
-		fclose(file);
-		if (!last || sscanf(last, ") %*c %d", &parent) != 1 ||
-		    sscanf(line, "%*d (%31[^)]", found) != 1)
-			return;
-		if (!level)
-			snprintf(name, sizeof name, "%s", found);
-		if (parent == getpid()) {
-			snprintf(text, size, "process %d (%s) of this job", (int)sender, name);
-			return;
-		}
-		pid = parent;
-	}
-}
-
-static void on_signal(struct loop_source *source, uint32_t events)
-{
-	struct job *job = (struct job *)((char *)source - offsetof(struct job, signals));
-	struct signalfd_siginfo info;
-
-	(void)events;
-	while (read(source->fd, &info, sizeof info) == sizeof info) {
-		int number = (int)info.ssi_signo;
-
-		if (number == SIGCHLD) {
-			controller_reap(job->controller);
-			continue;
-		}
-		if (number == SIGTSTP || number == SIGCONT) {
-			suspend(job, number == SIGTSTP);
-			continue;
-		}
-		if ((number == SIGINT || number == SIGTERM) && ++job->interrupts > 1) {
-			job_note(job->sink, LOG_WARNING,
-				 "second signal: killing all ranks at once");
-			if (!job->failed)
-				job_fail(job, 128 + number, -1, "stopped by a second %s",
-					 strsignal(number));
-			job_request_end(job, 0);
-			continue;
-		}
-		if (ends_a_job(number) && !job->result->interrupted && info.ssi_code <= 0)
-			find_sender((pid_t)info.ssi_pid, job->result->sender,
-				    sizeof job->result->sender);
-		forward_signal(job, number);
-	}
 }
 
 /* ---- the time limit ---- */
@@ -257,7 +117,7 @@ static void warn_of_end(struct job *job, int64_t now)
 		return;
 	left = (long)((job->end_ms - now) / 1000);
 	job->warn_ms = 0;
-	request_stop(job, number, "warning");
+	job_signal_ranks(job, number, "warning");
 	job_note(job->sink, LOG_NOTE,
 		 "the job's time limit is reached in %ld s: warned the ranks with %s%s%s",
 		 left < 0 ? 0 : left, number ? "SIG" : "", number ? signal_name(number) : "",
@@ -423,7 +283,8 @@ static void print_times(const struct job *job)
 /* This process was stopped for so long (Ctrl-Z, qsig -s suspend): move its deadlines. */
 static void resume(struct job *job, int64_t ms)
 {
-	int64_t *const deadlines[] = {&job->deadline_ms, &job->start_due_ms, &job->settle_ms};
+	int64_t *const deadlines[] = {&job->deadline_ms, &job->start_due_ms, &job->settle_ms,
+				      &job->stop.kill_ms, &job->stop.report_ms};
 
 	for (size_t i = 0; i < sizeof deadlines / sizeof *deadlines; i++)
 		if (*deadlines[i])
@@ -457,6 +318,8 @@ static void run(struct job *job)
 
 		next = earlier(next, job->deadline_ms);
 		next = earlier(next, job->settle_ms);
+		next = earlier(next, job->stop.kill_ms);
+		next = earlier(next, job->stop.report_ms);
 		next = earlier(next, job->notes.due_ms);
 		next = earlier(next, controller_silence_due(job->controller));
 		next = earlier(next, all_ranks_run(job) ? job->warn_ms : 0);
@@ -486,6 +349,7 @@ static void run(struct job *job)
 		}
 		job->woke_ms = now;
 		job_settle(job, now);
+		job_check_stop(job, now);
 		check_deadline(job, now);
 		if (job->notes.due_ms && now >= job->notes.due_ms)
 			node_notes_print(&job->notes);
@@ -528,6 +392,7 @@ static void decide_restart(struct job *job)
 	const struct job_request *request = job->request;
 
 	job_find_cancelled(job);
+	job_finish_stop(job);
 	job->result->steps = job->hang.ranks ? job->hang.most_steps : -1;
 	if (!job->result->code)
 		job_hang_check_apart(&job->hang);
@@ -588,10 +453,8 @@ static int run_with(const struct job_request *request, const struct job_sink *si
 	sigprocmask(SIG_SETMASK, NULL, &old);
 	sigaction(SIGPIPE, &ignore, &old_pipe);
 	rc = prepare(&job, err);
-	job.signals.ready = on_signal;
 	if (!rc)
-		rc = loop_add_signals(job.loop, &job.signals, handled_signals,
-				      sizeof handled_signals / sizeof *handled_signals, err);
+		rc = job_open_signals(&job, err);
 	job.woke_ms = job.phase_begin_ms = clock_now_ms();
 	if (!rc)
 		rc = launch(&job, err);
@@ -602,7 +465,7 @@ static int run_with(const struct job_request *request, const struct job_sink *si
 		if (!*use_fallback)
 			decide_restart(&job);
 		if (!result.interrupted)
-			record_time_left(&job);
+			job_record_time_left(&job);
 	}
 	clean(&job);
 	sigaction(SIGPIPE, &old_pipe, NULL);

@@ -51,6 +51,8 @@ struct job_driver {
 
 enum job_pmix { JOB_PMIX_AUTO, JOB_PMIX_ON, JOB_PMIX_OFF };
 
+#define JOB_STOP_GRACE_MS 30000
+
 /* What to run. Borrowed during job_run. */
 struct job_request {
 	const struct launch_options *launch;
@@ -74,6 +76,13 @@ struct job_request {
 				   never */
 	int warn_signal;	/* signal that warns the ranks; 0: only create their stop file */
 	bool any_master_addr; /* the rendezvous address does not matter, so nodes do not probe it */
+	int stop_grace_ms; /* how long the ranks may take to save after a stop signal, or after one
+			      of them has saved and stopped; 0: JOB_STOP_GRACE_MS */
+	int kill_wait_ms;  /* how long the scheduler waits after its stop signal before it kills;
+				  0: there is no scheduler */
+	/* Write what is known, because the scheduler will soon kill the job. May be NULL. */
+	void (*stop_report)(void *context, const struct job_result *result);
+	void *stop_report_context;
 	const struct job_driver *driver; /* or NULL */
 	/* Will the job be restarted? Called when the ranks have ended and the agents are still
 	 * connected. If true, agents that the user started (launcher hand) connect again. May be

@@ -195,7 +195,8 @@ static void on_message(void *context, size_t node, const struct wire_message *me
 		break;
 	case MESSAGE_SIGNALLED:
 		if (!json_get_int("SIGNALLED", text, "signal", 1, SIGRTMAX, &number, NULL))
-			job_handle_signal(job, (int)number);
+			job_handle_signal(job, (int)number,
+					  json_is_true(json_object_get(text, "launcher")));
 		break;
 	case MESSAGE_PROGRESS:
 		job_hang_handle_progress(&job->hang, node, text);

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The state of a job at the controller, shared by job.c, job_agents.c, job_start.c and end.c
- * only. */
+/* The state of a job at the controller, shared by job.c, job_*.c, input.c and end.c only. */
 #ifndef BERTH_CONTROLLER_JOB_INTERNAL_H
 #define BERTH_CONTROLLER_JOB_INTERNAL_H
 
@@ -10,8 +9,11 @@
 #include "controller/hang.h"
 #include "controller/job.h"
 #include "controller/node_notes.h"
+#include "controller/stop.h"
 #include "overlay/tree.h"
 #include "plan/plan.h"
+
+#define JOB_NEVER_MS (INT64_MAX / 2)
 
 enum job_phase {
 	JOB_PHASE_LAUNCH, /* waiting for agents to connect */
@@ -78,6 +80,10 @@ struct job {
 		int64_t at_ms;
 	} last_signal;
 	int interrupts;
+	struct {
+		int64_t begun_ms;	    /* when a stop signal was forwarded; 0: none was */
+		int64_t kill_ms, report_ms; /* as struct stop_times, by the clock; 0: never */
+	} stop;
 };
 
 /* job_agents.c: the callbacks that handle what the agents report. */
@@ -109,11 +115,21 @@ void job_find_cancelled(struct job *job);
 /* job.c: the phases */
 void job_begin_probes(struct job *job); /* JOB_PHASE_INVENTORIES -> JOB_PHASE_PROBE */
 void job_begin_ranks(struct job *job);	/* -> JOB_PHASE_RUN, or the job fails */
-/* An agent received this signal: forward it to all ranks, unless it is a duplicate of the one
- * that was just forwarded. */
-void job_handle_signal(struct job *job, int number);
 /* End the ranks once no stronger cause can replace the first one. */
 void job_settle(struct job *job, int64_t now_ms);
+
+/* job_signals.c: handle the signals to this process. */
+int job_open_signals(struct job *job, struct error *err);
+/* An agent received this signal, from its launcher or from anyone: forward it to all ranks, unless
+ * it is a duplicate of the one that was just forwarded. */
+void job_handle_signal(struct job *job, int number, bool by_launcher);
+/* Send the ranks a signal (0: none), and create the stop file on all nodes, with the word why in it
+ * (NULL: no stop file). */
+void job_signal_ranks(struct job *job, int number, const char *why);
+int job_stop_grace_ms(const struct job_request *request);
+void job_check_stop(struct job *job, int64_t now_ms); /* end the time of the ranks if it is due */
+void job_finish_stop(struct job *job);		      /* all have ended: set the exit code */
+void job_record_time_left(struct job *job);
 
 /* job_start.c, from the nodes' inventories to running ranks. Add the text of a node's INVENTORY: */
 int job_start_add_inventory(struct job *job, size_t node, const json_t *text, struct error *err);

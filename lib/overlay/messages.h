@@ -38,7 +38,7 @@ enum message_type {
 	MESSAGE_LOST,	     /* {node, why}: a child's agent is silent or lost */
 	MESSAGE_FAILED,	     /* {code, text}: the agent cannot do its part */
 	MESSAGE_NOTE,	     /* {text}: a note for the user; nothing stops */
-	MESSAGE_SIGNALLED,   /* {signal}: the agent itself received a signal (from Slurm or PBS) */
+	MESSAGE_SIGNALLED,   /* {signal, launcher: its daemon sent it}: the agent received it */
 	MESSAGE_GATHER,	     /* sequence; data: the entries of a subtree, see tree.h */
 	MESSAGE_PROGRESS,    /* the ranks' heartbeats: see agent/heartbeats.h */
 	MESSAGE_STACKS,	     /* answer to MESSAGE_DUMP_STACKS: see agent/heartbeats.h */

@@ -55,6 +55,49 @@ setup() { pbs_begin; }
 	report 'len(report["ranks"]) == 2 and not any(rank["stopped"] for rank in report["ranks"])'
 }
 
+# stop SIGNAL CODE RANK_0 RANK_1: send berth run SIGNAL once both ranks are up. Each rank runs its line first.
+stop() {
+	rm -f up.*
+	setsid "$BERTH" run --launcher "$launcher" -N "$nodes" -n 2 --stop-grace "${grace-3s}" --report report.json -- \
+		bash -c 'eval "${*:RANK + 1:1}"; : >up.$RANK; while :; do sleep 0.05; done' rank "$3" "$4" 2>err &
+	pid=$!
+	within 30 test -e up.0 -a -e up.1
+	kill -"$1" $pid
+	ends "$2" $pid err
+}
+
+@test "after a stop signal every rank has the same time; who has not ended then is killed" {
+	save='trap "exit 75" TERM INT' ignore='trap "" TERM INT' late='trap "sleep 4; exit 75" TERM INT'
+	for row in 'fork 1 exit_143 exit_1 kill exit_75 exit_0' 'loopback 2 exit_143'; do
+		read -r launcher nodes others <<<"$row"
+		# Rank 0 needs longer than the ranks of a failed job get, although rank 1 ends at once.
+		for other in $others; do
+			[[ $other = exit_75 || $other = exit_0 ]] && code=75 || code=143
+			[[ $other = kill ]] && how='trap - TERM' || how="trap '${other/_/ }' TERM"
+			grace=30s stop TERM $code "$late" "$how"
+			report 'report["by"] == "program" and report["kind"] == "interrupted"'
+			report 'report["ranks"][-1]["rank"] == 0 and report["ranks"][-1]["code"] == 75'
+		done
+		stop TERM 143 "$ignore" "$ignore"
+		grep -q 'error: ranks 0-1 had not ended 3 s after SIGTERM, so berth killed them (--stop-grace)' err
+		report 'report["by"] == "berth" and all(rank["stopped"] for rank in report["ranks"])'
+		stop INT 130 "$ignore" "$save"
+		grep -q 'error: rank 0 had not ended 3 s after SIGINT, so berth killed it (--stop-grace)' err
+		report 'report["ranks"][0]["code"] == 75 and report["ranks"][1]["stopped"]'
+	done
+	grace=30s stop TERM 139 "$late" "trap 'kill -SEGV \$\$' TERM"
+	grep -q 'error: rank 1 on .* was killed by signal 11' err
+	report 'report["ranks"][-1]["code"] == 75'
+}
+
+@test "--stop-grace takes a time from 1s to 1d" {
+	for wrong in 0s 0.5s 2d -1s soon 1x; do
+		expect 64 "$BERTH" run --stop-grace "$wrong" -n 1 -- touch started
+		[[ $output == *"--stop-grace"* ]]
+	done
+	[ ! -e started ]
+}
+
 @test "a signal from a process of the job is named as such, one from outside is not" {
 	run sh -c 'echo $$ >pid; exec "$BERTH" run -n 2 -- sh -c "[ \$RANK = 1 ] || exec sleep 9; kill -TERM \$(cat pid); sleep 9"'
 	[[ "$status" = 143 && "$output" == *"reason: berth received a signal from process "[0-9]*" (sh) of this job: Terminated"* ]]

@@ -278,6 +278,35 @@ conf() {
 	nothing_left n1 n2
 }
 
+@test "Slurm kills by itself, so --stop-grace does not count after its signal; after a user's it does" {
+	for who in slurm user; do
+		submit "$who" -N2 -w n1,n2 <<-'S'
+		"$BERTH" run --ranks-per-node 1 --stop-grace 1s --report grace.json -- sh -c '
+			trap "stop=1" TERM; echo up $RANK
+			until [ "$stop" ]; do sleep 0.1; done
+			[ $RANK = 1 ] || for i in $(seq 50); do sleep 0.1; done; exit 75' &
+		echo $! >grace.pid
+		wait $!
+		S
+		until_seen "$SHARE/$who.out" 'up 0'
+		until_seen "$SHARE/$who.out" 'up 1'
+		if [ $who = slurm ]; then
+			scancel --signal=TERM "$job"
+		else
+			on n1 sh -c "kill -TERM $(cat "$SHARE/grace.pid")"
+		fi
+		finish $who
+		if [ $who = slurm ]; then
+			[ "$status" = 75 ]
+			hasnt 'berth killed'
+		else
+			[ "$status" = 143 ]
+			has 'error: rank 0 had not ended 1 s after SIGTERM, so berth killed it'
+		fi
+		nothing_left n1 n2
+	done
+}
+
 @test "scancel JOB.0, the step of the agents: cancelled, neither restarted nor requeued; nothing stays on the nodes" {
 	submit step -N2 -w n1,n2 <<-'S'
 	"$BERTH" run --ranks-per-node 1 --requeue --max-restarts 2 --report step.json -- sh -c 'echo up $RANK; exec sleep 75'

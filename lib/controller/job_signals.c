@@ -1,0 +1,314 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Signals to berth run: forwarded to the ranks, and what follows a stop signal. */
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/json.h"
+#include "base/log.h"
+#include "controller/job_internal.h"
+#include "overlay/messages.h"
+
+#define SAME_SIGNAL_MS 2000
+
+static const int handled_signals[] = {SIGINT,  SIGTERM, SIGHUP,	 SIGQUIT, SIGUSR1,
+				      SIGUSR2, SIGTSTP, SIGCONT, SIGCHLD};
+
+void job_record_time_left(struct job *job)
+{
+	job->result->time_left_known = job->end_ms != 0;
+	job->result->time_left_ms = job->end_ms - clock_now_ms();
+}
+
+void job_signal_ranks(struct job *job, int number, const char *why)
+{
+	log_info(LOG_CONTROLLER, "to all ranks: signal %d, stop file: %s", number,
+		 why ? why : "none");
+	controller_send(job->controller, MESSAGE_SIGNAL, WIRE_ALL, 0, 0,
+			json_pack("{s:i, s:o}", "signal", number, "stop", json_text(why)), NULL, 0,
+			NULL);
+}
+
+/* Stop or continue the ranks, and stop this process, as srun and mpirun do. */
+static void suspend(struct job *job, bool on)
+{
+	job_signal_ranks(job, on ? SIGSTOP : SIGCONT, NULL);
+	if (on)
+		kill(getpid(), SIGSTOP);
+}
+
+/* ---- stop signals ---- */
+
+static const char *stop_name(const struct job *job)
+{
+	const char *name = sigabbrev_np(job->result->interrupted);
+
+	return name ? name : "TERM";
+}
+
+/* The ranks that run: "0,3"; malloced, or NULL. */
+static char *list_running(const struct job *job, size_t *count)
+{
+	struct idset *running = idset_new();
+	char *list = NULL;
+	size_t i;
+	json_t *end;
+
+	*count = 0;
+	if (running && !idset_add_range(running, 0, job->plan.world_size - 1)) {
+		json_array_foreach(job->result->ranks, i, end) idset_remove(
+			running, (int)json_integer_value(json_object_get(end, "rank")));
+		*count = idset_count(running);
+		list = idset_format(running);
+	}
+	idset_free(running);
+	return list;
+}
+
+int job_stop_grace_ms(const struct job_request *request)
+{
+	return request->stop_grace_ms ? request->stop_grace_ms : JOB_STOP_GRACE_MS;
+}
+
+static void begin_stop(struct job *job, int number, bool by_scheduler, int64_t now)
+{
+	const struct job_request *request = job->request;
+	struct stop_times times =
+		stop_times(number, by_scheduler, request->kill_wait_ms, job_stop_grace_ms(request));
+
+	job->stop.begun_ms = now;
+	job->stop.kill_ms = times.kill_ms < 0 ? 0 : now + times.kill_ms;
+	job->stop.report_ms = times.report_ms < 0 ? 0 : now + times.report_ms;
+	/* The stop gives ranks that have not saved yet the same time. */
+	if (job->settle_ms && job->cause == CAUSE_STOPPED)
+		job->settle_ms = JOB_NEVER_MS;
+	if (job->stop.kill_ms && (number == SIGINT || number == SIGTERM))
+		job_note(job->sink, LOG_NOTE,
+			 "forwarded SIG%s to the ranks, which have %lld s (--stop-grace); send it "
+			 "again to kill them at once",
+			 stop_name(job), (long long)times.kill_ms / 1000);
+	else
+		job_note(job->sink, LOG_NOTE, "forwarded SIG%s to the ranks", stop_name(job));
+}
+
+/* The scheduler will soon kill what still runs: report it while there is time. */
+static void report_so_far(struct job *job, char *text)
+{
+	struct job_result sofar = *job->result;
+
+	job_note(job->sink, LOG_WARNING, "%s", text);
+	sofar.code = 128 + sofar.interrupted;
+	if (!sofar.first_cause || job->cause == CAUSE_STOPPED)
+		sofar.first_cause = text;
+	if (job->request->stop_report)
+		job->request->stop_report(job->request->stop_report_context, &sofar);
+}
+
+static void kill_late_ranks(struct job *job, const char *text)
+{
+	struct job_result *result = job->result;
+
+	if (result->first_cause && job->cause != CAUSE_STOPPED) {
+		job_note(job->sink, LOG_WARNING, "%s", text);
+	} else {
+		free(result->first_cause);
+		result->first_cause = strdup(text);
+		result->by_program = false;
+		result->rank = -1;
+	}
+	job_request_end(job, 0);
+}
+
+void job_check_stop(struct job *job, int64_t now)
+{
+	bool kill = job->stop.kill_ms != 0;
+	int64_t *due = kill ? &job->stop.kill_ms : &job->stop.report_ms;
+	long long seconds = (now - job->stop.begun_ms + 500) / 1000;
+	size_t count;
+	char text[500];
+
+	if (!*due || now < *due || job->phase != JOB_PHASE_RUN)
+		return;
+	*due = 0;
+
+	char *list = list_running(job, &count);
+
+	snprintf(text, sizeof text, "rank%s %.200s had not ended %lld s after SIG%s%s",
+		 count == 1 ? "" : "s", list ? list : "?", seconds, stop_name(job),
+		 !kill	      ? ": the scheduler may kill the job now"
+		 : count == 1 ? ", so berth killed it (--stop-grace)"
+			      : ", so berth killed them (--stop-grace)");
+	free(list);
+	if (count && kill)
+		kill_late_ranks(job, text);
+	else if (count)
+		report_so_far(job, text);
+}
+
+/* Sum up how the ranks have ended after a stop signal. */
+void job_finish_stop(struct job *job)
+{
+	struct job_result *result = job->result;
+	struct stop_ends ends = {0};
+	size_t i;
+	json_t *end;
+
+	if (!job->stop.begun_ms || job->cause == CAUSE_BERTH)
+		return;
+	json_array_foreach(result->ranks, i, end)
+	{
+		int code = (int)json_integer_value(json_object_get(end, "code"));
+		int number = (int)json_integer_value(json_object_get(end, "signal"));
+		bool stopped = json_is_true(json_object_get(end, "stopped"));
+
+		if (!stopped && !ends.crash && stop_is_crash(number, result->interrupted))
+			ends.crash = code;
+		ends.done += !code;
+		ends.saved += !stopped && code == ERR_STOPPED;
+	}
+	ends.others = job->plan.world_size - ends.done - ends.saved;
+	result->code = stop_code(result->interrupted, &ends);
+}
+
+/* ---- forwarding ---- */
+
+static void forward_signal(struct job *job, int number, bool by_scheduler)
+{
+	int64_t now = clock_now_ms();
+	bool first = stop_is_signal(number) && !job->result->interrupted;
+
+	if (first) {
+		job->result->interrupted = number;
+		job_record_time_left(job);
+	} else if (!stop_is_signal(number) && !job->result->user_signal) {
+		job->result->user_signal = number;
+	}
+	if (job->phase < JOB_PHASE_RUN) {
+		if (stop_is_signal(number))
+			job_fail(job, 128 + number, -1,
+				 "stopped by %s before the ranks were started", strsignal(number));
+		return;
+	}
+	job_signal_ranks(job, number, number == SIGTERM ? "SIGTERM" : NULL);
+	job->last_signal.signal = number;
+	job->last_signal.at_ms = now;
+	if (first && (!job->failed || job->cause == CAUSE_STOPPED))
+		begin_stop(job, number, by_scheduler, now);
+}
+
+/* A scheduler that signals every task signals the controller and all agents. Count that as one
+ * signal. */
+static bool is_duplicate(const struct job *job, int number)
+{
+	return job->last_signal.signal == number &&
+	       clock_now_ms() - job->last_signal.at_ms < SAME_SIGNAL_MS;
+}
+
+void job_handle_signal(struct job *job, int number, bool by_launcher)
+{
+	if (!is_duplicate(job, number))
+		forward_signal(job, number, by_launcher && job->request->kill_wait_ms);
+}
+
+/* Describe the sender of a signal if it is one of the job's own processes on this machine. */
+static void find_sender(pid_t sender, char *text, size_t size)
+{
+	char name[32] = "", found[32];
+	pid_t pid = sender;
+
+	for (int level = 0; pid > 1 && level < 64; level++) {
+		char path[64], line[512] = "";
+		FILE *file;
+		int parent = 0;
+
+		snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
+		file = fopen(path, "re");
+		if (!file)
+			return;
+		/* The name may hold any bytes; the state and the parent follow its last ")". */
+		char *last = fgets(line, sizeof line, file) ? strrchr(line, ')') : NULL;
+
+		fclose(file);
+		if (!last || sscanf(last, ") %*c %d", &parent) != 1 ||
+		    sscanf(line, "%*d (%31[^)]", found) != 1)
+			return;
+		if (!level)
+			snprintf(name, sizeof name, "%s", found);
+		if (parent == getpid()) {
+			snprintf(text, size, "process %d (%s) of this job", (int)sender, name);
+			return;
+		}
+		pid = parent;
+	}
+}
+
+/* Did the scheduler's daemon send the signal? It runs as root, outside the job. A terminal's
+ * signals have no sender. */
+static bool is_from_scheduler(const struct job *job, const struct signalfd_siginfo *info)
+{
+	static const char *const daemons[] = {"slurmstepd", "slurmd", "pbs_mom"};
+	char path[64], name[32] = "";
+	FILE *file;
+
+	if (!job->request->kill_wait_ms || info->ssi_code > 0)
+		return false;
+	if (info->ssi_uid != getuid())
+		return true;
+	snprintf(path, sizeof path, "/proc/%d/comm", (int)info->ssi_pid);
+	file = fopen(path, "re");
+	if (file && fgets(name, sizeof name, file))
+		name[strcspn(name, "\n")] = '\0';
+	if (file)
+		fclose(file);
+	for (size_t i = 0; i < sizeof daemons / sizeof *daemons; i++)
+		if (!strcmp(name, daemons[i]))
+			return true;
+	return false;
+}
+
+static void on_signal(struct loop_source *source, uint32_t events)
+{
+	struct job *job = (struct job *)((char *)source - offsetof(struct job, signals));
+	struct signalfd_siginfo info;
+
+	(void)events;
+	while (read(source->fd, &info, sizeof info) == sizeof info) {
+		int number = (int)info.ssi_signo;
+		bool by_scheduler = is_from_scheduler(job, &info);
+
+		if (number == SIGCHLD) {
+			controller_reap(job->controller);
+			continue;
+		}
+		if (number == SIGTSTP || number == SIGCONT) {
+			suspend(job, number == SIGTSTP);
+			continue;
+		}
+		/* A scheduler repeats its signal, and kills by itself. */
+		if ((number == SIGINT || number == SIGTERM) && !by_scheduler &&
+		    ++job->interrupts > 1) {
+			job_note(job->sink, LOG_WARNING,
+				 "second signal: killing all ranks at once");
+			if (!job->failed)
+				job_fail(job, 128 + number, -1, "stopped by a second %s",
+					 strsignal(number));
+			job_request_end(job, 0);
+			continue;
+		}
+		if (stop_is_signal(number) && !job->result->interrupted && info.ssi_code <= 0)
+			find_sender((pid_t)info.ssi_pid, job->result->sender,
+				    sizeof job->result->sender);
+		forward_signal(job, number, by_scheduler);
+	}
+}
+
+int job_open_signals(struct job *job, struct error *err)
+{
+	job->signals.ready = on_signal;
+	return loop_add_signals(job->loop, &job->signals, handled_signals,
+				sizeof handled_signals / sizeof *handled_signals, err);
+}
