@@ -43,7 +43,7 @@ trained() {
 	[ "$(sort -u "ends-$AS" | wc -l)" = 1 ] || { echo "they differ:"; cat "ends-$AS"; return 1; }
 }
 
-ended() { within 60 test -e "$1"; }
+ended() { within 60 test -s "$1"; } # not -e: the shell creates the file before echo writes to it
 
 in_slurm() {
 	rm -f "ends-$AS" slurm.code
