@@ -159,8 +159,9 @@ struct job_result {
 
 /* Run the job. Block until everything has ended and no process is left. Meanwhile it handles
  * SIGCHLD, and forwards SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 to all ranks; a
- * second SIGINT or SIGTERM ends the job at once. Makes this process a child subreaper. Return 0
- * if the job ran, even if it failed (see out), or a negative code if it was not started. */
+ * second SIGINT or SIGTERM that is not the scheduler's ends the job at once. Makes this process a
+ * child subreaper. Return 0 if the job ran, even if it failed (see out), or a negative code if it
+ * was not started. */
 int job_run(const struct job_request *request, const struct job_sink *sink, struct job_result *out,
 	    struct error *err);
 void job_result_free(struct job_result *result); /* frees what the result holds, and clears it */

@@ -177,7 +177,7 @@ SH
 	kill -USR2 $run_pid
 	within 20 twice 'signal 12'
 	kill -TERM $run_pid
-	ends 143 $run_pid # its ranks exit with 7, which is no reason of its own after SIGTERM
+	ends 143 $run_pid # 128 + SIGTERM, although the ranks exit with 7
 	twice 'signal 15'
 }
 
