@@ -6,6 +6,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "alloc/query.h"
+
 int stages_load(const struct options *options, struct stages *out, struct error *err)
 {
 	const struct inventory_source source = {0};
@@ -17,7 +19,7 @@ int stages_load(const struct options *options, struct stages *out, struct error 
 	rc = alloc_read(out->env, &options->alloc, &out->alloc, err);
 	if (rc)
 		return rc;
-	alloc_query(out->env, &out->alloc);
+	alloc_query_now(out->env, &out->alloc);
 	return inventory_discover_from_env(&source, out->env, &out->inventory, err);
 }
 

@@ -89,7 +89,8 @@ int berth_port(void);
 const char *berth_job_id(void);
 int berth_attempt(void);
 
-/* When the scheduler will end the job: Unix seconds, 0 if unknown. */
+/* When the scheduler will end the job: Unix seconds, 0 if unknown. Each call checks whether berth
+ * has learnt another time. */
 int64_t berth_end_time(void);
 
 /* Should this job save its work and stop? 1 if the stop file exists, else 0. Each call checks the

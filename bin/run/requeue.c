@@ -13,7 +13,7 @@
 #include "base/log.h"
 #include "base/number.h"
 
-#define QUERY_MS 5000
+#define ANSWER_MS 10000 /* after the end, for an answer that has not come yet */
 #define REQUEUE_MS 30000
 #define PAUSE_MS 1000 /* before the second try; doubled up to PAUSE_MAX_MS */
 #define PAUSE_MAX_MS 30000
@@ -27,10 +27,11 @@
 			  */
 
 struct requeue {
+	struct alloc_query *query;
 	const struct alloc *alloc;
 	const struct env *env;
 	int done, max; /* requeues before this run; at most */
-	bool possible;
+	bool prepared, possible;
 	char why[400]; /* if not possible */
 	struct requeue_pbs *pbs;
 	struct requeue_runs *runs; /* NULL if the runs of this job cannot know each other */
@@ -59,34 +60,16 @@ static bool slurm_allows(const char *text, char *why, size_t size)
 	return false;
 }
 
-static void prepare_slurm(struct requeue *requeue)
+static void prepare_slurm(struct requeue *requeue, const struct alloc_query *query)
 {
-	char *const argv[] = {(char *)"scontrol", (char *)"-o",		  (char *)"show",
-			      (char *)"job",	  requeue->alloc->job_id, NULL};
-	struct scheduler_tool_output answer;
-	enum scheduler_tool_result end;
-
-	if (slurm_in_step(requeue->env)) {
+	if (slurm_in_step(requeue->env))
 		snprintf(requeue->why, sizeof requeue->why,
 			 "srun started berth run, which therefore ends with the job step; call it "
 			 "in the batch script without srun");
-		return;
-	}
-	end = scheduler_tool_run(argv, requeue->env, QUERY_MS, ANSWER_MAX, &answer);
-	if (end != SCHEDULER_TOOL_EXITED) {
-		snprintf(requeue->why, sizeof requeue->why,
-			 end == SCHEDULER_TOOL_TIMEOUT
-				 ? "scontrol did not answer within %d s"
-				 : "cannot run scontrol here (time limit: %d s)",
-			 QUERY_MS / 1000);
-		return;
-	}
-	if (answer.code)
-		snprintf(requeue->why, sizeof requeue->why, "scontrol exited with code %d: %s",
-			 answer.code, answer.stderr_text);
+	else if (!query->job)
+		snprintf(requeue->why, sizeof requeue->why, "%s", query->why);
 	else
-		requeue->possible = slurm_allows(answer.text, requeue->why, sizeof requeue->why);
-	free(answer.text);
+		requeue->possible = slurm_allows(query->job, requeue->why, sizeof requeue->why);
 }
 
 static int join_runs(struct requeue *requeue, struct error *err)
@@ -104,39 +87,56 @@ static int join_runs(struct requeue *requeue, struct error *err)
 	return rc;
 }
 
-int requeue_prepare(const struct alloc *alloc, const struct env *env, int max, struct requeue **out,
-		    struct error *err)
+int requeue_new(struct alloc_query *query, const struct env *env, int max, struct requeue **out,
+		struct error *err)
 {
+	const struct alloc *alloc = query->alloc;
 	struct requeue *requeue = calloc(1, sizeof *requeue);
-	const char *count = env_get(env, COUNT);
 	int rc = 0;
 
 	if (!requeue)
 		return error_memory(err, "--requeue");
+	requeue->query = query;
 	requeue->alloc = alloc;
 	requeue->env = env;
 	requeue->max = max;
+	if (!strcmp(alloc->source, "slurm") || !strcmp(alloc->source, "pbs"))
+		rc = join_runs(requeue, err);
+	if (rc < 0)
+		requeue_free(requeue);
+	else
+		*out = requeue;
+	return rc < 0 ? rc : 0;
+}
+
+void requeue_prepare(struct requeue *requeue)
+{
+	const struct alloc *alloc;
+	const char *count;
+
+	if (!requeue || requeue->prepared)
+		return;
+	alloc = requeue->alloc;
+	requeue->prepared = true;
 	requeue->done = alloc->restarts;
 	if (!strcmp(alloc->source, "slurm")) {
-		prepare_slurm(requeue);
+		prepare_slurm(requeue, requeue->query);
 	} else if (!strcmp(alloc->source, "pbs")) {
+		count = env_get(requeue->env, COUNT);
 		if (count && number_int(COUNT, count, 0, 1000000, &requeue->done, NULL))
-			requeue->done = max; /* the user changed it: avoid an endless loop */
-		rc = requeue_pbs_prepare(alloc, env, requeue->done, &requeue->pbs, requeue->why,
-					 sizeof requeue->why, err);
-		requeue->possible = !rc;
+			requeue->done =
+				requeue->max; /* the user changed it: avoid an endless loop */
+		requeue->possible =
+			!requeue_pbs_prepare(requeue->query, requeue->done, &requeue->pbs,
+					     requeue->why, sizeof requeue->why);
 	} else {
 		snprintf(requeue->why, sizeof requeue->why, "no scheduler runs this job (%s)",
 			 alloc->why ? alloc->why : alloc->source);
 	}
-	if (rc >= 0 && requeue->possible)
-		rc = join_runs(requeue, err);
-	if (rc < 0) {
-		requeue_free(requeue);
-		return rc;
+	if (!requeue->possible) {
+		requeue_runs_leave(requeue->runs);
+		requeue->runs = NULL;
 	}
-	*out = requeue;
-	return 0;
 }
 
 void requeue_free(struct requeue *requeue)
@@ -170,7 +170,7 @@ void requeue_announce(const struct requeue *requeue, void *context,
 }
 
 /* May a job that ended in this way be requeued? next receives what happens now. */
-static bool may_requeue(const struct requeue *requeue, const char *kind, char *next, size_t size)
+static bool may_requeue(struct requeue *requeue, const char *kind, char *next, size_t size)
 {
 	if (!strcmp(kind, "requeued"))
 		return false; /* Slurm has done it */
@@ -180,6 +180,10 @@ static bool may_requeue(const struct requeue *requeue, const char *kind, char *n
 			 "not requeued, because it was %s; submit the job again to continue",
 			 *kind == 'c' ? "cancelled" : "interrupted");
 		return false;
+	}
+	if (!requeue->prepared) {
+		alloc_query_wait(requeue->query, ANSWER_MS);
+		requeue_prepare(requeue);
 	}
 	if (!requeue->possible) {
 		snprintf(next, size, "cannot requeue, so submit the job again: %.180s",
@@ -198,8 +202,8 @@ static bool may_requeue(const struct requeue *requeue, const char *kind, char *n
 	return true;
 }
 
-bool requeue_now_due(const struct requeue *requeue, const struct job_result *result,
-		     const char *kind, char *next, size_t size)
+bool requeue_now_due(struct requeue *requeue, const struct job_result *result, const char *kind,
+		     char *next, size_t size)
 {
 	bool stopped = result->code == 75 && result->by_program;
 	bool lost = result->code && (!strcmp(kind, "preempted") || !strcmp(kind, "node"));

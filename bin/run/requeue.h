@@ -8,6 +8,7 @@
 #include <stddef.h>
 
 #include "alloc/alloc.h"
+#include "alloc/query.h"
 #include "base/bytes.h"
 #include "base/env.h"
 #include "base/error.h"
@@ -16,11 +17,14 @@
 
 struct requeue; /* opaque */
 
-/* Ask the scheduler whether the job can be requeued, and keep what a requeue needs. alloc and env
- * are borrowed until requeue_free. If the job cannot be requeued, requeue_announce reports why, and
- * the job runs anyway. Return 0, or -ERR_UNAVAILABLE if memory is out. Starts processes. */
-int requeue_prepare(const struct alloc *alloc, const struct env *env, int max, struct requeue **out,
-		    struct error *err);
+/* Become one of the runs of this job that may requeue it. query and env are borrowed until
+ * requeue_free. Return 0, or -ERR_UNAVAILABLE if memory is out. */
+int requeue_new(struct alloc_query *query, const struct env *env, int max, struct requeue **out,
+		struct error *err);
+/* The scheduler has answered: find out whether the job can be requeued, and keep what a requeue
+ * needs. If the job cannot be requeued, requeue_announce reports why, and the job runs anyway. Does
+ * nothing if requeue is NULL, or when called again. */
+void requeue_prepare(struct requeue *requeue);
 void requeue_free(struct requeue *requeue); /* NULL is fine */
 
 /* Report at the start of the job what --requeue will do. Does nothing if requeue is NULL. */
@@ -30,9 +34,10 @@ void requeue_announce(const struct requeue *requeue, void *context,
 /* Should the job be requeued now that this run has ended in this way (kind: see struct run_end)? Of
  * several runs of a job only the last one to end requeues it, if any of them wants it. next
  * receives what happens now, or why the job is not requeued. It is unchanged if --requeue does not
- * apply. Waits for other runs that are requeueing the job. */
-bool requeue_now_due(const struct requeue *requeue, const struct job_result *result,
-		     const char *kind, char *next, size_t size);
+ * apply. Waits for other runs that are requeueing the job, and for the scheduler if it has not
+ * answered yet. */
+bool requeue_now_due(struct requeue *requeue, const struct job_result *result, const char *kind,
+		     char *next, size_t size);
 /* Requeue the job. Call it after all output is written, because Slurm then ends this process.
  * Prints the result on stderr. Returns false if the requeue failed or its result is unknown; next
  * then holds what to do. */
@@ -72,9 +77,10 @@ int requeue_script_insert(const struct bytes *lines, char **script, size_t *size
 
 /* requeue_pbs.c */
 struct requeue_pbs; /* opaque: script, options, variables of the next qsub */
-/* Return 0; 1 if it is impossible, with the reason in why; -ERR_UNAVAILABLE if memory is out. */
-int requeue_pbs_prepare(const struct alloc *alloc, const struct env *env, int done,
-			struct requeue_pbs **out, char *why, size_t size, struct error *err);
+/* query: with the job's attributes, or the reason for their absence. Return 0, or 1 if it is
+ * impossible, with the reason in why. */
+int requeue_pbs_prepare(struct alloc_query *query, int done, struct requeue_pbs **out, char *why,
+			size_t size);
 void requeue_pbs_free(struct requeue_pbs *pbs);
 enum requeue_try {
 	REQUEUE_TRY_DONE,

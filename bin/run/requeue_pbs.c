@@ -15,7 +15,6 @@
 #include "base/log.h"
 #include "run/requeue.h"
 
-#define QUERY_MS 10000
 #define SUBMIT_MS 60000
 #define ANSWER_MAX (1 << 20)
 #define SCRIPT_MAX (1 << 20)
@@ -304,22 +303,28 @@ static int possible(const struct alloc *alloc, const struct env *env, struct req
 	return 1;
 }
 
-int requeue_pbs_prepare(const struct alloc *alloc, const struct env *env, int done,
-			struct requeue_pbs **out, char *why, size_t size, struct error *err)
+int requeue_pbs_prepare(struct alloc_query *query, int done, struct requeue_pbs **out, char *why,
+			size_t size)
 {
+	const struct alloc *alloc = query->alloc;
+	const struct env *env = query->env;
 	struct requeue_pbs *pbs = calloc(1, sizeof *pbs);
 	const char *dir = env_get(env, "PBS_O_WORKDIR"), *submitted;
 	struct env *first = requeue_script_environment(env);
+	struct error err = {0};
 	JSON_AUTO job = NULL;
 	int rc;
 
 	if (!pbs || !first) {
+		snprintf(why, size, "not enough memory");
 		free(pbs);
 		env_free(first);
-		return error_memory(err, "--requeue");
+		return 1;
 	}
 	rc = possible(alloc, env, pbs, why, size);
-	if (!rc && !(job = pbs_query_attributes(alloc, env, QUERY_MS, why, size)))
+	if (!rc && !query->job)
+		rc = snprintf(why, size, "%s", query->why) || true;
+	else if (!rc && !(job = pbs_attributes(query->job, alloc->job_id, why, size)))
 		rc = 1;
 	if (!rc)
 		rc = read_script(alloc, env, job, pbs, why, size);
@@ -332,7 +337,7 @@ int requeue_pbs_prepare(const struct alloc *alloc, const struct env *env, int do
 		     submitted && *submitted ? submitted : "SCRIPT") < 0)
 		pbs->line = NULL;
 	if (!pbs->dir || !pbs->env || !pbs->line) {
-		rc = error_memory(err, "--requeue");
+		rc = snprintf(why, size, "not enough memory") || true;
 		goto out;
 	}
 	/* The script's #PBS lines have had their effect. */
@@ -344,7 +349,9 @@ int requeue_pbs_prepare(const struct alloc *alloc, const struct env *env, int do
 	/* Start only after this job has ended, because both would write the same checkpoints. */
 	add(pbs, "-W", "depend=afterany:%s", alloc->job_id);
 	rc = add_variables(pbs, first, json_object_get(job, "Variable_List"), alloc->job_id, done,
-			   err);
+			   &err);
+	if (rc)
+		snprintf(why, size, "%s", err.text);
 	if (!rc && pbs->count + 2 > ARGUMENTS_MAX) {
 		snprintf(why, size, "its resources do not fit into a command line of %d arguments",
 			 ARGUMENTS_MAX);
@@ -356,7 +363,7 @@ out:
 		requeue_pbs_free(pbs);
 	else
 		*out = pbs;
-	return rc;
+	return rc != 0;
 }
 
 /* The script as a file for qsub, which reads it at once. */

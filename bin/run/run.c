@@ -12,13 +12,14 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "alloc/query.h"
 #include "alloc/slurm.h"
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/json.h"
 #include "base/log.h"
 #include "controller/collapse.h"
-#include "controller/printer.h"
+#include "run/printer.h"
 #include "explain/explain.h"
 #include "process/logs.h"
 #include "progress.h"
@@ -27,6 +28,7 @@
 
 #define LAUNCH_MS 10000	  /* an agent on a real OpenPBS needs 0.2 s, */
 #define LAUNCH_NODE_MS 50 /* and each further node less than that */
+#define GPUS_MS 2000
 #define WARN_MS 120000	  /* --warn-signal alone */
 #define SHOWN_LINES 48	  /* of the ranks: about a screen */
 #define COLLAPSE_RANKS 16 /* more of them collapse on a terminal */
@@ -103,6 +105,23 @@ static int check_report(const char *path, struct error *err)
 	return rc;
 }
 
+/* Nothing waits for the scheduler's answer, except --dry-run, and srun for the number of GPUs. */
+static void ask_scheduler(struct run_setup *setup)
+{
+	const struct run_options *options = setup->options;
+	unsigned also = ALLOC_QUERY_KILL_WAIT;
+
+	if (options->dry_run) {
+		alloc_query_now(setup->env, &setup->alloc);
+		return;
+	}
+	if (options->restarts.max_restarts && setup->alloc.node_count > 1)
+		also |= ALLOC_QUERY_SCRIPT;
+	alloc_query_begin(&setup->query, setup->env, &setup->alloc, also, ALLOC_QUERY_MS);
+	if (slurm_lacks_gpus(setup->env, &setup->alloc))
+		alloc_query_wait_for_job(&setup->query, GPUS_MS);
+}
+
 int run_prepare(const struct run_options *options, const char *const *argv, struct run_setup *out,
 		struct error *err)
 {
@@ -129,9 +148,9 @@ int run_prepare(const struct run_options *options, const char *const *argv, stru
 	if (!rc)
 		rc = alloc_read(out->env, &options->shared.alloc, &out->alloc, err);
 	if (!rc)
-		alloc_query(out->env, &out->alloc);
-	if (!rc)
 		rc = run_end_time(out, err);
+	if (!rc)
+		ask_scheduler(out);
 	if (!rc)
 		rc = run_remove_stale_stop_file(out, err);
 	if (!rc)
@@ -149,6 +168,7 @@ int run_prepare(const struct run_options *options, const char *const *argv, stru
 void run_setup_free(struct run_setup *setup)
 {
 	requeue_free(setup->requeue);
+	alloc_query_end(&setup->query);
 	alloc_free(&setup->alloc);
 	env_free(setup->env);
 	free(setup->cwd);
@@ -158,6 +178,8 @@ void run_setup_free(struct run_setup *setup)
 /* ---- output of the job ---- */
 
 struct console {
+	struct run_setup *setup;
+	bool answered; /* the scheduler has answered, or will not */
 	struct printer *printer;
 	struct collapse *collapse; /* NULL: lines are not collapsed */
 	enum run_collapse collapse_mode;
@@ -403,7 +425,7 @@ static int write_report(const struct run_options *options, const struct job_resu
 /* The scheduler may kill the job before it ends by itself. */
 static void on_stop_report(void *context, const struct job_result *result)
 {
-	const struct run_setup *setup = context;
+	const struct run_setup *setup = ((const struct console *)context)->setup;
 	struct run_end end;
 	struct error err = {0};
 
@@ -428,6 +450,30 @@ static void ignore_signals(void)
 {
 	for (size_t i = 0; i < sizeof ignored_signals / sizeof *ignored_signals; i++)
 		signal(ignored_signals[i], SIG_IGN);
+}
+
+/* What depends on the scheduler's answer and was not needed before. */
+static void on_answered(void *context)
+{
+	struct console *console = context;
+	struct run_setup *setup = console->setup;
+	const struct run_options *options = setup->options;
+	const struct alloc_query *query = &setup->query;
+	char text[400];
+
+	if (console->answered)
+		return;
+	console->answered = true;
+	if ((options->job.warn_before_ms || options->job.warn_signal) && !setup->alloc.end_time)
+		on_note(console, LOG_WARNING,
+			"job end time unknown: no warning will be sent. Set --end-time.");
+	requeue_prepare(setup->requeue);
+	requeue_announce(setup->requeue, console, on_note);
+	if (!options->restarts.max_restarts || setup->alloc.node_count < 2 ||
+	    strcmp(setup->alloc.source, "slurm") != 0)
+		return;
+	slurm_lost_node_policy(query->job, query->limits, query->script, text, sizeof text);
+	on_note(console, LOG_WARNING, text);
 }
 
 /* Run the job. A signal that arrives after its last check stays blocked until it is ignored. */
@@ -470,6 +516,7 @@ static int run(struct run_setup *setup, const char *const *argv, bool own_progra
 		.over = progress,
 		.collapse_mode = options->collapse,
 		.begin_s = clock_now_s(),
+		.setup = setup,
 	};
 	char problem[256];
 	int rc = printer_new(STDOUT_FILENO, STDERR_FILENO, options->label, &console.printer, err);
@@ -497,9 +544,10 @@ static int run(struct run_setup *setup, const char *const *argv, bool own_progra
 	/* On a login node other limits apply, and launchers have their own rules for them. */
 	if (setup->alloc.this_node >= 0)
 		limits_read(&request.limits);
-	request.kill_wait_ms = alloc_kill_wait_ms(&setup->alloc);
 	request.stop_report = on_stop_report;
-	request.stop_report_context = setup;
+	request.query = &setup->query;
+	request.answered = on_answered;
+	request.caller = &console;
 	request.pass_stdin = !own_program && is_input(STDIN_FILENO);
 	request.plan = options->shared.plan;
 	/* Attempt numbers continue from the job's earlier starts. */
@@ -507,10 +555,8 @@ static int run(struct run_setup *setup, const char *const *argv, bool own_progra
 	request.plan.max_restarts = options->restarts.max_restarts;
 	if (request.warn_signal && !request.warn_before_ms)
 		request.warn_before_ms = WARN_MS;
-	if (request.warn_before_ms && !setup->alloc.end_time)
-		on_note(&console, LOG_WARNING,
-			"job end time unknown: no warning will be sent. Set --end-time.");
-	requeue_announce(setup->requeue, &console, on_note);
+	if (!alloc_query_runs(&setup->query))
+		on_answered(&console);
 	on_tick(&console, clock_now_ms());
 	rc = run_attempts(&request, &policy, &sink, result, err);
 	end_progress(&console);
@@ -534,19 +580,6 @@ static int run(struct run_setup *setup, const char *const *argv, bool own_progra
 		log_user(LOG_WARNING, "%s", problem);
 	}
 	return rc;
-}
-
-/* Users of restarts after a node failure should know what Slurm does with the job itself. */
-static void warn_lost_node_policy(const struct run_setup *setup)
-{
-	const struct run_options *options = setup->options;
-	char text[400];
-
-	if (!options->restarts.max_restarts || setup->alloc.node_count < 2 || options->quiet)
-		return;
-	slurm_lost_node_policy(setup->env, &setup->alloc, SLURM_QUERY_MS, text, sizeof text);
-	if (text[0])
-		log_user(LOG_WARNING, "%s", text);
 }
 
 int run_program(const struct run_options *options, const char *const *argv, bool progress)
@@ -598,10 +631,8 @@ int run_program(const struct run_options *options, const char *const *argv, bool
 	if (!rc)
 		rc = run_check_rendezvous(&setup, &err);
 	if (!rc && options->requeue)
-		rc = requeue_prepare(&setup.alloc, setup.env, options->max_requeues, &setup.requeue,
-				     &err);
-	if (!rc)
-		warn_lost_node_policy(&setup);
+		rc = requeue_new(&setup.query, setup.env, options->max_requeues, &setup.requeue,
+				 &err);
 	if (!rc)
 		rc = run(&setup, argv, own_program, progress, &result, &tail_is_shown, &err);
 	ignore_signals();

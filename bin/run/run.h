@@ -18,6 +18,7 @@ struct run_setup {
 	const struct run_options *options;
 	struct env *env;	      /* captured, --env applied */
 	struct alloc alloc;	      /* the nodes to be used */
+	struct alloc_query query;     /* asks the scheduler about it; completes alloc */
 	char berth_path[4096];	      /* this berth's own path */
 	struct launch_options launch; /* options->launch, and the three above */
 	char *cwd;

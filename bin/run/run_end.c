@@ -52,6 +52,7 @@ int run_end_time(struct run_setup *setup, struct error *err)
 	struct alloc *alloc = &setup->alloc;
 	const char *name = "--end-time", *text = setup->options->end_time;
 	int64_t now = (int64_t)time(NULL), end = 0;
+	char past[400];
 	int rc;
 
 	if (!text) {
@@ -73,14 +74,8 @@ int run_end_time(struct run_setup *setup, struct error *err)
 		alloc->end_given = true;
 		free(alloc->end_reason);
 		alloc->end_reason = strdup(name);
-	} else if (alloc->end_time && alloc->end_time <= now) {
-		log_user(LOG_WARNING,
-			 "by this machine's clock the job's time limit passed %lld "
-			 "s ago (%s), but the job still runs: the clock is wrong or the limit is "
-			 "not enforced; berth ignores the end time",
-			 (long long)(now - alloc->end_time),
-			 alloc->end_reason ? alloc->end_reason : alloc->source);
-		alloc->end_time = 0;
+	} else if (alloc_drop_past_end(alloc, past, sizeof past)) {
+		log_user(LOG_WARNING, "%s", past);
 	}
 	return 0;
 }
@@ -108,28 +103,6 @@ int run_remove_stale_stop_file(const struct run_setup *setup, struct error *err)
 
 /* ---- why ---- */
 
-/* Copy a field of "JobState=PREEMPTED ..."; "" if it is missing. */
-static void field_of(const char *text, const char *name, char *out, size_t size)
-{
-	const char *at = strstr(text, name);
-
-	snprintf(out, size, "%.*s", at ? (int)strcspn(at + strlen(name), " \n") : 0,
-		 at ? at + strlen(name) : "");
-}
-
-/* How much of its limit does the job have left? The limit may have been changed since the start.
- * Leave *left_ms if there is none. */
-static void read_time_left(const char *answer, int64_t *left_ms)
-{
-	char limit_text[40], used_text[40];
-	int64_t limit, used;
-
-	field_of(answer, "TimeLimit=", limit_text, sizeof limit_text);
-	field_of(answer, "RunTime=", used_text, sizeof used_text);
-	if (!slurm_time_left(limit_text, &limit, NULL) && !slurm_time_left(used_text, &used, NULL))
-		*left_ms = (limit - used) * 1000;
-}
-
 /* Ask Slurm why the job received a signal or lost a node: the kind of its end, "" if the job simply
  * runs, or NULL if Slurm does not answer. *left_ms: the time left as known so far; updated. */
 static const char *query_slurm(const struct run_setup *setup, int64_t *left_ms)
@@ -138,16 +111,17 @@ static const char *query_slurm(const struct run_setup *setup, int64_t *left_ms)
 			      (char *)"job",	  setup->alloc.job_id, NULL};
 	struct scheduler_tool_output answer;
 	char state[40], preempt[40], restarts[40];
+	int64_t left;
 
 	if (scheduler_tool_run(argv, setup->env, QUERY_MS, ANSWER_MAX, &answer) !=
 	    SCHEDULER_TOOL_EXITED)
 		return NULL;
-	field_of(answer.text, "JobState=", state, sizeof state);
-	field_of(answer.text, "PreemptTime=", preempt, sizeof preempt);
-	field_of(answer.text, "Restarts=", restarts, sizeof restarts);
+	slurm_job_field(answer.text, "JobState", state, sizeof state);
+	slurm_job_field(answer.text, "PreemptTime", preempt, sizeof preempt);
+	slurm_job_field(answer.text, "Restarts", restarts, sizeof restarts);
 	/* Slurm counts at once. The job's times are then those of its next start. */
-	if (atoi(restarts) <= setup->alloc.restarts)
-		read_time_left(answer.text, left_ms);
+	if (atoi(restarts) <= setup->alloc.restarts && !slurm_job_time_left(answer.text, &left))
+		*left_ms = left * 1000;
 	free(answer.text);
 	if (atoi(restarts) > setup->alloc.restarts)
 		return "requeued";
@@ -167,10 +141,19 @@ static const char *query_slurm(const struct run_setup *setup, int64_t *left_ms)
 /* After qdel, OpenPBS's comment is "Job run at ... and terminated by USER@HOST". */
 static bool deleted_in_pbs(const struct run_setup *setup)
 {
-	char why[400];
-	JSON_AUTO job = pbs_query_attributes(&setup->alloc, setup->env, QUERY_MS, why, sizeof why);
+	char path[600], why[400];
+	char *argv[] = {path,		(char *)"-f",	     (char *)"-F",
+			(char *)"json", setup->alloc.job_id, NULL};
+	struct scheduler_tool_output answer;
+
+	if (pbs_find_tool(setup->env, "qstat", path, sizeof path) ||
+	    scheduler_tool_run(argv, setup->env, QUERY_MS, ANSWER_MAX, &answer) !=
+		    SCHEDULER_TOOL_EXITED)
+		return false;
+	JSON_AUTO job = pbs_attributes(answer.text, setup->alloc.job_id, why, sizeof why);
 	const char *comment = json_string_value(json_object_get(job, "comment"));
 
+	free(answer.text);
 	return comment && strstr(comment, "terminated by");
 }
 

@@ -285,6 +285,7 @@ int main(int argc, char **argv)
 		train_heartbeat_open(env_get(env, "BERTH_HEARTBEAT_FILE"));
 		output.report = env_get(env, "BERTH_REPORT");
 		arguments.options.stop_file = env_get(env, "BERTH_STOP_FILE");
+		arguments.options.end_file = env_get(env, "BERTH_END_TIME_FILE");
 		rc = end_time(env, &arguments.options.end_time, &err);
 	}
 	if (!rc) {

@@ -7,6 +7,7 @@
 #include "agent/address_probe.h"
 #include "agent/discovery.h"
 #include "agent/downlinks.h"
+#include "agent/files.h"
 #include "agent/pmix_relay.h"
 #include "agent/ranks.h"
 #include "agent/signals.h"
@@ -163,6 +164,11 @@ static void handle_message(struct agent *agent, const struct wire_message *messa
 			agent_ranks_write_stop_file(&agent->ranks, stop);
 		if (!rc && number && !agent_signals_defer(&agent->signals, (int)number))
 			agent_ranks_signal(&agent->ranks, (int)number);
+		break;
+	case MESSAGE_END_TIME:
+		rc = json_get_int("END_TIME", text, "end_time", 0, INT64_MAX, &number, &err);
+		if (!rc)
+			agent_end_time_write(agent->ranks.dir, number, &agent->uplink);
 		break;
 	case MESSAGE_STOP:
 		rc = json_get_int("STOP", text, "grace_ms", 0, 3600000, &number, &err);

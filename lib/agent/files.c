@@ -49,6 +49,18 @@ void agent_stop_file_write(const char *dir, const char *shared, const char *why,
 	close(fd);
 }
 
+void agent_end_time_write(const char *dir, int64_t end_time, struct agent_uplink *uplink)
+{
+	char path[PATH_MAX], line[32];
+	int size = snprintf(line, sizeof line, "%lld\n", (long long)end_time);
+	struct error err;
+
+	snprintf(path, sizeof path, "%s/end-time", dir);
+	if (file_write_atomic(path, line, (size_t)size, 0644, &err))
+		agent_uplink_note(uplink, "cannot report the job's end time to the ranks: %s",
+				  err.text);
+}
+
 void agent_error_path(const char *dir, int local_rank, char *out, size_t size)
 {
 	snprintf(out, size, "%s/error-%d.json", dir, local_rank);
@@ -123,5 +135,7 @@ void agent_files_remove(const char *dir)
 	snprintf(path, sizeof path, "%s/stop", dir);
 	unlink(path);
 	snprintf(path, sizeof path, "%s/report.json", dir);
+	unlink(path);
+	snprintf(path, sizeof path, "%s/end-time", dir);
 	unlink(path);
 }

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "alloc/alloc.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
-#include "alloc/pbs.h"
-#include "alloc/slurm.h"
 #include "base/json_fields.h"
 #include "base/log.h"
 #include "hostlist/hostlist.h"
@@ -82,15 +82,6 @@ int alloc_set_nodes(struct alloc *alloc, struct hosts *hosts, bool slots_given, 
 	return 0;
 }
 
-void alloc_query(const struct env *env, struct alloc *alloc)
-{
-	slurm_query(env, SLURM_QUERY_MS, alloc);
-	pbs_query(env, PBS_QUERY_MS, alloc);
-	log_info(LOG_ALLOC, "the scheduler reports end time %lld (%s), %d earlier starts",
-		 (long long)alloc->end_time, alloc->end_reason ? alloc->end_reason : "unknown",
-		 alloc->restarts);
-}
-
 int alloc_kill_wait_ms(const struct alloc *alloc)
 {
 	return !strcmp(alloc->source, "slurm") ? 30000 /* KillWait */
@@ -98,13 +89,20 @@ int alloc_kill_wait_ms(const struct alloc *alloc)
 					       : 0;
 }
 
-int64_t alloc_query_end_time(const struct env *env, const struct alloc *alloc)
+bool alloc_drop_past_end(struct alloc *alloc, char *text, size_t size)
 {
-	struct alloc again = {.source = alloc->source, .job_id = alloc->job_id};
+	int64_t now = (int64_t)time(NULL);
 
-	alloc_query(env, &again);
-	free(again.end_reason);
-	return again.end_time;
+	if (alloc->end_given || !alloc->end_time || alloc->end_time > now)
+		return false;
+	snprintf(text, size,
+		 "by this machine's clock the job's time limit passed %lld s ago (%.160s), but the "
+		 "job still runs: the clock is wrong or the limit is not enforced; berth ignores "
+		 "the end time",
+		 (long long)(now - alloc->end_time),
+		 alloc->end_reason ? alloc->end_reason : alloc->source);
+	alloc->end_time = 0;
+	return true;
 }
 
 void alloc_free(struct alloc *alloc)

@@ -80,15 +80,12 @@ int alloc_read_from(const struct alloc_source *source, const struct env *env,
  * local machine comes last. Return 0, or a negative code with the variable and its value in err. */
 int alloc_read(const struct env *env, const struct alloc_request *request, struct alloc *out,
 	       struct error *err);
-/* Ask the scheduler's own tool for what its variables leave out, such as the end time. This takes a
- * few seconds at most and starts processes. It never fails: end_reason records the result. */
-void alloc_query(const struct env *env, struct alloc *alloc);
-/* Ask the scheduler again when the job ends: its limit may have been changed, or the job suspended.
- * In Unix seconds; 0: unknown. As alloc_query, it takes seconds at most and starts processes. */
-int64_t alloc_query_end_time(const struct env *env, const struct alloc *alloc);
 /* How long the scheduler waits between its stop signal and SIGKILL, by its default; 0: there is no
  * scheduler that kills. */
 int alloc_kill_wait_ms(const struct alloc *alloc);
+/* If the end time that the scheduler gave has passed, although the job runs, forget it and write a
+ * warning. Return whether it has. Reads the clock. */
+bool alloc_drop_past_end(struct alloc *alloc, char *text, size_t size);
 /* Has a job of that source ("slurm", "pbs") ended? Return 1 if the scheduler's tool reports so, and
  * 0 if the job is queued, running or completing. Return -1 if the status is unknown: no such tool,
  * no answer within timeout_ms, or another source. Starts a process. */

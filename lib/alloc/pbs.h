@@ -24,6 +24,7 @@ struct pbs_job_info {
 	char *run_count;  /* 1 the first time */
 	char *exec_host;  /* "n1/0*4+n2/0*4" */
 	char *exec_vnode; /* "(n1:ncpus=4:ngpus=2)+(n2:ncpus=4:ngpus=2)" */
+	char *queue;
 };
 /* Read the output of `qstat -f -F json` or `qstat -f` for one job. Return -ERR_DATA if the text is
  * in neither format or describes another job, -ERR_UNAVAILABLE if memory is out. Pure. */
@@ -32,21 +33,13 @@ int pbs_job_info_read(const char *text, const char *job_id, struct pbs_job_info 
 void pbs_job_info_free(struct pbs_job_info *answer);
 
 /* Copy what berth understands of the answer into alloc: end_time, end_reason, restarts and the
- * nodes' GPUs. A part that it does not understand changes nothing, and end_reason names that part.
- * Reads the time zone. */
+ * nodes' GPUs. An end time that the user has given stays. A part that it does not understand
+ * changes nothing, and end_reason names that part. Reads the time zone. */
 void pbs_job_info_apply(const struct pbs_job_info *answer, struct alloc *alloc);
 
-/* Ask qstat about a PBS allocation, for at most timeout_ms in all, and apply the answer. If that
- * fails, end_time stays 0 and end_reason holds the cause; this is never an error. For Torque
- * end_time is then the node file's time plus PBS_WALLTIME. Starts processes: the caller must
- * tolerate SIGCHLD. Does nothing to other allocations. */
-#define PBS_QUERY_MS 10000
-void pbs_query(const struct env *env, int timeout_ms, struct alloc *alloc);
-
-/* The attributes of the allocation's job as `qstat -f -F json` prints them: a new reference, or
- * NULL and the reason in why. Torque's qstat cannot print JSON. */
-json_t *pbs_query_attributes(const struct alloc *alloc, const struct env *env, int timeout_ms,
-			     char *why, size_t size);
+/* The attributes of the job in the output of `qstat -f -F json`: a new reference, or NULL and the
+ * reason in why. Replaces bytes of text that are not UTF-8. Torque's qstat cannot print JSON. */
+json_t *pbs_attributes(char *text, const char *job_id, char *why, size_t size);
 
 /* Find a PBS tool in PATH, else in the bin directory of PBS_EXEC from /etc/pbs.conf (or
  * PBS_CONF_FILE). The second place matters for `qsub -- PROGRAM` and for tasks of pbsdsh, whose

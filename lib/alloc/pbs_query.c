@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Ask the PBS server for what only it knows: when the job ends, how often it was started, GPUs per
- * node. */
+/* What only the PBS server knows: when the job ends, how often it was started, GPUs per node,
+ * kill_delay. */
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -12,13 +12,14 @@
 #include <unistd.h>
 
 #include "alloc/pbs.h"
-#include "alloc/scheduler_tool.h"
+#include "alloc/query.h"
 #include "base/file.h"
 #include "base/json.h"
 #include "base/number.h"
 
 #define ANSWER_MAX (4 << 20) /* a job of ten thousand chunks has an exec_vnode of 1 MB */
 #define CONF_MAX 65536
+#define KILL_DELAY_MAX_S 86400
 
 /* ---- reading an answer ---- */
 
@@ -32,6 +33,7 @@ void pbs_job_info_free(struct pbs_job_info *answer)
 	free(answer->run_count);
 	free(answer->exec_host);
 	free(answer->exec_vnode);
+	free(answer->queue);
 	memset(answer, 0, sizeof *answer);
 }
 
@@ -50,6 +52,7 @@ static char **field(struct pbs_job_info *answer, const char *name)
 		{"exec_host", &answer->exec_host},
 		{"start_count", &answer->run_count},
 		{"exec_vnode", &answer->exec_vnode},
+		{"queue", &answer->queue},
 	};
 
 	for (size_t i = 0; i < sizeof known / sizeof *known; i++)
@@ -216,6 +219,8 @@ static void apply_times(const struct pbs_job_info *answer, struct alloc *alloc)
 	int64_t left, walltime, started = answer->start ? read_ctime(answer->start) : -1;
 	struct error err = {0};
 
+	if (alloc->end_given)
+		return;
 	if (answer->walltime &&
 	    pbs_duration("the job's walltime", answer->walltime, &walltime, &err)) {
 		set_end_reason(alloc, "qstat: %s", err.text);
@@ -272,27 +277,33 @@ static long chunk_gpus(const char *text, size_t size, bool *any)
 }
 
 /* The i-th chunk of exec_vnode runs on the i-th host of exec_host; hosts may repeat. Unless all of
- * it is understood, nothing is set. */
+ * it is understood and every node occurs, nothing is set. */
 static void apply_gpus(const struct pbs_job_info *answer, struct alloc *alloc)
 {
 	const char *host = answer->exec_host, *vnode = answer->exec_vnode;
 	int *gpus = calloc(alloc->node_count, sizeof *gpus);
-	bool any = false, fits = host && vnode;
+	bool any = false, fits = gpus && host && vnode;
 
-	while (gpus && fits && *host && *vnode == '(') {
+	for (size_t i = 0; fits && i < alloc->node_count; i++)
+		gpus[i] = -1;
+	while (fits && *host && *vnode == '(') {
 		size_t chunk = strcspn(vnode, ")"), part = strcspn(host, "+");
 		long node = node_of(alloc, host, strcspn(host, "/+"));
 		long count = vnode[chunk] ? chunk_gpus(vnode, chunk + 1, &any) : -1;
 
-		fits = node >= 0 && count >= 0 && gpus[node] <= 1 << 20;
+		fits = count >= 0 && (node < 0 || gpus[node] <= 1 << 20);
 		if (!fits)
 			break;
-		gpus[node] += (int)count;
+		/* --nodes may leave out nodes of the job. */
+		if (node >= 0)
+			gpus[node] = (int)count + (gpus[node] < 0 ? 0 : gpus[node]);
 		host += part + (host[part] == '+');
 		vnode += chunk + 1;
 		vnode += *vnode == '+';
 	}
-	for (size_t i = 0; gpus && fits && any && !*host && !*vnode && i < alloc->node_count; i++)
+	for (size_t i = 0; fits && i < alloc->node_count; i++)
+		fits = gpus[i] >= 0;
+	for (size_t i = 0; fits && any && !*host && !*vnode && i < alloc->node_count; i++)
 		alloc->nodes[i].gpus = gpus[i];
 	free(gpus);
 }
@@ -354,6 +365,8 @@ static void apply_torque(const struct env *env, struct alloc *alloc, const char 
 	struct stat info;
 	int64_t seconds;
 
+	if (alloc->end_given)
+		return;
 	if (walltime && *walltime && file && !stat(file, &info) &&
 	    !pbs_duration("PBS_WALLTIME", walltime, &seconds, NULL)) {
 		alloc->end_time = (int64_t)info.st_mtime + seconds;
@@ -361,95 +374,113 @@ static void apply_torque(const struct env *env, struct alloc *alloc, const char 
 			       "%s; assuming PBS_WALLTIME (%s) after the time when the node file "
 			       "was written",
 			       without, walltime);
-	} else {
+	} else if (!alloc->end_time) {
 		set_end_reason(alloc, "%s", without);
 	}
 }
 
-/* Run qstat once. Return 0 if its answer was useful, else put the cause into why. */
-static int query(char *const argv[], const struct env *env, int timeout_ms, struct alloc *alloc,
-		 char *why, size_t size)
+static bool find_qstat(struct alloc_query *query)
 {
-	struct pbs_job_info answer = {0};
-	struct scheduler_tool_output got;
-	struct error err = {0};
-	enum scheduler_tool_result end =
-		scheduler_tool_run(argv, env, timeout_ms, ANSWER_MAX, &got);
-	int rc;
-
-	if (end != SCHEDULER_TOOL_EXITED) {
-		snprintf(why, size,
-			 end == SCHEDULER_TOOL_TIMEOUT ? "qstat did not answer within %d ms"
-						       : "cannot start qstat (time limit %d ms)",
-			 timeout_ms);
-		return end == SCHEDULER_TOOL_TIMEOUT ? 1 : -1;
+	if (!query->path[0] &&
+	    pbs_find_tool(query->env, "qstat", query->path, sizeof query->path)) {
+		query->path[0] = '\0';
+		snprintf(query->why, sizeof query->why, "found no qstat in PATH or in PBS_EXEC");
+		apply_torque(query->env, query->alloc, query->why);
 	}
-	rc = pbs_job_info_read(got.text, alloc->job_id, &answer, &err);
-	if (!rc)
-		pbs_job_info_apply(&answer, alloc);
-	else
-		snprintf(why, size, "qstat exited with code %d: %s", got.code,
-			 got.stderr_text[0] ? got.stderr_text : err.text);
-	pbs_job_info_free(&answer);
-	free(got.text);
-	return rc ? -1 : 0;
+	return query->path[0];
 }
 
-void pbs_query(const struct env *env, int timeout_ms, struct alloc *alloc)
+static bool ask_json(struct alloc_query *query, char **argv)
 {
-	char path[600], why[400];
-	char *json[] = {path, (char *)"-f", (char *)"-F", (char *)"json", alloc->job_id, NULL};
-	char *plain[] = {path, (char *)"-f", alloc->job_id, NULL};
-	int rc;
+	char *const words[] = {query->path, (char *)"-f", (char *)"-F", (char *)"json",
+			       query->alloc->job_id};
 
-	if (strcmp(alloc->source, "pbs") != 0 || alloc->end_time)
-		return;
-	if (pbs_find_tool(env, "qstat", path, sizeof path)) {
-		apply_torque(env, alloc, "found no qstat in PATH or in PBS_EXEC");
-		return;
-	}
-	rc = query(json, env, timeout_ms / 2, alloc, why, sizeof why);
-	/* Torque lacks -F, and old versions write invalid JSON. */
-	if (rc < 0)
-		rc = query(plain, env, timeout_ms / 2, alloc, why, sizeof why);
-	if (rc)
-		apply_torque(env, alloc, why);
+	/* Torque needs no answer for this. */
+	apply_torque(query->env, query->alloc, "qstat has not answered yet");
+	memcpy(argv, words, sizeof words);
+	return find_qstat(query);
 }
 
-json_t *pbs_query_attributes(const struct alloc *alloc, const struct env *env, int timeout_ms,
-			     char *why, size_t size)
+/* Torque lacks -F, and old versions write invalid JSON. */
+static bool ask_plain(struct alloc_query *query, char **argv)
 {
-	char path[600];
-	char *argv[] = {path, (char *)"-f", (char *)"-F", (char *)"json", alloc->job_id, NULL};
-	struct scheduler_tool_output answer;
-	struct error err = {0};
-	json_t *root = NULL, *job = NULL, *valid;
-	enum scheduler_tool_result end;
+	char *const words[] = {query->path, (char *)"-f", query->alloc->job_id};
 
-	if (pbs_find_tool(env, "qstat", path, sizeof path)) {
-		snprintf(why, size, "qstat not found (neither in PATH nor in PBS_EXEC)");
-		return NULL;
+	memcpy(argv, words, sizeof words);
+	return query->path[0] && !query->job && !query->timed_out;
+}
+
+static void take_job(struct alloc_query *query, enum scheduler_tool_result result,
+		     struct scheduler_tool_output *output)
+{
+	struct pbs_job_info info = {0};
+	struct error err = {0};
+	int rc = 1;
+
+	query->timed_out = result == SCHEDULER_TOOL_TIMEOUT;
+	if (query->timed_out)
+		snprintf(query->why, sizeof query->why, "qstat did not answer within %d ms",
+			 query->timeout_ms);
+	else if (result == SCHEDULER_TOOL_UNAVAILABLE)
+		snprintf(query->why, sizeof query->why, "cannot start qstat");
+	else if ((rc = pbs_job_info_read(output->text, query->alloc->job_id, &info, &err)))
+		snprintf(query->why, sizeof query->why, "qstat failed: %s",
+			 output->stderr_text[0] ? output->stderr_text : err.text);
+	if (rc) {
+		apply_torque(query->env, query->alloc, query->why);
+		return;
 	}
-	end = scheduler_tool_run(argv, env, timeout_ms, ANSWER_MAX, &answer);
-	if (end != SCHEDULER_TOOL_EXITED) {
-		snprintf(why, size, "qstat did not answer");
-		return NULL;
-	}
+	pbs_job_info_apply(&info, query->alloc);
+	snprintf(query->queue, sizeof query->queue, "%s", info.queue ? info.queue : "");
+	pbs_job_info_free(&info);
+	query->job = output->text;
+	output->text = NULL;
+}
+
+static bool ask_queue(struct alloc_query *query, char **argv)
+{
+	char *const words[] = {query->path, (char *)"-Q", (char *)"-f", query->queue};
+
+	memcpy(argv, words, sizeof words);
+	return query->also & ALLOC_QUERY_KILL_WAIT && query->queue[0] && query->queue[0] != '-';
+}
+
+/* "    kill_delay = 30"; the line is missing if it is PBS's default. */
+static void take_queue(struct alloc_query *query, enum scheduler_tool_result result,
+		       struct scheduler_tool_output *output)
+{
+	static const char name[] = " kill_delay = ";
+	const char *at = result == SCHEDULER_TOOL_EXITED ? strstr(output->text, name) : NULL;
+	int seconds = at ? atoi(at + sizeof name - 1) : 0;
+
+	if (seconds > 0 && seconds <= KILL_DELAY_MAX_S)
+		query->kill_wait_ms = seconds * 1000;
+}
+
+const struct alloc_query_step alloc_query_pbs[] = {{ask_json, take_job, ANSWER_MAX},
+						   {ask_plain, take_job, ANSWER_MAX},
+						   {ask_queue, take_queue, ANSWER_MAX},
+						   {0}};
+
+json_t *pbs_attributes(char *text, const char *job_id, char *why, size_t size)
+{
+	struct error err = {0};
+	json_t *root = NULL, *job, *valid = json_string(text);
+
 	/* Variables may hold any bytes, which qstat does not convert to UTF-8. jansson makes a
 	 * string of UTF-8 only. */
-	if (!(valid = json_string(answer.text)))
-		for (char *at = answer.text; *at; at++)
+	if (!valid)
+		for (char *at = text; *at; at++)
 			if (*at & 0x80)
 				*at = '?';
 	json_decref(valid);
-	if (json_read("qstat's answer", answer.text, strlen(answer.text), ANSWER_MAX, &root, &err))
-		snprintf(why, size, "qstat exited with code %d: %s", answer.code,
-			 answer.stderr_text[0] ? answer.stderr_text : err.text);
-	else
-		job = json_incref(json_object_get(json_object_get(root, "Jobs"), alloc->job_id));
-	if (root && !job)
-		snprintf(why, size, "qstat does not know the job %s", alloc->job_id);
+	if (json_read("qstat's output", text, strlen(text), ANSWER_MAX, &root, &err)) {
+		snprintf(why, size, "%s", err.text);
+		return NULL;
+	}
+	job = json_incref(json_object_get(json_object_get(root, "Jobs"), job_id));
+	if (!job)
+		snprintf(why, size, "qstat does not know the job %s", job_id);
 	json_decref(root);
-	free(answer.text);
 	return job;
 }

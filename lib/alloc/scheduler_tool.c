@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <poll.h>
 #include <signal.h>
 #include <spawn.h>
@@ -15,6 +16,8 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+
+#define UNKNOWN INT_MIN
 
 /* Start the tool. *out becomes the reading end of its standard output; stderr_fd is a file for its
  * standard error. */
@@ -53,29 +56,8 @@ static int start(char *const argv[], const struct env *env, int stderr_fd, pid_t
 	return rc ? -1 : 0;
 }
 
-/* Read all output, cut at limit. Return -1 if it does not end in time. */
-static int read_all(int fd, int64_t deadline, char *text, size_t limit)
-{
-	size_t used = 0;
-
-	for (;;) {
-		struct pollfd wait = {.fd = fd, .events = POLLIN};
-		int64_t left = deadline - clock_now_ms();
-		ssize_t n;
-
-		if (left <= 0 || poll(&wait, 1, (int)left) == 0)
-			return -1;
-		n = read(fd, text + used, limit - used);
-		if (n < 0 && errno == EINTR)
-			continue;
-		used += n > 0 ? (size_t)n : 0;
-		text[used] = '\0';
-		if (n <= 0 || used == limit)
-			return 0;
-	}
-}
-
-/* Wait for its end until the deadline, then kill it. */
+/* Wait for its end until the deadline, then kill it. Return its status; -1: killed; UNKNOWN:
+ * another part of this process has reaped it. */
 static int reap(pid_t pid, int64_t deadline, bool late)
 {
 	int status = 0;
@@ -83,7 +65,9 @@ static int reap(pid_t pid, int64_t deadline, bool late)
 	while (!late) {
 		pid_t got = waitpid(pid, &status, WNOHANG);
 
-		if (got == pid || (got < 0 && errno != EINTR))
+		if (got < 0 && errno != EINTR)
+			return UNKNOWN;
+		if (got == pid)
 			return status;
 		late = clock_now_ms() >= deadline;
 		if (!late)
@@ -107,32 +91,74 @@ static void read_stderr(int fd, char stderr_text[SCHEDULER_TOOL_STDERR_BYTES])
 		stderr_text[--size] = '\0';
 }
 
+int scheduler_tool_begin(struct scheduler_tool *tool, char *const argv[], const struct env *env,
+			 size_t limit)
+{
+	*tool = (struct scheduler_tool){.fd = -1, .limit = limit};
+	tool->text = malloc(limit + 1);
+	tool->stderr_fd = memfd_create("berth-ask", MFD_CLOEXEC);
+	if (!tool->text || tool->stderr_fd < 0 ||
+	    start(argv, env, tool->stderr_fd, &tool->pid, &tool->fd)) {
+		if (tool->stderr_fd >= 0)
+			close(tool->stderr_fd);
+		free(tool->text);
+		tool->pid = 0;
+		return -1;
+	}
+	fcntl(tool->fd, F_SETFL, O_NONBLOCK);
+	return 0;
+}
+
+bool scheduler_tool_read(struct scheduler_tool *tool)
+{
+	for (;;) {
+		ssize_t n = read(tool->fd, tool->text + tool->used, tool->limit - tool->used);
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0 && errno == EAGAIN)
+			return false;
+		tool->used += n > 0 ? (size_t)n : 0;
+		if (n <= 0 || tool->used == tool->limit)
+			return true;
+	}
+}
+
+enum scheduler_tool_result scheduler_tool_end(struct scheduler_tool *tool, int64_t deadline_ms,
+					      struct scheduler_tool_output *out)
+{
+	bool late = clock_now_ms() >= deadline_ms;
+	int status;
+
+	close(tool->fd); /* a tool that writes more than the limit gets SIGPIPE */
+	status = reap(tool->pid, deadline_ms, late);
+	tool->text[tool->used] = '\0';
+	if (status == -1) {
+		free(tool->text);
+	} else {
+		char *fitting = realloc(tool->text, tool->used + 1);
+
+		out->text = fitting ? fitting : tool->text;
+		out->code = status == UNKNOWN	? -1
+			    : WIFEXITED(status) ? WEXITSTATUS(status)
+						: 128 + WTERMSIG(status);
+		read_stderr(tool->stderr_fd, out->stderr_text);
+	}
+	close(tool->stderr_fd);
+	*tool = (struct scheduler_tool){.fd = -1};
+	return status == -1 ? SCHEDULER_TOOL_TIMEOUT : SCHEDULER_TOOL_EXITED;
+}
+
 enum scheduler_tool_result scheduler_tool_run(char *const argv[], const struct env *env,
 					      int timeout_ms, size_t limit,
 					      struct scheduler_tool_output *out)
 {
-	int64_t deadline = clock_now_ms() + timeout_ms;
-	char *text = malloc(limit + 1);
-	int stderr_fd = memfd_create("berth-ask", MFD_CLOEXEC), fd = -1, status = 0;
-	enum scheduler_tool_result result = SCHEDULER_TOOL_UNAVAILABLE;
-	bool late;
-	pid_t pid;
+	int64_t deadline = clock_now_ms() + timeout_ms, left;
+	struct scheduler_tool tool;
 
-	if (!text || stderr_fd < 0 || start(argv, env, stderr_fd, &pid, &fd))
-		goto out;
-	late = read_all(fd, deadline, text, limit) != 0;
-	close(fd); /* a tool that writes more than the limit gets SIGPIPE */
-	status = reap(pid, deadline, late);
-	result = status == -1 ? SCHEDULER_TOOL_TIMEOUT : SCHEDULER_TOOL_EXITED;
-	if (result == SCHEDULER_TOOL_EXITED) {
-		out->text = text;
-		text = NULL;
-		out->code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-		read_stderr(stderr_fd, out->stderr_text);
-	}
-out:
-	if (stderr_fd >= 0)
-		close(stderr_fd);
-	free(text);
-	return result;
+	if (scheduler_tool_begin(&tool, argv, env, limit))
+		return SCHEDULER_TOOL_UNAVAILABLE;
+	while (!scheduler_tool_read(&tool) && (left = deadline - clock_now_ms()) > 0)
+		poll(&(struct pollfd){.fd = tool.fd, .events = POLLIN}, 1, (int)left);
+	return scheduler_tool_end(&tool, deadline, out);
 }

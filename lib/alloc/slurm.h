@@ -37,18 +37,22 @@ int slurm_time_left(const char *text, int64_t *seconds, struct error *err);
  * Nodes that the text omits stay as they are. Pure. */
 void slurm_job_gpus(const char *text, struct alloc *alloc);
 
-/* Ask Slurm's tools for what the variables leave out, each for at most timeout_ms. squeue gives
- * end_time and end_reason if SLURM_JOB_END_TIME is unset (before 23.02); scontrol gives the GPUs of
- * the other nodes. If that fails, end_time stays 0, end_reason holds the cause, and gpus stay -1;
- * this is never an error. Starts processes and waits for them: the caller must tolerate SIGCHLD.
- * Does nothing to other allocations. */
-#define SLURM_QUERY_MS 2000
-void slurm_query(const struct env *env, int timeout_ms, struct alloc *alloc);
+/* Copy the value of a field of scontrol's line about a job, "" if it is missing. Fields in front of
+ * JobState are not found. */
+void slurm_job_field(const char *text, const char *name, char *out, size_t size);
+/* The time left according to such a line, TimeLimit less RunTime. Return as slurm_time_left. */
+int slurm_job_time_left(const char *text, int64_t *seconds);
+/* A value of `scontrol show config` in seconds, -1 if it is missing. */
+int slurm_config_seconds(const char *config, const char *name);
 
-/* Write a sentence about what Slurm will do when the job loses a node; "" for an allocation of
- * another source. Starts processes, as slurm_query does. */
-void slurm_lost_node_policy(const struct env *env, const struct alloc *alloc, int timeout_ms,
-			    char *out, size_t size);
+/* Must Slurm be asked for GPUs before srun starts the agents? srun is given their number, which the
+ * variables may leave out for other nodes. Pure. */
+bool slurm_lacks_gpus(const struct env *env, const struct alloc *alloc);
+
+/* Write a sentence about what Slurm will do when the job loses a node. job, config, script: see
+ * struct alloc_query; NULL if missing. Pure. */
+void slurm_lost_node_policy(const char *job, const char *config, const char *script, char *out,
+			    size_t size);
 /* Do the job script's #SBATCH lines contain --no-kill? Pure. */
 bool slurm_script_no_kill(const char *script);
 

@@ -1,20 +1,23 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Ask Slurm's tools for what its variables leave out: the end of the job (squeue), and its GPUs per
- * node (scontrol). */
+/* What scontrol adds to Slurm's variables: the end of the job, its GPUs per node, KillWait, and
+ * what Slurm does when a node fails. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
-#include "alloc/scheduler_tool.h"
+#include "alloc/query.h"
 #include "alloc/slurm.h"
 #include "base/number.h"
 #include "hostlist/hostlist.h"
 
 #define DAYS_MAX 36500
-#define ANSWER_MAX 63
+#define MOVED_S 3 /* rounding differs by less */
+#define SCRIPT_MAX (4 << 20)
+#define CONFIG_MAX (1 << 20)
 #define JOB_MAX (8 << 20) /* bytes; a job of 10,000 different nodes needs about a million */
 #define GPUS_MAX 4096
+#define KILL_WAIT_MAX_S 65533 /* slurm.conf(5) */
 
 int slurm_time_left(const char *text, int64_t *seconds, struct error *err)
 {
@@ -60,45 +63,59 @@ static void set_end_reason(struct alloc *alloc, const char *why)
 	alloc->end_reason = strdup(why); /* if memory is out, the reason is missing */
 }
 
-static void query_end_time(const struct env *env, int timeout_ms, struct alloc *alloc)
+void slurm_job_field(const char *text, const char *name, char *out, size_t size)
 {
-	char *const argv[] = {(char *)"squeue", (char *)"-h", (char *)"-j", alloc->job_id,
-			      (char *)"-o",	(char *)"%L", NULL};
-	struct scheduler_tool_output answer;
-	char why[160];
-	int64_t left;
-	enum scheduler_tool_result end;
+	/* The user chooses the job's name, which stands in front of this field. */
+	const char *at = strstr(text, " JobState=");
+
+	for (; at; at = strchr(at + 1, ' '))
+		if (!strncmp(at + 1, name, strlen(name)) && at[1 + strlen(name)] == '=')
+			break;
+	at = at ? at + strlen(name) + 2 : "";
+	snprintf(out, size, "%.*s", (int)strcspn(at, " \n"), at);
+}
+
+int slurm_job_time_left(const char *text, int64_t *seconds)
+{
+	char limit_text[40], used_text[40];
+	int64_t limit, used;
 	int rc;
 
-	end = scheduler_tool_run(argv, env, timeout_ms, ANSWER_MAX, &answer);
-	if (end == SCHEDULER_TOOL_UNAVAILABLE) {
-		set_end_reason(alloc,
-			       "SLURM_JOB_END_TIME is not set, and squeue cannot be started");
+	slurm_job_field(text, "TimeLimit", limit_text, sizeof limit_text);
+	slurm_job_field(text, "RunTime", used_text, sizeof used_text);
+	rc = slurm_time_left(limit_text, &limit, NULL);
+	if (!rc)
+		rc = slurm_time_left(used_text, &used, NULL) ? -ERR_DATA : 0;
+	if (!rc)
+		*seconds = limit - used;
+	return rc;
+}
+
+static void apply_end_time(const char *text, struct alloc *alloc)
+{
+	int64_t left, end;
+	char why[160];
+	int rc = slurm_job_time_left(text, &left);
+
+	if (alloc->end_given)
 		return;
-	}
-	if (end == SCHEDULER_TOOL_TIMEOUT) {
-		snprintf(why, sizeof why,
-			 "SLURM_JOB_END_TIME is not set, and squeue did not answer within %d ms",
-			 timeout_ms);
-		set_end_reason(alloc, why);
-		return;
-	}
-	answer.text[strcspn(answer.text, "\n")] = '\0';
-	rc = slurm_time_left(answer.text, &left, NULL);
 	if (rc == 1) {
-		set_end_reason(alloc, "squeue: the job has no time limit");
-	} else if (rc) {
+		alloc->end_time = 0;
+		set_end_reason(alloc, "scontrol: the job has no time limit");
+	} else if (rc && !alloc->end_time) {
 		snprintf(why, sizeof why,
-			 "SLURM_JOB_END_TIME is not set, and squeue does not report the time left "
-			 "('%.40s')",
-			 answer.text);
+			 "SLURM_JOB_END_TIME is not set, and scontrol does not report the time "
+			 "left ('%.40s')",
+			 text);
 		set_end_reason(alloc, why);
-	} else {
-		alloc->end_time = (int64_t)time(NULL) + left;
-		snprintf(why, sizeof why, "squeue: %.40s left", answer.text);
+	} else if (!rc) {
+		end = (int64_t)time(NULL) + left;
+		if (llabs((long long)(end - alloc->end_time)) < MOVED_S)
+			return;
+		alloc->end_time = end;
+		snprintf(why, sizeof why, "scontrol: %lld s left", (long long)left);
 		set_end_reason(alloc, why);
 	}
-	free(answer.text);
 }
 
 /* ---- GPUs ---- */
@@ -168,29 +185,135 @@ void slurm_job_gpus(const char *text, struct alloc *alloc)
 	}
 }
 
-static void query_gpus(const struct env *env, int timeout_ms, struct alloc *alloc)
+bool slurm_lacks_gpus(const struct env *env, const struct alloc *alloc)
 {
-	char *const argv[] = {(char *)"scontrol", (char *)"-d",	 (char *)"-o", (char *)"show",
-			      (char *)"job",	  alloc->job_id, NULL};
-	struct scheduler_tool_output answer;
+	static const char *const names[] = {"SLURM_GPUS",	   "SLURM_JOB_GPUS",
+					    "SLURM_GPUS_PER_NODE", "SLURM_GPUS_PER_TASK",
+					    "SLURM_GPUS_ON_NODE",  "SLURM_GPUS_PER_SOCKET",
+					    "SLURM_TRES_PER_TASK"};
+	bool unknown = false, any = alloc->this_node < 0;
 
-	if (scheduler_tool_run(argv, env, timeout_ms, JOB_MAX, &answer) != SCHEDULER_TOOL_EXITED)
-		return;
-	slurm_job_gpus(answer.text, alloc);
-	free(answer.text);
+	for (size_t i = 0; i < alloc->node_count; i++) {
+		unknown |= alloc->nodes[i].gpus < 0;
+		any |= alloc->nodes[i].gpus >= 0;
+	}
+	for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+		any |= alloc_env(env, names[i]) != NULL;
+	/* In a step the job's GPUs are not the step's. */
+	return !strcmp(alloc->source, "slurm") && unknown && any && !slurm_in_step(env);
 }
 
-void slurm_query(const struct env *env, int timeout_ms, struct alloc *alloc)
-{
-	bool unknown = false;
+/* ---- asking ---- */
 
-	if (strcmp(alloc->source, "slurm") != 0)
-		return;
+static bool command(char **argv, const char *const *words)
+{
+	for (size_t i = 0; words[i]; i++)
+		argv[i] = (char *)(uintptr_t)words[i];
+	return true;
+}
+
+static bool ask_job(struct alloc_query *query, char **argv)
+{
+	return command(argv, (const char *const[]){"scontrol", "-d", "-o", "show", "job",
+						   query->alloc->job_id, NULL});
+}
+
+/* The line of the job: a heterogeneous job has several. */
+static char *own_record(const char *text, const char *job_id)
+{
+	char begin[80];
+
+	snprintf(begin, sizeof begin, "JobId=%s ", job_id);
+	for (size_t size; *text; text += size + (text[size] == '\n')) {
+		size = strcspn(text, "\n");
+		if (!strncmp(text, begin, strlen(begin)))
+			return strndup(text, size);
+	}
+	return NULL;
+}
+
+static void take_job(struct alloc_query *query, enum scheduler_tool_result result,
+		     struct scheduler_tool_output *output)
+{
+	struct alloc *alloc = query->alloc;
+	bool unknown = false;
+	char why[240];
+
+	if (result == SCHEDULER_TOOL_EXITED)
+		query->job = own_record(output->text, alloc->job_id);
 	for (size_t i = 0; i < alloc->node_count; i++)
 		unknown |= alloc->nodes[i].gpus < 0;
-	if (!alloc->end_time)
-		query_end_time(env, timeout_ms, alloc);
-	/* In a step the job's GPUs are not the step's. */
-	if (unknown && !slurm_in_step(env))
-		query_gpus(env, timeout_ms, alloc);
+	if (query->job) {
+		apply_end_time(query->job, alloc);
+		if (unknown && !slurm_in_step(query->env))
+			slurm_job_gpus(output->text, alloc);
+		return;
+	}
+	if (result == SCHEDULER_TOOL_UNAVAILABLE)
+		snprintf(query->why, sizeof query->why, "scontrol cannot be started");
+	else if (result == SCHEDULER_TOOL_TIMEOUT)
+		snprintf(query->why, sizeof query->why, "scontrol did not answer within %d ms",
+			 query->timeout_ms);
+	else
+		snprintf(query->why, sizeof query->why, "scontrol does not report the job: %s",
+			 output->stderr_text[0] ? output->stderr_text : "its output is empty");
+	if (alloc->end_time || alloc->end_given)
+		return;
+	snprintf(why, sizeof why, "SLURM_JOB_END_TIME is not set, and %.190s", query->why);
+	set_end_reason(alloc, why);
 }
+
+static bool ask_config(struct alloc_query *query, char **argv)
+{
+	return query->also & (ALLOC_QUERY_KILL_WAIT | ALLOC_QUERY_SCRIPT) &&
+	       command(argv, (const char *const[]){"scontrol", "show", "config", NULL});
+}
+
+/* "KillWait                = 30 sec"; -1: unknown. */
+int slurm_config_seconds(const char *config, const char *name)
+{
+	size_t length = strlen(name);
+	int seconds;
+
+	for (const char *at = config; at && *at; at = strchr(at, '\n')) {
+		at += strspn(at, "\n");
+		if (!strncmp(at, name, length) && sscanf(at + length, " = %d", &seconds) == 1)
+			return seconds;
+	}
+	return -1;
+}
+
+static void take_config(struct alloc_query *query, enum scheduler_tool_result result,
+			struct scheduler_tool_output *output)
+{
+	int seconds;
+
+	if (result != SCHEDULER_TOOL_EXITED)
+		return;
+	query->limits = output->text;
+	output->text = NULL;
+	seconds = slurm_config_seconds(query->limits, "KillWait");
+	if (seconds > 0 && seconds <= KILL_WAIT_MAX_S)
+		query->kill_wait_ms = seconds * 1000;
+}
+
+static bool ask_script(struct alloc_query *query, char **argv)
+{
+	return query->also & ALLOC_QUERY_SCRIPT &&
+	       command(argv, (const char *const[]){"scontrol", "write", "batch_script",
+						   query->alloc->job_id, "-", NULL});
+}
+
+static void take_script(struct alloc_query *query, enum scheduler_tool_result result,
+			struct scheduler_tool_output *output)
+{
+	if (result != SCHEDULER_TOOL_EXITED || output->code > 0 || !*output->text)
+		return;
+	query->script = output->text;
+	output->text = NULL;
+}
+
+const struct alloc_query_step alloc_query_slurm[] = {{ask_job, take_job, JOB_MAX},
+						     {ask_config, take_config, CONFIG_MAX},
+						     {ask_script, take_script, SCRIPT_MAX},
+						     {0}};

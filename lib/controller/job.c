@@ -17,7 +17,6 @@
 
 #define TICK_MS 1000
 #define AGENTS_MS 3000 /* how long the agents may take to exit after the final frames */
-#define MOVED_MS 3000  /* clocks and rounding differ by less */
 #define END_MS (SUPERVISE_GRACE_MS + SUPERVISE_KILL_MS + 3000) /* from STOP to the last DONE */
 
 void job_note(const struct job_sink *sink, enum log_level level, const char *format, ...)
@@ -60,69 +59,6 @@ void job_settle(struct job *job, int64_t now_ms)
 	if (job->settle_ms &&
 	    (now_ms >= job->settle_ms || (job->cause >= CAUSE_SIGNAL && !job->stop.begun_ms)))
 		job_request_end(job, SUPERVISE_GRACE_MS);
-}
-
-/* ---- the time limit ---- */
-
-/* end_time: Unix seconds, 0: unknown. */
-static void set_clock(struct job *job, int64_t end_time)
-{
-	if (!end_time)
-		return;
-	job->end_ms = clock_now_ms() + end_time * 1000 - clock_wall_us() / 1000;
-	if (!job->request->warn_before_ms)
-		return;
-	job->warn_ms = job->end_ms - job->request->warn_before_ms;
-	if (!job->warn_ms)
-		job->warn_ms = -1; /* 0 means that there is none */
-}
-
-/* Before the ranks are warned: has the job's limit been extended, or was the job suspended? */
-static bool end_has_moved(struct job *job)
-{
-	const struct launch_options *launch = job->request->launch;
-	int64_t before = job->end_ms;
-
-	if (launch->alloc->end_given)
-		return false;
-	set_clock(job, alloc_query_end_time(launch->env, launch->alloc));
-	if (job->end_ms - before < MOVED_MS)
-		return false;
-	job_note(job->sink, LOG_NOTE, "the job's time limit is %lld s later than at the start",
-		 (long long)(job->end_ms - before) / 1000);
-	return true;
-}
-
-static const char *signal_name(int number)
-{
-	const char *name = sigabbrev_np(number);
-
-	return name ? name : strsignal(number);
-}
-
-/* A warning signal would kill ranks that are still starting. The last STARTED message wakes the
- * loop, which then warns them. */
-static bool all_ranks_run(const struct job *job)
-{
-	return job->phase == JOB_PHASE_RUN && job->started == job->node_count;
-}
-
-/* Warn the ranks with their stop file and a signal if the time limit is near. */
-static void warn_of_end(struct job *job, int64_t now)
-{
-	int number = job->request->warn_signal;
-	long left;
-
-	if (!all_ranks_run(job) || !job->warn_ms || now < job->warn_ms || end_has_moved(job))
-		return;
-	left = (long)((job->end_ms - now) / 1000);
-	job->warn_ms = 0;
-	job_signal_ranks(job, number, "warning");
-	job_note(job->sink, LOG_NOTE,
-		 "the job's time limit is reached in %ld s: warned the ranks with %s%s%s",
-		 left < 0 ? 0 : left, number ? "SIG" : "", number ? signal_name(number) : "",
-		 number ? " and their stop file" : "their stop file");
-	job->result->warned = true;
 }
 
 /* ---- the loop ---- */
@@ -306,7 +242,7 @@ static void run(struct job *job)
 	struct error err = {0};
 	int64_t driver_ms = 0, output_ms = 0;
 
-	set_clock(job, launch->alloc->end_time);
+	job_time_begin(job);
 	job->start_due_ms = job->woke_ms + launch->start_timeout_ms;
 	job->deadline_ms = job->start_due_ms;
 	if (launch->fallback)
@@ -322,7 +258,7 @@ static void run(struct job *job)
 		next = earlier(next, job->stop.report_ms);
 		next = earlier(next, job->notes.due_ms);
 		next = earlier(next, controller_silence_due(job->controller));
-		next = earlier(next, all_ranks_run(job) ? job->warn_ms : 0);
+		next = earlier(next, job_time_due(job));
 		next = earlier(next, driver_ms);
 		next = earlier(next, output_ms);
 		if (loop_once(job->loop, next > now ? (int)(next - now) : 0, &err)) {
@@ -353,7 +289,7 @@ static void run(struct job *job)
 		check_deadline(job, now);
 		if (job->notes.due_ms && now >= job->notes.due_ms)
 			node_notes_print(&job->notes);
-		warn_of_end(job, now);
+		job_time_tick(job, now);
 		driver_ms = run_driver(job, now);
 		if (job->phase >= JOB_PHASE_RUN && job->phase != JOB_PHASE_OVER)
 			check_over(job);
@@ -412,6 +348,7 @@ static void clean(struct job *job)
 
 	job_input_close(job);
 	loop_remove(job->loop, &job->drained);
+	job_time_close(job);
 	controller_stop(job->controller, job->use_fallback ? 0 : AGENTS_MS, left, sizeof left);
 	if (left[0])
 		job->result->unkilled = strdup(left);
@@ -440,6 +377,7 @@ static int run_with(const struct job_request *request, const struct job_sink *si
 	struct job job = {.request = request,
 			  .sink = sink,
 			  .node_count = alloc->node_count,
+			  .kill_wait_ms = request->kill_wait_ms,
 			  .notes = {.alloc = alloc, .sink = sink}};
 	struct job_result result = {
 		.rank = -1, .node_index = -1, .steps = -1, .attempt = request->plan.attempt};
@@ -448,7 +386,7 @@ static int run_with(const struct job_request *request, const struct job_sink *si
 	int rc;
 
 	job.result = &result;
-	job.signals.fd = job.drained.fd = job.input.fd = -1;
+	job.signals.fd = job.drained.fd = job.input.fd = job.query.fd = -1;
 	result.ranks = json_array();
 	sigprocmask(SIG_SETMASK, NULL, &old);
 	sigaction(SIGPIPE, &ignore, &old_pipe);

@@ -72,7 +72,7 @@ struct job_request {
 				 rank; 0: never */
 	bool want_heartbeats; /* request heartbeats even without hang_timeout_ms, to fill in steps
 				 of the result */
-	int64_t warn_before_ms; /* how long before the allocation's end_time to warn the ranks; 0:
+	int64_t warn_before_ms; /* how long before the job's end time to warn the ranks; 0:
 				   never */
 	int warn_signal;	/* signal that warns the ranks; 0: only create their stop file */
 	bool any_master_addr; /* the rendezvous address does not matter, so nodes do not probe it */
@@ -80,9 +80,14 @@ struct job_request {
 			      of them has saved and stopped; 0: JOB_STOP_GRACE_MS */
 	int kill_wait_ms;  /* how long the scheduler waits after its stop signal before it kills;
 				  0: there is no scheduler */
+	/* The scheduler is asked while the job starts and runs. The answer replaces the
+	 * allocation's end time and kill_wait_ms. NULL: it is not asked. */
+	struct alloc_query *query;
+	/* Called whenever nothing more is being asked. May be NULL. */
+	void (*answered)(void *context);
 	/* Write what is known, because the scheduler will soon kill the job. May be NULL. */
 	void (*stop_report)(void *context, const struct job_result *result);
-	void *stop_report_context;
+	void *caller;			 /* the context of these two functions */
 	const struct job_driver *driver; /* or NULL */
 	/* Will the job be restarted? Called when the ranks have ended and the agents are still
 	 * connected. If true, agents that the user started (launcher hand) connect again. May be

@@ -45,7 +45,7 @@ struct job {
 	struct job_result *result;
 	struct loop *loop;
 	struct controller *controller;
-	struct loop_source signals, drained, input;
+	struct loop_source signals, drained, input, query;
 	enum job_phase phase;
 	int64_t deadline_ms;  /* deadline of the phase; 0: none */
 	int64_t start_due_ms; /* when all agents must have connected */
@@ -70,6 +70,10 @@ struct job {
 	/* The time limit by the monotonic clock, which cannot be set; the scheduler gives a time
 	 * of day. end_ms 0: unknown. warn_ms 0: no warning, or it was sent. */
 	int64_t end_ms, warn_ms;
+	int64_t end_time;   /* the same in Unix seconds */
+	int64_t recheck_ms; /* until then the warning waits for the scheduler's answer; 0: not asked
+			     */
+	int kill_wait_ms;   /* as in the request */
 	struct gathers gathers;
 	int64_t woke_ms, tick_ms;
 	int64_t start_sent_ms;				  /* when START was sent; 0: not yet */
@@ -111,6 +115,13 @@ void job_handle_abort(struct job *job, size_t node, const json_t *text);
  * failed, and a restart or a requeue would undo the cancel. After each lost node it waits up to 2 s
  * for srun's output, which may come a moment later. */
 void job_find_cancelled(struct job *job);
+
+/* job_time.c: the time limit. */
+void job_time_begin(struct job *job);
+/* Warn the ranks if the limit is near; handle a scheduler that does not answer. */
+void job_time_tick(struct job *job, int64_t now_ms);
+int64_t job_time_due(const struct job *job); /* of the next tick; 0: none */
+void job_time_close(struct job *job);
 
 /* job.c: the phases */
 void job_begin_probes(struct job *job); /* JOB_PHASE_INVENTORIES -> JOB_PHASE_PROBE */

@@ -78,7 +78,7 @@ static void begin_stop(struct job *job, int number, bool by_scheduler, int64_t n
 {
 	const struct job_request *request = job->request;
 	struct stop_times times =
-		stop_times(number, by_scheduler, request->kill_wait_ms, job_stop_grace_ms(request));
+		stop_times(number, by_scheduler, job->kill_wait_ms, job_stop_grace_ms(request));
 
 	job->stop.begun_ms = now;
 	job->stop.kill_ms = times.kill_ms < 0 ? 0 : now + times.kill_ms;
@@ -105,7 +105,7 @@ static void report_so_far(struct job *job, char *text)
 	if (!sofar.first_cause || job->cause == CAUSE_STOPPED)
 		sofar.first_cause = text;
 	if (job->request->stop_report)
-		job->request->stop_report(job->request->stop_report_context, &sofar);
+		job->request->stop_report(job->request->caller, &sofar);
 }
 
 static void kill_late_ranks(struct job *job, const char *text)
@@ -211,7 +211,7 @@ static bool is_duplicate(const struct job *job, int number)
 void job_handle_signal(struct job *job, int number, bool by_launcher)
 {
 	if (!is_duplicate(job, number))
-		forward_signal(job, number, by_launcher && job->request->kill_wait_ms);
+		forward_signal(job, number, by_launcher && job->kill_wait_ms);
 }
 
 /* Describe the sender of a signal if it is one of the job's own processes on this machine. */
@@ -254,7 +254,7 @@ static bool is_from_scheduler(const struct job *job, const struct signalfd_sigin
 	char path[64], name[32] = "";
 	FILE *file;
 
-	if (!job->request->kill_wait_ms || info->ssi_code > 0)
+	if (!job->kill_wait_ms || info->ssi_code > 0)
 		return false;
 	if (info->ssi_uid != getuid())
 		return true;

@@ -98,6 +98,7 @@ int job_start_make_plan(struct job *job, struct error *err)
 	if (rc)
 		return rc;
 	job->planned = true;
+	plan->end_time = job->end_time;
 	for (size_t i = 0; i < plan->warning_count; i++)
 		job_note(job->sink, LOG_WARNING, "%s", plan->warnings[i]);
 	for (size_t i = 0; i < plan->node_count; i++) {
@@ -218,7 +219,7 @@ static int send_node(const struct job *job, size_t index, struct error *err)
 	struct plan_request plan_request = job->request->plan;
 	struct bytes data = {0};
 	json_t *ranks = json_array();
-	char plan_file[256], stop_file[256], report[256];
+	char plan_file[256], stop_file[256], end_file[256], report[256];
 	/* With --per-node, the program starts ranks of its own. */
 	bool meet = job->plan.world_size > 1 && !plan_request.per_node;
 	int rc = 0;
@@ -230,6 +231,8 @@ static int send_node(const struct job *job, size_t index, struct error *err)
 	snprintf(report, sizeof report, "%s/report.json", dir);
 	plan_request.stop_file = stop && *stop ? stop : stop_file;
 	plan_request.report = report;
+	snprintf(end_file, sizeof end_file, "%s/end-time", dir);
+	plan_request.end_file = end_file;
 	plan_request.plan_file = plan_file;
 	plan_request.port = job->port;
 	for (size_t i = 0; !rc && i < node->rank_count; i++) {

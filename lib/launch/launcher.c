@@ -140,10 +140,11 @@ char *launcher_node_list(const struct alloc *alloc)
 }
 
 static const char *const forwarded[] = {"LD_LIBRARY_PATH", "BERTH_*", NULL};
-static const char *const not_forwarded[] = {
-	"BERTH_PLAN_FILE",   "BERTH_JOB_ID",   "BERTH_NODE_RANK",
-	"BERTH_ATTEMPT",     "BERTH_REPORT",   "BERTH_STOP_FILE",
-	"BERTH_SECRET_FILE", "BERTH_END_TIME", NULL};
+static const char *const not_forwarded[] = {"BERTH_PLAN_FILE",	   "BERTH_JOB_ID",
+					    "BERTH_NODE_RANK",	   "BERTH_ATTEMPT",
+					    "BERTH_REPORT",	   "BERTH_STOP_FILE",
+					    "BERTH_SECRET_FILE",   "BERTH_END_TIME",
+					    "BERTH_END_TIME_FILE", NULL};
 
 bool launcher_forwards_variable(const char *name)
 {

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/file.h"
 #include "base/log.h"
 #include "base/number.h"
 #include "libberth.h"
@@ -184,7 +185,21 @@ PUBLIC int berth_attempt(void)
 
 PUBLIC int64_t berth_end_time(void)
 {
-	return self.count ? self.end_time : not_joined(__func__);
+	const char *file;
+	char *text;
+	size_t size;
+	int64_t later = 0;
+
+	if (!self.count)
+		return not_joined(__func__);
+	file = env_get(self.env, "BERTH_END_TIME_FILE");
+	if (file && !access(file, F_OK) && !file_read(file, 64, &text, &size, NULL)) {
+		text[strcspn(text, "\n")] = '\0';
+		if (number_int64("BERTH_END_TIME_FILE", text, 1, INT64_MAX, &later, NULL))
+			later = 0;
+		free(text);
+	}
+	return later ? later : self.end_time;
 }
 
 PUBLIC int berth_stop_requested(void)

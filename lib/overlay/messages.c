@@ -49,6 +49,7 @@ static const struct {
 	{MESSAGE_STACKS, "STACKS"},
 	{MESSAGE_DUMP_STACKS, "DUMP_STACKS"},
 	{MESSAGE_JOINED, "JOINED"},
+	{MESSAGE_END_TIME, "END_TIME"},
 };
 
 const char *message_name(unsigned type)

@@ -68,6 +68,7 @@ enum message_type {
 	/* {code, again}: the job's exit code. If again is true the job starts anew, so the end of
 	 * this connection is not the last. */
 	MESSAGE_JOB_OVER,
+	MESSAGE_END_TIME, /* {end_time}: when the job ends, for ranks that already run */
 };
 /* The name used in errors and logs; "unknown" for an unknown type. */
 const char *message_name(unsigned type);

@@ -307,6 +307,10 @@ static void add_berth(struct environment_builder *m)
 	if (m->plan->end_time > 0)
 		set_always_int(m, "BERTH_END_TIME", (long)m->plan->end_time,
 			       "when the scheduler ends the job, Unix seconds");
+	if (request->end_file)
+		set_always(
+			m, "BERTH_END_TIME_FILE", request->end_file,
+			"holds that time if berth learns it, or that it changed, after the start");
 	if (request->plan_file)
 		set_always(m, "BERTH_PLAN_FILE", request->plan_file,
 			   "this node's part of the plan as JSON");

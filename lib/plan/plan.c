@@ -308,19 +308,20 @@ static void warn_plan(const struct inventory *inventories, const struct plan *pl
 	}
 }
 
-/* If the driver is not loaded no GPU is visible, and the job would silently run on the CPU. */
-static void warn_unseen_gpus(const struct alloc *alloc, const struct inventory *inventories,
-			     struct warnings *warnings)
+bool plan_unseen_gpus(const struct alloc *alloc, const struct inventory *inventories, char *text,
+		      size_t size)
 {
-	for (size_t n = 0; n < alloc->node_count; n++)
-		if (alloc->nodes[n].gpus > 0 && !inventories[n].gpu_count) {
-			warn(warnings,
-			     "%d GPU%s granted on %s, but none is visible there: its ranks run "
-			     "without GPUs. Check that the driver is loaded (nvidia-smi, dmesg).",
-			     alloc->nodes[n].gpus, alloc->nodes[n].gpus == 1 ? "" : "s",
-			     alloc->nodes[n].name);
-			return;
-		}
+	size_t n = 0;
+
+	while (n < alloc->node_count && (alloc->nodes[n].gpus <= 0 || inventories[n].gpu_count))
+		n++;
+	if (n == alloc->node_count)
+		return false;
+	snprintf(text, size,
+		 "%d GPU%s granted on %s, but none is visible there: its ranks run without GPUs. "
+		 "Check that the driver is loaded (nvidia-smi, dmesg).",
+		 alloc->nodes[n].gpus, alloc->nodes[n].gpus == 1 ? "" : "s", alloc->nodes[n].name);
+	return true;
 }
 
 /* sbatch -n 4 on nodes with fewer cores: a core runs one rank unless the user says otherwise. */
@@ -432,6 +433,7 @@ int plan_make(const struct alloc *alloc, const struct inventory *inventories, si
 	struct warnings warnings = {
 		.list = &plan.warnings, .count = &plan.warning_count, .err = err};
 	struct scratch scratch = {0};
+	char unseen[400];
 	int *counts = scratch_array(&scratch, count, sizeof *counts), rc = 0;
 
 	plan.nodes = calloc(count + 1, sizeof *plan.nodes);
@@ -452,7 +454,8 @@ int plan_make(const struct alloc *alloc, const struct inventory *inventories, si
 		name_interfaces(inventories, &plan, &warnings);
 		warn_plan(inventories, &plan, &warnings);
 		warn_no_gpus(alloc, inventories, env, &warnings);
-		warn_unseen_gpus(alloc, inventories, &warnings);
+		if (plan_unseen_gpus(alloc, inventories, unseen, sizeof unseen))
+			warn(&warnings, "%s", unseen);
 		warn_fewer_ranks(alloc, inventories, request, plan.world_size, &warnings);
 		rc = warnings.rc;
 	}

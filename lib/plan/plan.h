@@ -86,8 +86,9 @@ struct plan_request {
 	bool single_host;
 	int port; /* MASTER_PORT chosen by rank 0's agent; 0: not known yet */
 	int attempt, max_restarts;
-	size_t spares;				    /* the last nodes, which get no ranks */
-	const char *stop_file, *plan_file, *report; /* values for BERTH_*; NULL: absent */
+	size_t spares; /* the last nodes, which get no ranks */
+	const char *stop_file, *end_file, *plan_file,
+		*report; /* values for BERTH_*; NULL: absent */
 };
 
 /* Which of the first node's addresses other nodes reached, as the probes found. reached[i] is the
@@ -159,6 +160,10 @@ int plan_make(const struct alloc *alloc, const struct inventory *inventories, si
 	      const struct plan_request *request, const struct plan_reach *reach,
 	      const struct env *env, struct plan *out, struct error *err);
 void plan_free(struct plan *plan);
+/* If a node shows none of the GPUs that the scheduler granted there, because the driver is not
+ * loaded, write a warning and return true: the job would silently run on the CPU. */
+bool plan_unseen_gpus(const struct alloc *alloc, const struct inventory *inventories, char *text,
+		      size_t size);
 
 /* The vendor whose list of visible devices selects a node's GPUs: NVIDIA, else AMD, else Intel. */
 struct plan_gpu_vendor {

@@ -5,6 +5,8 @@ load pbs
 
 setup() { pbs_begin; }
 
+has() { grep -qE -- "$1" <<<"$output" || { echo "missing: $1"; echo "$output"; return 1; }; }
+
 @test "info shows the nodes, the time left and the GPUs per node" {
 	pbs_job 2.pbs-head n1.x n1.x n2.x n2.x
 	fake qstat 'cat "$DIR/answer"'
@@ -161,6 +163,48 @@ setup() { pbs_begin; }
 	tr -s ' \n' ' ' <<<"$output" | grep -q "the job's walltime is 'soon', expected a time"
 	expect 0 "$BERTH" run -n 1 -- sh -c 'echo "end ${BERTH_END_TIME-none}"'
 	[[ "$output" == *'end none'* ]]
+}
+
+@test "a slow qstat: the ranks start without its answer, which takes effect when it comes" {
+	local start
+	pbs_job 2.pbs-head "$(hostname)"
+	start=$(date +%s)
+	printf 'Job Id: 2.pbs-head\n    queue = workq\n    Resource_List.walltime = 01:00:00\n    stime = %s\n' \
+		"$(LC_ALL=C date -d "@$start" '+%a %b %d %H:%M:%S %Y')" >answer
+	fake qstat 'echo "$*" >>"$DIR/asked"; until [ -e "$DIR/up" ] || [ ! -e "$DIR" ]; do sleep 0.05; done; [ "$3" != json ] || exit 1; cat "$DIR/answer"'
+	cat >rank.sh <<-'S'
+	[ "$RANK" != 0 ] || touch "$DIR/up"
+	echo "rank $RANK: end ${BERTH_END_TIME-unknown}"
+	until [ -s "$BERTH_END_TIME_FILE" ] && [ -s "$BERTH_STOP_FILE" ]; do sleep 0.05; done
+	echo "rank $RANK: end $(cat "$BERTH_END_TIME_FILE") $(cat "$BERTH_STOP_FILE")"
+	S
+	expect 0 timeout 100 "$BERTH" run -n 2 --launcher loopback --nodes 2 --warn-before 2h -- sh rank.sh
+	for rank in 0 1; do
+		has "^rank $rank: end unknown$"
+		has "^rank $rank: end $((start + 3600)) warning$"
+	done
+	has '^berth: note: .* limit is reached in 3[0-9]{3} s: warned the ranks'
+	[ "$(tr '\n' , <asked)" = '-f -F json 2.pbs-head,-f 2.pbs-head,-Q -f workq,' ]
+	# Torque reports the limit of the start; no warning, because it was extended meanwhile.
+	rm up
+	sed -i s/01:00:00/05:00:00/ answer
+	export PBS_WALLTIME=01:00:00
+	cat >rank.sh <<-'S'
+	touch "$DIR/up"
+	until [ "$(cat "$BERTH_END_TIME_FILE" 2>/dev/null)" = "$1" ]; do sleep 0.05; done
+	[ ! -e "$BERTH_STOP_FILE" ] && echo "end $((BERTH_END_TIME < $1)) $(cat "$BERTH_END_TIME_FILE")"
+	S
+	expect 0 timeout 100 "$BERTH" run -n 1 --warn-before 2h -- sh rank.sh $((start + 18000))
+	has "^end 1 $((start + 18000))$"
+	has "^berth: note: the job's time limit is 1[0-9]{4} s later than before$"
+}
+
+@test "a qstat that never answers: the job ends as if there were none, and qstat with it" {
+	pbs_job 2.pbs-head "$(hostname)"
+	fake qstat 'echo $$ >>"$DIR/pids"; exec sleep 500'
+	expect 3 "$BERTH" run -n 1 --warn-before 2h -- sh -c 'exit 3'
+	[ "$(wc -l <pids)" = 1 ]
+	! kill -0 "$(cat pids)" 2>/dev/null || false
 }
 
 @test "a node file with a thousand repeats: a thousand slots, and the ranks run on the cores" {

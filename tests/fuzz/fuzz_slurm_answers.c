@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* What Slurm's tools print. The first byte selects the reader:
- *   T  squeue's time left   G  scontrol's GPUs of a job   S  a batch script's --no-kill */
+ *   T  a time left   J  the time left of a job   C  a configured time   G  scontrol's GPUs of a job
+ * S  a batch script's --no-kill */
 #include "fuzz.h"
 
 #include "alloc/slurm.h"
@@ -35,6 +36,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		int rc = slurm_time_left(text, &seconds, &err);
 
 		CHECK(rc == 1 || (rc < 0 && *err.text) || (!rc && seconds >= 0));
+	} else if (*data == 'J') {
+		int rc = slurm_job_time_left(text, &seconds);
+
+		CHECK(rc == 1 || rc < 0 || seconds > -1000000000);
+	} else if (*data == 'C') {
+		CHECK(slurm_config_seconds(text, "KillWait") >= -1 || *text);
 	} else if (*data == 'G' && !is_long_range(text)) {
 		slurm_job_gpus(text, &alloc);
 		for (int i = 0; i < 2; i++)

@@ -98,6 +98,11 @@ class Package(unittest.TestCase):
         self.file('stop', 'time\n')
         self.assertTrue(berth.should_stop())
         self.assertEqual(berth.end_time(), 1800000000)
+        os.environ['BERTH_END_TIME_FILE'] = self.file('end')
+        self.assertEqual(berth.end_time(), 1800000000)
+        self.file('end', '1800000060\n')
+        self.assertEqual(berth.end_time(), 1800000060)
+        os.unlink(self.file('end'))
         berth.report(saved='a"b', next='again')
         with open(self.file('report'), encoding='utf-8') as file:
             self.assertEqual(json.load(file), {'saved': 'a"b', 'next': 'again'})

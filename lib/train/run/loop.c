@@ -511,7 +511,8 @@ static void init_stop(struct run *run)
 	double bytes = 4.0 * (2.0 * (double)setup->buckets.total + setup->graph->buffer_total);
 
 	stop_init(&run->stop, options->stop_file, !setup->place->local_rank,
-		  setup->comm->rank ? 0 : options->end_time);
+		  setup->comm->rank ? 0 : options->end_time,
+		  setup->comm->rank ? NULL : options->end_file);
 	stop_record(&run->stop.save_s, bytes / SAVE_BYTES_S);
 	run->stop.enabled = options->checkpoint.directory != NULL;
 }

@@ -60,6 +60,7 @@ struct train_options {
 	bool evaluate;
 	const char *stop_file; /* BERTH_STOP_FILE: the run stops once it exists; or NULL */
 	int64_t end_time;      /* of the job, Unix seconds; 0: unknown */
+	const char *end_file;  /* BERTH_END_TIME_FILE, or NULL */
 };
 
 /* Fill in the model's defaults (batch, epochs, learning rate ...) for values that are 0 or

@@ -8,6 +8,7 @@
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -86,18 +87,44 @@ void stop_catch_signals(const char *file)
 
 /* ---- when ---- */
 
-void stop_init(struct stop *stop, const char *file, bool polls_file, int64_t end_time)
+static void set_end(struct stop *stop, int64_t end_time)
+{
+	stop->end_time = end_time;
+	stop->end_s = end_time ? clock_now_s() + (double)end_time - clock_wall_s() : INFINITY;
+}
+
+/* berth run writes the file when it learns the end, or that it moved, after the ranks started. */
+static void read_end_file(struct stop *stop)
+{
+	double now = clock_now_s();
+	char *text, *end;
+	size_t size;
+	int64_t value;
+
+	if (!stop->end_file || now - stop->end_polled_s < POLL_S)
+		return;
+	stop->end_polled_s = now;
+	if (access(stop->end_file, F_OK) || file_read(stop->end_file, 64, &text, &size, NULL))
+		return;
+	value = strtoll(text, &end, 10);
+	if (end > text && value > 0 && value <= INT64_MAX / 2 && value != stop->end_time)
+		set_end(stop, value);
+	free(text);
+}
+
+void stop_init(struct stop *stop, const char *file, bool polls_file, int64_t end_time,
+	       const char *end_file)
 {
 	*stop = (struct stop){
 		.enabled = true,
 		.file = file && *file ? file : NULL,
 		.polls_file = polls_file,
-		.end_s = INFINITY,
+		.end_file = end_file && *end_file ? end_file : NULL,
 		.polled_s = -INFINITY,
+		.end_polled_s = -INFINITY,
 	};
 	stop->stale_file = polls_file && stop->file && !access(stop->file, F_OK);
-	if (end_time)
-		stop->end_s = clock_now_s() + (double)end_time - clock_wall_s();
+	set_end(stop, end_time);
 }
 
 double stop_reserve(const struct stop *stop)
@@ -135,6 +162,7 @@ bool stop_wanted(struct stop *stop, double more_s)
 		stop->cause = signalled;
 	if (!stop->cause && stop_file_exists(stop))
 		stop->cause = STOP_FILE;
+	read_end_file(stop);
 	if (!stop->cause && stop->end_s < INFINITY &&
 	    clock_now_s() + stop_reserve(stop) + more_s >= stop->end_s)
 		stop->cause = STOP_TIME;

@@ -15,14 +15,17 @@
 enum stop_cause { STOP_NOT, STOP_TIME, STOP_FILE, STOP_USR1, STOP_INT, STOP_TERM };
 
 struct stop {
-	bool enabled;	  /* there is a checkpoint directory */
-	bool polls_file;  /* this rank checks for file (one rank per node does) */
-	bool stale_file;  /* file already existed when training started */
-	const char *file; /* BERTH_STOP_FILE, or NULL; borrowed */
+	bool enabled;	      /* there is a checkpoint directory */
+	bool polls_file;      /* this rank checks for file (one rank per node does) */
+	bool stale_file;      /* file already existed when training started */
+	const char *file;     /* BERTH_STOP_FILE, or NULL; borrowed */
+	const char *end_file; /* BERTH_END_TIME_FILE, or NULL: this rank does not watch it */
 	double end_s; /* monotonic time of the job's end; INFINITY: unknown, or another rank watches
 			 it */
 	double step_s, save_s, eval_s; /* the longest so far, or estimates */
 	double polled_s;	       /* when file was last checked */
+	double end_polled_s;	       /* likewise end_file */
+	int64_t end_time;	       /* end_s in Unix seconds; 0: unknown */
 	bool warned;		       /* about a file of another user */
 	enum stop_cause cause;
 };
@@ -34,8 +37,10 @@ struct stop {
  * longer. SIGTERM then ends the process. */
 void stop_catch_signals(const char *file);
 
-/* end_time: Unix seconds, 0: unknown. Setting the system's clock later changes nothing. */
-void stop_init(struct stop *stop, const char *file, bool polls_file, int64_t end_time);
+/* end_time: Unix seconds, 0: unknown. Setting the system's clock later changes nothing. end_file: a
+ * file that may hold another end time later, or NULL; borrowed. */
+void stop_init(struct stop *stop, const char *file, bool polls_file, int64_t end_time,
+	       const char *end_file);
 
 /* Does this rank want to stop after the next step? more_s: the time of other work before the next
  * chance to stop (an evaluation). Checks the clock, and twice a second the file. Once true, it

@@ -11,6 +11,7 @@
 
 #include "alloc/alloc.h"
 #include "alloc/pbs.h"
+#include "alloc/query.h"
 #include "base/file.h"
 #include "base/json.h"
 
@@ -446,12 +447,12 @@ static void asked(void **state)
 		 false, "walltime 00:02:00", true},
 		{"echo 'Communication failure.' >&2; echo 'qstat: cannot connect to server pbs "
 		 "(errno=15096)' >&2; exit 1",
-		 NULL, false, "qstat exited with code 1: Communication failure.", false},
-		{"exec sleep 7", NULL, false, "qstat did not answer within 150 ms", false},
+		 NULL, false, "qstat failed: Communication failure.", false},
+		{"exec sleep 7", NULL, false, "qstat did not answer within 300 ms", false},
 		{NULL, NULL, false, "found no qstat in PATH or in PBS_EXEC", false},
 		{NULL, "PBS_WALLTIME=3600", false,
 		 "PBS_WALLTIME (3600) after the time when the node file was written", true},
-		{"exit 3", "PBS_WALLTIME=1:00:00", false, "code 3", true},
+		{"exit 3", "PBS_WALLTIME=1:00:00", false, "qstat failed: ", true},
 	};
 	char path[64], conf[64], exec[96], all[160];
 
@@ -462,6 +463,7 @@ static void asked(void **state)
 		struct env *env =
 			captured("two.env", "pbs-n1.bed.test pbs-n2.bed.test", rows[i].torque);
 		struct alloc alloc = {0};
+		struct alloc_query query;
 		char line[600];
 
 		unlink(path);
@@ -475,7 +477,10 @@ static void asked(void **state)
 		snprintf(all, sizeof all, "PATH=%s:/bin:/usr/bin PBS_CONF_FILE=%s", dir, conf);
 		capture_change(env, all, " ");
 		assert_int_equal(alloc_read(env, NULL, &alloc, NULL), 0);
-		pbs_query(env, strstr(rows[i].why, "150 ms") ? 300 : 20000, &alloc);
+		alloc_query_begin(&query, env, &alloc, 0,
+				  strstr(rows[i].why, "300 ms") ? 300 : 20000);
+		alloc_query_wait(&query, 20000);
+		alloc_query_end(&query);
 		if (!alloc.end_reason || !strstr(alloc.end_reason, rows[i].why))
 			fail_msg("row %zu: %s", i, alloc.end_reason);
 		assert_int_equal(alloc.end_time != 0, rows[i].known);

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "alloc/alloc.h"
+#include "alloc/query.h"
 #include "alloc/slurm.h"
 #include "base/json.h"
 
@@ -198,9 +199,6 @@ static void job(void **state)
 	assert_string_equal(alloc.end_reason, "SLURM_JOB_END_TIME");
 	assert_int_equal(alloc.restarts, 3);
 	assert_int_equal(alloc.this_node, 0);
-	/* The end time is known, so slurm_query starts no tool. */
-	slurm_query(env, 0, &alloc);
-	assert_int_equal(alloc.end_time, 4102444800);
 	alloc_free(&alloc);
 	env_free(env);
 }
@@ -372,7 +370,66 @@ static void job_gpus(void **state)
 	}
 }
 
-/* squeue answers, fails, hangs, or is missing. */
+/* The batch script is asked for with --max-restarts only. */
+static void limits(void **state)
+{
+	static const struct {
+		const char *config;
+		int kill_wait_ms;
+	} rows[] = {
+		{"KillOnBadExit           = 0\nKillWait                = 5 sec\n", 5000},
+		{"XKillWait = 7 sec\n", 30000},
+		{"KillWait = 0 sec\n", 30000},
+		{"KillWait = soon\n", 30000},
+		{"KillWait = 99999999 sec\n", 30000},
+		{"", 30000},
+	};
+	char dir[] = "/tmp/berth-test-scontrol-XXXXXX", path[64], text[600];
+
+	assert_non_null(mkdtemp(dir));
+	snprintf(path, sizeof path, "%s/scontrol", dir);
+	snprintf(text, sizeof text, "%s:/bin:/usr/bin", dir);
+
+	char *before = strdup(getenv("PATH"));
+
+	setenv("PATH", text, 1);
+	for (size_t i = 0; i < ROWS(rows); i++) {
+		struct env *env = captured("plain", "SLURM_JOB_ID=3 SLURM_JOBID=3");
+		struct alloc alloc = {0};
+		struct alloc_query query;
+
+		snprintf(text, sizeof text,
+			 "#!/bin/sh\ncase \"$*\" in\n'show config') printf '%s' ;;\n"
+			 "'write batch_script 3 -') echo '#!/bin/sh' ;;\n*) exit 1 ;;\nesac\n",
+			 rows[i].config);
+		write_text(path, text, 0755);
+		assert_int_equal(alloc_read(env, NULL, &alloc, NULL), 0);
+		alloc_query_begin(&query, env, &alloc,
+				  ALLOC_QUERY_KILL_WAIT | (i ? ALLOC_QUERY_SCRIPT : 0), 10000);
+		assert_int_equal(query.kill_wait_ms, 30000);
+		alloc_query_wait(&query, 30000);
+		assert_int_equal(query.kill_wait_ms, rows[i].kill_wait_ms);
+		assert_int_equal(query.script != NULL, i > 0);
+		alloc_query_end(&query);
+		alloc_free(&alloc);
+		env_free(env);
+	}
+	setenv("PATH", before, 1);
+	free(before);
+	unlink(path);
+	rmdir(dir);
+}
+
+static void ask(const struct env *env, int timeout_ms, struct alloc *alloc)
+{
+	struct alloc_query query;
+
+	alloc_query_begin(&query, env, alloc, 0, timeout_ms);
+	alloc_query_wait(&query, timeout_ms);
+	alloc_query_end(&query);
+}
+
+/* scontrol answers, fails, hangs, or is missing. */
 static void asked(void **state)
 {
 	static const struct {
@@ -380,17 +437,28 @@ static void asked(void **state)
 		long left; /* -1: unknown */
 		const char *why;
 	} rows[] = {
-		{"[ \"$*\" = '-h -j 3 -o %L' ] && echo 2:00", 120, "squeue: 2:00 left"},
-		{"echo UNLIMITED", -1, "no time limit"},
-		{"echo what >&2; exit 1", -1, "does not report the time left ('')"},
+		{"[ \"$*\" = '-d -o show job 3' ] && echo 'JobId=3 JobName=a JobState=RUNNING "
+		 "RunTime=00:08:00 TimeLimit=00:10:00'",
+		 120, "scontrol: 120 s left"},
+		{"echo 'JobId=2 JobState=RUNNING RunTime=00:00:01 TimeLimit=1-00:00:00'; echo "
+		 "'JobId=3 JobName=a TimeLimit=9 JobState=RUNNING RunTime=00:08:00 "
+		 "TimeLimit=00:10:00'",
+		 120, "scontrol: 120 s left"},
+		{"echo JobId=3 JobState=RUNNING RunTime=00:00:01 TimeLimit=UNLIMITED", -1,
+		 "no time limit"},
+		{"echo JobId=3 JobState=RUNNING RunTime=00:00:01 TimeLimit=x", -1,
+		 "does not report the time left"},
+		{"echo JobId=33 JobState=RUNNING RunTime=00:08:00 TimeLimit=00:10:00", -1,
+		 "does not report the job: its output is empty"},
+		{"echo what >&2; exit 1", -1, "does not report the job: what"},
 		{"exec sleep 60", -1, "did not answer within 300 ms"},
-		{"yes", -1, "does not report the time left"},
-		{NULL, -1, "squeue cannot be started"},
+		{"yes", -1, "does not report the job"},
+		{NULL, -1, "scontrol cannot be started"},
 	};
-	char dir[] = "/tmp/berth-test-squeue-XXXXXX", path[64];
+	char dir[] = "/tmp/berth-test-scontrol-XXXXXX", path[64];
 
 	assert_non_null(mkdtemp(dir));
-	snprintf(path, sizeof path, "%s/squeue", dir);
+	snprintf(path, sizeof path, "%s/scontrol", dir);
 	for (size_t i = 0; i < ROWS(rows); i++) {
 		struct env *env = captured("plain", "SLURM_JOB_ID=3 SLURM_JOBID=3");
 		struct alloc alloc = {0};
@@ -401,13 +469,13 @@ static void asked(void **state)
 		snprintf(all, sizeof all, "#!/bin/sh\n%s\n", rows[i].script);
 		if (rows[i].script)
 			write_text(path, all, 0755);
-		/* The scripts need /bin; the last row has an empty directory, so no squeue. */
+		/* The scripts need /bin; the last row has an empty directory, so no scontrol. */
 		snprintf(all, sizeof all, "%s%s", dir, rows[i].script ? ":/bin:/usr/bin" : "");
 		setenv("PATH", all, 1);
 		env_set(env, "PATH", all, ENV_FROM_USER, NULL, NULL);
 		assert_int_equal(alloc_read(env, NULL, &alloc, NULL), 0);
 		/* Only one script is slow by itself; others may be on a busy machine. */
-		slurm_query(env, strstr(rows[i].why, "300 ms") ? 300 : 10000, &alloc);
+		ask(env, strstr(rows[i].why, "300 ms") ? 300 : 10000, &alloc);
 		setenv("PATH", before, 1);
 		free(before);
 		if (!alloc.end_reason || !strstr(alloc.end_reason, rows[i].why))
@@ -430,6 +498,7 @@ int main(void)
 		cmocka_unit_test(job),	      cmocka_unit_test(whose),
 		cmocka_unit_test(gpus_apart), cmocka_unit_test(time_left),
 		cmocka_unit_test(job_gpus),   cmocka_unit_test(asked),
+		cmocka_unit_test(limits),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,8 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* When a run stops because of the job's time limit; the test sets the clocks. */
+#include "../../support/files.h"
 #include "../rows.h"
 
+#include <stdio.h>
+#include <stdlib.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "train/run/stop.h"
 
@@ -40,7 +44,7 @@ static void ends(void **state)
 
 		monotonic_s = 5000;
 		wall_s = 1700000000;
-		stop_init(&stop, NULL, false, wall_s + 600);
+		stop_init(&stop, NULL, false, wall_s + 600, NULL);
 		stop_record(&stop.step_s, 1);
 		stop_record(&stop.save_s, 10);
 		assert_true(stop_reserve(&stop) == 20);
@@ -63,10 +67,39 @@ static void without(void **state)
 
 	monotonic_s = 5000;
 	wall_s = 1700000000;
-	stop_init(&stop, "", false, 0);
+	stop_init(&stop, "", false, 0, NULL);
 	wall_s += 1000000000;
 	monotonic_s += 1000000000;
 	assert_false(stop_wanted(&stop, 1e9));
+}
+
+/* berth run writes the end time when the scheduler has answered. */
+static void later(void **state)
+{
+	char path[] = "/tmp/berth-test-end-XXXXXX", text[40];
+	int fd = mkstemp(path);
+	struct stop stop;
+
+	assert_true(fd >= 0);
+	close(fd);
+	monotonic_s = 5000;
+	wall_s = 1700000000;
+	stop_init(&stop, NULL, false, wall_s + 600, path);
+	assert_false(stop_wanted(&stop, 500));
+	write_text(path, "soon\n", 0644);
+	monotonic_s += 1;
+	assert_false(stop_wanted(&stop, 500));
+	snprintf(text, sizeof text, "%lld\n", (long long)wall_s + 3600);
+	write_text(path, text, 0644);
+	monotonic_s += 1;
+	assert_false(stop_wanted(&stop, 3000));
+	snprintf(text, sizeof text, "%lld\n", (long long)wall_s + 60);
+	write_text(path, text, 0644);
+	assert_false(stop_wanted(&stop, 100)); /* it is read twice a second */
+	monotonic_s += 1;
+	assert_true(stop_wanted(&stop, 100));
+	assert_int_equal(stop.cause, STOP_TIME);
+	unlink(path);
 }
 
 int main(void)
@@ -74,6 +107,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(ends),
 		cmocka_unit_test(without),
+		cmocka_unit_test(later),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -94,7 +94,11 @@ def device() -> str:
 
 def end_time() -> int | None:
     """When the scheduler will end the job, in Unix seconds; None if unknown."""
-    return _number('BERTH_END_TIME', 0) or None
+    try:
+        with open(os.environ.get('BERTH_END_TIME_FILE', ''), encoding='ascii') as file:
+            return int(file.read(64))
+    except (OSError, ValueError):
+        return _number('BERTH_END_TIME', 0) or None
 
 
 def should_stop() -> bool:

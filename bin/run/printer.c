@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "controller/printer.h"
+#include "run/printer.h"
 
 #include <errno.h>
 #include <poll.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Writes the ranks' lines and berth's own to two descriptors from its own thread, so that a paused
  * terminal or a slow pipe never blocks the controller. Lines stay whole. */
-#ifndef BERTH_CONTROLLER_PRINTER_H
-#define BERTH_CONTROLLER_PRINTER_H
+#ifndef BERTH_BIN_RUN_PRINTER_H
+#define BERTH_BIN_RUN_PRINTER_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,0 +1,194 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The job's time limit: learned from the scheduler while the job runs, and passed to the ranks. */
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "alloc/query.h"
+#include "base/clock.h"
+#include "base/json.h"
+#include "controller/job_internal.h"
+#include "overlay/messages.h"
+
+#define MOVED_MS 3000	 /* clocks and rounding differ by less */
+#define RECHECK_MS 10000 /* how long a warning waits for the scheduler; at most a quarter of it */
+
+/* end_time: Unix seconds, 0: unknown. */
+static void set_clock(struct job *job, int64_t end_time)
+{
+	int64_t before_ms = job->request->warn_before_ms;
+
+	job->end_time = end_time;
+	job->end_ms = job->warn_ms = job->recheck_ms = 0;
+	if (!end_time)
+		return;
+	job->end_ms = clock_now_ms() + end_time * 1000 - clock_wall_us() / 1000;
+	if (!before_ms || job->result->warned)
+		return;
+	job->warn_ms = job->end_ms - before_ms;
+	if (!job->warn_ms)
+		job->warn_ms = -1; /* 0 means that there is none */
+}
+
+/* Tell ranks that already run. Others get the time in their environment. */
+static void send_end_time(struct job *job)
+{
+	if (job->phase == JOB_PHASE_RUN && job->end_time)
+		controller_send(job->controller, MESSAGE_END_TIME, WIRE_ALL, 0, 0,
+				json_pack("{s:I}", "end_time", (json_int_t)job->end_time), NULL, 0,
+				NULL);
+}
+
+/* Each attempt has a copy of the allocation's nodes. */
+static void learn_gpus(struct job *job)
+{
+	const struct alloc *from = job->request->query->alloc, *to = job->request->launch->alloc;
+	bool known = false;
+	char text[400];
+
+	for (size_t i = 0, k = 0; i < to->node_count; i++) {
+		for (size_t n = 0; n < from->node_count; n++, k = (k + 1) % from->node_count)
+			if (from->nodes[k].name == to->nodes[i].name)
+				break;
+		if (from->nodes[k].name != to->nodes[i].name)
+			continue;
+		known |= to->nodes[i].gpus != from->nodes[k].gpus;
+		to->nodes[i].gpus = from->nodes[k].gpus;
+	}
+	if (known && job->planned && job->inventories &&
+	    plan_unseen_gpus(to, job->inventories, text, sizeof text))
+		job_note(job->sink, LOG_WARNING, "%s", text);
+}
+
+static void learn(struct job *job)
+{
+	const struct alloc_query *query = job->request->query;
+	int64_t before_ms = job->end_ms, later_ms;
+	char text[400];
+
+	job->kill_wait_ms = query->kill_wait_ms;
+	learn_gpus(job);
+	if (alloc_drop_past_end(query->alloc, text, sizeof text))
+		job_note(job->sink, LOG_WARNING, "%s", text);
+	if (query->alloc->end_time != job->end_time) {
+		set_clock(job, query->alloc->end_time);
+		send_end_time(job);
+		later_ms = job->end_ms - before_ms;
+		if (before_ms && !job->end_ms)
+			job_note(job->sink, LOG_NOTE, "the job no longer has a time limit");
+		else if (before_ms && llabs((long long)later_ms) >= MOVED_MS)
+			job_note(job->sink, LOG_NOTE,
+				 "the job's time limit is %lld s %s than before",
+				 llabs((long long)later_ms) / 1000,
+				 later_ms > 0 ? "later" : "earlier");
+	}
+	if (!alloc_query_runs(query) && job->request->answered)
+		job->request->answered(job->request->caller);
+}
+
+static void on_answer(struct loop_source *source, uint32_t events);
+
+/* Wait for the tool that runs now. */
+static void watch(struct job *job)
+{
+	const struct alloc_query *query = job->request->query;
+
+	job->query.ready = on_answer;
+	if (alloc_query_runs(query))
+		loop_add(job->loop, &job->query, query->tool.fd, EPOLLIN, NULL);
+}
+
+static void proceed(struct job *job)
+{
+	loop_remove(job->loop, &job->query); /* each tool has a descriptor of its own */
+	alloc_query_continue(job->request->query);
+	watch(job);
+	learn(job);
+}
+
+static void on_answer(struct loop_source *source, uint32_t events)
+{
+	(void)events;
+	proceed((struct job *)((char *)source - offsetof(struct job, query)));
+}
+
+void job_time_begin(struct job *job)
+{
+	set_clock(job, job->request->launch->alloc->end_time);
+	if (!job->request->query)
+		return;
+	job->kill_wait_ms = job->request->query->kill_wait_ms;
+	watch(job);
+}
+
+void job_time_close(struct job *job)
+{
+	loop_remove(job->loop, &job->query);
+}
+
+/* A warning signal would kill ranks that are still starting. The last STARTED message wakes the
+ * loop, which then warns them. */
+static bool all_ranks_run(const struct job *job)
+{
+	return job->phase == JOB_PHASE_RUN && job->started == job->node_count;
+}
+
+/* Before the ranks are warned: has the job's limit been extended, or was the job suspended? Return
+ * true while the scheduler has not answered. */
+static bool is_rechecking(struct job *job, int64_t now)
+{
+	struct alloc_query *query = job->request->query;
+	int64_t wait_ms = job->request->warn_before_ms / 4;
+
+	if (!query || query->alloc->end_given)
+		return false;
+	if (!job->recheck_ms) {
+		loop_remove(job->loop, &job->query);
+		alloc_query_again(query);
+		watch(job);
+		job->recheck_ms = now + (wait_ms < RECHECK_MS ? wait_ms : RECHECK_MS);
+	}
+	return alloc_query_runs(query) && now < job->recheck_ms;
+}
+
+static const char *signal_name(int number)
+{
+	const char *name = sigabbrev_np(number);
+
+	return name ? name : strsignal(number);
+}
+
+/* Warn the ranks with their stop file and a signal if the time limit is near. */
+static void warn_of_end(struct job *job, int64_t now)
+{
+	int number = job->request->warn_signal;
+	long left = (long)((job->end_ms - now) / 1000);
+
+	if (!all_ranks_run(job) || !job->warn_ms || now < job->warn_ms || is_rechecking(job, now))
+		return;
+	job->warn_ms = 0;
+	job_signal_ranks(job, number, "warning");
+	job_note(job->sink, LOG_NOTE,
+		 "the job's time limit is reached in %ld s: warned the ranks with %s%s%s",
+		 left < 0 ? 0 : left, number ? "SIG" : "", number ? signal_name(number) : "",
+		 number ? " and their stop file" : "their stop file");
+	job->result->warned = true;
+}
+
+void job_time_tick(struct job *job, int64_t now_ms)
+{
+	const struct alloc_query *query = job->request->query;
+
+	if (query && alloc_query_runs(query) && now_ms >= query->deadline_ms)
+		proceed(job);
+	warn_of_end(job, now_ms);
+}
+
+int64_t job_time_due(const struct job *job)
+{
+	const struct alloc_query *query = job->request->query;
+	int64_t due = query && alloc_query_runs(query) ? query->deadline_ms : 0;
+	int64_t warn = !all_ranks_run(job) ? 0 : job->recheck_ms ? job->recheck_ms : job->warn_ms;
+
+	return warn && (!due || warn < due) ? warn : due;
+}
