@@ -13,6 +13,8 @@
  * SLURM_MPI_TYPE thus starts the same agents as one without. The ranks get the variables back,
  * because their environment is the controller's.
  *
+ * Without --unbuffered, slurmstepd passes on whole lines; with it, lines of several nodes mixed.
+ *
  * srun's exit code proves nothing (it was 0 after a node had failed): see launcher.h. */
 #include <stdio.h>
 #include <stdlib.h>
@@ -101,7 +103,6 @@ static struct launcher_command make_line(const struct launcher_job *job, const s
 				gpus,
 				"--export=ALL",
 				"--input=none",
-				"--unbuffered",
 				"--kill-on-bad-exit=0",
 				"--wait=0",
 				"--no-kill",

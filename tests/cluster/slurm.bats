@@ -323,6 +323,20 @@ conf() {
 	nothing_left n1 n2
 }
 
+# With srun --unbuffered about 1 line of 2,000 broke into another one.
+@test "BERTH_LOG=debug on three nodes: every line is whole" {
+	submit whole -N3 -w n1,n2,n3 <<-'S'
+	for i in 1 2 3 4 5 6 7 8; do
+		BERTH_LOG=debug "$BERTH" run -q --ranks-per-node 4 -- true 2>>whole.err || exit
+	done
+	S
+	finish whole
+	[ "$status" = 0 ]
+	[ "$(wc -l <"$SHARE/whole.err")" -gt 1000 ]
+	! grep -nvE '^berth: (warning: |[0-9-]+T[0-9:.]+Z n[123] (rank [0-9]+ )?(info|debug) [a-z]+: )' "$SHARE/whole.err" || false
+	! grep -n '.berth: 20' "$SHARE/whole.err" || false
+}
+
 @test "scancel JOB.0, the step of the agents: cancelled, neither restarted nor requeued; nothing stays on the nodes" {
 	submit step -N2 -w n1,n2 <<-'S'
 	"$BERTH" run --ranks-per-node 1 --requeue --max-restarts 2 --report step.json -- sh -c 'echo up $RANK; exec sleep 75'
