@@ -550,8 +550,6 @@ static int run(struct run_setup *setup, const char *const *argv, bool own_progra
 	request.caller = &console;
 	request.pass_stdin = !own_program && is_input(STDIN_FILENO);
 	request.plan = options->shared.plan;
-	/* Attempt numbers continue from the job's earlier starts. */
-	request.plan.attempt = setup->alloc.restarts * (options->restarts.max_restarts + 1);
 	request.plan.max_restarts = options->restarts.max_restarts;
 	if (request.warn_signal && !request.warn_before_ms)
 		request.warn_before_ms = WARN_MS;

@@ -410,6 +410,28 @@ static bool ask_plain(struct alloc_query *query, char **argv)
 	return query->path[0] && !query->job && !query->timed_out;
 }
 
+/* Variables may hold any bytes, which qstat does not convert to UTF-8. jansson makes a string of
+ * UTF-8 only. */
+static void replace_bytes(char *text)
+{
+	json_t *valid = json_string(text);
+
+	if (!valid)
+		for (char *at = text; *at; at++)
+			if (*at & 0x80)
+				*at = '?';
+	json_decref(valid);
+}
+
+/* Why qstat failed, first with JSON, then without. */
+static void add_reason(struct alloc_query *query, const char *text)
+{
+	size_t used = strlen(query->why);
+
+	snprintf(query->why + used, sizeof query->why - used, "%s%.140s",
+		 used ? "; without -F json: " : "qstat failed: ", text);
+}
+
 static void take_job(struct alloc_query *query, enum scheduler_tool_result result,
 		     struct scheduler_tool_output *output)
 {
@@ -418,14 +440,15 @@ static void take_job(struct alloc_query *query, enum scheduler_tool_result resul
 	int rc = 1;
 
 	query->timed_out = result == SCHEDULER_TOOL_TIMEOUT;
+	if (result == SCHEDULER_TOOL_EXITED)
+		replace_bytes(output->text);
 	if (query->timed_out)
 		snprintf(query->why, sizeof query->why, "qstat did not answer within %d ms",
 			 query->timeout_ms);
 	else if (result == SCHEDULER_TOOL_UNAVAILABLE)
 		snprintf(query->why, sizeof query->why, "cannot start qstat");
 	else if ((rc = pbs_job_info_read(output->text, query->alloc->job_id, &info, &err)))
-		snprintf(query->why, sizeof query->why, "qstat failed: %s",
-			 output->stderr_text[0] ? output->stderr_text : err.text);
+		add_reason(query, output->stderr_text[0] ? output->stderr_text : err.text);
 	if (rc) {
 		apply_torque(query->env, query->alloc, query->why);
 		return;
@@ -465,15 +488,9 @@ const struct alloc_query_step alloc_query_pbs[] = {{ask_json, take_job, ANSWER_M
 json_t *pbs_attributes(char *text, const char *job_id, char *why, size_t size)
 {
 	struct error err = {0};
-	json_t *root = NULL, *job, *valid = json_string(text);
+	json_t *root = NULL, *job;
 
-	/* Variables may hold any bytes, which qstat does not convert to UTF-8. jansson makes a
-	 * string of UTF-8 only. */
-	if (!valid)
-		for (char *at = text; *at; at++)
-			if (*at & 0x80)
-				*at = '?';
-	json_decref(valid);
+	replace_bytes(text);
 	if (json_read("qstat's output", text, strlen(text), ANSWER_MAX, &root, &err)) {
 		snprintf(why, size, "%s", err.text);
 		return NULL;

@@ -201,7 +201,6 @@ static int run_one(struct attempts *attempts, const struct job_request *base_req
 	struct launch_options launch = *base_request->launch;
 	struct job_request request = *base_request;
 	struct alloc alloc;
-	char log_dir[PATH_MAX];
 	int rc = node_pool_alloc(&attempts->node_pool, &alloc, err);
 
 	if (rc)
@@ -215,11 +214,6 @@ static int run_one(struct attempts *attempts, const struct job_request *base_req
 	request.want_heartbeats = attempts->policy->max_restarts > 0;
 	request.should_restart = decide;
 	request.restart_context = attempts;
-	if (base_request->log_dir) {
-		attempts_log_dir(base_request->log_dir, attempts->policy->max_restarts, number,
-				 log_dir, sizeof log_dir);
-		request.log_dir = log_dir;
-	}
 	/* Each attempt reads the whole file. */
 	if (request.pass_stdin && attempts->input_at >= 0)
 		lseek(STDIN_FILENO, attempts->input_at, SEEK_SET);
@@ -252,7 +246,7 @@ int attempts_run(const struct job_request *request, const struct attempts_policy
 {
 	struct attempts attempts = {.policy = policy, .sink = sink, .list = json_array()};
 	struct job_result result = {.rank = -1};
-	int number = request->plan.attempt;
+	int number = 0;
 	sigset_t old;
 	int rc = attempts_check(policy, request->launch->alloc, err);
 

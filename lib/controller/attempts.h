@@ -30,10 +30,9 @@ struct attempts_policy {
 int attempts_check(const struct attempts_policy *policy, const struct alloc *alloc,
 		   struct error *err);
 
-/* Run attempts with job_run until none follows. This function sets spares, log_dir (for each
- * attempt) and should_restart of request; plan.attempt is the number of the first attempt. out
- * is the last attempt's result, with attempts and excluded_nodes filled in. Errors are those of
- * job_run. */
+/* Run attempts with job_run until none follows. This function sets spares, plan.attempt and
+ * should_restart of request. out is the last attempt's result, with attempts and excluded_nodes
+ * filled in. Errors are those of job_run. */
 int attempts_run(const struct job_request *request, const struct attempts_policy *policy,
 		 const struct job_sink *sink, struct job_result *out, struct error *err);
 

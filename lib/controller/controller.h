@@ -73,6 +73,10 @@ size_t controller_missing(const struct controller *controller, char *text, size_
  * none. */
 void controller_launcher_output(const struct controller *controller, char *text, size_t size);
 
+/* Spare this child of the process, the caller's own, when what agents left behind is killed; 0:
+ * none. */
+void controller_spare(struct controller *controller, pid_t pid);
+
 /* Send the final frames, and end the agents that are this process's children (SIGKILL after
  * timeout_ms) with all their descendants. left (may be NULL): which processes could not be
  * killed. controller may be NULL. */

@@ -41,6 +41,7 @@ struct controller {
 	size_t unidentified_count;
 	struct launcher_process *processes;
 	size_t process_count;
+	pid_t spared;		/* see controller_spare; 0: none */
 	int64_t silence_due_ms; /* no node can be silent for too long before this time; 0: silence
 				   does not count */
 	bool paused, stopping;

@@ -35,15 +35,22 @@ struct launcher_process *controller_agent_process(struct controller *controller,
 	return NULL;
 }
 
+void controller_spare(struct controller *controller, pid_t pid)
+{
+	controller->spared = pid;
+}
+
 /* Kill descendants, except those of agents that are still children of this process. */
 static void kill_orphans(struct controller *controller, int deadline_ms, char *left, size_t size)
 {
-	pid_t *except = calloc(controller->process_count + 1, sizeof *except);
+	pid_t *except = calloc(controller->process_count + 2, sizeof *except);
 	size_t count = 0;
 
 	for (size_t i = 0; except && i < controller->process_count; i++)
 		if (controller->processes[i].pid > 0)
 			except[count++] = controller->processes[i].pid;
+	if (except && controller->spared)
+		except[count++] = controller->spared;
 	supervise_kill_descendants(except, except ? count : 0, deadline_ms, left, size);
 	free(except);
 }
@@ -503,7 +510,8 @@ void controller_stop(struct controller *controller, int timeout_ms, char *left, 
 	wait_processes(controller, 2000);
 	controller_read_launcher_output(controller);
 	if (controller->launch->launcher->single_host) {
-		supervise_kill_descendants(NULL, 0, 2000, left, size);
+		supervise_kill_descendants(&controller->spared, controller->spared > 0, 2000, left,
+					   size);
 		for (size_t i = 0; i < controller->count && controller->nodes; i++)
 			if (controller->nodes[i].dir[0])
 				tmpdir_remove(controller->nodes[i].dir);

@@ -380,7 +380,7 @@ static int run_with(const struct job_request *request, const struct job_sink *si
 			  .kill_wait_ms = request->kill_wait_ms,
 			  .notes = {.alloc = alloc, .sink = sink}};
 	struct job_result result = {
-		.rank = -1, .node_index = -1, .steps = -1, .attempt = request->plan.attempt};
+		.rank = -1, .node_index = -1, .steps = -1, .attempt = job_start_attempt(request)};
 	struct sigaction ignore = {.sa_handler = SIG_IGN}, old_pipe;
 	sigset_t old;
 	int rc;

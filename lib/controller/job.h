@@ -58,8 +58,9 @@ struct job_request {
 	const struct launch_options *launch;
 	const char *const *argv;  /* the ranks' program; looked up in PATH on each node */
 	const char *cwd;	  /* the ranks' directory; NULL: the agent's */
-	struct plan_request plan; /* port: the requested MASTER_PORT, 0: any; attempt: from 0 */
-	const char *log_dir;	  /* or NULL */
+	struct plan_request plan; /* port: the requested MASTER_PORT, 0: any; attempt: from 0 at
+				     each start of the job */
+	const char *log_dir;	  /* or NULL; see attempts_log_dir */
 	size_t spares; /* number of spares: the last nodes of alloc, which have agents but no ranks;
 			  losing one does not end the job */
 	enum job_pmix pmix;

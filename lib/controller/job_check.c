@@ -100,7 +100,7 @@ void job_check_world_size(const char *program, const struct env *env, int world_
 void job_check_logs(const char *log_dir, int world_size, const struct job_sink *sink)
 {
 	int lowest = -1;
-	size_t count = log_dir ? logs_stale_ranks(log_dir, world_size, &lowest) : 0;
+	size_t count = logs_stale_ranks(log_dir, world_size, &lowest);
 
 	if (count)
 		job_note(sink, LOG_WARNING,

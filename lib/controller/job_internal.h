@@ -74,6 +74,7 @@ struct job {
 	int64_t recheck_ms; /* until then the warning waits for the scheduler's answer; 0: not asked
 			     */
 	int kill_wait_ms;   /* as in the request */
+	bool attempt_noted; /* that the attempt's number is too low */
 	struct gathers gathers;
 	int64_t woke_ms, tick_ms;
 	int64_t start_sent_ms;				  /* when START was sent; 0: not yet */
@@ -149,6 +150,8 @@ int job_start_add_inventory(struct job *job, size_t node, const json_t *text, st
 int job_start_probe(struct job *job, struct error *err);
 /* Add a node's answer. Return true once all nodes have answered. */
 bool job_start_handle_probed(struct job *job, const struct wire_message *message);
+/* The number of this attempt, which counts those of the job's earlier starts. */
+int job_start_attempt(const struct job_request *request);
 int job_start_make_plan(struct job *job, struct error *err);
 /* Send the plan, the environments and the program, so that the ranks start. */
 int job_start_send(const struct job *job, struct error *err);

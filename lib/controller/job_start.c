@@ -2,14 +2,17 @@
 #include "controller/job_internal.h"
 
 #include <arpa/inet.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "agent/files.h"
+#include "alloc/query.h"
 #include "base/bytes.h"
 #include "base/clock.h"
 #include "base/json.h"
+#include "controller/attempts.h"
 #include "overlay/messages.h"
 #include "process/heartbeat.h"
 
@@ -78,12 +81,20 @@ bool job_start_handle_probed(struct job *job, const struct wire_message *message
 	return job->reach_nodes >= job->node_count;
 }
 
+int job_start_attempt(const struct job_request *request)
+{
+	const struct alloc *alloc = request->query ? request->query->alloc : request->launch->alloc;
+
+	return request->plan.attempt + alloc->restarts * (request->plan.max_restarts + 1);
+}
+
 int job_start_make_plan(struct job *job, struct error *err)
 {
 	const struct job_request *request = job->request;
 	struct plan_request plan_request = request->plan;
 	const struct plan_reach reach = {job->address_count, job->reached, job->shared};
 	struct plan *plan = &job->plan;
+	char log_dir[PATH_MAX];
 	int rc;
 
 	if (request->any_master_addr)
@@ -92,6 +103,7 @@ int job_start_make_plan(struct job *job, struct error *err)
 		request->any_master_addr || request->launch->launcher->single_host;
 	plan_request.port = job->port;
 	plan_request.spares = request->spares;
+	plan_request.attempt = job->result->attempt = job_start_attempt(request);
 	rc = plan_make(request->launch->alloc, job->inventories, job->node_count, &plan_request,
 		       job->node_count > 1 && !request->any_master_addr ? &reach : NULL,
 		       request->launch->env, plan, err);
@@ -112,7 +124,11 @@ int job_start_make_plan(struct job *job, struct error *err)
 	if (request->pmix == JOB_PMIX_OFF)
 		job_check_world_size(request->argv[0], request->launch->env, plan->world_size,
 				     job->sink);
-	job_check_logs(request->log_dir, plan->world_size, job->sink);
+	if (request->log_dir) {
+		attempts_log_dir(request->log_dir, request->plan.max_restarts, plan->attempt,
+				 log_dir, sizeof log_dir);
+		job_check_logs(log_dir, plan->world_size, job->sink);
+	}
 	if (job->sink->begun)
 		job->sink->begun(job->sink->context, plan->world_size);
 	return 0;
@@ -134,12 +150,17 @@ static int add_list(struct bytes *out, const char *const *list)
 
 /* A launcher may start agents in another directory, so make a relative path relative to the
  * ranks' directory. */
-static json_t *log_dir_of_attempt(const struct job_request *request)
+static json_t *log_dir_of_attempt(const struct job *job)
 {
-	const char *dir = request->log_dir;
+	const struct job_request *request = job->request;
+	char dir[PATH_MAX];
 
-	return dir && dir[0] != '/' && request->cwd ? json_sprintf("%s/%s", request->cwd, dir)
-						    : json_text(dir);
+	if (!request->log_dir)
+		return json_null();
+	attempts_log_dir(request->log_dir, request->plan.max_restarts, job->plan.attempt, dir,
+			 sizeof dir);
+	return dir[0] != '/' && request->cwd ? json_sprintf("%s/%s", request->cwd, dir)
+					     : json_text(dir);
 }
 
 static int send_job(const struct job *job, struct error *err)
@@ -166,7 +187,7 @@ static int send_job(const struct job *job, struct error *err)
 	json_t *text =
 		json_pack("{s:i, s:o, s:o, s:o, s:o, s:s, s:b, s:i, s:b, s:o, s:o}", "world",
 			  job->plan.world_size, "names", names, "first", first, "counts", counts,
-			  "log_dir", log_dir_of_attempt(request), "pmix", pmix_name(request->pmix),
+			  "log_dir", log_dir_of_attempt(job), "pmix", pmix_name(request->pmix),
 			  "hold", request->port_hold, "stdin", job_input_kind(request), "watch",
 			  request->want_heartbeats || request->hang_timeout_ms > 0, "stop_file",
 			  json_text(env_get(request->launch->env, "BERTH_STOP_FILE")), "limits",

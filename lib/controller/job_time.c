@@ -68,6 +68,15 @@ static void learn(struct job *job)
 
 	job->kill_wait_ms = query->kill_wait_ms;
 	learn_gpus(job);
+	if (job->planned && job_start_attempt(job->request) != job->plan.attempt &&
+	    !job->attempt_noted) {
+		job->attempt_noted = true;
+		job_note(job->sink, LOG_WARNING,
+			 "the job was started %d time%s before, which BERTH_ATTEMPT of these ranks "
+			 "does not count: %s reported it too late",
+			 query->alloc->restarts, query->alloc->restarts == 1 ? "" : "s",
+			 query->alloc->source);
+	}
 	if (alloc_drop_past_end(query->alloc, text, sizeof text))
 		job_note(job->sink, LOG_WARNING, "%s", text);
 	if (query->alloc->end_time != job->end_time) {
@@ -94,6 +103,7 @@ static void watch(struct job *job)
 	const struct alloc_query *query = job->request->query;
 
 	job->query.ready = on_answer;
+	controller_spare(job->controller, query->tool.pid);
 	if (alloc_query_runs(query))
 		loop_add(job->loop, &job->query, query->tool.fd, EPOLLIN, NULL);
 }

@@ -199,6 +199,20 @@ has() { grep -qE -- "$1" <<<"$output" || { echo "missing: $1"; echo "$output"; r
 	has "^berth: note: the job's time limit is 1[0-9]{4} s later than before$"
 }
 
+@test "earlier starts of the job count in BERTH_ATTEMPT if qstat answers before the ranks start; else berth warns" {
+	pbs_job 2.pbs-head "$(hostname)" localhost
+	printf 'Job Id: 2.pbs-head\n    Resource_List.walltime = 01:00:00\n    run_count = 3\n' >answer
+	fake qstat 'cat "$DIR/answer"; (exec >/dev/null; sleep 0.3; touch "$DIR/answered") &'
+	fake pbs_tmrsh 'shift; until [ -e "$DIR/answered" ] || [ ! -e "$DIR" ]; do sleep 0.05; done; exec "$@"'
+	PATH="$DIR/bin:$PATH" expect 0 "$BERTH" run --launcher tm --master-addr 127.0.0.1 --log-dir logs --max-restarts 1 -n 2 -- sh -c 'echo "rank $RANK attempt $BERTH_ATTEMPT"'
+	has '^rank 0 attempt 4$'
+	has '^rank 1 attempt 4$'
+	[ -e logs/attempt-4/rank-0000.log ]
+	fake qstat 'until [ -e "$DIR/up" ] || [ ! -e "$DIR" ]; do sleep 0.05; done; cat "$DIR/answer"'
+	timeout 100 "$BERTH" run -n 1 --launcher loopback -N 1 -- sh -c 'echo attempt $BERTH_ATTEMPT; touch "$DIR/up"; until [ -s warned ]; do sleep 0.05; grep "was started" err >warned; done' 2>err
+	grep -q '^berth: warning: the job was started 2 times before, which BERTH_ATTEMPT of these ranks does not count: pbs reported it too late$' err
+}
+
 @test "a qstat that never answers: the job ends as if there were none, and qstat with it" {
 	pbs_job 2.pbs-head "$(hostname)"
 	fake qstat 'echo $$ >>"$DIR/pids"; exec sleep 500'
