@@ -36,12 +36,22 @@ static int read_warn_before(const char *text, void *out, struct error *err)
 
 static int add_env(const char *text, void *out, struct error *err)
 {
+	/* The environment of the ranks overrides these. */
+	static const char *const fixed[] = {
+		"RANK",	     "WORLD_SIZE",  "LOCAL_RANK", "LOCAL_WORLD_SIZE",
+		"NODE_RANK", "MASTER_ADDR", "MASTER_PORT"};
 	struct run_options *options = out;
 	const char *equals = strchr(text, '=');
 	const char **more;
 
-	if (!equals || equals == text)
-		return error_set(err, ERR_USAGE, "--env %.200s: expected NAME=VALUE", text);
+	if (!equals || equals == text || strcspn(text, " \t\n") < (size_t)(equals - text))
+		return error_set(err, ERR_USAGE, "--env '%.200s': expected NAME=VALUE", text);
+	for (size_t i = 0; i < sizeof fixed / sizeof *fixed; i++)
+		if (!strncmp(text, fixed[i], strlen(fixed[i])) && text[strlen(fixed[i])] == '=')
+			return error_set(err, ERR_USAGE,
+					 "--env %.200s: berth sets %s for each rank (see -n, "
+					 "--master-addr, --port)",
+					 text, fixed[i]);
 	more = realloc(options->env, (options->env_count + 1) * sizeof *more);
 	if (!more)
 		return error_memory(err, "--env");
@@ -182,6 +192,17 @@ void run_options_free(struct run_options *options)
 	free(options->env);
 	options->env = NULL;
 	options->env_count = 0;
+}
+
+int run_options_conflicts(const struct run_options *options, struct error *err)
+{
+	if (options->json && !options->dry_run)
+		return error_set(err, ERR_USAGE,
+				 "--json needs --dry-run; --report FILE writes how a job ended as "
+				 "JSON");
+	if (options->quiet && options->verbose)
+		return error_set(err, ERR_USAGE, "--quiet conflicts with --verbose");
+	return 0;
 }
 
 int run_options_by_hand(struct run_options *options, struct error *err)

@@ -40,6 +40,8 @@ void run_options_default(struct run_options *options);
 /* After all options are read: check --nnodes, --node-rank, --rdzv-endpoint and --master-addr
  * against each other and pass them on to shared. -ERR_USAGE if they conflict. */
 int run_options_by_hand(struct run_options *options, struct error *err);
+/* The same for options that would have no effect together, of berth run and berth train. */
+int run_options_conflicts(const struct run_options *options, struct error *err);
 void run_options_free(struct run_options *options);
 
 /* They fill a struct run_options; its shared is filled by options_table. */

@@ -14,6 +14,8 @@ static int check(void *input, struct error *err)
 	struct arguments *arguments = input;
 	int rc = run_options_by_hand(&arguments->run, err);
 
+	if (!rc)
+		rc = run_options_conflicts(&arguments->run, err);
 	/* Without a program, arguments_parse reports that next. */
 	return rc || !arguments->program
 		       ? rc

@@ -21,6 +21,8 @@ static int check(void *input, struct error *err)
 	struct arguments *arguments = input;
 	int rc = train_arguments_check(&arguments->train, err);
 
+	if (!rc)
+		rc = run_options_conflicts(&arguments->run, err);
 	return rc ? rc : run_options_by_hand(&arguments->run, err);
 }
 

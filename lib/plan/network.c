@@ -481,8 +481,25 @@ static int no_usable_address(const struct search *search, const char *rejected, 
 	const struct inventory *first_node = &search->inventories[0];
 	const char *loopback = NULL;
 	bool others = false;
-	char hint[80] = "";
+	char hint[80] = "", names[300] = "";
+	const char *iface = search->request->iface;
+	bool exists = !iface || !first_node->address_count;
 
+	for (size_t a = 0; a < first_node->address_count; a++) {
+		const char *name = first_node->addresses[a].iface;
+
+		exists |= iface && !strcmp(name, iface);
+		size_t b = 0;
+
+		while (strcmp(name, first_node->addresses[b].iface) != 0)
+			b++;
+		if (b == a)
+			append(names, sizeof names, "%s%s", *names ? ", " : "", name);
+	}
+	if (!exists)
+		return error_set(err, ERR_USAGE,
+				 "--iface %s: %s has no such interface with an address, but %s",
+				 iface, first_node_name(search), names);
 	for (size_t a = 0; a < first_node->address_count; a++)
 		if (first_node->addresses[a].up && first_node->addresses[a].type == IFACE_LOOPBACK)
 			loopback = first_node->addresses[a].iface;

@@ -219,6 +219,13 @@ os.execv(sys.argv[1], sys.argv[1:])'
 64|PROGRAM|-n 1 --
 64|expected auto, on or off|--pmix maybe -- touch started
 64|NAME=VALUE|--env =x -- touch started
+64|NAME=VALUE|--env 'A B=1' -- touch started
+64|--env RANK=7: berth sets RANK for each rank|--env RANK=7 -- touch started
+64|--env MASTER_PORT=1: berth sets MASTER_PORT for each rank|--env MASTER_PORT=1 -- touch started
+64|--json needs --dry-run|--json -- touch started
+64|--quiet conflicts with --verbose|-q -v -- touch started
+64|--iface eth9: |--iface eth9 -- touch started
+64|has no such interface with an address, but lo|--iface eth9 -n 2 -- touch started
 64|--port|--port 65536 -- touch started
 64|choose one of: fork, hand, srun, pals, tm, prterun, mpirun, ssh, loopback|--launcher nosuch -- touch started
 64|unrecognized option '--engine'|--engine fork -- touch started

@@ -567,9 +567,9 @@ conf() {
 		65|SLURM_GPUS_ON_NODE.*many
 		65|SLURM_STEP_NUM_TASKS is 1, but SLURM_STEP_TASKS_PER_NODE is '3'|has counts for 1 node,
 		64|SLURM_HET_SIZE is 2: berth does not support heterogeneous jobs
-		76|nosuch0
+		64|--iface nosuch0: n1 has no such interface
 		76|only1
-		76|only2
+		64|--iface only2: n1 has no such interface
 		64|--gpus-per-rank
 	ROWS
 }
