@@ -396,7 +396,8 @@ static bool ask_json(struct alloc_query *query, char **argv)
 			       query->alloc->job_id};
 
 	/* Torque needs no answer for this. */
-	apply_torque(query->env, query->alloc, "qstat has not answered yet");
+	if (!query->answered)
+		apply_torque(query->env, query->alloc, "qstat has not answered yet");
 	memcpy(argv, words, sizeof words);
 	return find_qstat(query);
 }
@@ -450,10 +451,12 @@ static void take_job(struct alloc_query *query, enum scheduler_tool_result resul
 	else if ((rc = pbs_job_info_read(output->text, query->alloc->job_id, &info, &err)))
 		add_reason(query, output->stderr_text[0] ? output->stderr_text : err.text);
 	if (rc) {
-		apply_torque(query->env, query->alloc, query->why);
+		if (!query->answered)
+			apply_torque(query->env, query->alloc, query->why);
 		return;
 	}
 	pbs_job_info_apply(&info, query->alloc);
+	query->answered = true;
 	snprintf(query->queue, sizeof query->queue, "%s", info.queue ? info.queue : "");
 	pbs_job_info_free(&info);
 	query->job = output->text;

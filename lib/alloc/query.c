@@ -105,6 +105,7 @@ void alloc_query_again(struct alloc_query *query)
 	query->step = 0;
 	free(query->job);
 	query->job = NULL;
+	query->why[0] = '\0';
 	start_next(query);
 }
 

@@ -32,7 +32,8 @@ struct alloc_query {
 	int64_t deadline_ms;
 	char path[600]; /* of the tool, if it is not looked up in PATH */
 	char queue[80]; /* of a PBS job */
-	bool timed_out; /* PBS: qstat has not answered */
+	bool timed_out; /* PBS: the last qstat has not answered, */
+	bool answered;	/* and an earlier one has */
 };
 
 /* One tool. A table of them ends with an empty step. */

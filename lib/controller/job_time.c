@@ -198,7 +198,9 @@ int64_t job_time_due(const struct job *job)
 {
 	const struct alloc_query *query = job->request->query;
 	int64_t due = query && alloc_query_runs(query) ? query->deadline_ms : 0;
-	int64_t warn = !all_ranks_run(job) ? 0 : job->recheck_ms ? job->recheck_ms : job->warn_ms;
+	int64_t warn = !all_ranks_run(job) || !job->warn_ms ? 0
+		       : job->recheck_ms		    ? job->recheck_ms
+							    : job->warn_ms;
 
 	return warn && (!due || warn < due) ? warn : due;
 }

@@ -1,14 +1,17 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* What follows a stop signal: signal, source and the scheduler's limit; then how the ranks ended.
- */
+ * When the controller looks at the time limit. */
 #include "controller/stop.h"
 
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include <cmocka.h>
+
+#include "controller/job_internal.h"
 
 static void test_times(void **state)
 {
@@ -97,11 +100,30 @@ static void test_codes(void **state)
 	assert_int_equal(stop_code(SIGHUP, &(struct stop_ends){.saved = 3, .others = 1}), 129);
 }
 
+/* After a warning nothing is due, or the loop would spin. */
+static void test_time_due(void **state)
+{
+	static const struct {
+		int64_t warn_ms, recheck_ms, due;
+	} rows[] = {{0, 0, 0}, {5000, 0, 5000}, {5000, 6000, 6000}, {0, 6000, 0}};
+	struct job_request request = {.query = NULL};
+
+	for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+		struct job job = {.request = &request,
+				  .phase = JOB_PHASE_RUN,
+				  .warn_ms = rows[i].warn_ms,
+				  .recheck_ms = rows[i].recheck_ms};
+
+		assert_int_equal(job_time_due(&job), rows[i].due);
+	}
+}
+
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_times),
 		cmocka_unit_test(test_codes),
+		cmocka_unit_test(test_time_due),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
