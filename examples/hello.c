@@ -5,6 +5,7 @@
  *     berth run -n 2 -- ./hello      (or mpirun, torchrun --no-python, or just ./hello) */
 #include <stdio.h>
 #include <stdlib.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <berth.h>
@@ -29,6 +30,10 @@ int main(void)
 	printf("rank %d of %d, %d on node %d, meets rank 0 at %s port %d, cores %s, %zu GPUs\n",
 	       rank, size, berth_local_rank(), berth_node_rank(), berth_address(), berth_port(),
 	       plan ? plan->cpus : "not bound", plan ? plan->gpu_count : 0);
+
+	if (berth_end_time())
+		printf("rank %d: the job ends in %lld s\n", rank,
+		       (long long)(berth_end_time() - time(NULL)));
 
 	/* Publish a value, and read the next rank's. */
 	snprintf(card, sizeof card, "process %ld", (long)getpid());

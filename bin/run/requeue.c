@@ -27,9 +27,7 @@
 			  */
 
 struct requeue {
-	struct alloc_query *query;
-	const struct alloc *alloc;
-	const struct env *env;
+	struct alloc_query *query; /* with the allocation and the environment */
 	int done, max; /* requeues before this run; at most */
 	bool prepared, possible;
 	char why[400]; /* if not possible */
@@ -60,9 +58,11 @@ static bool slurm_allows(const char *text, char *why, size_t size)
 	return false;
 }
 
-static void prepare_slurm(struct requeue *requeue, const struct alloc_query *query)
+static void prepare_slurm(struct requeue *requeue)
 {
-	if (slurm_in_step(requeue->env))
+	const struct alloc_query *query = requeue->query;
+
+	if (slurm_in_step(requeue->query->env))
 		snprintf(requeue->why, sizeof requeue->why,
 			 "srun started berth run, which therefore ends with the job step; call it "
 			 "in the batch script without srun");
@@ -75,7 +75,7 @@ static void prepare_slurm(struct requeue *requeue, const struct alloc_query *que
 static int join_runs(struct requeue *requeue, struct error *err)
 {
 	struct error why = {0};
-	int rc = requeue_runs_join(requeue->alloc, requeue->env, &requeue->runs, &why);
+	int rc = requeue_runs_join(requeue->query->alloc, requeue->query->env, &requeue->runs, &why);
 
 	if (rc == -ERR_OUTPUT) {
 		log_user(LOG_WARNING,
@@ -87,20 +87,16 @@ static int join_runs(struct requeue *requeue, struct error *err)
 	return rc;
 }
 
-int requeue_new(struct alloc_query *query, const struct env *env, int max, struct requeue **out,
-		struct error *err)
+int requeue_new(struct alloc_query *query, int max, struct requeue **out, struct error *err)
 {
-	const struct alloc *alloc = query->alloc;
 	struct requeue *requeue = calloc(1, sizeof *requeue);
 	int rc = 0;
 
 	if (!requeue)
 		return error_memory(err, "--requeue");
 	requeue->query = query;
-	requeue->alloc = alloc;
-	requeue->env = env;
 	requeue->max = max;
-	if (!strcmp(alloc->source, "slurm") || !strcmp(alloc->source, "pbs"))
+	if (!strcmp(query->alloc->source, "slurm") || !strcmp(query->alloc->source, "pbs"))
 		rc = join_runs(requeue, err);
 	if (rc < 0)
 		requeue_free(requeue);
@@ -116,13 +112,13 @@ void requeue_prepare(struct requeue *requeue)
 
 	if (!requeue || requeue->prepared)
 		return;
-	alloc = requeue->alloc;
+	alloc = requeue->query->alloc;
 	requeue->prepared = true;
 	requeue->done = alloc->restarts;
 	if (!strcmp(alloc->source, "slurm")) {
-		prepare_slurm(requeue, requeue->query);
+		prepare_slurm(requeue);
 	} else if (!strcmp(alloc->source, "pbs")) {
-		count = env_get(requeue->env, COUNT);
+		count = env_get(requeue->query->env, COUNT);
 		if (count && number_int(COUNT, count, 0, 1000000, &requeue->done, NULL))
 			requeue->done =
 				requeue->max; /* the user changed it: avoid an endless loop */
@@ -233,13 +229,13 @@ bool requeue_now_due(struct requeue *requeue, const struct job_result *result, c
 static enum requeue_try try_once(const struct requeue *requeue, char *reply, size_t size)
 {
 	char *const argv[] = {(char *)"scontrol", (char *)"requeue",
-			      (char *)job_name(requeue->alloc), NULL};
+			      (char *)job_name(requeue->query->alloc), NULL};
 	struct scheduler_tool_output answer;
 	enum scheduler_tool_result end;
 
 	if (requeue->pbs)
 		return requeue_pbs_submit(requeue->pbs, reply, size);
-	end = scheduler_tool_run(argv, requeue->env, REQUEUE_MS, ANSWER_MAX, &answer);
+	end = scheduler_tool_run(argv, requeue->query->env, REQUEUE_MS, ANSWER_MAX, &answer);
 	if (end != SCHEDULER_TOOL_EXITED) {
 		snprintf(reply, size, "no answer within %d s", REQUEUE_MS / 1000);
 		return REQUEUE_TRY_AWAY;
@@ -276,7 +272,7 @@ static int64_t patience_ms(const struct alloc *alloc)
 bool requeue_now(const struct requeue *requeue, char *next, size_t size)
 {
 	const char *tool = requeue->pbs ? "qsub" : "scontrol requeue";
-	int64_t until = clock_now_ms() + patience_ms(requeue->alloc), pause_ms = PAUSE_MS;
+	int64_t until = clock_now_ms() + patience_ms(requeue->query->alloc), pause_ms = PAUSE_MS;
 	enum requeue_try end;
 	char reply[300];
 
@@ -299,7 +295,7 @@ bool requeue_now(const struct requeue *requeue, char *next, size_t size)
 	if (end != REQUEUE_TRY_DONE) {
 		snprintf(next, size, "%s: %.160s; to continue, run: %s%.300s", tool, reply,
 			 requeue->pbs ? "" : "scontrol requeue ",
-			 requeue->pbs ? requeue_pbs_line(requeue->pbs) : job_name(requeue->alloc));
+			 requeue->pbs ? requeue_pbs_line(requeue->pbs) : job_name(requeue->query->alloc));
 		log_user(LOG_WARNING, "%s", next);
 		return false;
 	}

@@ -17,10 +17,9 @@
 
 struct requeue; /* opaque */
 
-/* Become one of the runs of this job that may requeue it. query and env are borrowed until
+/* Become one of the runs of this job that may requeue it. query is borrowed until
  * requeue_free. Return 0, or -ERR_UNAVAILABLE if memory is out. */
-int requeue_new(struct alloc_query *query, const struct env *env, int max, struct requeue **out,
-		struct error *err);
+int requeue_new(struct alloc_query *query, int max, struct requeue **out, struct error *err);
 /* The scheduler has answered: find out whether the job can be requeued, and keep what a requeue
  * needs. If the job cannot be requeued, requeue_announce reports why, and the job runs anyway. Does
  * nothing if requeue is NULL, or when called again. */

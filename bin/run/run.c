@@ -110,9 +110,12 @@ static void ask_scheduler(struct run_setup *setup)
 {
 	const struct run_options *options = setup->options;
 	unsigned also = ALLOC_QUERY_KILL_WAIT;
+	char past[400];
 
 	if (options->dry_run) {
 		alloc_query_now(setup->env, &setup->alloc);
+		if (alloc_drop_past_end(&setup->alloc, past, sizeof past))
+			log_user(LOG_WARNING, "%s", past);
 		return;
 	}
 	if (options->restarts.max_restarts && setup->alloc.node_count > 1)
@@ -629,8 +632,7 @@ int run_program(const struct run_options *options, const char *const *argv, bool
 	if (!rc)
 		rc = run_check_rendezvous(&setup, &err);
 	if (!rc && options->requeue)
-		rc = requeue_new(&setup.query, setup.env, options->max_requeues, &setup.requeue,
-				 &err);
+		rc = requeue_new(&setup.query, options->max_requeues, &setup.requeue, &err);
 	if (!rc)
 		rc = run(&setup, argv, own_program, progress, &result, &tail_is_shown, &err);
 	ignore_signals();

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "alloc/alloc.h"
 
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -82,11 +83,15 @@ int alloc_set_nodes(struct alloc *alloc, struct hosts *hosts, bool slots_given, 
 	return 0;
 }
 
-int alloc_kill_wait_ms(const struct alloc *alloc)
+void alloc_set_end_reason(struct alloc *alloc, const char *format, ...)
 {
-	return !strcmp(alloc->source, "slurm") ? 30000 /* KillWait */
-	       : !strcmp(alloc->source, "pbs") ? 10000 /* kill_delay */
-					       : 0;
+	va_list ap;
+
+	free(alloc->end_reason);
+	va_start(ap, format);
+	if (vasprintf(&alloc->end_reason, format, ap) < 0)
+		alloc->end_reason = NULL;
+	va_end(ap);
 }
 
 bool alloc_drop_past_end(struct alloc *alloc, char *text, size_t size)

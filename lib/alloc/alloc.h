@@ -72,6 +72,10 @@ const char *alloc_env(const struct env *env, const char *name);
  * GPUs are unknown. Return 0 or -ERR_UNAVAILABLE. */
 int alloc_set_nodes(struct alloc *alloc, struct hosts *hosts, bool slots_given, struct error *err);
 
+/* Set end_reason. If memory is out, it becomes NULL. */
+void alloc_set_end_reason(struct alloc *alloc, const char *format, ...)
+	__attribute__((format(printf, 2, 3)));
+
 /* Read the allocation from one source, which is present. Return as alloc_read; *out is untouched on
  * failure. */
 int alloc_read_from(const struct alloc_source *source, const struct env *env,
@@ -80,9 +84,6 @@ int alloc_read_from(const struct alloc_source *source, const struct env *env,
  * local machine comes last. Return 0, or a negative code with the variable and its value in err. */
 int alloc_read(const struct env *env, const struct alloc_request *request, struct alloc *out,
 	       struct error *err);
-/* How long the scheduler waits between its stop signal and SIGKILL, by its default; 0: there is no
- * scheduler that kills. */
-int alloc_kill_wait_ms(const struct alloc *alloc);
 /* If the end time that the scheduler gave has passed, although the job runs, forget it and write a
  * warning. Return whether it has. Reads the clock. */
 bool alloc_drop_past_end(struct alloc *alloc, char *text, size_t size);

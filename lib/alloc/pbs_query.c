@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* What only the PBS server knows: when the job ends, how often it was started, GPUs per node,
  * kill_delay. */
-#include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -178,19 +177,6 @@ int pbs_job_info_read(const char *text, const char *job_id, struct pbs_job_info 
 
 /* ---- using it ---- */
 
-static void set_end_reason(struct alloc *alloc, const char *format, ...)
-	__attribute__((format(printf, 2, 3)));
-static void set_end_reason(struct alloc *alloc, const char *format, ...)
-{
-	va_list ap;
-
-	free(alloc->end_reason);
-	va_start(ap, format);
-	if (vasprintf(&alloc->end_reason, format, ap) < 0)
-		alloc->end_reason = NULL; /* if memory is out, the reason is missing */
-	va_end(ap);
-}
-
 /* Parse "Sat Nov 21 02:02:31 2026" in local time; -1 on failure. Month names are always English. */
 static int64_t read_ctime(const char *text)
 {
@@ -223,19 +209,19 @@ static void apply_times(const struct pbs_job_info *answer, struct alloc *alloc)
 		return;
 	if (answer->walltime &&
 	    pbs_duration("the job's walltime", answer->walltime, &walltime, &err)) {
-		set_end_reason(alloc, "qstat: %s", err.text);
+		alloc_set_end_reason(alloc, "qstat: %s", err.text);
 	} else if (answer->remaining &&
 		   !pbs_duration("Walltime.Remaining", answer->remaining, &left, NULL)) {
 		alloc->end_time = (int64_t)time(NULL) + left;
-		set_end_reason(alloc, "qstat: %s s left", answer->remaining);
+		alloc_set_end_reason(alloc, "qstat: %s s left", answer->remaining);
 	} else if (answer->walltime && started > 0) {
 		alloc->end_time = started + walltime;
-		set_end_reason(alloc, "qstat: started %s, walltime %s", answer->start,
+		alloc_set_end_reason(alloc, "qstat: started %s, walltime %s", answer->start,
 			       answer->walltime);
 	} else if (!answer->walltime) {
-		set_end_reason(alloc, "qstat: the job has no walltime");
+		alloc_set_end_reason(alloc, "qstat: the job has no walltime");
 	} else {
-		set_end_reason(alloc, "qstat does not report when the job started ('%.60s')",
+		alloc_set_end_reason(alloc, "qstat does not report when the job started ('%.60s')",
 			       answer->start ? answer->start : "");
 	}
 }
@@ -370,12 +356,12 @@ static void apply_torque(const struct env *env, struct alloc *alloc, const char 
 	if (walltime && *walltime && file && !stat(file, &info) &&
 	    !pbs_duration("PBS_WALLTIME", walltime, &seconds, NULL)) {
 		alloc->end_time = (int64_t)info.st_mtime + seconds;
-		set_end_reason(alloc,
+		alloc_set_end_reason(alloc,
 			       "%s; assuming PBS_WALLTIME (%s) after the time when the node file "
 			       "was written",
 			       without, walltime);
 	} else if (!alloc->end_time) {
-		set_end_reason(alloc, "%s", without);
+		alloc_set_end_reason(alloc, "%s", without);
 	}
 }
 

@@ -37,10 +37,14 @@ void alloc_query_begin(struct alloc_query *query, const struct env *env, struct 
 				      .alloc = alloc,
 				      .also = also,
 				      .timeout_ms = timeout_ms,
-				      .kill_wait_ms = alloc_kill_wait_ms(alloc),
-				      .steps = !strcmp(alloc->source, "slurm") ? alloc_query_slurm
-					       : !strcmp(alloc->source, "pbs") ? alloc_query_pbs
-									       : &none};
+				      .steps = &none};
+	if (!strcmp(alloc->source, "slurm")) {
+		query->steps = alloc_query_slurm;
+		query->kill_wait_ms = 30000; /* the default of KillWait */
+	} else if (!strcmp(alloc->source, "pbs")) {
+		query->steps = alloc_query_pbs;
+		query->kill_wait_ms = 10000; /* of kill_delay */
+	}
 	start_next(query);
 }
 

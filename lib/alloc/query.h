@@ -24,7 +24,9 @@ struct alloc_query {
 	 * write batch_script. PBS: qstat -f, as JSON if qstat can print it, and qstat -Q -f. */
 	char *job, *limits, *script;
 	char why[300];	  /* why job is missing */
-	int kill_wait_ms; /* as alloc_kill_wait_ms; replaced by the answer */
+	/* How long the scheduler waits between its stop signal and SIGKILL, by default until it has
+	 * answered; 0: there is no scheduler that kills. */
+	int kill_wait_ms;
 	/* For query.c: */
 	const struct alloc_query_step *steps;
 	size_t step;

@@ -57,12 +57,6 @@ int slurm_time_left(const char *text, int64_t *seconds, struct error *err)
 	return 0;
 }
 
-static void set_end_reason(struct alloc *alloc, const char *why)
-{
-	free(alloc->end_reason);
-	alloc->end_reason = strdup(why); /* if memory is out, the reason is missing */
-}
-
 void slurm_job_field(const char *text, const char *name, char *out, size_t size)
 {
 	/* The user chooses the job's name, which stands in front of this field. */
@@ -94,27 +88,24 @@ int slurm_job_time_left(const char *text, int64_t *seconds)
 static void apply_end_time(const char *text, struct alloc *alloc)
 {
 	int64_t left, end;
-	char why[160];
 	int rc = slurm_job_time_left(text, &left);
 
 	if (alloc->end_given)
 		return;
 	if (rc == 1) {
 		alloc->end_time = 0;
-		set_end_reason(alloc, "scontrol: the job has no time limit");
+		alloc_set_end_reason(alloc, "scontrol: the job has no time limit");
 	} else if (rc && !alloc->end_time) {
-		snprintf(why, sizeof why,
-			 "SLURM_JOB_END_TIME is not set, and scontrol does not report the time "
-			 "left ('%.40s')",
-			 text);
-		set_end_reason(alloc, why);
+		alloc_set_end_reason(alloc,
+				     "SLURM_JOB_END_TIME is not set, and scontrol does not report "
+				     "the time left ('%.40s')",
+				     text);
 	} else if (!rc) {
 		end = (int64_t)time(NULL) + left;
 		if (llabs((long long)(end - alloc->end_time)) < MOVED_S)
 			return;
 		alloc->end_time = end;
-		snprintf(why, sizeof why, "scontrol: %lld s left", (long long)left);
-		set_end_reason(alloc, why);
+		alloc_set_end_reason(alloc, "scontrol: %lld s left", (long long)left);
 	}
 }
 
@@ -237,7 +228,6 @@ static void take_job(struct alloc_query *query, enum scheduler_tool_result resul
 {
 	struct alloc *alloc = query->alloc;
 	bool unknown = false;
-	char why[240];
 
 	if (result == SCHEDULER_TOOL_EXITED)
 		query->job = own_record(output->text, alloc->job_id);
@@ -257,10 +247,8 @@ static void take_job(struct alloc_query *query, enum scheduler_tool_result resul
 	else
 		snprintf(query->why, sizeof query->why, "scontrol does not report the job: %s",
 			 output->stderr_text[0] ? output->stderr_text : "its output is empty");
-	if (alloc->end_time || alloc->end_given)
-		return;
-	snprintf(why, sizeof why, "SLURM_JOB_END_TIME is not set, and %.190s", query->why);
-	set_end_reason(alloc, why);
+	if (!alloc->end_time && !alloc->end_given)
+		alloc_set_end_reason(alloc, "SLURM_JOB_END_TIME is not set, and %s", query->why);
 }
 
 static bool ask_config(struct alloc_query *query, char **argv)
@@ -277,7 +265,8 @@ int slurm_config_seconds(const char *config, const char *name)
 
 	for (const char *at = config; at && *at; at = strchr(at, '\n')) {
 		at += strspn(at, "\n");
-		if (!strncmp(at, name, length) && sscanf(at + length, " = %d", &seconds) == 1)
+		if (!strncmp(at, name, length) && sscanf(at + length, " = %d", &seconds) == 1 &&
+		    seconds >= 0)
 			return seconds;
 	}
 	return -1;

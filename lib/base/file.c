@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/bytes.h"
+#include "base/number.h"
 
 #define TEMP_TRIES 1000 /* temporary files left by killed processes with this pid */
 
@@ -75,6 +76,20 @@ int file_read_input(const char *path, size_t limit, int timeout_ms, char **out, 
 int file_read(const char *path, size_t limit, char **out, size_t *size, struct error *err)
 {
 	return file_read_input(path, limit, 0, out, size, err);
+}
+
+int file_read_number(const char *path, int64_t min, int64_t max, int64_t *out)
+{
+	char *text;
+	size_t size;
+	int rc;
+
+	if (access(path, F_OK) || file_read(path, 64, &text, &size, NULL))
+		return -1;
+	text[strcspn(text, "\n")] = '\0';
+	rc = number_int64(path, text, min, max, out, NULL);
+	free(text);
+	return rc ? -1 : 0;
 }
 
 int file_write_all(int fd, const void *data, size_t size)

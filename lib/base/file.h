@@ -4,6 +4,7 @@
 #define BERTH_BASE_FILE_H
 
 #include <stddef.h>
+#include <stdint.h>
 #include <sys/types.h>
 
 #include "base/error.h"
@@ -18,6 +19,9 @@ int file_read(const char *path, size_t limit, char **out, size_t *size, struct e
 int file_read_input(const char *path, size_t limit, int timeout_ms, char **out, size_t *size,
 		    struct error *err);
 #define FILE_INPUT_MS 30000 /* timeout_ms for the user's files */
+/* Read a file that holds one number from min to max, and perhaps a newline. Return 0, or -1 if
+ * there is no such file or number; *out is untouched then. */
+int file_read_number(const char *path, int64_t min, int64_t max, int64_t *out);
 
 /* Can another user redirect what berth writes to path? In a sticky directory that everyone can
  * write to (/tmp), a file or link must belong to this user, to root or to the directory's owner, as

@@ -377,7 +377,6 @@ static int run_with(const struct job_request *request, const struct job_sink *si
 	struct job job = {.request = request,
 			  .sink = sink,
 			  .node_count = alloc->node_count,
-			  .kill_wait_ms = request->kill_wait_ms,
 			  .notes = {.alloc = alloc, .sink = sink}};
 	struct job_result result = {
 		.rank = -1, .node_index = -1, .steps = -1, .attempt = job_start_attempt(request)};

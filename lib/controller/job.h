@@ -79,10 +79,8 @@ struct job_request {
 	bool any_master_addr; /* the rendezvous address does not matter, so nodes do not probe it */
 	int stop_grace_ms; /* how long the ranks may take to save after a stop signal, or after one
 			      of them has saved and stopped; 0: JOB_STOP_GRACE_MS */
-	int kill_wait_ms;  /* how long the scheduler waits after its stop signal before it kills;
-				  0: there is no scheduler */
-	/* The scheduler is asked while the job starts and runs. The answer replaces the
-	 * allocation's end time and kill_wait_ms. NULL: it is not asked. */
+	/* The scheduler is asked while the job starts and runs. Its answer replaces the
+	 * allocation's end time. NULL: it is not asked, and does not kill. */
 	struct alloc_query *query;
 	/* Called whenever nothing more is being asked. May be NULL. */
 	void (*answered)(void *context);

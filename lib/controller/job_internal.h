@@ -73,7 +73,7 @@ struct job {
 	int64_t end_time;   /* the same in Unix seconds */
 	int64_t recheck_ms; /* until then the warning waits for the scheduler's answer; 0: not asked
 			     */
-	int kill_wait_ms;   /* as in the request */
+	int kill_wait_ms;   /* as in the query; 0: no query */
 	bool attempt_noted; /* that the attempt's number is too low */
 	struct gathers gathers;
 	int64_t woke_ms, tick_ms;

@@ -185,21 +185,14 @@ PUBLIC int berth_attempt(void)
 
 PUBLIC int64_t berth_end_time(void)
 {
-	const char *file;
-	char *text;
-	size_t size;
-	int64_t later = 0;
+	const char *file = self.count ? env_get(self.env, "BERTH_END_TIME_FILE") : NULL;
+	int64_t end_time = self.end_time;
 
 	if (!self.count)
 		return not_joined(__func__);
-	file = env_get(self.env, "BERTH_END_TIME_FILE");
-	if (file && !access(file, F_OK) && !file_read(file, 64, &text, &size, NULL)) {
-		text[strcspn(text, "\n")] = '\0';
-		if (number_int64("BERTH_END_TIME_FILE", text, 1, INT64_MAX, &later, NULL))
-			later = 0;
-		free(text);
-	}
-	return later ? later : self.end_time;
+	if (file)
+		file_read_number(file, 1, INT64_MAX, &end_time);
+	return end_time;
 }
 
 PUBLIC int berth_stop_requested(void)

@@ -7,6 +7,23 @@ load ../support/berth
 @test "without a launcher: rank 0 of 1" {
 	expect 0 env -u RANK -u WORLD_SIZE -u PMIX_NAMESPACE "$HELLO"
 	[[ $output == *"rank 0 of 1, 0 on node 0"* ]]
+	[[ $output != *"job ends"* ]]
+}
+
+@test "berth_end_time: from the variable, or from the file if berth learns it later" {
+	make_dir
+	now=$(date +%s)
+	set -- env -u RANK -u WORLD_SIZE -u PMIX_NAMESPACE BERTH_END_TIME=$((now + 3600)) BERTH_END_TIME_FILE="$DIR/end"
+	expect 0 "$@" "$HELLO"
+	[[ $output =~ "rank 0: the job ends in 3"[0-9]{3}" s" ]]
+	for wrong in '' soon -1 0 1.5; do
+		echo "$wrong" >"$DIR/end"
+		expect 0 "$@" "$HELLO"
+		[[ $output =~ "rank 0: the job ends in 3"[0-9]{3}" s" ]]
+	done
+	echo $((now + 72000)) >"$DIR/end"
+	expect 0 "$@" "$HELLO"
+	[[ $output =~ "rank 0: the job ends in 7"[0-9]{4}" s" ]]
 }
 
 @test "under berth run: place, plan, exchange" {

@@ -8,7 +8,6 @@
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -97,19 +96,13 @@ static void set_end(struct stop *stop, int64_t end_time)
 static void read_end_file(struct stop *stop)
 {
 	double now = clock_now_s();
-	char *text, *end;
-	size_t size;
 	int64_t value;
 
 	if (!stop->end_file || now - stop->end_polled_s < POLL_S)
 		return;
 	stop->end_polled_s = now;
-	if (access(stop->end_file, F_OK) || file_read(stop->end_file, 64, &text, &size, NULL))
-		return;
-	value = strtoll(text, &end, 10);
-	if (end > text && value > 0 && value <= INT64_MAX / 2 && value != stop->end_time)
+	if (!file_read_number(stop->end_file, 1, INT64_MAX / 2, &value) && value != stop->end_time)
 		set_end(stop, value);
-	free(text);
 }
 
 void stop_init(struct stop *stop, const char *file, bool polls_file, int64_t end_time,
