@@ -28,7 +28,7 @@
 
 struct requeue {
 	struct alloc_query *query; /* with the allocation and the environment */
-	int done, max; /* requeues before this run; at most */
+	int done, max;		   /* requeues before this run; at most */
 	bool prepared, possible;
 	char why[400]; /* if not possible */
 	struct requeue_pbs *pbs;
@@ -75,7 +75,8 @@ static void prepare_slurm(struct requeue *requeue)
 static int join_runs(struct requeue *requeue, struct error *err)
 {
 	struct error why = {0};
-	int rc = requeue_runs_join(requeue->query->alloc, requeue->query->env, &requeue->runs, &why);
+	int rc =
+		requeue_runs_join(requeue->query->alloc, requeue->query->env, &requeue->runs, &why);
 
 	if (rc == -ERR_OUTPUT) {
 		log_user(LOG_WARNING,
@@ -295,7 +296,8 @@ bool requeue_now(const struct requeue *requeue, char *next, size_t size)
 	if (end != REQUEUE_TRY_DONE) {
 		snprintf(next, size, "%s: %.160s; to continue, run: %s%.300s", tool, reply,
 			 requeue->pbs ? "" : "scontrol requeue ",
-			 requeue->pbs ? requeue_pbs_line(requeue->pbs) : job_name(requeue->query->alloc));
+			 requeue->pbs ? requeue_pbs_line(requeue->pbs)
+				      : job_name(requeue->query->alloc));
 		log_user(LOG_WARNING, "%s", next);
 		return false;
 	}

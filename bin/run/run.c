@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "run/run.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <poll.h>
@@ -23,160 +22,11 @@
 #include "explain/explain.h"
 #include "process/logs.h"
 #include "progress.h"
-#include "stages.h"
 #include "verb.h"
 
-#define LAUNCH_MS 10000	  /* an agent on a real OpenPBS needs 0.2 s, */
-#define LAUNCH_NODE_MS 50 /* and each further node less than that */
-#define GPUS_MS 2000
 #define WARN_MS 120000	  /* --warn-signal alone */
 #define SHOWN_LINES 48	  /* of the ranks: about a screen */
 #define COLLAPSE_RANKS 16 /* more of them collapse on a terminal */
-
-/* Choose the first N nodes, or simulate N. */
-static int choose_nodes(struct run_setup *setup, struct error *err)
-{
-	size_t wanted = (size_t)setup->options->nodes;
-	struct alloc *alloc = &setup->alloc;
-	struct alloc simulated;
-	int rc;
-
-	if (setup->launch.launcher->single_host && !setup->launch.launcher->uses_socket_pair) {
-		rc = launcher_simulate_nodes(alloc, wanted ? wanted : alloc->node_count, &simulated,
-					     err);
-		if (rc)
-			return rc;
-		alloc_free(alloc);
-		*alloc = simulated;
-		return 0;
-	}
-	if (wanted && wanted != alloc->node_count && alloc->rendezvous)
-		return error_set(err, ERR_USAGE,
-				 "--nodes %zu conflicts with --nnodes %zu: every machine you "
-				 "started takes part",
-				 wanted, alloc->node_count);
-	if (wanted > alloc->node_count)
-		return error_set(err, ERR_USAGE,
-				 "--nodes %zu: the allocation has %zu node%s (%s); request more "
-				 "from the scheduler, name hosts with --hosts, or simulate nodes "
-				 "with --launcher loopback",
-				 wanted, alloc->node_count, alloc->node_count == 1 ? "" : "s",
-				 alloc->why ? alloc->why : alloc->source);
-	for (size_t i = wanted; wanted && i < alloc->node_count; i++)
-		free(alloc->nodes[i].name);
-	if (wanted)
-		alloc->node_count = wanted;
-	return 0;
-}
-
-/* A launcher tool may stand without starting anything, as mpirun through pbs_tmrsh did. */
-static void choose_fallback(struct run_setup *setup)
-{
-	struct launch_options *launch = &setup->launch;
-
-	if (launch->launcher->single_host || setup->options->launcher)
-		return;
-	launch->fallback = launcher_next(launch->launcher, &setup->alloc, setup->env);
-	if (!launch->launch_timeout_ms)
-		launch->launch_timeout_ms =
-			LAUNCH_MS + LAUNCH_NODE_MS * (int)setup->alloc.node_count;
-}
-
-/* Can FILE be created? Only the directory matters, because an old file is replaced. */
-static int check_report(const char *path, struct error *err)
-{
-	const char *slash = strrchr(path, '/');
-	char *dir = slash ? strndup(path, slash == path ? 1 : (size_t)(slash - path)) : strdup(".");
-	struct stat info;
-	int rc = 0;
-
-	if (!dir)
-		return error_memory(err, "--report");
-	if (!*path || (!stat(path, &info) && S_ISDIR(info.st_mode)))
-		rc = error_set(err, ERR_OUTPUT,
-			       "--report: cannot write '%s': not a file name, or a directory",
-			       path);
-	else if (access(dir, W_OK | X_OK))
-		rc = error_set(err, ERR_OUTPUT, "--report: cannot write '%s': %s: %s", path, dir,
-			       strerror(errno));
-	else if ((rc = file_check_owner(path, err)))
-		error_prefix(err, "--report");
-	free(dir);
-	return rc;
-}
-
-/* Nothing waits for the scheduler's answer, except --dry-run, and srun for the number of GPUs. */
-static void ask_scheduler(struct run_setup *setup)
-{
-	const struct run_options *options = setup->options;
-	unsigned also = ALLOC_QUERY_KILL_WAIT;
-	char past[400];
-
-	if (options->dry_run) {
-		alloc_query_now(setup->env, &setup->alloc);
-		if (alloc_drop_past_end(&setup->alloc, past, sizeof past))
-			log_user(LOG_WARNING, "%s", past);
-		return;
-	}
-	if (options->restarts.max_restarts && setup->alloc.node_count > 1)
-		also |= ALLOC_QUERY_SCRIPT;
-	alloc_query_begin(&setup->query, setup->env, &setup->alloc, also, ALLOC_QUERY_MS);
-	if (slurm_lacks_gpus(setup->env, &setup->alloc))
-		alloc_query_wait_for_job(&setup->query, GPUS_MS);
-}
-
-int run_prepare(const struct run_options *options, const char *const *argv, struct run_setup *out,
-		struct error *err)
-{
-	int rc;
-
-	out->options = options;
-	out->env = env_capture();
-	out->cwd = getcwd(NULL, 0);
-	out->launch = options->launch;
-	out->launch.alloc = &out->alloc;
-	out->launch.env = out->env;
-	out->launch.berth_path = out->berth_path;
-	if (!out->env)
-		return error_memory(err, "the environment");
-	rc = options_set_env(out->env, options->env, options->env_count, err);
-	if (!rc)
-		rc = job_check_program(argv[0], out->env, err);
-	if (!rc && options->job.log_dir && !options->dry_run)
-		rc = logs_check_dir(options->job.log_dir, err);
-	if (!rc && options->report && !options->dry_run)
-		out->bad_report = (rc = check_report(options->report, err)) != 0;
-	if (!rc)
-		rc = stages_find_self(out->berth_path, sizeof out->berth_path, err);
-	if (!rc)
-		rc = alloc_read(out->env, &options->shared.alloc, &out->alloc, err);
-	if (!rc)
-		rc = run_end_time(out, err);
-	if (!rc)
-		ask_scheduler(out);
-	if (!rc)
-		rc = run_remove_stale_stop_file(out, err);
-	if (!rc)
-		rc = launcher_find(options->launcher, &out->alloc, out->env, &out->launch.launcher,
-				   err);
-	if (!rc)
-		rc = choose_nodes(out, err);
-	if (!rc)
-		choose_fallback(out);
-	if (!rc)
-		rc = attempts_check(&options->restarts, &out->alloc, err);
-	return rc;
-}
-
-void run_setup_free(struct run_setup *setup)
-{
-	requeue_free(setup->requeue);
-	alloc_query_end(&setup->query);
-	alloc_free(&setup->alloc);
-	env_free(setup->env);
-	free(setup->cwd);
-	memset(setup, 0, sizeof *setup);
-}
 
 /* ---- output of the job ---- */
 

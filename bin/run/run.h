@@ -26,8 +26,8 @@ struct run_setup {
 	bool bad_report;	 /* run_prepare failed because --report cannot be written */
 };
 
-/* Prepare environment, allocation and launcher, and check everything that can be checked before
- * anything starts: program, log directory, report. argv is the ranks' program. */
+/* run_prepare.c: prepare environment, allocation and launcher, and check everything that can be
+ * checked before anything starts: program, log directory, report. argv is the ranks' program. */
 int run_prepare(const struct run_options *options, const char *const *argv, struct run_setup *out,
 		struct error *err);
 void run_setup_free(struct run_setup *setup);

@@ -217,12 +217,12 @@ static void apply_times(const struct pbs_job_info *answer, struct alloc *alloc)
 	} else if (answer->walltime && started > 0) {
 		alloc->end_time = started + walltime;
 		alloc_set_end_reason(alloc, "qstat: started %s, walltime %s", answer->start,
-			       answer->walltime);
+				     answer->walltime);
 	} else if (!answer->walltime) {
 		alloc_set_end_reason(alloc, "qstat: the job has no walltime");
 	} else {
 		alloc_set_end_reason(alloc, "qstat does not report when the job started ('%.60s')",
-			       answer->start ? answer->start : "");
+				     answer->start ? answer->start : "");
 	}
 }
 
@@ -356,10 +356,11 @@ static void apply_torque(const struct env *env, struct alloc *alloc, const char 
 	if (walltime && *walltime && file && !stat(file, &info) &&
 	    !pbs_duration("PBS_WALLTIME", walltime, &seconds, NULL)) {
 		alloc->end_time = (int64_t)info.st_mtime + seconds;
-		alloc_set_end_reason(alloc,
-			       "%s; assuming PBS_WALLTIME (%s) after the time when the node file "
-			       "was written",
-			       without, walltime);
+		alloc_set_end_reason(
+			alloc,
+			"%s; assuming PBS_WALLTIME (%s) after the time when the node file "
+			"was written",
+			without, walltime);
 	} else if (!alloc->end_time) {
 		alloc_set_end_reason(alloc, "%s", without);
 	}

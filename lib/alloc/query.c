@@ -33,11 +33,8 @@ void alloc_query_begin(struct alloc_query *query, const struct env *env, struct 
 {
 	static const struct alloc_query_step none;
 
-	*query = (struct alloc_query){.env = env,
-				      .alloc = alloc,
-				      .also = also,
-				      .timeout_ms = timeout_ms,
-				      .steps = &none};
+	*query = (struct alloc_query){
+		.env = env, .alloc = alloc, .also = also, .timeout_ms = timeout_ms, .steps = &none};
 	if (!strcmp(alloc->source, "slurm")) {
 		query->steps = alloc_query_slurm;
 		query->kill_wait_ms = 30000; /* the default of KillWait */

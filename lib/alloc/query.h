@@ -23,7 +23,7 @@ struct alloc_query {
 	/* The tools' output, NULL while it is missing. Slurm: scontrol show job, show config, and
 	 * write batch_script. PBS: qstat -f, as JSON if qstat can print it, and qstat -Q -f. */
 	char *job, *limits, *script;
-	char why[300];	  /* why job is missing */
+	char why[300]; /* why job is missing */
 	/* How long the scheduler waits between its stop signal and SIGKILL, by default until it has
 	 * answered; 0: there is no scheduler that kills. */
 	int kill_wait_ms;

@@ -476,30 +476,39 @@ static int refuse_foreign_address(const struct search *search, struct plan_netwo
 			 *own ? own : "none that is up");
 }
 
+/* Does one of the first count addresses belong to this interface? */
+static bool has_iface(const struct inventory *inventory, const char *iface, size_t count)
+{
+	for (size_t a = 0; a < count; a++)
+		if (!strcmp(inventory->addresses[a].iface, iface))
+			return true;
+	return false;
+}
+
+static int no_such_iface(const struct search *search, struct error *err)
+{
+	const struct inventory *first_node = &search->inventories[0];
+	char names[300] = "";
+
+	for (size_t a = 0; a < first_node->address_count; a++)
+		if (!has_iface(first_node, first_node->addresses[a].iface, a))
+			append(names, sizeof names, "%s%s", *names ? ", " : "",
+			       first_node->addresses[a].iface);
+	return error_set(err, ERR_USAGE,
+			 "--iface %s: %s has no such interface with an address; it has %s",
+			 search->request->iface, first_node_name(search), names);
+}
+
 static int no_usable_address(const struct search *search, const char *rejected, struct error *err)
 {
 	const struct inventory *first_node = &search->inventories[0];
 	const char *loopback = NULL;
 	bool others = false;
-	char hint[80] = "", names[300] = "";
-	const char *iface = search->request->iface;
-	bool exists = !iface || !first_node->address_count;
+	char hint[80] = "";
 
-	for (size_t a = 0; a < first_node->address_count; a++) {
-		const char *name = first_node->addresses[a].iface;
-
-		exists |= iface && !strcmp(name, iface);
-		size_t b = 0;
-
-		while (strcmp(name, first_node->addresses[b].iface) != 0)
-			b++;
-		if (b == a)
-			append(names, sizeof names, "%s%s", *names ? ", " : "", name);
-	}
-	if (!exists)
-		return error_set(err, ERR_USAGE,
-				 "--iface %s: %s has no such interface with an address, but %s",
-				 iface, first_node_name(search), names);
+	if (search->request->iface && first_node->address_count &&
+	    !has_iface(first_node, search->request->iface, first_node->address_count))
+		return no_such_iface(search, err);
 	for (size_t a = 0; a < first_node->address_count; a++)
 		if (first_node->addresses[a].up && first_node->addresses[a].type == IFACE_LOOPBACK)
 			loopback = first_node->addresses[a].iface;

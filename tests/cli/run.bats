@@ -225,7 +225,7 @@ os.execv(sys.argv[1], sys.argv[1:])'
 64|--json needs --dry-run|--json -- touch started
 64|--quiet conflicts with --verbose|-q -v -- touch started
 64|--iface eth9: |--iface eth9 -- touch started
-64|has no such interface with an address, but lo|--iface eth9 -n 2 -- touch started
+64|has no such interface with an address; it has lo|--iface eth9 -n 2 -- touch started
 64|--port|--port 65536 -- touch started
 64|choose one of: fork, hand, srun, pals, tm, prterun, mpirun, ssh, loopback|--launcher nosuch -- touch started
 64|unrecognized option '--engine'|--engine fork -- touch started

@@ -207,7 +207,7 @@ static const struct row rows[] = {
 	 {"eth0 10.0.0.2/24"},
 	 {.iface = "hsn0"},
 	 {0},
-	 "--iface hsn0: head has no such interface with an address, but eth0",
+	 "--iface hsn0: head has no such interface with an address; it has eth0",
 	 "an interface that does not exist"},
 	{{"eth0 10.0.0.1/24", "hsn0! 10.1.0.1/24"},
 	 {"eth0 10.0.0.2/24"},
