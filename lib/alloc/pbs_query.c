@@ -395,7 +395,7 @@ static bool ask_plain(struct alloc_query *query, char **argv)
 	char *const words[] = {query->path, (char *)"-f", query->alloc->job_id};
 
 	memcpy(argv, words, sizeof words);
-	return query->path[0] && !query->job && !query->timed_out;
+	return query->path[0] && !query->job;
 }
 
 /* Variables may hold any bytes, which qstat does not convert to UTF-8. jansson makes a string of
@@ -427,10 +427,9 @@ static void take_job(struct alloc_query *query, enum scheduler_tool_result resul
 	struct error err = {0};
 	int rc = 1;
 
-	query->timed_out = result == SCHEDULER_TOOL_TIMEOUT;
 	if (result == SCHEDULER_TOOL_EXITED)
 		replace_bytes(output->text);
-	if (query->timed_out)
+	if (result == SCHEDULER_TOOL_TIMEOUT)
 		snprintf(query->why, sizeof query->why, "qstat did not answer within %d ms",
 			 query->timeout_ms);
 	else if (result == SCHEDULER_TOOL_UNAVAILABLE)

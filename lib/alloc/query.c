@@ -63,6 +63,9 @@ void alloc_query_continue(struct alloc_query *query)
 		result = scheduler_tool_end(&query->tool, ended ? now + EXIT_MS : now, &output);
 		query->steps[query->step++].answer(query, result, &output);
 		free(output.text);
+		/* Other tools would ask the same server. */
+		if (result == SCHEDULER_TOOL_TIMEOUT)
+			break;
 		start_next(query);
 	}
 	log_info(LOG_ALLOC, "the scheduler reports end time %lld (%s), %d earlier starts",

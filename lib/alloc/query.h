@@ -34,8 +34,7 @@ struct alloc_query {
 	int64_t deadline_ms;
 	char path[600]; /* of the tool, if it is not looked up in PATH */
 	char queue[80]; /* of a PBS job */
-	bool timed_out; /* PBS: the last qstat has not answered, */
-	bool answered;	/* and an earlier one has */
+	bool answered;	/* PBS: qstat has reported the job at least once */
 };
 
 /* One tool. A table of them ends with an empty step. */
@@ -58,7 +57,8 @@ void alloc_query_begin(struct alloc_query *query, const struct env *env, struct 
 /* Is something being asked? Then call alloc_query_continue when tool.fd is readable, and at
  * deadline_ms (clock_now_ms). */
 bool alloc_query_runs(const struct alloc_query *query);
-/* Handle what the tools have written, and start the next one. Does not block. */
+/* Handle what the tools have written, and start the next one, unless one did not answer in time.
+ * Does not block. */
 void alloc_query_continue(struct alloc_query *query);
 /* Wait at most timeout_ms for all answers. */
 void alloc_query_wait(struct alloc_query *query, int timeout_ms);

@@ -376,6 +376,7 @@ static void limits(void **state)
 	static const struct {
 		const char *config;
 		int kill_wait_ms;
+		bool hangs; /* when it is asked about the job, which comes first */
 	} rows[] = {
 		{"KillOnBadExit           = 0\nKillWait                = 5 sec\n", 5000},
 		{"XKillWait = 7 sec\n", 30000},
@@ -383,6 +384,7 @@ static void limits(void **state)
 		{"KillWait = soon\n", 30000},
 		{"KillWait = 99999999 sec\n", 30000},
 		{"", 30000},
+		{"KillWait = 5 sec\n", 30000, true},
 	};
 	char dir[] = "/tmp/berth-test-scontrol-XXXXXX", path[64], text[600];
 
@@ -400,16 +402,17 @@ static void limits(void **state)
 
 		snprintf(text, sizeof text,
 			 "#!/bin/sh\ncase \"$*\" in\n'show config') printf '%s' ;;\n"
-			 "'write batch_script 3 -') echo '#!/bin/sh' ;;\n*) exit 1 ;;\nesac\n",
-			 rows[i].config);
+			 "'write batch_script 3 -') echo '#!/bin/sh' ;;\n*) %s ;;\nesac\n",
+			 rows[i].config, rows[i].hangs ? "exec sleep 60" : "exit 1");
 		write_text(path, text, 0755);
 		assert_int_equal(alloc_read(env, NULL, &alloc, NULL), 0);
 		alloc_query_begin(&query, env, &alloc,
-				  ALLOC_QUERY_KILL_WAIT | (i ? ALLOC_QUERY_SCRIPT : 0), 10000);
+				  ALLOC_QUERY_KILL_WAIT | (i ? ALLOC_QUERY_SCRIPT : 0),
+				  rows[i].hangs ? 300 : 10000);
 		assert_int_equal(query.kill_wait_ms, 30000);
 		alloc_query_wait(&query, 30000);
 		assert_int_equal(query.kill_wait_ms, rows[i].kill_wait_ms);
-		assert_int_equal(query.script != NULL, i > 0);
+		assert_int_equal(query.script != NULL, i > 0 && !rows[i].hangs);
 		alloc_query_end(&query);
 		alloc_free(&alloc);
 		env_free(env);
