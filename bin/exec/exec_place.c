@@ -15,32 +15,43 @@
 #define ANCESTORS_MAX 64
 
 /* The variables of one launcher. present: the one that identifies it, besides rank. binds: it
- * usually binds to cores, whether or not the user asked for it. berth sets torchrun's other
+ * usually binds to cores, whether or not the user asked for it. processes: how the names of its own
+ * processes begin, that is of its ranks' parents; NULL: unknown. berth sets torchrun's other
  * variables, too, but not TORCHELASTIC_USE_AGENT_STORE. */
 struct rank_source {
 	bool binds;
+	const char *const *processes;
 	const char *name, *present;
 	const char *rank, *size, *local_rank, *local_size, *node;
 	const char *job, *job_part;
 };
 
+/* PyTorch 2.15 calls the thread pt_elastic. */
+static const char *const torchrun_processes[] = {"torchrun", "pt_elastic", "python", "accelerate",
+						 NULL};
+static const char *const mpirun_processes[] = {"mpirun", "mpiexec", "orte", "prte", NULL};
+static const char *const pals_processes[] = {"pals", NULL};
+static const char *const mpich_processes[] = {"hydra", "mpiexec", "mpirun", NULL};
+static const char *const berth_processes[] = {"berth", NULL};
+
 /* Innermost first: torchrun's workers keep the variables of the mpirun or srun around them, and
  * mpirun's ranks keep those of the allocation. srun's come last: a batch script has them too, so
  * only a step counts. */
 static const struct rank_source rank_sources[] = {
-	{false, "torchrun", "TORCHELASTIC_USE_AGENT_STORE", "RANK", "WORLD_SIZE", "LOCAL_RANK",
-	 "LOCAL_WORLD_SIZE", "GROUP_RANK", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT"},
-	{true, "mpirun", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
-	 "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE", NULL, "PMIX_NAMESPACE",
-	 "OMPI_MCA_ess_base_jobid"},
-	{true, "PALS", "PALS_RANKID", "PALS_RANKID", "PMI_SIZE", "PALS_LOCAL_RANKID",
-	 "PMI_LOCAL_SIZE", "PALS_NODEID", "PALS_APID", NULL},
-	{true, "MPICH's mpiexec", "PMI_RANK", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID",
-	 "MPI_LOCALNRANKS", NULL, NULL, NULL},
-	{false, "the environment", "RANK", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE",
-	 "NODE_RANK", NULL, NULL},
-	{true, "srun", "SLURM_STEP_ID", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID",
-	 NULL, "SLURM_NODEID", "SLURM_JOB_ID", "SLURM_STEP_ID"},
+	{false, torchrun_processes, "torchrun", "TORCHELASTIC_USE_AGENT_STORE", "RANK",
+	 "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "TORCHELASTIC_RUN_ID",
+	 "TORCHELASTIC_RESTART_COUNT"},
+	{true, mpirun_processes, "mpirun", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_RANK",
+	 "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE", NULL,
+	 "PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid"},
+	{true, pals_processes, "PALS", "PALS_RANKID", "PALS_RANKID", "PMI_SIZE",
+	 "PALS_LOCAL_RANKID", "PMI_LOCAL_SIZE", "PALS_NODEID", "PALS_APID", NULL},
+	{true, mpich_processes, "MPICH's mpiexec", "PMI_RANK", "PMI_RANK", "PMI_SIZE",
+	 "MPI_LOCALRANKID", "MPI_LOCALNRANKS", NULL, NULL, NULL},
+	{false, berth_processes, "the environment", "RANK", "RANK", "WORLD_SIZE", "LOCAL_RANK",
+	 "LOCAL_WORLD_SIZE", "NODE_RANK", NULL, NULL},
+	{true, NULL, "srun", "SLURM_STEP_ID", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS",
+	 "SLURM_LOCALID", NULL, "SLURM_NODEID", "SLURM_JOB_ID", "SLURM_STEP_ID"},
 };
 
 static int read_number(const struct env *env, const struct rank_source *source, const char *name,
@@ -244,6 +255,41 @@ pid_t exec_place_launcher_pid(const struct exec_place *place)
 		pid = parent_of(pid);
 	}
 	return 0;
+}
+
+/* Batch scripts and terminals inherit variables of jobs that ended long ago. */
+static bool is_alive(const char *const *processes, const struct exec_place *place)
+{
+	pid_t pid = exec_place_launcher_pid(place);
+	char path[40], *text = NULL;
+	bool found = false;
+	size_t size;
+
+	snprintf(path, sizeof path, "/proc/%d/comm", (int)pid);
+	if (!pid || file_read(path, 64, &text, &size, NULL))
+		return false;
+	for (const char *const *name = processes; !found && *name; name++)
+		found = !strncmp(text, *name, strlen(*name));
+	free(text);
+	return found;
+}
+
+bool exec_place_outer(const struct env *env, struct exec_place *out)
+{
+	for (size_t i = 0; i < sizeof rank_sources / sizeof *rank_sources; i++) {
+		const struct rank_source *source = &rank_sources[i];
+
+		*out = (struct exec_place){0};
+		if (!source->processes || !env_get(env, source->present) ||
+		    fill(env, source, out, NULL) || out->size == 1 ||
+		    !is_alive(source->processes, out))
+			continue;
+		if (source->processes == berth_processes)
+			out->started_by = "berth run";
+		return true;
+	}
+	*out = (struct exec_place){.started_by = "prterun", .detected_by = "PMIX_RANK"};
+	return exec_place_asks_pmix(env) && is_alive(mpirun_processes, out);
 }
 
 int exec_place_port(const struct exec_place *place, long salt)

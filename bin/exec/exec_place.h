@@ -32,6 +32,12 @@ bool exec_place_asks_pmix(const struct env *env);
  * node. 0 if it cannot be found (another PID namespace, no /proc). Reads /proc. */
 pid_t exec_place_launcher_pid(const struct exec_place *place);
 
+/* Is this process one of several ranks of a launcher (torchrun, mpirun, PALS, MPICH's mpiexec,
+ * berth run) that still runs as its ancestor? srun's tasks do not count, nor do variables of a job
+ * that has ended. Reads /proc. true sets *out; its size is 0 if only PMIx knows it (exec_pmix.h).
+ */
+bool exec_place_outer(const struct env *env, struct exec_place *out);
+
 /* A port that all ranks of a job on one node derive alike, without communication. It is between
  * 10000 and 29999, below Linux's ephemeral ports. salt (the launcher's pid) distinguishes jobs
  * without a name. The port is untested: it may be taken. */

@@ -442,9 +442,11 @@ int run_program(const struct run_options *options, const char *const *argv, bool
 
 	struct env *env = env_capture();
 	int as_task = 0;
-	int rc = env ? run_as_task(options, env, argv, &as_task, &err)
+	int rc = env ? run_refuse_nested(options, env, progress, &err)
 		     : error_memory(&err, "the environment");
 
+	if (!rc)
+		rc = run_as_task(options, env, argv, &as_task, &err);
 	env_free(env);
 	if (rc > 0)
 		return as_task;

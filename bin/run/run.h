@@ -56,7 +56,12 @@ struct run_end {
 void run_end_find(const struct run_setup *setup, const struct job_result *result,
 		  struct run_end *out);
 
-/* run_task.c: if srun has started this process as one of several tasks, act as that rank. On
+/* run_task.c: refuse to be one of several ranks of mpirun, torchrun or another berth run, unless
+ * --nested, --dry-run or --node-rank is given. own_program: this is berth train. Return 0, or
+ * -ERR_USAGE with the right line. */
+int run_refuse_nested(const struct run_options *options, const struct env *env, bool own_program,
+		      struct error *err);
+/* If srun has started this process as one of several tasks, act as that rank. On
  * success the program replaces this process. Return 1 if that failed or was a dry run, with the
  * exit code in *code; 0 if this is no such task. */
 int run_as_task(const struct run_options *options, const struct env *env, const char *const *argv,

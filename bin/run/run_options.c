@@ -106,6 +106,10 @@ const struct arguments_option run_options_table[] = {
 	{"start-timeout", "TIME",
 	 "Fail if not all agents have started within TIME (default: 60s, by hand 10m)",
 	 ARGUMENTS_TIME, RUN(launch.start_timeout_ms), .given = RUN(has_start_timeout)},
+	{"nested", NULL,
+	 "Start a job even if this is one of several ranks of mpirun, torchrun or another berth "
+	 "run",
+	 ARGUMENTS_FLAG, RUN(nested)},
 	{"fan-out", "K", "Connect at most K agents to one agent in the tree (default: 32)",
 	 ARGUMENTS_INT, RUN(launch.fan_out), 1, 4096},
 	{.type = ARGUMENTS_GROUP, .group = 15, .doc = "After a failure"},

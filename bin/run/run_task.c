@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* berth run as one of several tasks of srun: srun -n 8 berth run -- PROGRAM. Eight jobs of eight
- * ranks each are never intended, so each task becomes one rank of eight, as under berth exec. */
+/* berth run as one of several ranks of another launcher: srun -n 8 berth run -- PROGRAM. Eight jobs
+ * of eight ranks each are never intended. So each task of srun becomes one rank of eight, as under
+ * berth exec; under other launchers, which have commands of their own for that, it is an error. */
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -8,6 +9,8 @@
 #include "alloc/slurm.h"
 #include "base/number.h"
 #include "exec/exec.h"
+#include "exec/exec_pmix.h"
+#include "exec/exec_place.h"
 #include "run/run.h"
 
 /* The first given option that has an effect only if berth starts all ranks; NULL: none. */
@@ -46,6 +49,31 @@ static bool in_terminal_shell(const struct env *env)
 	const char *task = env_get(env, "SLURM_TASK_PID");
 
 	return port && *port && rank && !strcmp(rank, "0") && task && atoi(task) != getpid();
+}
+
+int run_refuse_nested(const struct run_options *options, const struct env *env, bool own_program,
+		      struct error *err)
+{
+	struct exec_place outer;
+	const char *verb = own_program ? "train" : "run", *what = own_program ? "" : " -- PROGRAM";
+
+	if (options->nested || options->dry_run || options->has_node_rank ||
+	    !exec_place_outer(env, &outer) ||
+	    (!outer.size && (exec_pmix_find(env, &outer, NULL) || outer.size == 1)))
+		return 0;
+	if (!strcmp(outer.started_by, "berth run"))
+		return error_set(err, ERR_USAGE,
+				 "this berth %s is one of %d ranks of another berth run, and each "
+				 "would start a complete job: omit one of the two. --nested allows "
+				 "it",
+				 verb, outer.size);
+	return error_set(
+		err, ERR_USAGE,
+		"%s started this berth %s as one of %d ranks, and each would start a complete "
+		"job: use berth %s -n %d%s without %s, or put berth %s after %s, so that each "
+		"takes its rank. --nested allows it",
+		outer.started_by, verb, outer.size, verb, outer.size, what, outer.started_by,
+		own_program ? "exec -- berth-train" : "exec -- PROGRAM", outer.started_by);
 }
 
 int run_as_task(const struct run_options *options, const struct env *env, const char *const *argv,

@@ -108,6 +108,59 @@ torchrun_env="TORCHELASTIC_RUN_ID=r1 TORCHELASTIC_USE_AGENT_STORE=False TORCHELA
 	[[ $output == *"PALS started 8 ranks on several nodes"*"--master-addr ADDRESS"*"--master-addr none"* ]]
 }
 
+# Variables of rank 1 of 2 under each launcher, and a name that its processes have.
+outer_launchers() {
+	cat <<-E
+	torchrun|torchrun|$torchrun_env RANK=1 LOCAL_RANK=1
+	orted|mpirun|OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_LOCAL_RANK=1 OMPI_COMM_WORLD_LOCAL_SIZE=2
+	palsd|PALS|PALS_RANKID=1 PMI_SIZE=2 PALS_LOCAL_RANKID=1 PMI_LOCAL_SIZE=2 PALS_NODEID=0
+	hydra_pmi_proxy|MPICH's mpiexec|PMI_RANK=1 PMI_SIZE=2 MPI_LOCALRANKID=1 MPI_LOCALNRANKS=2
+	E
+}
+
+@test "several ranks of a launcher that runs do not each start a job: refused with the right line" {
+	local by_hand='run --nnodes 1 --node-rank 0 --rdzv-endpoint 127.0.0.1:19876'
+	export BERTH_SECRET_FILE=$DIR/secret
+	head -c 32 /dev/urandom | od -An -tx1 | tr -d ' \n' >secret
+	chmod 600 secret
+	while IFS='|' read -r process name variables; do
+		fake "$process" "env $variables \"\$@\"; exit \$?"
+		expect 64 "bin/$process" sh -c '"$@"; exit $?' sh "$BERTH" run -n 2 -- touch started
+		[[ $output == "berth: error: $name started this berth run as one of 2 ranks, and each would start a complete job: use berth run -n 2 -- PROGRAM without $name, or put berth exec -- PROGRAM after $name, so that each takes its rank. --nested allows it" ]]
+		expect 64 "bin/$process" "$BERTH" train convnet --data synthetic:1x28x28 --steps 1
+		[[ $output == *"use berth train -n 2 without $name, or put berth exec -- berth-train after"* ]]
+		[ ! -e started ]
+		for allowed in 'run --dry-run -n 2 -- true' plan info "$by_hand -- true"; do
+			expect 0 "bin/$process" "$BERTH" $allowed
+		done
+		run "bin/$process" "$BERTH" check
+		[[ $output != *"as one of 2 ranks"* ]]
+		expect 0 "bin/$process" "$BERTH" run --nested -n 2 -- touch started
+		rm started
+		# A batch script has such variables of the job in which it was submitted.
+		expect 0 env $variables "$BERTH" run -n 2 -- touch started
+		rm started
+		expect 0 "bin/$process" env WORLD_SIZE=1 PMI_SIZE=1 PMI_LOCAL_SIZE=1 RANK=0 PMI_RANK=0 PALS_RANKID=0 \
+			OMPI_COMM_WORLD_SIZE=1 OMPI_COMM_WORLD_RANK=0 "$BERTH" run -n 2 -- touch started
+		rm started
+	done < <(outer_launchers)
+	expect 64 "$BERTH" run -n 2 -- "$BERTH" run -n 2 -- touch started
+	[[ $output == *"this berth run is one of 2 ranks of another berth run, and each would start a complete job: omit one of the two. --nested allows it"* ]]
+	[ ! -e started ]
+	expect 0 "$BERTH" run -n 1 -- "$BERTH" run -n 2 -- sh -c 'echo "$RANK of $WORLD_SIZE"'
+	[ "$(sort <<<"$output")" = $'0 of 2\n1 of 2' ]
+	expect 0 "$BERTH" run -n 2 -- "$BERTH" run --nested -n 2 -- sh -c 'echo "$RANK of $WORLD_SIZE"'
+	[ "$(grep -c 'of 2$' <<<"$output")" = 4 ]
+}
+
+@test "mpirun -n 2 berth run is refused, mpirun -n 1 berth run is not" {
+	need mpirun
+	expect 64 mpirun --oversubscribe -n 2 "$BERTH" run -n 2 -- touch started
+	[[ $output == *"mpirun started this berth run as one of 2 ranks"* ]]
+	[ ! -e started ]
+	expect 0 mpirun --oversubscribe -n 1 "$BERTH" run -n 2 -- touch started
+}
+
 # PALS on two nodes does not report the address of rank 0.
 pals_env="PALS_RANKID=4 PMI_SIZE=8 PALS_LOCAL_RANKID=0 PMI_LOCAL_SIZE=4 PALS_NODEID=1"
 
