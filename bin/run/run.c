@@ -457,6 +457,8 @@ int run_program(const struct run_options *options, const char *const *argv, bool
 
 	if (!rc)
 		rc = run_prepare(options, argv, &setup, &err);
+	if (setup.kept_argv)
+		argv = setup.kept_argv;
 	if (!rc && options->verbose)
 		log_user(LOG_DEBUG, "times: allocation and checks %.2f s",
 			 (double)(clock_now_ms() - begin_ms) / 1e3);

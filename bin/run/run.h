@@ -22,6 +22,7 @@ struct run_setup {
 	char berth_path[4096];	      /* this berth's own path */
 	struct launch_options launch; /* options->launch, and the three above */
 	char *cwd;
+	const char **kept_argv;	 /* run_check_kept_options; NULL: argv is right as it is */
 	struct requeue *requeue; /* requeue.h; NULL without --requeue */
 	bool bad_report;	 /* run_prepare failed because --report cannot be written */
 };
@@ -70,6 +71,11 @@ int run_as_task(const struct run_options *options, const struct env *env, const 
 /* run_launchers.c: refuse a program that starts ranks of its own, or, for torchrun, set --per-node
  * and print a note. Return 0, or -ERR_USAGE with the right line. */
 int run_check_launchers(struct run_options *options, const char *const *argv, struct error *err);
+/* With --per-node on several nodes: if torchrun has an option that cannot be right on all of them
+ * (--node_rank=0, --nnodes of another number, an endpoint that each node finds on itself), print a
+ * warning and set setup->kept_argv to argv without torchrun's rendezvous options; berth has set
+ * their variables. For accelerate, which has no such variables, return -ERR_USAGE. */
+int run_check_kept_options(struct run_setup *setup, const char *const *argv, struct error *err);
 
 /* run_hand.c: is another machine the first node of this job (--node-rank 1, OpenPAI's task 1)? */
 bool run_is_agent(const struct run_setup *setup);

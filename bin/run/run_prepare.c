@@ -148,6 +148,8 @@ int run_prepare(const struct run_options *options, const char *const *argv, stru
 	if (!rc)
 		rc = choose_nodes(out, err);
 	if (!rc)
+		rc = run_check_kept_options(out, argv, err);
+	if (!rc)
 		choose_fallback(out);
 	if (!rc)
 		rc = attempts_check(&options->restarts, &out->alloc, err);
@@ -161,5 +163,6 @@ void run_setup_free(struct run_setup *setup)
 	alloc_free(&setup->alloc);
 	env_free(setup->env);
 	free(setup->cwd);
+	free(setup->kept_argv);
 	memset(setup, 0, sizeof *setup);
 }

@@ -588,6 +588,41 @@ assert [(n["node"], n["plan"], n["environments"], n["ranks"]) for n in dry["node
 	expect 0 "$BERTH" run -n 2 -- sh -c 'echo torchrun'
 }
 
+@test "torchrun's options that cannot be right on two nodes give way to berth's, with a warning" {
+	fake torchrun 'echo "node $PET_NODE_RANK of $PET_NNODES:$(printf " <%s>" "$@")"'
+	fake accelerate 'echo started'
+	PATH="$DIR/bin:$PATH"
+	on_two() { expect "$1" "$BERTH" run --per-node --launcher loopback -N 2 -- "${@:2}"; }
+	# torchrun's options | what cannot be right | what is left
+	while IFS='|' read -r given wrong left; do
+		on_two 0 torchrun $given train.py --node_rank=7
+		[[ $output == *"node 1 of 2:$left <train.py> <--node_rank=7>"* ]]
+		if [ -n "$wrong" ]; then
+			[[ $output == *"berth: warning: $wrong cannot be right on 2 nodes that run the same line, so berth's own rendezvous replaces it: omit "* ]]
+		else
+			[[ $output != *"cannot be right"* ]]
+		fi
+	done <<-'E'
+	--nnodes=2 --node_rank=0 --nproc_per_node 3 --master_addr n1 --master-port=29500|--node_rank=0| <--nproc_per_node> <3>
+	--no-python --node-rank 1 -r 3|--node-rank 1| <--no-python> <-r> <3>
+	--standalone --module|--standalone| <--module>
+	--nnodes 3 --rdzv_id 7|--nnodes 3|
+	--nnodes=1|--nnodes=1|
+	--nnodes 3:4|--nnodes 3:4|
+	--rdzv-backend=c10d --rdzv_endpoint localhost:29400 --max-restarts=1|--rdzv_endpoint localhost:29400| <--max-restarts=1>
+	--master_addr=127.0.1.1|--master_addr=127.0.1.1|
+	--nnodes=1:2 --rdzv-backend c10d --rdzv-endpoint 192.0.2.1:29400|| <--nnodes=1:2> <--rdzv-backend> <c10d> <--rdzv-endpoint> <192.0.2.1:29400>
+	-m --nnodes=x|| <-m> <--nnodes=x>
+	E
+	expect 0 "$BERTH" run --per-node -- torchrun --standalone --node_rank=0 train.py
+	[ "$output" = 'node 0 of 1: <--standalone> <--node_rank=0> <train.py>' ]
+	on_two 64 accelerate launch --multi_gpu --num_machines 2 --machine_rank 0 train.py
+	[[ $output == *"--machine_rank 0 cannot be right on 2 nodes that run the same line: use berth run -n N -- python PROGRAM, which needs no such option"* ]]
+	on_two 64 accelerate launch --num_machines 3 train.py
+	on_two 64 accelerate launch --main_process_ip=localhost train.py
+	on_two 0 accelerate launch --num_machines=2 train.py
+}
+
 @test "the options of mpirun, torchrun and srun work, or the error names berth's own" {
 	for options in '--np 2' '--nproc-per-node 2' '--nproc_per_node=2'; do
 		expect 0 "$BERTH" run $options -- sh -c 'echo "$RANK of $WORLD_SIZE"'

@@ -60,10 +60,10 @@ over_the_fast_one() {
 	! grep -v "^TORCHELASTIC_ERROR_FILE=" per-node.0 | grep TORCHELASTIC
 }
 
-@test "torchrun without any options" {
+@test "torchrun with another machine's node rank, which berth's replaces" {
 	begin
 	batch torchrun -N2 -w n1,n2 <<-'S'
-	"$BERTH" run --per-node --ranks-per-node 2 -- "$TORCHRUN" "$HERE/ddp.py"
+	"$BERTH" run --per-node --ranks-per-node 2 -- "$TORCHRUN" --nnodes=2 --node_rank=0 --master_addr=n1 "$HERE/ddp.py"
 	S
 	[ "$status" = 0 ]
 	trained 4
