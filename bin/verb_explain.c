@@ -44,9 +44,10 @@ static int check(void *input, struct error *err)
 				: error_set(err, ERR_USAGE, "no LOG given (- is standard input)");
 }
 
-static int match_line(struct finding *findings, const char *line, size_t number, struct error *err)
+static int match_line(struct finding *findings, const char *line, size_t number, bool *in_child,
+		      struct error *err)
 {
-	const struct explain_row *row = explain_line(line);
+	const struct explain_row *row = explain_line(line, *in_child |= explain_is_child(line));
 	struct finding *finding = row ? &findings[row - explain_rows] : NULL;
 
 	if (!finding || finding->count++)
@@ -61,12 +62,13 @@ static int read_log(FILE *file, const char *name, struct finding *findings, stru
 {
 	char *line = malloc(LINE_MAX_BYTES + 1);
 	size_t used = 0, number = 1;
+	bool in_child = false;
 	int c, rc = line ? 0 : error_memory(err, "a line");
 
 	while (!rc && (c = getc(file)) != EOF) {
 		if (c == '\n') {
 			line[used] = '\0';
-			rc = match_line(findings, line, number++, err);
+			rc = match_line(findings, line, number++, &in_child, err);
 			used = 0;
 		} else if (used < LINE_MAX_BYTES) {
 			line[used++] = (char)(c ? c : ' ');
@@ -76,7 +78,7 @@ static int read_log(FILE *file, const char *name, struct finding *findings, stru
 		rc = error_set(err, ERR_INPUT, "cannot read %s: %s", name, strerror(errno));
 	if (!rc && used) {
 		line[used] = '\0';
-		rc = match_line(findings, line, number, err);
+		rc = match_line(findings, line, number, &in_child, err);
 	}
 	free(line);
 	return rc;

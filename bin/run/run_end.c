@@ -232,9 +232,12 @@ static void describe_cause(const struct job_result *result, const char *kind, in
 static const struct explain_row *find_known_failure(const json_t *output_tail)
 {
 	const struct explain_row *known = NULL;
+	bool in_child = false;
 
+	for (size_t i = 0; i < json_array_size(output_tail); i++)
+		in_child |= explain_is_child(json_string_value(json_array_get(output_tail, i)));
 	for (size_t i = 0; !known && i < json_array_size(output_tail); i++)
-		known = explain_line(json_string_value(json_array_get(output_tail, i)));
+		known = explain_line(json_string_value(json_array_get(output_tail, i)), in_child);
 	return known;
 }
 

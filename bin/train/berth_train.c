@@ -16,6 +16,7 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "base/number.h"
+#include "exec/exec_place.h"
 #include "rendezvous/ranks.h"
 #include "train/checkpoint/lease.h"
 #include "train/data/dataset.h"
@@ -101,13 +102,21 @@ static _Noreturn void exit_without_cleanup(int code)
 	_exit(code);
 }
 
-/* Without RANK and WORLD_SIZE this is the only rank. */
+/* Without RANK and WORLD_SIZE this is the only rank, unless mpirun has started several. */
 static int read_rank_place(const struct env *env, struct ranks_place *place, struct error *err)
 {
+	struct exec_place outer;
+
 	*place = (struct ranks_place){.size = 1, .local_size = 1, .address = "127.0.0.1"};
-	if (!env_get(env, "RANK") && !env_get(env, "WORLD_SIZE"))
+	if (env_get(env, "RANK") || env_get(env, "WORLD_SIZE"))
+		return place_from_env(env, place, err);
+	if (!exec_place_outer(env, &outer) || !outer.size)
 		return 0;
-	return place_from_env(env, place, err);
+	return error_set(err, ERR_USAGE,
+			 "%s started this berth-train as one of %d ranks, which RANK and "
+			 "WORLD_SIZE do not say: put berth exec -- in front of berth-train, or use "
+			 "berth train -n %d without %s",
+			 outer.started_by, outer.size, outer.size, outer.started_by);
 }
 
 /* OMP_NUM_THREADS, with which berth run and other launchers set how many cores a rank has; 0:

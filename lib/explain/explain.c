@@ -11,10 +11,15 @@ static int matches(const struct explain_row *row, const char *line)
 	return 1;
 }
 
-const struct explain_row *explain_line(const char *line)
+bool explain_is_child(const char *line)
+{
+	return line && strstr(line, "/multiprocessing/");
+}
+
+const struct explain_row *explain_line(const char *line, bool in_child)
 {
 	for (size_t i = 0; line && i < explain_row_count; i++)
-		if (matches(&explain_rows[i], line))
+		if ((in_child || !explain_rows[i].in_child) && matches(&explain_rows[i], line))
 			return &explain_rows[i];
 	return NULL;
 }

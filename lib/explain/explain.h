@@ -14,12 +14,17 @@ struct explain_row {
 	const char *substrings[EXPLAIN_SUBSTRINGS];
 	const char *cause, *fix; /* each a sentence without its full stop */
 	const char *source;	 /* where the explanation comes from */
+	bool in_child; /* only if explain_is_child was true of a line of the same program */
 };
 extern const struct explain_row explain_rows[];
 extern const size_t explain_row_count;
 
 /* The first row that matches a line, or NULL. line is NUL-terminated and may hold any bytes. */
-const struct explain_row *explain_line(const char *line);
+const struct explain_row *explain_line(const char *line, bool in_child);
+
+/* Does a line of a traceback show that the program itself started the process that failed, as
+ * torch.multiprocessing.spawn does? line may be NULL. */
+bool explain_is_child(const char *line);
 
 struct explain_exception {
 	char text[300]; /* "ValueError: ..." */

@@ -6,6 +6,10 @@
 #include "explain/explain.h"
 
 #define GH "https://github.com/"
+#define CHILD_CAUSE                                                                                \
+	"the program starts processes itself (torch.multiprocessing.spawn), so each rank starts "  \
+	"the whole training, and they compete for one port"
+#define CHILD_FIX "start the program once per node: berth run --per-node -- python train.py"
 
 const struct explain_row explain_rows[] = {
 	/* ---- rendezvous ---- */
@@ -36,6 +40,12 @@ const struct explain_row explain_rows[] = {
 	 "the name in MASTER_ADDR does not resolve on this node",
 	 "use a numeric address, as berth run does",
 	 GH "hpcaitech/ColossalAI/issues/2841"},
+	{{"The server socket has failed to", "Address already in use"},
+	 CHILD_CAUSE,
+	 CHILD_FIX,
+	 "PyTorch 1.13",
+	 .in_child = true},
+	{{"name: EADDRINUSE"}, CHILD_CAUSE, CHILD_FIX, "PyTorch 2.15", .in_child = true},
 	{{"The server socket has failed to", "Address already in use"},
 	 "another program uses MASTER_PORT: a second job on the node, or a leftover process",
 	 "let berth run reserve a free port; set --port only if a specific port is required",

@@ -53,7 +53,7 @@ struct logs_options {
 	size_t rank_count; /* of this node */
 	const int *ranks;  /* [rank_count], by local rank; copied */
 };
-#define LOGS_TAIL_LINES 20
+#define LOGS_TAIL_LINES 32	  /* a traceback of PyTorch 2.15, in a child of the rank, has 26 */
 #define LOGS_TAIL_LINE_BYTES 1024 /* of a kept line; "..." replaces the rest */
 
 /* Create the directory and open every file, before any rank starts. Return 0; -ERR_OUTPUT if the

@@ -170,6 +170,20 @@ assert found["line"] == 3 and found["count"] == 2 and found["log"] == "-" and fo
 	expect 64 "$BERTH" explain
 }
 
+@test "a program that starts processes itself and finds its port taken: --per-node is the fix" {
+	cat >traceback <<-'E'
+	torch.multiprocessing.spawn.ProcessRaisedException:
+	  File "/opt/torch/multiprocessing/spawn.py", line 69, in _wrap
+	RuntimeError: The server socket has failed to listen on any local network address. The server socket has failed to bind to [::]:55359 (errno: 98 - Address already in use).
+	E
+	expect 1 "$BERTH" run -n 1 -- sh -c 'cat traceback >&2; exit 1'
+	[[ $output == *"known failure: the program starts processes itself (torch.multiprocessing.spawn)"*"fix: start the program once per node: berth run --per-node -- python train.py"* ]]
+	expect 0 "$BERTH" explain traceback
+	[[ $output == *"starts processes itself"* ]]
+	expect 0 "$BERTH" explain - < <(tail -n 1 traceback)
+	[[ $output == *"another program uses MASTER_PORT"* ]]
+}
+
 @test "berth explain knows each message in the table of the troubleshooting guide" {
 	sed -n 's/^| `\([^`]*\)` |.*/\1/p' "$SOURCE/docs/guides/troubleshooting.md" | grep -vE '^(full output|known failure|reason|saved):|^berth ' >messages
 	[ "$(wc -l <messages)" = 20 ]

@@ -159,6 +159,9 @@ outer_launchers() {
 	[[ $output == *"mpirun started this berth run as one of 2 ranks"* ]]
 	[ ! -e started ]
 	expect 0 mpirun --oversubscribe -n 1 "$BERTH" run -n 2 -- touch started
+	expect 64 mpirun --oversubscribe -n 2 "$BUILD/bin/berth-train" linear --data synthetic:1x28x28,n=64 --steps 1
+	[[ $output == *"mpirun started this berth-train as one of 2 ranks"*"put berth exec -- in front of berth-train, or use berth train -n 2 without mpirun"* ]]
+	expect 0 mpirun --oversubscribe -n 1 "$BUILD/bin/berth-train" linear --data synthetic:1x28x28,n=64 --steps 1
 }
 
 # PALS on two nodes does not report the address of rank 0.

@@ -115,6 +115,16 @@ mpi5() { # build a program with Open MPI 5
 	[ "$(grep -c '^MPI rank [0-3] of 4, sum 10,' <<<"$output")" = 4 ]
 }
 
+@test "berth run as one of two ranks of prterun is refused, as the only one it is not" {
+	run "$FIVE/bin/prterun" --map-by :oversubscribe -n 2 "$BERTH" run -n 1 -- touch started
+	echo "$output"
+	[ "$status" = 64 ]
+	[[ $output == *"prterun started this berth run as one of 2 ranks"* ]]
+	[ ! -e started ]
+	"$FIVE/bin/prterun" -n 1 "$BERTH" run -n 1 -- touch started
+	[ -e started ]
+}
+
 @test "berth exec under prterun and mpirun of Open MPI 5" {
 	mpi5
 	# prterun gives a rank its place over PMIx only.

@@ -62,9 +62,10 @@ static int check_world(const struct comm_request *request, struct error *err)
 	if (size == 1)
 		return error_set(err, ERR_DATA,
 				 "this is rank %d of WORLD_SIZE %d, but MPI reports a single rank: "
-				 "no launcher that this MPI library supports started it. Use berth "
-				 "run, or mpirun of the same MPI with berth exec",
-				 request->rank, request->size);
+				 "its launcher (torchrun?) starts no MPI programs, and without "
+				 "NCCL the ranks need MPI. Use berth train -n %d with the same "
+				 "options, or mpirun -n %d berth exec -- berth-train",
+				 request->rank, request->size, request->size, request->size);
 	return error_set(err, ERR_DATA,
 			 "RANK and WORLD_SIZE mean rank %d of %d, but MPI reports rank %d of %d: "
 			 "one of the two is left over from another program. Unset RANK and "

@@ -14,6 +14,7 @@
 /* A line, and words of the cause that it must match. */
 static const struct {
 	const char *line, *cause;
+	bool in_child;
 } known[] = {
 	{"torch.distributed.elastic.rendezvous.api.RendezvousTimeoutError",
 	 "not all torchrun agents joined"},
@@ -134,6 +135,13 @@ static const struct {
 	 "network address. port: 29777, useIpv6: false, code: -98, name: EADDRINUSE, message: "
 	 "address already in use",
 	 "another program uses MASTER_PORT"},
+	{"torch.distributed.DistNetworkError: The server socket has failed to listen on any local "
+	 "network address. port: 29777, useIpv6: false, code: -98, name: EADDRINUSE, message: "
+	 "address already in use",
+	 "starts processes itself", true},
+	{"RuntimeError: The server socket has failed to listen on any local network address. The "
+	 "server socket has failed to bind to [::]:55359 (errno: 98 - Address already in use).",
+	 "starts processes itself", true},
 	{"ConnectionRefusedError: [Errno 111] Connection refused", "no process listens"},
 	{"[rank0]: RuntimeError: [/__w/pytorch/pytorch/third_party/gloo/gloo/transport/tcp/"
 	 "pair.cc:561] Connection closed by peer [127.0.0.1]:51094. This is typically caused by a "
@@ -193,7 +201,7 @@ static void each_row(void **state)
 	size_t met = 0;
 
 	for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
-		const struct explain_row *row = explain_line(known[i].line);
+		const struct explain_row *row = explain_line(known[i].line, known[i].in_child);
 
 		print_message("%s\n", known[i].line);
 		assert_non_null(row);
@@ -203,7 +211,7 @@ static void each_row(void **state)
 		size_t lines = 0;
 
 		for (size_t k = 0; k < sizeof known / sizeof *known; k++)
-			lines += explain_line(known[k].line) == &explain_rows[i];
+			lines += explain_line(known[k].line, known[k].in_child) == &explain_rows[i];
 		if (!lines)
 			print_message("no line meets: %s\n", explain_rows[i].substrings[0]);
 		met += lines > 0;
@@ -216,13 +224,18 @@ static void each_row(void **state)
 static void healthy(void **state)
 {
 	for (size_t i = 0; i < sizeof unrelated / sizeof *unrelated; i++) {
-		const struct explain_row *row = explain_line(unrelated[i]);
+		const struct explain_row *row = explain_line(unrelated[i], true);
 
 		if (row)
 			print_message("'%s' is taken for: %s\n", unrelated[i], row->cause);
 		assert_null(row);
 	}
-	assert_null(explain_line(NULL));
+	assert_null(explain_line(NULL, true));
+	assert_false(explain_is_child(NULL));
+	assert_false(
+		explain_is_child("  File \"/usr/lib/python3/torch/serialization.py\", line 1"));
+	assert_true(explain_is_child(
+		"  File \"/x/torch/multiprocessing/spawn.py\", line 69, in _wrap"));
 }
 
 static void exceptions(void **state)
