@@ -83,8 +83,9 @@ int run_as_task(const struct run_options *options, const struct env *env, const 
 	const char *useless = is_unusable(options);
 	int tasks;
 
-	if (options->launcher || options->shared.alloc.hosts || options->shared.alloc.hostfile ||
-	    !slurm_in_step(env) || !text || in_terminal_shell(env))
+	if (options->launcher || options->has_node_rank || options->shared.alloc.hosts ||
+	    options->shared.alloc.hostfile || !slurm_in_step(env) || !text ||
+	    in_terminal_shell(env))
 		return 0;
 	if (number_int("SLURM_STEP_NUM_TASKS", text, 1, INT32_MAX, &tasks, err))
 		return -err->code;

@@ -227,8 +227,13 @@ conf() {
 	srun --overlap "$BERTH" run --log-dir logs -- hostname
 	echo "code $?"
 	srun --overlap -N1 -n1 "$BERTH" run -n 2 -- sh -c 'echo "own $RANK of $WORLD_SIZE"'
+	export BERTH_SECRET_FILE=$PWD/tasks.secret
+	(umask 077; echo 0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef >"$BERTH_SECRET_FILE")
+	srun --overlap -N2 -n2 sh -c '"$BERTH" run --nnodes 2 --node-rank $SLURM_NODEID --rdzv-endpoint n1:4733 -n 2 -- sh -c "echo by hand \$RANK of \$WORLD_SIZE on \$(hostname)"'
 	S
 	[ "$status" = 0 ]
+	has '^by hand 0 of 2 on n1$'
+	has '^by hand 1 of 2 on n2$'
 	[ "$(grep -cE '^rank [0-3] of 4 local [0-2] on n[12] mark 7$' <<<"$output")" = 4 ]
 	has '^rank 0 of 4 local 0 on n1 mark 7$'
 	has '^code 0$'
