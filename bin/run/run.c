@@ -346,13 +346,14 @@ static int run_attempts(const struct job_request *request, const struct attempts
 	return rc;
 }
 
-/* Rank 0 gets no terminal, and needs no /dev/null of another machine. */
+/* Rank 0 gets no terminal of another session, and needs no /dev/null of another machine. */
 static bool is_input(int fd)
 {
 	struct stat input, null;
 
-	return !isatty(fd) && !fstat(fd, &input) &&
-	       (stat("/dev/null", &null) || input.st_rdev != null.st_rdev);
+	if (isatty(fd))
+		return tcgetpgrp(fd) >= 0;
+	return !fstat(fd, &input) && (stat("/dev/null", &null) || input.st_rdev != null.st_rdev);
 }
 
 /* *tail_is_shown: the end of what was printed contains result's output_tail. */

@@ -15,9 +15,10 @@
 
 enum agent_job_stdin {
 	AGENT_JOB_STDIN_NONE,
-	AGENT_JOB_STDIN_INHERIT, /* rank 0 gets the agent's own */
-	AGENT_JOB_STDIN_FIRST,	 /* rank 0 gets the controller's */
-	AGENT_JOB_STDIN_ALL,	 /* the controller writes to all ranks */
+	AGENT_JOB_STDIN_INHERIT,  /* rank 0 gets the agent's own */
+	AGENT_JOB_STDIN_FIRST,	  /* rank 0 gets the controller's */
+	AGENT_JOB_STDIN_TERMINAL, /* likewise, and people type it: prompts must not wait */
+	AGENT_JOB_STDIN_ALL,	  /* the controller writes to all ranks */
 };
 
 struct agent_job {

@@ -247,8 +247,11 @@ static int open_logs(struct agent_ranks *ranks, struct error *err)
 
 static int start_supervise(struct agent_ranks *ranks, struct error *err)
 {
-	struct supervise_options options = {.this_system = ranks->this_system,
-					    .exempt_pid = server_process_pid(ranks->pmix->process)};
+	struct supervise_options options = {
+		.this_system = ranks->this_system,
+		.exempt_pid = server_process_pid(ranks->pmix->process),
+		.prompt = ranks->job.input == AGENT_JOB_STDIN_TERMINAL,
+	};
 	struct supervise_events events = {.context = ranks,
 					  .started = on_started,
 					  .line = on_line,
@@ -330,8 +333,10 @@ static int start_ranks(struct agent_ranks *ranks, const json_t *list, const unsi
 	set_limits(ranks);
 	if (!rc && ranks->job.input == AGENT_JOB_STDIN_ALL)
 		rc = agent_stdin_new(ranks->loop, ranks->uplink, count, false, &ranks->inputs, err);
-	else if (!rc && ranks->job.input == AGENT_JOB_STDIN_FIRST && count &&
-		 !agent_job_rank(&ranks->job, 0))
+	else if (!rc &&
+		 (ranks->job.input == AGENT_JOB_STDIN_FIRST ||
+		  ranks->job.input == AGENT_JOB_STDIN_TERMINAL) &&
+		 count && !agent_job_rank(&ranks->job, 0))
 		rc = agent_stdin_new(ranks->loop, ranks->uplink, 1, true, &ranks->inputs, err);
 	for (size_t i = 0; !rc && i < count; i++)
 		rc = fill_rank(ranks, json_array_get(list, i), i, base, &at, &left, &starts[i],

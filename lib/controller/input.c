@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Passes this process's standard input to rank 0 if its agent does not inherit it. One piece at a
- * time is on its way: the agent asks for the next one when rank 0 has taken the last. */
+ * time is on its way: the agent asks for the next one when rank 0 has taken the last. A terminal is
+ * read only while this process is in its foreground, so that a job in the background takes no input
+ * from the shell. */
 #include <errno.h>
 #include <string.h>
 #include <unistd.h>
@@ -16,8 +18,16 @@ enum agent_job_stdin job_input_kind(const struct job_request *request)
 		return AGENT_JOB_STDIN_ALL;
 	if (!request->pass_stdin)
 		return AGENT_JOB_STDIN_NONE;
+	if (isatty(STDIN_FILENO))
+		return AGENT_JOB_STDIN_TERMINAL;
 	return request->launch->launcher->uses_socket_pair ? AGENT_JOB_STDIN_INHERIT
 							   : AGENT_JOB_STDIN_FIRST;
+}
+
+static bool is_in_background(const struct job *job)
+{
+	return job_input_kind(job->request) == AGENT_JOB_STDIN_TERMINAL &&
+	       tcgetpgrp(STDIN_FILENO) != getpgrp();
 }
 
 static void send_piece(struct job *job)
@@ -30,6 +40,11 @@ static void send_piece(struct job *job)
 	while (n < 0 && errno == EINTR);
 	if (n < 0 && errno == EAGAIN) {
 		job_input_continue(job);
+		return;
+	}
+	/* SIGTTIN is blocked. */
+	if (n < 0 && errno == EIO && is_in_background(job)) {
+		job->input_waits = true;
 		return;
 	}
 	if (n < 0)
@@ -45,17 +60,31 @@ static void on_input(struct loop_source *source, uint32_t events)
 
 	(void)events;
 	job_input_close(job);
-	send_piece(job);
+	if (is_in_background(job))
+		job->input_waits = true;
+	else
+		send_piece(job);
 }
 
 void job_input_continue(struct job *job)
 {
-	if (job_input_kind(job->request) != AGENT_JOB_STDIN_FIRST || job->phase != JOB_PHASE_RUN)
+	enum agent_job_stdin kind = job_input_kind(job->request);
+
+	if ((kind != AGENT_JOB_STDIN_FIRST && kind != AGENT_JOB_STDIN_TERMINAL) ||
+	    job->phase != JOB_PHASE_RUN)
 		return;
 	job->input.ready = on_input;
 	/* Files are always ready, so epoll refuses them. */
 	if (job->input.fd < 0 && loop_add(job->loop, &job->input, STDIN_FILENO, EPOLLIN, NULL))
 		send_piece(job);
+}
+
+void job_input_tick(struct job *job)
+{
+	if (!job->input_waits)
+		return;
+	job->input_waits = false;
+	job_input_continue(job);
 }
 
 void job_input_close(struct job *job)

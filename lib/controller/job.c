@@ -278,6 +278,7 @@ static void run(struct job *job)
 				resume(job, now - job->woke_ms);
 			controller_tick(job->controller, now, slept);
 			check_hang(job, now, slept);
+			job_input_tick(job);
 			job->tick_ms = now;
 		} else if (controller_silence_due(job->controller) &&
 			   now >= controller_silence_due(job->controller)) {

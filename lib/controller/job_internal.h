@@ -46,6 +46,7 @@ struct job {
 	struct loop *loop;
 	struct controller *controller;
 	struct loop_source signals, drained, input, query;
+	bool input_waits; /* this process is in the terminal's background */
 	enum job_phase phase;
 	int64_t deadline_ms;  /* deadline of the phase; 0: none */
 	int64_t start_due_ms; /* when all agents must have connected */
@@ -161,6 +162,8 @@ enum agent_job_stdin job_input_kind(const struct job_request *request);
 /* Pass the next piece of this process's standard input to rank 0, as soon as there is one,
  * if that is where rank 0 gets it. */
 void job_input_continue(struct job *job);
+/* Once a second: continue if this process may be back in the terminal's foreground. */
+void job_input_tick(struct job *job);
 void job_input_close(struct job *job);
 /* Return the node of a rank according to the plan; -1 if there is no such rank. */
 long job_node_of_rank(const struct job *job, int64_t rank);

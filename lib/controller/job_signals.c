@@ -16,7 +16,7 @@
 #define SAME_SIGNAL_MS 2000
 
 static const int handled_signals[] = {SIGINT,  SIGTERM, SIGHUP,	 SIGQUIT, SIGUSR1,
-				      SIGUSR2, SIGTSTP, SIGCONT, SIGCHLD};
+				      SIGUSR2, SIGTSTP, SIGCONT, SIGTTIN, SIGCHLD};
 
 void job_record_time_left(struct job *job)
 {
@@ -284,6 +284,8 @@ static void on_signal(struct loop_source *source, uint32_t events)
 			controller_reap(job->controller);
 			continue;
 		}
+		if (number == SIGTTIN) /* blocked, so that reading fails instead (input.c) */
+			continue;
 		if (number == SIGTSTP || number == SIGCONT) {
 			suspend(job, number == SIGTSTP);
 			continue;

@@ -84,6 +84,7 @@ int supervise_new(const struct supervise_options *options, const struct supervis
 		return error_memory(err, "supervising the ranks");
 	supervise->this_system = options->this_system;
 	supervise->exempt_pid = options->exempt_pid;
+	supervise->prompt = options->prompt;
 	supervise->events = *events;
 	supervise->reading = true;
 	supervise->epoll = epoll_create1(EPOLL_CLOEXEC);
@@ -137,22 +138,29 @@ static void read_stream(struct stream *stream, size_t limit)
 			supervise_close_stream(stream);
 			return;
 		}
-		if (!stream->pending.size || memchr(supervise->buffer, '\n', (size_t)n))
+		bool fresh = !stream->pending.size || memchr(supervise->buffer, '\n', (size_t)n);
+
+		if (fresh)
 			stream->pending_ms = clock_now_ms();
 		logs_split(&stream->pending, supervise->buffer, (size_t)n, on_stream_line, stream);
 		limit -= (size_t)n;
+		if (fresh && supervise->prompt && stream->pending.size &&
+		    supervise->state == STATE_RUN)
+			supervise_set_timer(supervise, SUPERVISE_PROMPT_MS);
 	}
 }
 
 void supervise_pass_unfinished(struct supervise *supervise, int64_t now_ms)
 {
+	int limit_ms = supervise->prompt ? SUPERVISE_PROMPT_MS : UNFINISHED_MS;
+
 	for (size_t i = 0; i < supervise->count; i++) {
 		for (size_t s = 0; s < 2; s++) {
 			struct stream *stream = &supervise->processes[i].streams[s];
 			struct pollfd more = {stream->fd, POLLIN, 0};
 
 			/* The rest may be in the pipe, because a slow reader holds it back. */
-			if (stream->pending.size && now_ms - stream->pending_ms >= UNFINISHED_MS &&
+			if (stream->pending.size && now_ms - stream->pending_ms >= limit_ms &&
 			    !poll(&more, 1, 0))
 				logs_split_end(&stream->pending, on_stream_line, stream);
 		}
@@ -374,6 +382,10 @@ static void tick(struct supervise *supervise)
 	if (supervise->state == STATE_TERM || supervise->state == STATE_KILL) {
 		supervise_continue_stop(supervise);
 		return;
+	}
+	if (supervise->prompt) {
+		supervise_pass_unfinished(supervise, now);
+		supervise_start_timer(supervise);
 	}
 	check_exec_timeouts(supervise, now);
 	supervise_reap_orphans(supervise);

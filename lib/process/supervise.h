@@ -95,6 +95,7 @@ struct supervise_options {
 	 * reaps it or its children. The caller ends and reaps it once no rank runs: finished waits
 	 * for that. */
 	pid_t exempt_pid;
+	bool prompt;		 /* deliver unfinished lines within SUPERVISE_PROMPT_MS, unasked */
 	const char *cgroup_root; /* where cgroups are mounted; NULL: "/sys/fs/cgroup" */
 };
 
@@ -120,8 +121,9 @@ void supervise_dispatch(struct supervise *supervise);
 /* The number of ranks that have not ended. */
 size_t supervise_running(const struct supervise *supervise);
 
-/* Deliver what has been in an unfinished line for a second, such as a prompt or a progress bar.
- * Call it about once a second. */
+/* Deliver what has been in an unfinished line for a second (with prompt: SUPERVISE_PROMPT_MS), such
+ * as a prompt or a progress bar. Call it about once a second. */
+#define SUPERVISE_PROMPT_MS 50
 void supervise_pass_unfinished(struct supervise *supervise, int64_t now_ms);
 
 /* Send signal to the process group of every running rank. */

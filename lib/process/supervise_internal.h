@@ -46,7 +46,8 @@ struct rank_process {
 
 struct supervise {
 	bool this_system, reading, pidfds;
-	pid_t exempt_pid;    /* 0: none */
+	pid_t exempt_pid; /* 0: none */
+	bool prompt;
 	struct rlimit files; /* the limit before it was raised; the ranks get it back */
 	struct supervise_events events;
 	int epoll, timer;

@@ -256,6 +256,23 @@ conf() {
 	hasnt 'omit srun'
 }
 
+@test "salloc: rank 0 on another node reads the terminal of the login node" {
+	cat >"$SHARE/steps" <<-'S'
+	< ready>
+	> salloc -Q -N2 -w n1,n2 $BERTH run -q --ranks-per-node 1 -- sh -c 'if [ $RANK = 0 ]; then printf "na""me? "; read name; echo "go""t $name on $(hostname)"; cat; fi; echo over'
+	< ^name\? 
+	> Ada
+	< ^got Ada on n1
+	> a line
+	< ^a line\r?\n
+	> \x04\c
+	< ^over
+	< ready>
+	> exit 4
+	S
+	expect 4 timeout 120 python3 "$HERE/../support/terminal.py" "$SHARE/steps"
+}
+
 @test "a rank that fails on the other node ends the job with its code" {
 	batch fail -N2 -w n1,n2 <<-'S'
 	"$BERTH" run --ranks-per-node 1 --report fail.json -- sh -c '[ $RANK = 1 ] && { echo out of disk >&2; exit 3; }; sleep 75'
