@@ -260,13 +260,13 @@ conf() {
 	cat >"$SHARE/steps" <<-'S'
 	< ready>
 	> salloc -Q -N2 -w n1,n2 $BERTH run -q --ranks-per-node 1 -- sh -c 'if [ $RANK = 0 ]; then printf "na""me? "; read name; echo "go""t $name on $(hostname)"; cat; fi; echo over'
-	< ^name\? 
+	< name\? 
 	> Ada
-	< ^got Ada on n1
+	< got Ada on n1
 	> a line
-	< ^a line\r?\n
+	< a line\r?\na line
 	> \x04\c
-	< ^over
+	< over
 	< ready>
 	> exit 4
 	S
