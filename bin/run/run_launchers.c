@@ -134,33 +134,35 @@ static bool excludes(const char *nnodes, size_t count)
 enum { FLAG = 1, PLACE = 2, NODE_RANK = 4, NODES = 8, HOST = 16 };
 
 /* FLAG: has no value. PLACE: berth sets it, or it means nothing without those that berth sets. */
-static const struct kept_option {
+struct kept_option {
 	const char *name;
 	unsigned kind;
-} torchrun_options[] =
-	{
-		{"nnodes", PLACE | NODES},
-		{"node-rank", PLACE | NODE_RANK},
-		{"master-addr", PLACE | HOST},
-		{"master-port", PLACE},
-		{"rdzv-endpoint", PLACE | HOST},
-		{"rdzv-backend", PLACE},
-		{"rdzv-id", PLACE},
-		{"rdzv-conf", PLACE},
-		{"local-addr", PLACE},
-		{"standalone", PLACE | NODES | FLAG},
-		{"m", FLAG},
-		{"module", FLAG},
-		{"no-python", FLAG},
-		{"run-path", FLAG},
-		{"use-env", FLAG},
-		{0},
-},
-  accelerate_options[] = {
-	  {"num-machines", NODES},
-	  {"machine-rank", NODE_RANK},
-	  {"main-process-ip", HOST},
-	  {0},
+};
+
+static const struct kept_option torchrun_options[] = {
+	{"nnodes", PLACE | NODES},
+	{"node-rank", PLACE | NODE_RANK},
+	{"master-addr", PLACE | HOST},
+	{"master-port", PLACE},
+	{"rdzv-endpoint", PLACE | HOST},
+	{"rdzv-backend", PLACE},
+	{"rdzv-id", PLACE},
+	{"rdzv-conf", PLACE},
+	{"local-addr", PLACE},
+	{"standalone", PLACE | NODES | FLAG},
+	{"m", FLAG},
+	{"module", FLAG},
+	{"no-python", FLAG},
+	{"run-path", FLAG},
+	{"use-env", FLAG},
+	{0},
+};
+
+static const struct kept_option accelerate_options[] = {
+	{"num-machines", NODES},
+	{"machine-rank", NODE_RANK},
+	{"main-process-ip", HOST},
+	{0},
 };
 
 /* *value: NULL for a flag. *words: how many words option and value are. */
@@ -169,7 +171,9 @@ static unsigned option_kind(const struct kept_option *options, const char *const
 {
 	while (options->name && !is_option(argv[0], options->name, value))
 		options++;
-	*words = options->kind & FLAG || strchr(argv[0], '=') || !argv[1] ? 1 : 2;
+	bool attached = strchr(argv[0], '=') || (argv[0][1] != '-' && argv[0][2]); /* -t3 */
+
+	*words = options->kind & FLAG || attached || !argv[1] ? 1 : 2;
 	if (*words == 2)
 		*value = argv[1];
 	return options->kind;

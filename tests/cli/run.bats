@@ -605,6 +605,7 @@ assert [(n["node"], n["plan"], n["environments"], n["ranks"]) for n in dry["node
 	done <<-'E'
 	--nnodes=2 --node_rank=0 --nproc_per_node 3 --master_addr n1 --master-port=29500|--node_rank=0| <--nproc_per_node> <3>
 	--no-python --node-rank 1 -r 3|--node-rank 1| <--no-python> <-r> <3>
+	-t3 --nnodes=5|--nnodes=5| <-t3>
 	--standalone --module|--standalone| <--module>
 	--nnodes 3 --rdzv_id 7|--nnodes 3|
 	--nnodes=1|--nnodes=1|
