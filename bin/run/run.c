@@ -356,6 +356,18 @@ static bool is_input(int fd)
 	return !fstat(fd, &input) && (stat("/dev/null", &null) || input.st_rdev != null.st_rdev);
 }
 
+static int check_pty(bool own_program, struct error *err)
+{
+	if (own_program)
+		return error_set(err, ERR_USAGE,
+				 "--pty has no effect on berth train, whose ranks read no standard "
+				 "input");
+	if (!isatty(STDIN_FILENO) || !is_input(STDIN_FILENO))
+		return error_set(err, ERR_USAGE,
+				 "--pty needs a terminal as standard input, in this session");
+	return 0;
+}
+
 /* *tail_is_shown: the end of what was printed contains result's output_tail. */
 static int run(struct run_setup *setup, const char *const *argv, bool own_program, bool progress,
 	       struct job_result *result, bool *tail_is_shown, struct error *err)
@@ -403,6 +415,7 @@ static int run(struct run_setup *setup, const char *const *argv, bool own_progra
 	request.answered = on_answered;
 	request.caller = &console;
 	request.pass_stdin = !own_program && is_input(STDIN_FILENO);
+	request.pty = options->pty;
 	request.plan = options->shared.plan;
 	request.plan.max_restarts = options->restarts.max_restarts;
 	if (request.warn_signal && !request.warn_before_ms)
@@ -486,6 +499,8 @@ int run_program(const struct run_options *options, const char *const *argv, bool
 	}
 	if (!rc)
 		rc = run_check_rendezvous(&setup, &err);
+	if (!rc && options->pty)
+		rc = check_pty(own_program, &err);
 	if (!rc && options->requeue)
 		rc = requeue_new(&setup.query, options->max_requeues, &setup.requeue, &err);
 	if (!rc)

@@ -139,6 +139,10 @@ const struct arguments_option run_options_table[] = {
 	 "Provide PMIx for MPI programs: if it is missing, auto continues without it, on fails "
 	 "(default: auto)",
 	 ARGUMENTS_CHOICE, RUN(job.pmix)},
+	{"pty", NULL,
+	 "Give rank 0 a terminal of its own, for a shell, an editor or a debugger; standard input "
+	 "must be a terminal",
+	 ARGUMENTS_FLAG, RUN(pty)},
 	{.type = ARGUMENTS_GROUP, .group = 14, .doc = "The job's end"},
 	{"end-time", "UNIX|+TIME",
 	 "Set the job's time limit, as Unix seconds or from now (+90m); default: BERTH_END_TIME, "
@@ -206,6 +210,10 @@ int run_options_conflicts(const struct run_options *options, struct error *err)
 				 "JSON");
 	if (options->quiet && options->verbose)
 		return error_set(err, ERR_USAGE, "--quiet conflicts with --verbose");
+	if (options->pty && (options->label || options->collapse == RUN_COLLAPSE_ON))
+		return error_set(err, ERR_USAGE,
+				 "--pty conflicts with %s: a terminal's output has no lines",
+				 options->label ? "--label" : "--collapse on");
 	return 0;
 }
 

@@ -28,7 +28,7 @@ struct run_options {
 	const char *launcher; /* NULL: the first that fits */
 	const char *report;
 	enum run_collapse collapse;
-	bool label, dry_run, json, quiet, verbose, nested;
+	bool pty, label, dry_run, json, quiet, verbose, nested;
 	const char *end_time; /* Unix seconds or "+TIME"; NULL: the scheduler's */
 	bool requeue;
 	int max_requeues;

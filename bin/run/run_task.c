@@ -27,6 +27,7 @@ static const char *is_unusable(const struct run_options *options)
 		{options->job.log_dir != NULL, "--log-dir"},
 		{options->report != NULL, "--report"},
 		{options->label, "--label"},
+		{options->pty, "--pty"},
 		{options->collapse != RUN_COLLAPSE_AUTO, "--collapse"},
 		{options->restarts.max_restarts > 0, "--max-restarts"},
 		{options->requeue, "--requeue"},

@@ -185,7 +185,10 @@ static void handle_message(struct agent *agent, const struct wire_message *messa
 		agent_heartbeats_dump_stacks(agent->ranks.heartbeats, agent->params->env, text);
 		break;
 	case MESSAGE_STDIN:
-		agent_stdin_receive(agent->ranks.inputs, message->data, message->data_size);
+		if (text)
+			agent_stdin_resize(agent->ranks.inputs, text);
+		else
+			agent_stdin_receive(agent->ranks.inputs, message->data, message->data_size);
 		break;
 	case MESSAGE_GATHERED:
 		agent_pmix_gathered(&agent->pmix, message);

@@ -18,6 +18,7 @@ enum agent_job_stdin {
 	AGENT_JOB_STDIN_INHERIT,  /* rank 0 gets the agent's own */
 	AGENT_JOB_STDIN_FIRST,	  /* rank 0 gets the controller's */
 	AGENT_JOB_STDIN_TERMINAL, /* likewise, and people type it: prompts must not wait */
+	AGENT_JOB_STDIN_PTY,	  /* likewise, and rank 0 gets a terminal of its own */
 	AGENT_JOB_STDIN_ALL,	  /* the controller writes to all ranks */
 };
 

@@ -250,7 +250,8 @@ static int start_supervise(struct agent_ranks *ranks, struct error *err)
 	struct supervise_options options = {
 		.this_system = ranks->this_system,
 		.exempt_pid = server_process_pid(ranks->pmix->process),
-		.prompt = ranks->job.input == AGENT_JOB_STDIN_TERMINAL,
+		.prompt = ranks->job.input == AGENT_JOB_STDIN_TERMINAL ||
+			  ranks->job.input == AGENT_JOB_STDIN_PTY,
 	};
 	struct supervise_events events = {.context = ranks,
 					  .started = on_started,
@@ -301,6 +302,7 @@ static int fill_rank(struct agent_ranks *ranks, const json_t *entry, size_t loca
 		.cwd = ranks->job.cwd[0],
 		.cpus_os = set,
 		.stdin_fd = rank_stdin(ranks, local_rank),
+		.pty_fd = local_rank ? 0 : agent_stdin_pty_fd(ranks->inputs),
 		.limits = &ranks->job.limits,
 	};
 	return rc;
@@ -333,11 +335,12 @@ static int start_ranks(struct agent_ranks *ranks, const json_t *list, const unsi
 	set_limits(ranks);
 	if (!rc && ranks->job.input == AGENT_JOB_STDIN_ALL)
 		rc = agent_stdin_new(ranks->loop, ranks->uplink, count, false, &ranks->inputs, err);
-	else if (!rc &&
-		 (ranks->job.input == AGENT_JOB_STDIN_FIRST ||
-		  ranks->job.input == AGENT_JOB_STDIN_TERMINAL) &&
-		 count && !agent_job_rank(&ranks->job, 0))
-		rc = agent_stdin_new(ranks->loop, ranks->uplink, 1, true, &ranks->inputs, err);
+	else if (!rc && ranks->job.input >= AGENT_JOB_STDIN_FIRST && count &&
+		 !agent_job_rank(&ranks->job, 0))
+		rc = ranks->job.input == AGENT_JOB_STDIN_PTY
+			     ? agent_stdin_new_pty(ranks->loop, ranks->uplink, &ranks->inputs, err)
+			     : agent_stdin_new(ranks->loop, ranks->uplink, 1, true, &ranks->inputs,
+					       err);
 	for (size_t i = 0; !rc && i < count; i++)
 		rc = fill_rank(ranks, json_array_get(list, i), i, base, &at, &left, &starts[i],
 			       err);

@@ -3,11 +3,14 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include "base/bytes.h"
+#include "base/json.h"
 
 struct input {
 	struct loop_source source; /* this process's end; fd -1 once it is closed */
@@ -21,6 +24,7 @@ struct input {
 struct agent_stdin {
 	struct agent_uplink *uplink;
 	bool reports; /* that its rank has taken all */
+	bool pty;     /* one input, whose source.fd is the master of a terminal */
 	size_t count;
 	struct input list[]; /* [count], by local rank */
 };
@@ -47,7 +51,7 @@ static void input_ready(struct loop_source *source, uint32_t events)
 		else if (n < 0 && errno == EINTR)
 			n = 0;
 	}
-	if ((n < 0 && errno != EAGAIN) || (events & EPOLLERR) ||
+	if ((n < 0 && errno != EAGAIN) || (events & (EPOLLERR | EPOLLHUP)) ||
 	    (input->ended && !input->waiting.size)) {
 		input_close(input);
 		return;
@@ -57,14 +61,31 @@ static void input_ready(struct loop_source *source, uint32_t events)
 	loop_modify(input->loop, source, input->waiting.size ? EPOLLOUT : 0);
 }
 
-/* Create the pipe of one rank. */
+static int open_pty(int ends[2])
+{
+	char name[64];
+	int master = posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC);
+
+	ends[0] = -1;
+	if (master >= 0 && !grantpt(master) && !unlockpt(master) &&
+	    !ptsname_r(master, name, sizeof name))
+		ends[0] = open(name, O_RDWR | O_NOCTTY | O_CLOEXEC);
+	ends[1] = master;
+	if (ends[0] >= 0)
+		return 0;
+	if (master >= 0)
+		close(master);
+	return -1;
+}
+
+/* Create the pipe or the terminal of one rank. */
 static int input_open(struct input *input, struct error *err)
 {
 	int ends[2], rc;
 
-	if (pipe2(ends, O_CLOEXEC))
-		return error_set(err, ERR_UNAVAILABLE,
-				 "cannot create a pipe for a rank's stdin: %s", strerror(errno));
+	if (input->inputs->pty ? open_pty(ends) : pipe2(ends, O_CLOEXEC))
+		return error_set(err, ERR_UNAVAILABLE, "cannot create a %s for a rank's stdin: %s",
+				 input->inputs->pty ? "terminal" : "pipe", strerror(errno));
 	input->rank_fd = ends[0];
 	rc = fcntl(ends[1], F_SETFL, O_NONBLOCK);
 	if (!rc)
@@ -77,8 +98,8 @@ static int input_open(struct input *input, struct error *err)
 				   strerror(errno));
 }
 
-int agent_stdin_new(struct loop *loop, struct agent_uplink *uplink, size_t count, bool reports,
-		    struct agent_stdin **out, struct error *err)
+static int new (struct loop *loop, struct agent_uplink *uplink, size_t count, bool reports,
+		bool pty, struct agent_stdin **out, struct error *err)
 {
 	struct agent_stdin *inputs = calloc(1, sizeof *inputs + count * sizeof *inputs->list);
 	int rc = 0;
@@ -87,6 +108,7 @@ int agent_stdin_new(struct loop *loop, struct agent_uplink *uplink, size_t count
 		return error_memory(err, "the ranks' stdin");
 	inputs->uplink = uplink;
 	inputs->reports = reports;
+	inputs->pty = pty;
 	for (; !rc && inputs->count < count; inputs->count++) {
 		struct input *input = &inputs->list[inputs->count];
 
@@ -101,6 +123,37 @@ int agent_stdin_new(struct loop *loop, struct agent_uplink *uplink, size_t count
 	else
 		*out = inputs;
 	return rc;
+}
+
+int agent_stdin_new(struct loop *loop, struct agent_uplink *uplink, size_t count, bool reports,
+		    struct agent_stdin **out, struct error *err)
+{
+	return new (loop, uplink, count, reports, false, out, err);
+}
+
+int agent_stdin_new_pty(struct loop *loop, struct agent_uplink *uplink, struct agent_stdin **out,
+			struct error *err)
+{
+	return new (loop, uplink, 1, true, true, out, err);
+}
+
+int agent_stdin_pty_fd(const struct agent_stdin *inputs)
+{
+	return inputs && inputs->pty ? inputs->list[0].source.fd : 0;
+}
+
+void agent_stdin_resize(struct agent_stdin *inputs, const json_t *text)
+{
+	struct winsize size = {0};
+	int64_t rows, columns;
+
+	if (agent_stdin_pty_fd(inputs) <= 0 ||
+	    json_get_int("STDIN", text, "rows", 0, USHRT_MAX, &rows, NULL) ||
+	    json_get_int("STDIN", text, "columns", 0, USHRT_MAX, &columns, NULL))
+		return;
+	size.ws_row = (unsigned short)rows;
+	size.ws_col = (unsigned short)columns;
+	ioctl(inputs->list[0].source.fd, TIOCSWINSZ, &size);
 }
 
 int agent_stdin_rank_fd(const struct agent_stdin *inputs, size_t local_rank)

@@ -13,6 +13,14 @@ struct agent_stdin; /* functions that take no rank accept NULL */
  * taken all. SIGPIPE must be ignored. -ERR_UNAVAILABLE. */
 int agent_stdin_new(struct loop *loop, struct agent_uplink *uplink, size_t count, bool reports,
 		    struct agent_stdin **out, struct error *err);
+/* The same for rank 0 alone, with a terminal (pty) instead of a pipe. */
+int agent_stdin_new_pty(struct loop *loop, struct agent_uplink *uplink, struct agent_stdin **out,
+			struct error *err);
+/* Return the master of rank 0's terminal, which carries its output, too; at most 0: there is
+ * none. This module keeps owning it. */
+int agent_stdin_pty_fd(const struct agent_stdin *inputs);
+/* The user's terminal has this size: {rows, columns}. */
+void agent_stdin_resize(struct agent_stdin *inputs, const json_t *text);
 /* Return the rank's end of its pipe; this module keeps owning it. */
 int agent_stdin_rank_fd(const struct agent_stdin *inputs, size_t local_rank);
 /* The ranks have started and inherited their ends: close them in this process. */

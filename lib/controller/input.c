@@ -5,6 +5,7 @@
  * from the shell. */
 #include <errno.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include "controller/job_internal.h"
@@ -19,15 +20,41 @@ enum agent_job_stdin job_input_kind(const struct job_request *request)
 	if (!request->pass_stdin)
 		return AGENT_JOB_STDIN_NONE;
 	if (isatty(STDIN_FILENO))
-		return AGENT_JOB_STDIN_TERMINAL;
+		return request->pty ? AGENT_JOB_STDIN_PTY : AGENT_JOB_STDIN_TERMINAL;
 	return request->launch->launcher->uses_socket_pair ? AGENT_JOB_STDIN_INHERIT
 							   : AGENT_JOB_STDIN_FIRST;
 }
 
 static bool is_in_background(const struct job *job)
 {
-	return job_input_kind(job->request) == AGENT_JOB_STDIN_TERMINAL &&
+	return job_input_kind(job->request) >= AGENT_JOB_STDIN_TERMINAL &&
 	       tcgetpgrp(STDIN_FILENO) != getpgrp();
+}
+
+void job_input_resize(struct job *job)
+{
+	struct winsize size;
+
+	if (job_input_kind(job->request) == AGENT_JOB_STDIN_PTY && job->phase == JOB_PHASE_RUN &&
+	    !ioctl(STDIN_FILENO, TIOCGWINSZ, &size))
+		controller_send(
+			job->controller, MESSAGE_STDIN, (uint32_t)job_node_of_rank(job, 0), 0, 0,
+			json_pack("{s:i, s:i}", "rows", size.ws_row, "columns", size.ws_col), NULL,
+			0, NULL);
+}
+
+/* Keys such as Ctrl-C go to rank 0's terminal. What berth prints still ends its lines here. */
+static void pass_keys(struct job *job)
+{
+	struct termios raw;
+
+	if (job->raw || tcgetattr(STDIN_FILENO, &job->as_before))
+		return;
+	raw = job->as_before;
+	raw.c_iflag &= ~(tcflag_t)(BRKINT | ICRNL | INLCR | IGNCR | ISTRIP | IXON);
+	raw.c_lflag &= ~(tcflag_t)(ECHO | ICANON | IEXTEN | ISIG);
+	job->raw = !tcsetattr(STDIN_FILENO, TCSADRAIN, &raw);
+	job_input_resize(job);
 }
 
 static void send_piece(struct job *job)
@@ -59,7 +86,7 @@ static void on_input(struct loop_source *source, uint32_t events)
 	struct job *job = (struct job *)((char *)source - offsetof(struct job, input));
 
 	(void)events;
-	job_input_close(job);
+	loop_remove(job->loop, &job->input);
 	if (is_in_background(job))
 		job->input_waits = true;
 	else
@@ -70,9 +97,15 @@ void job_input_continue(struct job *job)
 {
 	enum agent_job_stdin kind = job_input_kind(job->request);
 
-	if ((kind != AGENT_JOB_STDIN_FIRST && kind != AGENT_JOB_STDIN_TERMINAL) ||
+	if (kind < AGENT_JOB_STDIN_FIRST || kind == AGENT_JOB_STDIN_ALL ||
 	    job->phase != JOB_PHASE_RUN)
 		return;
+	if (is_in_background(job)) {
+		job->input_waits = true;
+		return;
+	}
+	if (kind == AGENT_JOB_STDIN_PTY)
+		pass_keys(job);
 	job->input.ready = on_input;
 	/* Files are always ready, so epoll refuses them. */
 	if (job->input.fd < 0 && loop_add(job->loop, &job->input, STDIN_FILENO, EPOLLIN, NULL))
@@ -90,4 +123,7 @@ void job_input_tick(struct job *job)
 void job_input_close(struct job *job)
 {
 	loop_remove(job->loop, &job->input);
+	if (job->raw)
+		tcsetattr(STDIN_FILENO, TCSADRAIN, &job->as_before);
+	job->raw = false;
 }

@@ -66,6 +66,7 @@ struct job_request {
 	enum job_pmix pmix;
 	bool port_hold;	      /* the port stays bound while rank 0 runs */
 	bool pass_stdin;      /* rank 0 gets this process's standard input */
+	bool pty;	      /* with pass_stdin, from a terminal: rank 0 gets one of its own */
 	struct limits limits; /* of the ranks; not known: each agent's own */
 	int ranks_timeout_ms; /* how long all nodes may take to start their ranks after START; 0: a
 				 minute */

@@ -3,6 +3,8 @@
 #ifndef BERTH_CONTROLLER_JOB_INTERNAL_H
 #define BERTH_CONTROLLER_JOB_INTERNAL_H
 
+#include <termios.h>
+
 #include "agent/job_state.h"
 #include "base/loop.h"
 #include "controller/controller.h"
@@ -47,6 +49,8 @@ struct job {
 	struct controller *controller;
 	struct loop_source signals, drained, input, query;
 	bool input_waits; /* this process is in the terminal's background */
+	bool raw;	  /* the terminal passes all keys on; as_before is how it was */
+	struct termios as_before;
 	enum job_phase phase;
 	int64_t deadline_ms;  /* deadline of the phase; 0: none */
 	int64_t start_due_ms; /* when all agents must have connected */
@@ -164,7 +168,10 @@ enum agent_job_stdin job_input_kind(const struct job_request *request);
 void job_input_continue(struct job *job);
 /* Once a second: continue if this process may be back in the terminal's foreground. */
 void job_input_tick(struct job *job);
+/* Stop reading; the terminal is as before. */
 void job_input_close(struct job *job);
+/* SIGWINCH: rank 0's own terminal gets the size of this one. */
+void job_input_resize(struct job *job);
 /* Return the node of a rank according to the plan; -1 if there is no such rank. */
 long job_node_of_rank(const struct job *job, int64_t rank);
 

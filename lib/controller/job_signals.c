@@ -15,8 +15,8 @@
 
 #define SAME_SIGNAL_MS 2000
 
-static const int handled_signals[] = {SIGINT,  SIGTERM, SIGHUP,	 SIGQUIT, SIGUSR1,
-				      SIGUSR2, SIGTSTP, SIGCONT, SIGTTIN, SIGCHLD};
+static const int handled_signals[] = {SIGINT,  SIGTERM, SIGHUP,	 SIGQUIT,  SIGUSR1, SIGUSR2,
+				      SIGTSTP, SIGCONT, SIGTTIN, SIGWINCH, SIGCHLD};
 
 void job_record_time_left(struct job *job)
 {
@@ -37,8 +37,11 @@ void job_signal_ranks(struct job *job, int number, const char *why)
 static void suspend(struct job *job, bool on)
 {
 	job_signal_ranks(job, on ? SIGSTOP : SIGCONT, NULL);
-	if (on)
+	if (on) {
+		job_input_close(job);
+		job->input_waits = true;
 		kill(getpid(), SIGSTOP);
+	}
 }
 
 /* ---- stop signals ---- */
@@ -284,7 +287,10 @@ static void on_signal(struct loop_source *source, uint32_t events)
 			controller_reap(job->controller);
 			continue;
 		}
-		if (number == SIGTTIN) /* blocked, so that reading fails instead (input.c) */
+		if (number == SIGWINCH)
+			job_input_resize(job);
+		/* SIGTTIN is blocked so that reading fails instead (input.c). */
+		if (number == SIGWINCH || number == SIGTTIN)
 			continue;
 		if (number == SIGTSTP || number == SIGCONT) {
 			suspend(job, number == SIGTSTP);

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -175,6 +176,8 @@ _Noreturn void child_run(const struct child_spec *spec)
 	 * stack of a rank that hangs. */
 	prctl(PR_SET_PTRACER, (unsigned long)spec->parent);
 	set_stdio(spec);
+	if (spec->has_terminal && ioctl(0, TIOCSCTTY, 0))
+		report_and_exit(spec, CHILD_STAGE_STDIO);
 	if (spec->cwd && chdir(spec->cwd))
 		report_and_exit(spec, CHILD_STAGE_CHDIR);
 	if (spec->files)

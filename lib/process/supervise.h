@@ -50,6 +50,8 @@ struct supervise_rank {
 	const char *cwd;	     /* NULL: the agent's */
 	const struct idset *cpus_os; /* from the plan; NULL or empty: not bound */
 	int stdin_fd;		     /* the caller keeps it; -1: /dev/null */
+	int pty_fd; /* the master of the terminal stdin_fd, which becomes the rank's stdout, stderr
+		     * and controlling terminal, too; the caller keeps it; at most 0: none */
 	const struct limits *limits; /* NULL or not known: the agent's */
 };
 

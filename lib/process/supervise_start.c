@@ -241,6 +241,12 @@ static int fork_rank(struct supervise *supervise, const struct supervise_rank *r
 	spec.stdin_fd = has_stdin ? rank->stdin_fd : null_fd;
 	spec.stdout_fd = pipes[0][1];
 	spec.stderr_fd = pipes[1][1];
+	spec.has_terminal = rank->pty_fd > 0;
+	if (spec.has_terminal) {
+		close(pipes[0][0]);
+		pipes[0][0] = fcntl(rank->pty_fd, F_DUPFD_CLOEXEC, 3);
+		spec.stdout_fd = spec.stderr_fd = rank->stdin_fd;
+	}
 	spec.report_fd = pipes[2][1];
 	spec.parent = getpid();
 	spec.limits = rank->limits;

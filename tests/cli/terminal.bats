@@ -88,3 +88,58 @@ typed() { expect "$1" timeout 300 python3 "$SOURCE/tests/support/terminal.py" - 
 	> exit 0
 	S
 }
+
+@test "--pty: rank 0 has a terminal of its own, with job control and its size; the user's is as before" {
+	for launcher in fork 'loopback -N 2'; do
+		typed 0 LAUNCHER="$launcher" <<-'S'
+		< ready>
+		= 33 99
+		> stty -g >before; $BERTH run -q --launcher $LAUNCHER -n 2 --pty -- sh -c 'if [ $RANK = 0 ]; then exec bash --norc -i; fi; tty; echo "other"" rank"'
+		< not a tty
+		< other rank
+		> tty; stty size; echo "rank"" $RANK of $WORLD_SIZE"
+		< dev/pts/
+		< 33 99
+		< rank 0 of 2
+		= 40 120
+		> sh -c 'until [ "$(stty size)" = "40 120" ]; do sleep 0.1; done; echo "new"" size"; exec sleep 100'
+		< new size
+		> \x03\c
+		< \^C
+		> echo "code"" $?"
+		< code 130
+		> sh -c 'echo "st""arted"; exec sleep 100'
+		< started
+		> \x1a\c
+		< Stopped
+		> kill %1; python3 -q
+		< >>> 
+		> 6 * 7
+		< 42
+		> \x04\c
+		< ready>
+		> exit 5
+		< rank 0 on .* exited with code 5
+		< ready>
+		> stty -g >after; cmp before after && echo "as"" before"
+		< as before
+		> exit 0
+		S
+	done
+}
+
+@test "--pty: what it does not work with" {
+	while IFS='|' read -r options message; do
+		expect 64 "$BERTH" run -n 1 $options -- true </dev/null
+		[[ $output == *"$message"* ]]
+	done <<-'E'
+	--pty|--pty needs a terminal as standard input
+	--pty --label|--pty conflicts with --label
+	--pty --collapse on|--pty conflicts with --collapse on
+	--pty=yes|pty' doesn
+	E
+	expect 64 "$BERTH" run -n 1 --pty -- true <<<text
+	expect 64 "$BERTH" train convnet --data synthetic:1x28x28 --steps 1 --pty
+	[[ $output == *"--pty has no effect on berth train, whose ranks read no standard input"* ]]
+	expect 0 "$BERTH" run --dry-run --pty -n 1 -- true
+}

@@ -268,6 +268,12 @@ conf() {
 	> \x04\c
 	< over
 	< ready>
+	> salloc -Q -N2 -w n1,n2 $BERTH run -q -n 1 --pty -- bash --norc -i; echo "co""de $?"
+	< ready>
+	> echo "on"" $(hostname) $(tty)"
+	< on n1 /dev/pts/
+	> exit 6
+	< code 6
 	> exit 4
 	S
 	expect 4 timeout 120 python3 "$HERE/../support/terminal.py" "$SHARE/steps"

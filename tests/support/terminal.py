@@ -8,15 +8,19 @@ STEPS is a file (-: standard input) with one step per line:
     > TEXT     type TEXT and Enter (\\xHH: any byte; at the end \\c: no Enter)
     < REGEX    wait until REGEX has appeared since the last < (60 s, times BERTH_TEST_SLOW)
     ! REGEX    REGEX must not have appeared since the last <
+    = R C      the terminal now has R rows and C columns
     # TEXT     a remark
 The shell is bash with job control and the prompt "ready> ". It must end after the last step. What appeared is
 printed at the end. Exit codes: the shell's; 1 a step failed.
 """
+import fcntl
 import os
 import pty
 import re
 import select
+import struct
 import sys
+import termios
 import time
 
 LIMIT_S = 60 * int(os.environ.get('BERTH_TEST_SLOW', '1'))
@@ -63,6 +67,9 @@ def main():
             os.write(terminal, (text + enter).encode())
         elif kind == '<':
             wait(text, step)
+        elif kind == '=':
+            rows, columns = text.split()
+            fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack('HHHH', int(rows), int(columns), 0, 0))
         elif kind == '!' and re.search(text, screen[seen:], re.MULTILINE):
             fail(step)
     end = time.monotonic() + LIMIT_S
