@@ -98,8 +98,8 @@ static int input_open(struct input *input, struct error *err)
 				   strerror(errno));
 }
 
-static int new (struct loop *loop, struct agent_uplink *uplink, size_t count, bool reports,
-		bool pty, struct agent_stdin **out, struct error *err)
+static int create(struct loop *loop, struct agent_uplink *uplink, size_t count, bool reports,
+		  bool pty, struct agent_stdin **out, struct error *err)
 {
 	struct agent_stdin *inputs = calloc(1, sizeof *inputs + count * sizeof *inputs->list);
 	int rc = 0;
@@ -128,13 +128,13 @@ static int new (struct loop *loop, struct agent_uplink *uplink, size_t count, bo
 int agent_stdin_new(struct loop *loop, struct agent_uplink *uplink, size_t count, bool reports,
 		    struct agent_stdin **out, struct error *err)
 {
-	return new (loop, uplink, count, reports, false, out, err);
+	return create(loop, uplink, count, reports, false, out, err);
 }
 
 int agent_stdin_new_pty(struct loop *loop, struct agent_uplink *uplink, struct agent_stdin **out,
 			struct error *err)
 {
-	return new (loop, uplink, 1, true, true, out, err);
+	return create(loop, uplink, 1, true, true, out, err);
 }
 
 int agent_stdin_pty_fd(const struct agent_stdin *inputs)

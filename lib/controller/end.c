@@ -147,6 +147,8 @@ void job_handle_rank_ended(struct job *job, size_t node, const json_t *text)
 					json_object_get(text, "peak_memory_bytes"), "stopped",
 					json_object_get(text, "stopped")));
 	read_report(job->result, json_object_get(text, "said"));
+	if (!rank)
+		job_input_rank_ended(job);
 	if (!code || json_is_true(json_object_get(text, "stopped")))
 		return;
 	if (job->failed && job->result->rank == rank)

@@ -53,7 +53,7 @@ static void pass_keys(struct job *job)
 	raw = job->as_before;
 	raw.c_iflag &= ~(tcflag_t)(BRKINT | ICRNL | INLCR | IGNCR | ISTRIP | IXON);
 	raw.c_lflag &= ~(tcflag_t)(ECHO | ICANON | IEXTEN | ISIG);
-	job->raw = !tcsetattr(STDIN_FILENO, TCSADRAIN, &raw);
+	job->raw = !tcsetattr(STDIN_FILENO, TCSANOW, &raw);
 	job_input_resize(job);
 }
 
@@ -98,7 +98,7 @@ void job_input_continue(struct job *job)
 	enum agent_job_stdin kind = job_input_kind(job->request);
 
 	if (kind < AGENT_JOB_STDIN_FIRST || kind == AGENT_JOB_STDIN_ALL ||
-	    job->phase != JOB_PHASE_RUN)
+	    job->phase != JOB_PHASE_RUN || job->input_over)
 		return;
 	if (is_in_background(job)) {
 		job->input_waits = true;
@@ -112,6 +112,22 @@ void job_input_continue(struct job *job)
 		send_piece(job);
 }
 
+void job_input_rank_ended(struct job *job)
+{
+	enum agent_job_stdin kind = job_input_kind(job->request);
+
+	if (kind != AGENT_JOB_STDIN_TERMINAL && kind != AGENT_JOB_STDIN_PTY)
+		return;
+	job->input_over = true;
+	job_input_close(job);
+}
+
+void job_input_suspend(struct job *job)
+{
+	job->input_waits |= job->input.fd >= 0;
+	job_input_close(job);
+}
+
 void job_input_tick(struct job *job)
 {
 	if (!job->input_waits)
@@ -123,7 +139,8 @@ void job_input_tick(struct job *job)
 void job_input_close(struct job *job)
 {
 	loop_remove(job->loop, &job->input);
-	if (job->raw)
-		tcsetattr(STDIN_FILENO, TCSADRAIN, &job->as_before);
+	/* In the background, SIGTTOU would stop this process. */
+	if (job->raw && !is_in_background(job))
+		tcsetattr(STDIN_FILENO, TCSANOW, &job->as_before);
 	job->raw = false;
 }

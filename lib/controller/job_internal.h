@@ -49,6 +49,7 @@ struct job {
 	struct controller *controller;
 	struct loop_source signals, drained, input, query;
 	bool input_waits; /* this process is in the terminal's background */
+	bool input_over;  /* rank 0, which had the terminal, has ended */
 	bool raw;	  /* the terminal passes all keys on; as_before is how it was */
 	struct termios as_before;
 	enum job_phase phase;
@@ -170,6 +171,10 @@ void job_input_continue(struct job *job);
 void job_input_tick(struct job *job);
 /* Stop reading; the terminal is as before. */
 void job_input_close(struct job *job);
+/* This process will be stopped: the same until job_input_tick. */
+void job_input_suspend(struct job *job);
+/* Rank 0 has ended: what is typed now is for the shell, and Ctrl-C for the job. */
+void job_input_rank_ended(struct job *job);
 /* SIGWINCH: rank 0's own terminal gets the size of this one. */
 void job_input_resize(struct job *job);
 /* Return the node of a rank according to the plan; -1 if there is no such rank. */

@@ -38,8 +38,7 @@ static void suspend(struct job *job, bool on)
 {
 	job_signal_ranks(job, on ? SIGSTOP : SIGCONT, NULL);
 	if (on) {
-		job_input_close(job);
-		job->input_waits = true;
+		job_input_suspend(job);
 		kill(getpid(), SIGSTOP);
 	}
 }

@@ -128,6 +128,27 @@ typed() { expect "$1" timeout 300 python3 "$SOURCE/tests/support/terminal.py" - 
 	done
 }
 
+@test "once rank 0 has ended, keys are for the shell and Ctrl-C for the job" {
+	for option in --nested --pty; do
+		typed 0 OPTION="$option" TIME=2 <<-'S'
+		< ready>
+		> $BERTH run -q $OPTION -n 2 -- sh -c 'if [ $RANK = 0 ]; then echo "fir""st"; exit 0; fi; sleep 1; echo "go""ing"; exec sleep $TIME'
+		< first
+		< going
+		> echo "typed"" ahead"; TIME=100
+		< typed ahead
+		> $BERTH run -q $OPTION -n 2 -- sh -c 'if [ $RANK = 0 ]; then echo "sec""ond"; exit 0; fi; sleep 1; echo "ag""ain"; exec sleep $TIME'
+		< second
+		< again
+		> \x03\c
+		< ready>
+		> echo "code $?"
+		< code 130
+		> exit 0
+		S
+	done
+}
+
 @test "--pty: what it does not work with" {
 	while IFS='|' read -r options message; do
 		expect 64 "$BERTH" run -n 1 $options -- true </dev/null
