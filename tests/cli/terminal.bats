@@ -137,8 +137,8 @@ typed() { expect "$1" timeout 300 python3 "$SOURCE/tests/support/terminal.py" - 
 		< going
 		> echo "typed"" ahead"; TIME=100
 		< typed ahead
-		> $BERTH run -q $OPTION -n 2 -- sh -c 'if [ $RANK = 0 ]; then echo "sec""ond"; exit 0; fi; sleep 1; echo "ag""ain"; exec sleep $TIME'
-		< second
+		> $BERTH run -q $OPTION -n 2 -- sh -c 'if [ $RANK = 0 ]; then echo "ne""xt"; exit 0; fi; sleep 1; echo "ag""ain"; exec sleep $TIME'
+		< next
 		< again
 		> \x03\c
 		< ready>
