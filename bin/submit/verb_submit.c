@@ -50,20 +50,35 @@ static int read_gpus(const char *text, void *out, struct error *err)
 	return strcmp(text, "0") ? number_int("--gpus-per-node", text, 1, 1024, out, err) : 0;
 }
 
-/* Require H:MM:SS, or a number with a unit: 2:00 alone may mean hours or minutes. */
+/* What sbatch and qsub accept with a colon (M:SS means the same to both) or Slurm's days (D-H,
+ * D-H:MM, D-H:MM:SS), or a number with a unit. */
 static int read_time(const char *text, void *out, struct error *err)
 {
-	const char *colon = strchr(text, ':');
+	const char *dash = strchr(text, '-');
 	int64_t value = 0;
 	int rc;
 
-	if (colon && strchr(colon + 1, ':')) {
+	if (dash && dash > text && strspn(text, "0123456789") == (size_t)(dash - text)) {
+		const char *minutes = strchr(dash, ':');
+		int64_t days = 0;
+		char number[12], time[80];
+
+		snprintf(number, sizeof number, "%.*s", (int)(dash - text), text);
+		snprintf(time, sizeof time, "%.60s%s", dash + 1,
+			 !minutes		    ? ":00:00"
+			 : strchr(minutes + 1, ':') ? ""
+						    : ":00");
+		rc = number_int64("--time: the days", number, 0, 366, &days, err);
+		if (!rc)
+			rc = pbs_duration("--time", time, &value, err);
+		value += days * 86400;
+	} else if (strchr(text, ':')) {
 		rc = pbs_duration("--time", text, &value, err);
-	} else if (colon || strspn(text, "0123456789") == strlen(text)) {
+	} else if (strspn(text, "0123456789") == strlen(text)) {
 		return error_set(err, ERR_USAGE,
-				 "--time %.60s: hours, minutes or seconds? Expected H:MM:SS, or a "
-				 "unit: 90m, 2h, 1d",
-				 text);
+				 "--time %.60s: minutes to Slurm, seconds to PBS; write %.60sm or "
+				 "%.60ss, or H:MM:SS",
+				 text, text, text);
 	} else {
 		rc = number_duration_ms("--time", text, &value, err);
 		value = (value + 999) / 1000;
@@ -103,8 +118,8 @@ static const struct arguments_option options[] = {
 	 SUBMIT(ranks_per_node), 1, 100000},
 	{"per-node", NULL, "Start one process per node, as with berth run, for torchrun",
 	 ARGUMENTS_FLAG, SUBMIT(per_node)},
-	{"time", "TIME", "Set the time limit: 2:00:00, 90m, 2h, 1d", ARGUMENTS_READ, SUBMIT(time_s),
-	 .read = read_time},
+	{"time", "TIME", "Set the time limit: 2:00:00, 1-12:00:00, 90m, 2h, 1d", ARGUMENTS_READ,
+	 SUBMIT(time_s), .read = read_time},
 	{"queue", "NAME", "Use this queue (PBS) or partition (Slurm)", ARGUMENTS_TEXT,
 	 SUBMIT(queue)},
 	{"account", "NAME", "Charge the time to this account", ARGUMENTS_TEXT, SUBMIT(account)},

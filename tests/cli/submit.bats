@@ -109,8 +109,12 @@ golden() {
 	64|--output|--pbs --output '$HOME/x'
 	64|--after|--pbs --after '-x'
 	64|--after|--slurm --after '1 --wrap=x'
-	64|hours, minutes or seconds|--slurm --time 2:00
-	64|hours, minutes or seconds|--slurm --time 120
+	64|minutes to Slurm, seconds to PBS; write 120m or 120s|--slurm --time 120
+	64|--time|--pbs --time 1-
+	64|--time|--slurm --time 1-x
+	64|--time|--slurm --time -1:00
+	64|--time|--pbs --time 1:
+	64|--time|--slurm --time 366-01
 	64|--time|--slurm --time soon
 	64|--time|--slurm --time 1:99:00
 	64|--time|--slurm --time 0:00:00
@@ -121,6 +125,26 @@ golden() {
 	ROWS
 	expect 64 "$BERTH" submit --slurm --dry-run
 	[[ "$output" == *'no PROGRAM given'* ]]
+}
+
+@test "--time: the formats of sbatch and qsub, for both" {
+	while read -r given seconds; do
+		expect 0 "$BERTH" submit --pbs --time "$given" --dry-run -- true
+		written=$(sed -n 's/^#PBS -l walltime=//p' <<<"$output")
+		[ "$(awk -F: '{print $1 * 3600 + $2 * 60 + $3}' <<<"$written")" = "$seconds" ]
+		expect 0 "$BERTH" submit --slurm --time "$given" --dry-run -- true
+		[[ $output == *"#SBATCH --time="* ]]
+	done <<-'E'
+	2:00 120
+	90:00 5400
+	1:30:00 5400
+	1-00:00:00 86400
+	1-2 93600
+	1-02:30 95400
+	0-00:10 600
+	3600s 3600
+	90m 5400
+	E
 }
 
 # with_site JSON COMMAND...: with JSON as /etc/berth/submit.json, in a private mount namespace.
