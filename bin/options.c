@@ -21,8 +21,8 @@ const struct arguments_option options_table[] = {
 	 1, RANKS_MAX},
 	{"nproc-per-node", .type = ARGUMENTS_ALIAS},
 	{"nproc_per_node", .type = ARGUMENTS_ALIAS, .hidden = true},
-	{"gpus-per-rank", "K", "Give each rank K GPUs; implies --gpus-visible own", ARGUMENTS_INT,
-	 PLAN(gpus_per_rank), 1, GPUS_MAX},
+	{"gpus-per-rank", "K", "Give each rank K GPUs; above 1, this implies --gpus-visible own",
+	 ARGUMENTS_INT, PLAN(gpus_per_rank), 1, GPUS_MAX},
 	{"gpus-visible", "all|own",
 	 "GPUs that a rank sees: all of the plan on its node (default; its own is number "
 	 "LOCAL_RANK, and peer-to-peer works), or its own only",

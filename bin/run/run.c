@@ -264,7 +264,7 @@ static int write_report(const struct run_options *options, const struct job_resu
 		if (end->next[0])
 			json_object_set_new(report, "next", json_text(end->next));
 	}
-	text = report ? json_dumps(report, JSON_INDENT(2)) : NULL;
+	text = report ? json_dumps(report, JSON_INDENT(2) | JSON_REAL_PRECISION(15)) : NULL;
 	if (!text)
 		return error_memory(err, "the report");
 	size_t length = strlen(text);

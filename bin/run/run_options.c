@@ -145,8 +145,8 @@ const struct arguments_option run_options_table[] = {
 	 ARGUMENTS_FLAG, RUN(pty)},
 	{.type = ARGUMENTS_GROUP, .group = 14, .doc = "The job's end"},
 	{"end-time", "UNIX|+TIME",
-	 "Set the job's time limit, as Unix seconds or from now (+90m); default: BERTH_END_TIME, "
-	 "else the scheduler's",
+	 "Tell berth when the job's time limit ends it, as Unix seconds or from now (+90m): for "
+	 "warnings, berth ends nothing (default: BERTH_END_TIME, else the scheduler's)",
 	 ARGUMENTS_TEXT, RUN(end_time)},
 	{"warn-before", "TIME",
 	 "Create BERTH_STOP_FILE on all nodes TIME before the time limit (default: 120s with "

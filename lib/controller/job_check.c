@@ -104,7 +104,8 @@ void job_check_logs(const char *log_dir, int world_size, const struct job_sink *
 
 	if (count)
 		job_note(sink, LOG_WARNING,
-			 "%s holds logs of an earlier run with more ranks: %zu from rank-%04d.log "
-			 "on. This run has %d ranks and leaves them unchanged.",
-			 log_dir, count, lowest, world_size);
+			 "an earlier run with more than %d rank%s left %zu log%s in %s, from "
+			 "rank-%04d.log on, which this run does not change",
+			 world_size, world_size == 1 ? "" : "s", count, count == 1 ? "" : "s",
+			 log_dir, lowest);
 }

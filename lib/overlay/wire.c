@@ -93,8 +93,9 @@ int wire_feed_eof(struct wire *wire, struct error *err)
 	if (wire->state == WIRE_CLOSING || wire->finished_in)
 		return 0;
 	error_set(err, ERR_NETWORK,
-		  wire->state == WIRE_HANDSHAKE ? "the connection was closed during the handshake"
-						: "the connection ended without a final frame");
+		  wire->state == WIRE_HANDSHAKE
+			  ? "the connection was closed during the handshake"
+			  : "the connection broke: its process has ended, or the network failed");
 	return fail(wire, -ERR_NETWORK);
 }
 

@@ -214,6 +214,11 @@ static int check_request(const struct gpu_choice *choice, const struct plan_requ
 		return 0;
 	if (request->gpus_per_rank == 1 && choice->usable_count)
 		return 0; /* shared, which a warning reports */
+	if (!choice->usable_count)
+		return error_set(err, ERR_USAGE,
+				 "--gpus-per-rank %d: %s has no usable GPU. Omit the option, or "
+				 "request GPUs from the scheduler",
+				 request->gpus_per_rank, node);
 	return error_set(err, ERR_USAGE,
 			 "%d rank%s with %d GPU%s per rank: the total is %ld, but %s has %zu "
 			 "usable. Lower --gpus-per-rank or the number of ranks.",

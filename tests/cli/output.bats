@@ -77,7 +77,7 @@ check_lines() {
 	"$BERTH" run -n 4 --log-dir "$DIR/log" -- sh -c 'echo old' >/dev/null 2>&1
 	touch "$DIR/log/rank-0009.log.gz" "$DIR/log/rank-x.log"
 	expect 0 --separate-stderr "$BERTH" run -n 2 --log-dir "$DIR/log" -- sh -c 'echo new'
-	[ "$(grep -c 'an earlier run with more ranks: 2 from rank-0002.log on' <<<"$stderr")" -eq 1 ]
+	[ "$(grep -c "an earlier run with more than 2 ranks left 2 logs in $DIR/log, from rank-0002.log on" <<<"$stderr")" -eq 1 ]
 	[ "$(tail -n 1 "$DIR/log/rank-0003.log")" = old ]
 	run --separate-stderr "$BERTH" run -n 4 --log-dir "$DIR/log" -- true
 	[[ $stderr != *"earlier run"* ]]

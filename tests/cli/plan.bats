@@ -87,7 +87,7 @@ refuses() {
 	refuses 64 "--ranks" -t "$TOPO/no-gpu.xml" -n -1
 	refuses 64 "--ranks" -t "$TOPO/no-gpu.xml" -n 1e3
 	refuses 64 "--ranks" -t "$TOPO/no-gpu.xml" -n 99999999999999999999
-	refuses 64 "1 rank with 1 GPU per rank" -t "$TOPO/no-gpu.xml" -n 1 --gpus-per-rank 1
+	refuses 64 "has no usable GPU. Omit the option" -t "$TOPO/no-gpu.xml" -n 1 --gpus-per-rank 1
 	refuses 64 "--gpus-visible" -t "$TOPO/no-gpu.xml" --gpus-visible some
 	refuses 64 "unexpected argument" -t "$TOPO/no-gpu.xml" extra
 }

@@ -187,11 +187,11 @@ int train_report_interval(struct train_report *report, double save_at_s, bool *s
 static int diverged(struct train_report *report, const char *whose, double lr, struct error *err)
 {
 	if (!report->setup->options->nan_continues)
-		return error_set(err, ERR_DATA,
-				 "warning: the loss of %s is not finite: training has diverged. No "
-				 "diverged weights "
-				 "were saved. Use a smaller --lr (it was %g), or --on-nan continue",
-				 whose, lr);
+		return error_set(
+			err, ERR_DATA,
+			"the loss of %s is not finite: training has diverged. No diverged "
+			"weights were saved. Use a smaller --lr (it was %g), or --on-nan continue",
+			whose, lr);
 	if (!report->nonfinite_reported)
 		rank_group_note(&report->setup->group,
 				"warning: the loss of %s is not finite; continuing because of "

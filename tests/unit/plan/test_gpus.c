@@ -444,10 +444,7 @@ static void test_refusals(void **state)
 		 3,
 		 {.gpus_per_rank = 2},
 		 "3 ranks with 2 GPUs per rank: the total is 6, but"},
-		{no_gpu,
-		 1,
-		 {.gpus_per_rank = 1},
-		 "1 rank with 1 GPU per rank: the total is 1, but"},
+		{no_gpu, 1, {.gpus_per_rank = 1}, "--gpus-per-rank 1: node has no usable GPU"},
 	};
 
 	for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
