@@ -243,13 +243,21 @@ conf() {
 }
 
 @test "srun --pty bash: berth run in that shell starts all ranks" {
-	cat >"$SHARE/shell" <<-S
-		$BERTH run -q --ranks-per-node 1 -- sh -c 'echo rank \$RANK of \$WORLD_SIZE on \$(hostname)'
-		echo code \$?
-		$BERTH run -q -n 2 -- sh -c 'echo rank \$RANK of \$WORLD_SIZE'
-		exit
+	cat >"$SHARE/steps" <<-'S'
+	< ready>
+	> srun -N2 -n2 -w n1,n2 --pty bash --norc --noediting
+	< ready>
+	> $BERTH run -q --ranks-per-node 1 -- sh -c 'echo rank $RANK of $WORLD_SIZE on $(hostname)'; echo "code"" $?"
+	< code 0
+	< ready>
+	> $BERTH run -q -n 2 -- sh -c 'echo rank $RANK of $WORLD_SIZE'; echo "code"" $?"
+	< code 0
+	< ready>
+	> exit
+	< ready>
+	> exit
 	S
-	expect 0 timeout 60 script -qec 'srun -N2 -n2 -w n1,n2 --pty bash --norc' /dev/null <"$SHARE/shell"
+	expect 0 timeout 120 python3 "$HERE/../support/terminal.py" "$SHARE/steps"
 	has 'rank 0 of 2 on n1'
 	has 'rank 1 of 2 on n2'
 	has 'code 0'
@@ -274,6 +282,7 @@ conf() {
 	< on n1 /dev/pts/
 	> exit 6
 	< code 6
+	< ready>
 	> exit 4
 	S
 	expect 4 timeout 120 python3 "$HERE/../support/terminal.py" "$SHARE/steps"
