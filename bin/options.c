@@ -39,7 +39,7 @@ const struct arguments_option options_table[] = {
 	{"iface", "NAME",
 	 "Let ranks meet at this interface of the first node; lo if several nodes are one machine",
 	 ARGUMENTS_TEXT, PLAN(iface)},
-	{"subnet", "CIDR", "Let ranks meet in this subnet, such as 10.1.0.0/16", ARGUMENTS_TEXT,
+	{"subnet", "CIDR", "Let the ranks meet in this subnet, such as 10.1.0.0/16", ARGUMENTS_TEXT,
 	 PLAN(subnet)},
 	{0},
 };

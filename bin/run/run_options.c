@@ -88,8 +88,8 @@ const struct arguments_option run_options_table[] = {
 	 100000, .letter = 'N'},
 	{"port-hold", "on|off",
 	 "Keep MASTER_PORT bound, without listening, while rank 0 runs, so that no other job takes "
-	 "it, and fail if another user listens on it (default: on); off for programs that bind it "
-	 "without SO_REUSEADDR",
+	 "it, and fail if another user listens on it (default: on); off is for programs that bind "
+	 "it without SO_REUSEADDR",
 	 ARGUMENTS_BOOL, RUN(job.port_hold), 0},
 	{"launcher", "fork|srun|prterun|mpirun|pals|tm|ssh|hand|loopback",
 	 "Start the agents with fork (this machine), srun (Slurm), prterun, mpirun, pals or tm "
@@ -145,8 +145,9 @@ const struct arguments_option run_options_table[] = {
 	 ARGUMENTS_FLAG, RUN(pty)},
 	{.type = ARGUMENTS_GROUP, .group = 14, .doc = "The job's end"},
 	{"end-time", "UNIX|+TIME",
-	 "Tell berth when the job's time limit ends it, as Unix seconds or from now (+90m): for "
-	 "warnings, berth ends nothing (default: BERTH_END_TIME, else the scheduler's)",
+	 "The job's time limit, as Unix seconds or from now (+90m): berth warns before it, and "
+	 "does "
+	 "not end the job (default: BERTH_END_TIME, else the scheduler's)",
 	 ARGUMENTS_TEXT, RUN(end_time)},
 	{"warn-before", "TIME",
 	 "Create BERTH_STOP_FILE on all nodes TIME before the time limit (default: 120s with "

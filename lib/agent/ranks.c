@@ -326,6 +326,7 @@ static void set_limits(struct agent_ranks *ranks)
 static int start_ranks(struct agent_ranks *ranks, const json_t *list, const unsigned char *at,
 		       size_t left, struct error *err)
 {
+	enum agent_job_stdin input = ranks->job.input;
 	size_t count = agent_job_rank_count(&ranks->job);
 	struct supervise_rank *starts = calloc(count, sizeof *starts);
 	struct env *base = NULL;
@@ -333,14 +334,10 @@ static int start_ranks(struct agent_ranks *ranks, const json_t *list, const unsi
 			: error_memory(err, "ranks");
 
 	set_limits(ranks);
-	if (!rc && ranks->job.input == AGENT_JOB_STDIN_ALL)
-		rc = agent_stdin_new(ranks->loop, ranks->uplink, count, false, &ranks->inputs, err);
-	else if (!rc && ranks->job.input >= AGENT_JOB_STDIN_FIRST && count &&
-		 !agent_job_rank(&ranks->job, 0))
-		rc = ranks->job.input == AGENT_JOB_STDIN_PTY
-			     ? agent_stdin_new_pty(ranks->loop, ranks->uplink, &ranks->inputs, err)
-			     : agent_stdin_new(ranks->loop, ranks->uplink, 1, true, &ranks->inputs,
-					       err);
+	if (!rc && input == AGENT_JOB_STDIN_ALL)
+		rc = agent_stdin_new(ranks->loop, ranks->uplink, input, count, &ranks->inputs, err);
+	else if (!rc && input >= AGENT_JOB_STDIN_FIRST && count && !agent_job_rank(&ranks->job, 0))
+		rc = agent_stdin_new(ranks->loop, ranks->uplink, input, 1, &ranks->inputs, err);
 	for (size_t i = 0; !rc && i < count; i++)
 		rc = fill_rank(ranks, json_array_get(list, i), i, base, &at, &left, &starts[i],
 			       err);

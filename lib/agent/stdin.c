@@ -98,8 +98,8 @@ static int input_open(struct input *input, struct error *err)
 				   strerror(errno));
 }
 
-static int create(struct loop *loop, struct agent_uplink *uplink, size_t count, bool reports,
-		  bool pty, struct agent_stdin **out, struct error *err)
+int agent_stdin_new(struct loop *loop, struct agent_uplink *uplink, enum agent_job_stdin kind,
+		    size_t count, struct agent_stdin **out, struct error *err)
 {
 	struct agent_stdin *inputs = calloc(1, sizeof *inputs + count * sizeof *inputs->list);
 	int rc = 0;
@@ -107,8 +107,8 @@ static int create(struct loop *loop, struct agent_uplink *uplink, size_t count, 
 	if (!inputs)
 		return error_memory(err, "the ranks' stdin");
 	inputs->uplink = uplink;
-	inputs->reports = reports;
-	inputs->pty = pty;
+	inputs->reports = kind != AGENT_JOB_STDIN_ALL;
+	inputs->pty = kind == AGENT_JOB_STDIN_PTY;
 	for (; !rc && inputs->count < count; inputs->count++) {
 		struct input *input = &inputs->list[inputs->count];
 
@@ -123,18 +123,6 @@ static int create(struct loop *loop, struct agent_uplink *uplink, size_t count, 
 	else
 		*out = inputs;
 	return rc;
-}
-
-int agent_stdin_new(struct loop *loop, struct agent_uplink *uplink, size_t count, bool reports,
-		    struct agent_stdin **out, struct error *err)
-{
-	return create(loop, uplink, count, reports, false, out, err);
-}
-
-int agent_stdin_new_pty(struct loop *loop, struct agent_uplink *uplink, struct agent_stdin **out,
-			struct error *err)
-{
-	return create(loop, uplink, 1, true, true, out, err);
 }
 
 int agent_stdin_pty_fd(const struct agent_stdin *inputs)

@@ -4,18 +4,17 @@
 #ifndef BERTH_AGENT_STDIN_H
 #define BERTH_AGENT_STDIN_H
 
+#include "agent/job_state.h"
 #include "agent/uplink.h"
 #include "base/loop.h"
 
 struct agent_stdin; /* functions that take no rank accept NULL */
 
-/* Create a pipe for each of the first count ranks. reports: send STDIN_TAKEN whenever a rank has
- * taken all. SIGPIPE must be ignored. -ERR_UNAVAILABLE. */
-int agent_stdin_new(struct loop *loop, struct agent_uplink *uplink, size_t count, bool reports,
-		    struct agent_stdin **out, struct error *err);
-/* The same for rank 0 alone, with a terminal (pty) instead of a pipe. */
-int agent_stdin_new_pty(struct loop *loop, struct agent_uplink *uplink, struct agent_stdin **out,
-			struct error *err);
+/* Create a pipe for each of the first count ranks; with AGENT_JOB_STDIN_PTY, a terminal for one.
+ * All kinds but AGENT_JOB_STDIN_ALL send STDIN_TAKEN whenever a rank has taken all. SIGPIPE must be
+ * ignored. -ERR_UNAVAILABLE. */
+int agent_stdin_new(struct loop *loop, struct agent_uplink *uplink, enum agent_job_stdin kind,
+		    size_t count, struct agent_stdin **out, struct error *err);
 /* Return the master of rank 0's terminal, which carries its output, too; at most 0: there is
  * none. This module keeps owning it. */
 int agent_stdin_pty_fd(const struct agent_stdin *inputs);

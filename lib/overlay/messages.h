@@ -63,7 +63,7 @@ enum message_type {
 	MESSAGE_STOP,	/* {grace_ms}: end all ranks, then send DONE */
 	MESSAGE_GATHERED,    /* sequence; data: the contributions of all nodes, in node order */
 	MESSAGE_STDIN,	     /* data: for the standard input of the ranks that JOB names; no data:
-				its end */
+				its end. {rows, columns}: the size of rank 0's terminal */
 	MESSAGE_DUMP_STACKS, /* request the ranks' stacks: see agent/heartbeats.h */
 	/* {code, again}: the job's exit code. If again is true the job starts anew, so the end of
 	 * this connection is not the last. */

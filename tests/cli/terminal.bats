@@ -132,12 +132,12 @@ typed() { expect "$1" timeout 300 python3 "$SOURCE/tests/support/terminal.py" - 
 	for option in --nested --pty; do
 		typed 0 OPTION="$option" TIME=2 <<-'S'
 		< ready>
-		> $BERTH run -q $OPTION -n 2 -- sh -c 'if [ $RANK = 0 ]; then echo "fir""st"; exit 0; fi; sleep 1; echo "go""ing"; exec sleep $TIME'
+		> $BERTH run -q $OPTION -n 2 -- sh -c 'if [ $RANK = 0 ]; then echo "fir""st"; echo $$ >pid; exit 0; fi; until [ -s pid ] && ! kill -0 $(cat pid) 2>/dev/null; do sleep 0.1; done; echo "go""ing"; exec sleep $TIME'
 		< first
 		< going
 		> echo "typed"" ahead"; TIME=100
 		< typed ahead
-		> $BERTH run -q $OPTION -n 2 -- sh -c 'if [ $RANK = 0 ]; then echo "ne""xt"; exit 0; fi; sleep 1; echo "ag""ain"; exec sleep $TIME'
+		> $BERTH run -q $OPTION -n 2 -- sh -c 'if [ $RANK = 0 ]; then echo "ne""xt"; echo $$ >pid2; exit 0; fi; until [ -s pid2 ] && ! kill -0 $(cat pid2) 2>/dev/null; do sleep 0.1; done; echo "ag""ain"; exec sleep $TIME'
 		< next
 		< again
 		> \x03\c

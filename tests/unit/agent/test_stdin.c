@@ -29,7 +29,7 @@ static void begin(size_t ranks)
 
 	signal(SIGPIPE, SIG_IGN); /* as agent_run has it */
 	assert_int_equal(loop_new(&loop, &err), 0);
-	assert_int_equal(agent_stdin_new(loop, NULL, ranks, false, &inputs, &err), 0);
+	assert_int_equal(agent_stdin_new(loop, NULL, AGENT_JOB_STDIN_ALL, ranks, &inputs, &err), 0);
 }
 
 static void end(void)
