@@ -132,6 +132,7 @@ typed() { expect "$1" timeout 300 python3 "$SOURCE/tests/support/terminal.py" - 
 
 @test "once rank 0 has ended, keys are for the shell and Ctrl-C for the job" {
 	for option in --nested --pty; do
+		rm -f pid pid2
 		typed 0 OPTION="$option" TIME=2 <<-'S'
 		< ready>
 		> $BERTH run -q $OPTION -n 2 -- sh -c 'if [ $RANK = 0 ]; then echo "fir""st"; echo $$ >pid; exit 0; fi; until [ -s pid ] && ! kill -0 $(cat pid) 2>/dev/null; do sleep 0.1; done; echo "go""ing"; exec sleep $TIME'
