@@ -140,6 +140,22 @@ PY
 	done
 }
 
+@test "a loss that is not finite ends the run at that update, however rarely losses are logged" {
+	# One rank of two sees the bad loss first: the gradients bring it to the other.
+	for job in "-n 1 --batch 20" "-n 2 --batch 10" "-n 2 --batch 5 --accumulate 2"; do
+		rm -rf m
+		expect 65 timeout 60 "$BERTH" train linear $job --data synthetic:20,n=2000,classes=1 --lr 1e6 \
+			--steps 60 --log-every 1000 --no-eval --metrics m
+		[[ "$output" == *"the loss of step "*" is not finite"* ]]
+		python3 - m/metrics.jsonl "$output" <<'PY'
+import json, re, sys
+rows = [json.loads(line) for line in open(sys.argv[1])]
+named = int(re.search(r'loss of step (\d+) is not finite', sys.argv[2])[1])
+assert [row['step'] for row in rows] == [named] and 1 < named < 60, (rows, named)
+PY
+	done
+}
+
 @test "an evaluation loss that is not finite: exit code 65, because the last update may have ruined the weights" {
 	# The losses of all three steps are finite.
 	job=(linear --data synthetic:20,n=640,classes=1 --lr 1e6 --steps 3 --log-every 1)

@@ -150,6 +150,7 @@ struct executor_request {
 	/* gradients has one more element, which the last bucket's reduction includes: the update's
 	 * executor_input.vote. device_executor_start_votes then gets the sum over ranks. */
 	bool vote;
+	bool vote_nonfinite; /* with vote: a rank whose loss is not finite votes NaN */
 	/* Flat, device memory: the graph's buffers (running statistics), which training changes.
 	 * NULL if the graph has none. */
 	float *buffers;
@@ -272,7 +273,6 @@ struct device_ops {
 	 * executor may set it. reduced: precisions other than PRECISION_F32, tf32 and no_graph have
 	 * an effect. */
 	bool accepts_raw, reduced;
-	bool accepts_vote; /* executor_run itself stores executor_input.vote in its place */
 	int (*executor_new)(struct device_queue *queue, const struct executor_request *request,
 			    struct executor **out, struct error *err);
 	int (*executor_run)(struct executor *executor, const struct executor_input *input,

@@ -111,6 +111,21 @@ void executor_common_add_losses(struct executor_common *common, const struct exe
 	totals->last_samples = common->update_samples;
 }
 
+int executor_common_vote(struct executor_common *common, const struct executor_input *input,
+			 struct error *err)
+{
+	const struct executor_request *request = common->request;
+	bool diverged = request->vote_nonfinite && common->totals.first_nonfinite_step >= 0;
+	float vote = diverged ? NAN : input->vote;
+
+	/* Write a vote of 0, too: otherwise the last update's sum would remain there. */
+	if (!request->vote || !input->last)
+		return 0;
+	return common->queue->device->ops->copy_in(common->queue,
+						   request->gradients + request->buckets->total,
+						   &vote, sizeof vote, err);
+}
+
 void executor_common_take_totals(struct executor_common *common, struct executor_totals *out)
 {
 	*out = common->totals;

@@ -41,6 +41,10 @@ struct op_call executor_common_loss(const struct executor_common *common,
 /* Add one run: the loss of each sample and its OP_LABEL_RANK (not read with LOSS_MSE). */
 void executor_common_add_losses(struct executor_common *common, const struct executor_input *input,
 				const float *losses, const int32_t *label_ranks);
+/* Copy the update's vote behind the gradients. Call this after executor_common_add_losses, before
+ * the last run's backward pass. Returns the device's errors. */
+int executor_common_vote(struct executor_common *common, const struct executor_input *input,
+			 struct error *err);
 /* Get the totals so far and start new sums. */
 void executor_common_take_totals(struct executor_common *common, struct executor_totals *out);
 

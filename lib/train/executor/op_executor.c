@@ -300,6 +300,8 @@ static int executor_run(struct executor *executor, const struct executor_input *
 	if (!rc)
 		rc = add_losses(executor, input, err);
 	if (!rc && executor->request.train)
+		rc = executor_common_vote(&executor->common, input, err);
+	if (!rc && executor->request.train)
 		rc = backward(executor, input, err);
 	if (!rc && executor->request.train && input->last)
 		rc = update(executor, input->lr, err);
@@ -360,10 +362,6 @@ int device_executor_run(struct device_executor *executor, const struct executor_
 							   input->step, err)
 			 : 0;
 
-	/* Write a vote of 0, too: otherwise the last update's sum would remain there. */
-	if (!rc && executor->vote && input->last && !executor->ops->accepts_vote)
-		rc = executor->queue->device->ops->copy_in(executor->queue, executor->vote,
-							   &input->vote, sizeof input->vote, err);
 	return rc ? rc : executor->ops->executor_run(executor->own, input, err);
 }
 

@@ -32,6 +32,7 @@ struct run {
 	struct train_result result;
 
 	bool stopped;		/* all ranks have agreed to stop here */
+	bool diverged;		/* a rank's loss is not finite; known to all ranks */
 	double saved_at_s;	/* rank 0: when the last checkpoint was started, or else the run */
 	bool save_is_due;	/* by rank 0's clock; the same on all ranks */
 	int64_t evaluated_step; /* the step of result.acc1; -1: none */
@@ -126,8 +127,8 @@ static int run_micro_batch(struct run *run, int64_t update, int64_t done, int64_
 	return device_executor_run(setup->executor, &input, err);
 }
 
-/* Has any rank voted to stop after the update that is done? Sets run->stopped, the same on all
- * ranks. */
+/* Has any rank voted to stop after the update that is done? Sets run->stopped and run->diverged,
+ * the same on all ranks. */
 static int count_votes(struct run *run, struct error *err)
 {
 	int64_t step = run->progress.state.step,
@@ -143,6 +144,7 @@ static int count_votes(struct run *run, struct error *err)
 		return rc;
 	rc = device_executor_finish_votes(run->setup.executor, &votes, err);
 	run->stopped = !rc && votes > 0;
+	run->diverged = !rc && isnan(votes);
 	return rc;
 }
 
@@ -378,7 +380,7 @@ static int run_epoch(struct run *run, struct error *err)
 			break;
 		bool epoch_ends = state->position >= sampler->total;
 
-		if (state->step % run->setup.options->log_every == 0)
+		if (run->diverged || state->step % run->setup.options->log_every == 0)
 			rc = report(run, err);
 		if (epoch_ends || run->stopped)
 			break; /* if saved at all, then as the start of the next epoch */

@@ -46,9 +46,10 @@ void train_result_free(struct train_result *result);
 /* Train. Collective over all ranks of place.
  *
  * Unless nan_continues is set, a loss that is not finite ends the run with -ERR_DATA, which names
- * the first such step, before anything is saved. Losses are checked only where they are logged or
- * weights are saved, so that no step waits for them. After an error the comm makes the other ranks
- * give up, if it can. err->text is empty if another rank reports the same error.
+ * the first such step, before anything is saved. A rank reports its loss with its vote to stop, so
+ * no step waits for it: on a GPU the run ends at most 12 updates later. After an error the comm
+ * makes the other ranks give up, if it can. err->text is empty if another rank reports the same
+ * error.
  *
  * With a checkpoint directory the run stops early with a checkpoint (out->stopped) if any rank has
  * received a signal that stop_catch_signals catches, if stop_file exists, or if end_time is near.

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Prints and logs the steps and evaluations of a run: progress lines, metrics, and losses that are
- * not finite. Losses are read only where they are logged or weights are saved, so that no step
- * waits for one. */
+ * not finite. Losses are read only where they are logged, weights are saved, or a rank has voted
+ * that its loss is not finite, so that no step waits for one. */
 #ifndef BERTH_TRAIN_RUN_REPORT_H
 #define BERTH_TRAIN_RUN_REPORT_H
 

@@ -251,6 +251,28 @@ static int add_two_votes(struct comm *comm, struct device_queue *queue, void *da
 	return record(comm, queue, data, count, type, reduce, err);
 }
 
+/* A loss that is not finite is a vote of NaN, but only if that was requested. */
+static void votes_nan(struct rig *rig)
+{
+	struct error err = {0};
+	float sum = -1;
+
+	rig->recorder.comm.ops = &recording;
+	for (int wanted = 0; wanted < 2; wanted++) {
+		device_executor_free(rig->executor);
+		rig->request.vote_nonfinite = wanted;
+		assert_int_equal(
+			device_executor_new(rig->queue, &rig->request, &rig->executor, &err), 0);
+		rig->x[0] = NAN;
+		rig->recorder.count = 0;
+		rig->vote = 1;
+		assert_int_equal(run(rig, 3, BATCH, 2 * BATCH, &err), 0);
+		assert_int_equal(device_executor_start_votes(rig->executor, &err), 0);
+		assert_int_equal(device_executor_finish_votes(rig->executor, &sum, &err), 0);
+		assert_true(wanted ? isnan(sum) : sum == 1);
+	}
+}
+
 /* One more number behind the last bucket changes nothing else. */
 static void votes(void **state)
 {
@@ -297,6 +319,7 @@ static void votes(void **state)
 			assert_int_equal(device_executor_start_votes(rig.executor, &err), 0);
 			assert_int_equal(device_executor_finish_votes(rig.executor, &sum, &err), 0);
 			assert_true(sum == 2);
+			votes_nan(&rig);
 		}
 		rig_end(&rig);
 	}

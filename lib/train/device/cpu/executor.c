@@ -201,7 +201,9 @@ int cpu_executor_run(struct executor *executor, const struct executor_input *inp
 				   executor->label_ranks);
 	if (!executor->request.train)
 		return 0;
-	rc = backward(executor, input, err);
+	rc = executor_common_vote(&executor->common, input, err);
+	if (!rc)
+		rc = backward(executor, input, err);
 	if (!rc && input->last)
 		update(executor, input->lr);
 	return rc;

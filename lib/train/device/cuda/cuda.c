@@ -396,7 +396,6 @@ const struct device_ops device_cuda = {
 	.host_memory_free = host_memory_free,
 	.run = run,
 	.accepts_raw = true,
-	.accepts_vote = true,
 	.reduced = true,
 	.executor_new = cuda_executor_new,
 	.executor_run = cuda_executor_run,

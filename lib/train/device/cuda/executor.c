@@ -202,7 +202,10 @@ static void launch_loss(const struct executor *executor)
 
 	kernel_loss(&executor->config, &call);
 	kernel_count(&executor->config, memory->losses, call.label_ranks, run_on_device(executor),
-		     memory->totals);
+		     memory->totals,
+		     request->vote_nonfinite && executor->last
+			     ? request->gradients + request->buckets->total
+			     : NULL);
 }
 
 static int launch_update(struct executor *executor, struct error *err)
@@ -304,14 +307,15 @@ static int launch_run(struct executor *executor, struct error *err)
 					    err);
 	if (rc)
 		return rc;
+	rc = launch_vote(executor, err); /* the loss may change it to NaN */
+	if (rc)
+		return rc;
 	launch_loss(executor);
 	rc = cuda_launched("computing the loss", err);
 	if (rc || !train)
 		return rc;
 	executor_common_begin_update(&executor->common);
-	rc = launch_vote(executor, err);
-	if (!rc)
-		rc = launch_backward(executor, err);
+	rc = launch_backward(executor, err);
 	if (rc || !executor->last || !comm->ops->on_stream)
 		return rc;
 	rc = comm->ops->finish(comm, executor->queue, err);

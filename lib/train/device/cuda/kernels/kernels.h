@@ -179,10 +179,11 @@ struct kernel_loss {
 	float smoothing;
 };
 void kernel_loss(const struct kernel_config *config, const struct kernel_loss *call);
-/* Add a run's losses to totals; label_ranks NULL: no top counts. */
+/* Add a run's losses to totals; label_ranks NULL: no top counts. vote (may be NULL) becomes NaN if
+ * a loss since totals was cleared is not finite. */
 void kernel_count(const struct kernel_config *config, const float *losses,
 		  const int32_t *label_ranks, const struct kernel_run_params *run,
-		  struct kernel_totals *totals);
+		  struct kernel_totals *totals, float *vote);
 
 /* Parts of the flat buffers; list: device memory. */
 struct kernel_param_range {

@@ -242,7 +242,7 @@ template <typename T> __global__ void mse_kernel(struct kernel_loss call)
 
 /* One block: a batch has some hundred samples. */
 __global__ void count_kernel(const float *losses, const int32_t *label_ranks,
-			     const kernel_run_params *run, kernel_totals *totals)
+			     const kernel_run_params *run, kernel_totals *totals, float *vote)
 {
 	__shared__ double sums[THREADS];
 	__shared__ int firsts[THREADS], fives[THREADS];
@@ -271,6 +271,8 @@ __global__ void count_kernel(const float *losses, const int32_t *label_ranks,
 		totals->last_loss_sum = 0, totals->last_samples = 0;
 	if (sums[0] - sums[0] != 0 && totals->first_nonfinite_step < 0)
 		totals->first_nonfinite_step = run->step;
+	if (vote && totals->first_nonfinite_step >= 0)
+		*vote = NAN;
 	totals->loss_sum += sums[0];
 	totals->last_loss_sum += sums[0];
 	totals->samples += run->count;
