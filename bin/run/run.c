@@ -43,7 +43,9 @@ struct console {
 	int64_t drawn_ms;
 	bool one;   /* stdout and stderr are the same terminal or file */
 	bool dirty; /* the terminal's last line is a progress line */
-	/* The ranks of the last lines that a reader of stderr has seen, as a ring. */
+	/* The ranks of the last lines, as a ring; ~rank if a reader of stderr does not see the
+	 * line.
+	 */
 	int shown[SHOWN_LINES];
 	size_t lines;
 };
@@ -53,8 +55,13 @@ static bool is_shown(const struct console *console, int rank, size_t count)
 {
 	size_t size = console->lines < SHOWN_LINES ? console->lines : SHOWN_LINES, seen = 0;
 
-	for (size_t i = 0; i < size; i++)
-		seen += console->shown[i] == rank;
+	for (size_t i = 1; i <= size && seen < count; i++) {
+		int line = console->shown[(console->lines - i) % SHOWN_LINES];
+
+		if (line == ~rank)
+			return false;
+		seen += line == rank;
+	}
 	return seen >= count;
 }
 
@@ -111,8 +118,9 @@ static void on_output(void *context, int rank, bool is_err, const char *text, si
 		draw_progress(console, text + mark, size - mark);
 		return;
 	}
-	if (newline && (is_err || console->one))
-		console->shown[console->lines++ % SHOWN_LINES] = rank;
+	if (newline)
+		console->shown[console->lines++ % SHOWN_LINES] =
+			is_err || console->one ? rank : ~rank;
 	if (console->collapse) {
 		collapse_line(console->collapse, rank, is_err, text, size, newline, clock_now_ms());
 		return;

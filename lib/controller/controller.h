@@ -71,7 +71,7 @@ size_t controller_missing(const struct controller *controller, char *text, size_
 
 /* Write the last lines of the launcher tool's output so far, joined by "; "; "" if there are
  * none. */
-void controller_launcher_output(const struct controller *controller, char *text, size_t size);
+void controller_launcher_output(struct controller *controller, char *text, size_t size);
 
 /* Spare this child of the process, the caller's own, when what agents left behind is killed; 0:
  * none. */

@@ -21,7 +21,6 @@
 #include "process/supervise.h"
 #include "process/tmpdir.h"
 
-#define OUTPUT_TAIL_MAX 600  /* how much of the end of a launcher tool's output is kept */
 #define KEPT_MAX (1 << 20)   /* beyond this, output that was read is freed */
 #define SCAN_MAX 16384	     /* how much of that output is read at once */
 #define LOST_END_MS 300	     /* how long to wait for the agents to exit when a node is lost */
@@ -55,38 +54,84 @@ static void kill_orphans(struct controller *controller, int deadline_ms, char *l
 	free(except);
 }
 
-/* Read the last lines of a launcher tool's output, joined into one: "srun: error: ...; ...". */
-static void read_output_tail(const struct launcher_process *process, char *text, size_t size)
+/* Handle "berth: error: no agent on n2: it is ..." about a node whose agent has not connected yet.
+ * If the launcher does not tell a node its name in the allocation, n2 is its host name. */
+static void read_no_agent_lines(struct controller *controller, char *line)
 {
-	char output_tail[SCAN_MAX + 1];
-	off_t end = lseek(process->output_fd, 0, SEEK_END);
-	/* With BERTH_LOG, look further back, because its lines are in between. */
-	off_t max = log_is_on() ? SCAN_MAX : OUTPUT_TAIL_MAX, from = end > max ? end - max : 0;
-	ssize_t n = end > 0 ? pread(process->output_fd, output_tail, (size_t)max, from) : 0;
+	char *name = line + strlen(LAUNCHER_NO_AGENT), *why;
 
-	text[0] = '\0';
-	for (output_tail[n > 0 ? n : 0] = 0; n > 0 && output_tail[n - 1] == '\n'; n--)
-		output_tail[n - 1] = 0;
-	for (char *line = output_tail, *next; n > 0 && line; line = next) {
-		next = strchr(line, '\n');
-		if (next)
-			*next++ = 0;
-		/* Skip a first line that was cut at its front. */
-		if (!*line || (from && line == output_tail && next) || log_is_line(line))
-			continue;
-		/* Replace control characters, which would move the reader's cursor. */
-		for (char *at = line; *at; at++)
-			if ((unsigned char)*at < ' ' || *at == 0x7f)
-				*at = ' ';
-		size_t used = strlen(text);
+	if (strncmp(line, LAUNCHER_NO_AGENT, strlen(LAUNCHER_NO_AGENT)) ||
+	    !(why = strstr(name, ": ")))
+		return;
+	*why = '\0';
+	for (size_t i = 0; i < controller->count; i++)
+		if (!controller->nodes[i].hello_received &&
+		    hostlist_same_host(controller->launch->alloc->nodes[i].name, name))
+			controller_mark_lost(controller, i, why + 2);
+}
 
-		/* The last lines matter most. */
-		for (char *rest; used && used + strlen(line) + 3 > size; used = strlen(text)) {
-			rest = strstr(text, "; ");
-			memmove(text, rest ? rest + 2 : "", rest ? strlen(rest + 2) + 1 : 1);
-		}
-		snprintf(text + used, size - used, "%s%s", used ? "; " : "", line);
+/* Append a line of a launcher tool to tail: "srun: error: ...; ...". Its first lines make room. */
+static void keep_line(char *tail, size_t size, const char *line)
+{
+	size_t used = strlen(tail);
+
+	if (!*line)
+		return;
+	for (char *rest; used && used + strlen(line) + 3 > size; used = strlen(tail)) {
+		rest = strstr(tail, "; ");
+		memmove(tail, rest ? rest + 2 : "", rest ? strlen(rest + 2) + 1 : 1);
 	}
+	snprintf(tail + used, size - used, "%s%s", used ? "; " : "", line);
+	/* Replace control characters, which would move the reader's cursor. */
+	for (char *at = tail + used; *at; at++)
+		if ((unsigned char)*at < ' ' || *at == 0x7f)
+			*at = ' ';
+}
+
+/* Handle the lines that a launcher tool has written since the last call. */
+static void read_tool_lines(struct controller *controller, struct launcher_process *process)
+{
+	char output[SCAN_MAX + 1];
+	ssize_t n;
+
+	while ((n = pread(process->output_fd, output, SCAN_MAX, process->output_read)) > 0) {
+		char *line = output, *next;
+
+		output[n] = '\0';
+		for (; (next = memchr(line, '\n', (size_t)(output + n - line))); line = next + 1) {
+			*next = '\0';
+			if (!log_is_line(line))
+				keep_line(process->output_tail, sizeof process->output_tail, line);
+			else if (log_is_on()) /* an agent's line belongs on our stderr */
+				log_relay(line);
+			read_no_agent_lines(controller, line);
+		}
+		if (line == output && n < SCAN_MAX)
+			break; /* the tool is still writing this line */
+		process->output_read += line == output ? n : line - output;
+	}
+	/* The file is memory, and a log can be long. */
+	if (process->output_read > KEPT_MAX)
+		fallocate(process->output_fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0,
+			  process->output_read);
+}
+
+/* Read the tool's last lines, joined by "; ". An unfinished line counts. */
+static void read_output_tail(struct controller *controller, struct launcher_process *process,
+			     char *text, size_t size)
+{
+	char tail[sizeof process->output_tail], rest[sizeof tail];
+	ssize_t n;
+
+	read_tool_lines(controller, process);
+	memcpy(tail, process->output_tail, sizeof tail);
+	n = pread(process->output_fd, rest, sizeof rest - 1, process->output_read);
+	if (n > 0) {
+		rest[n] = '\0';
+		keep_line(tail, sizeof tail, rest);
+	}
+	n = (ssize_t)strlen(tail);
+	snprintf(text, size, "%s", tail + ((size_t)n < size ? 0 : (size_t)n + 1 - size));
 }
 
 /* "srun exited with code 1; its last output: srun: error: ...". when is appended to an exit
@@ -105,15 +150,14 @@ static void describe_tool(const struct controller *controller, int status, const
 			 output_tail);
 }
 
-static void describe_exit(const struct controller *controller,
-			  const struct launcher_process *process, int status, char *text,
-			  size_t size)
+static void describe_exit(struct controller *controller, struct launcher_process *process,
+			  int status, char *text, size_t size)
 {
-	char output_tail[OUTPUT_TAIL_MAX + 1];
-
 	/* The process is a tool that stands for the agent, so its output is all there is. */
 	if (process->output_fd >= 0) {
-		read_output_tail(process, output_tail, sizeof output_tail);
+		char output_tail[sizeof process->output_tail];
+
+		read_output_tail(controller, process, output_tail, sizeof output_tail);
 		describe_tool(controller, status, "", output_tail, text, size);
 		return;
 	}
@@ -124,8 +168,7 @@ static void describe_exit(const struct controller *controller,
 		snprintf(text, size, "its agent exited with code %d", WEXITSTATUS(status));
 }
 
-static void describe_launcher(const struct controller *controller, int status, char *text,
-			      size_t size)
+static void describe_launcher(struct controller *controller, int status, char *text, size_t size)
 {
 	char output_tail[700];
 	bool named = false;
@@ -143,49 +186,6 @@ static void describe_launcher(const struct controller *controller, int status, c
 			named = true;
 		}
 	}
-}
-
-/* Handle "berth: error: no agent on n2: it is ..." about a node whose agent has not connected yet.
- * If the launcher does not tell a node its name in the allocation, n2 is its host name. */
-static void read_no_agent_lines(struct controller *controller, char *line)
-{
-	char *name = line + strlen(LAUNCHER_NO_AGENT), *why;
-
-	if (strncmp(line, LAUNCHER_NO_AGENT, strlen(LAUNCHER_NO_AGENT)) ||
-	    !(why = strstr(name, ": ")))
-		return;
-	*why = '\0';
-	for (size_t i = 0; i < controller->count; i++)
-		if (!controller->nodes[i].hello_received &&
-		    hostlist_same_host(controller->launch->alloc->nodes[i].name, name))
-			controller_mark_lost(controller, i, why + 2);
-}
-
-/* Handle the lines that a launcher tool has written since the last call. */
-static void read_tool_lines(struct controller *controller, struct launcher_process *process)
-{
-	char output[SCAN_MAX + 1];
-	ssize_t n;
-
-	while ((n = pread(process->output_fd, output, SCAN_MAX, process->output_read)) > 0) {
-		char *line = output, *next;
-
-		output[n] = '\0';
-		for (; (next = memchr(line, '\n', (size_t)(output + n - line))); line = next + 1) {
-			*next = '\0';
-			/* BERTH_LOG: an agent's line belongs on this process's stderr. */
-			if (log_is_on() && log_is_line(line))
-				log_relay(line);
-			read_no_agent_lines(controller, line);
-		}
-		if (line == output && n < SCAN_MAX)
-			break; /* the tool is still writing this line */
-		process->output_read += line == output ? n : line - output;
-	}
-	/* The file is memory, and a log can be long: free what is not needed for the tail. */
-	if (process->output_read > KEPT_MAX)
-		fallocate(process->output_fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0,
-			  process->output_read - SCAN_MAX);
 }
 
 void controller_read_launcher_output(struct controller *controller)
@@ -257,7 +257,7 @@ static void on_rejected(void *context, const char *text)
 	controller->events.note(controller->events.context, text);
 }
 
-void controller_launcher_output(const struct controller *controller, char *text, size_t size)
+void controller_launcher_output(struct controller *controller, char *text, size_t size)
 {
 	text[0] = 0;
 	for (size_t i = 0; i < controller->process_count; i++) {
@@ -267,7 +267,7 @@ void controller_launcher_output(const struct controller *controller, char *text,
 			continue;
 		if (used)
 			strcpy(text + used, "; ");
-		read_output_tail(&controller->processes[i], text + strlen(text),
+		read_output_tail(controller, &controller->processes[i], text + strlen(text),
 				 size - strlen(text));
 		if (used && !text[used + 2])
 			text[used] = '\0';
@@ -309,6 +309,7 @@ static int start_launcher(struct controller *controller, struct error *err)
 	};
 	int port = controller_port(controller), rc = 0;
 
+	secret_format(&controller->secret, secret);
 	if (!launcher->single_host)
 		rc = socket_own_addresses(port, address, sizeof address, err);
 	/* The user gave the other machines this machine's address; only its own agent needs this
@@ -324,7 +325,6 @@ static int start_launcher(struct controller *controller, struct error *err)
 			 launcher->uses_socket_pair ? "a socket pair" : address, line ? line : "");
 		free(line);
 	}
-	secret_format(&controller->secret, secret);
 	if (!rc)
 		rc = launcher->start(&job, &controller->processes, &controller->process_count, err);
 	explicit_bzero(secret, sizeof secret);

@@ -88,6 +88,8 @@ struct launcher_job {
 	void *context;
 };
 
+#define LAUNCHER_TAIL_MAX 600 /* how much of a tool's output an error message shows */
+
 /* A child of this process that a launcher started. */
 struct launcher_process {
 	pid_t pid;
@@ -97,6 +99,7 @@ struct launcher_process {
 				it serves if node_index is -1; NULL: all */
 	int output_fd;	     /* a file that holds its output so far (the caller closes it), or -1 */
 	off_t output_read;   /* how much of it the controller has handled */
+	char output_tail[LAUNCHER_TAIL_MAX + 1]; /* of that, the last lines, joined by "; " */
 };
 
 /* The command line, input and environment of a tool that starts agents. */

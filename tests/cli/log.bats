@@ -109,6 +109,15 @@ has() { grep -qE "^$TIME $1" err || { echo "no line: $1"; cat err; return 1; }; 
 	BERTH_LOG=agent expect 76 "$BERTH" run -q --iface lo -- true
 	[[ "${lines[-1]}" == *"; line 120 of the prolog; srun: error: no way"* ]]
 	[[ "$output" == *"info agent:  [2Jx"* && "$output" != *$'\033'* ]]
+	# The tool's error stands before 60 KB of the agents' lines.
+	fake srun <<-'S'
+	echo 'srun: error: no way' >&2
+	for i in $(seq 1000); do echo "berth: 2026-11-23T04:55:35.123Z n1 info agent: $i 345678901234567" >&2; done
+	printf 'cut he' >&2
+	exit 1
+	S
+	BERTH_LOG=agent expect 76 "$BERTH" run -q --iface lo -- true
+	[[ "${lines[-1]}" == *"its last output: srun: error: no way; cut he"* && "${lines[-1]}" != *"info agent"* ]]
 }
 
 @test "berth train: data, model, checkpoint and resume, each with its rank" {

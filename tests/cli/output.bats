@@ -361,6 +361,13 @@ each_text() {
 	output=$(<out)
 	[[ "$status" -eq 1 && "$(grep -c ValueError <<<"$output")" -eq 2 ]]
 	[[ "$output" == *"berth: note: last output of rank 1:"*"berth:   | ValueError: 3"*"berth: error: rank 1 on"* ]]
+	# Lines that went to another file than the message are repeated; the terminal of both is one.
+	job=(sh -c 'for i in $(seq 40); do echo e$i >&2; done
+		until grep -qsx e40 err; do sleep 0.05; done; echo "the last words"; exit 3')
+	expect 3 sh -c '"$@" >out 2>err' sh "$BERTH" run -n 1 -- "${job[@]}"
+	[[ "$(<err)" == *"berth: note: last output of rank 0:"*"berth:   | the last words"* ]]
+	expect 3 sh -c '"$@" >err 2>&1' sh "$BERTH" run -n 1 -- "${job[@]}"
+	[[ "$(grep -c "the last words" err)" -eq 1 && "$(<err)" != *"last output"* ]]
 	run ! sh -c '"$BERTH" run -n 1 -- sh -c "echo dying words; exit 3" 2>&1 >out'
 	[[ "$output" == *"berth:   | dying words"* ]]
 }
