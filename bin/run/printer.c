@@ -2,7 +2,6 @@
 #include "run/printer.h"
 
 #include <errno.h>
-#include <poll.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "base/log.h"
 #include "base/write_queue.h"
 
 #define FULL (1u << 20)
@@ -32,13 +32,6 @@ struct printer {
 	atomic_int error[2];	   /* errno of a failed write; nothing more is written afterwards */
 };
 
-static bool is_ready(int fd, int timeout_ms)
-{
-	struct pollfd wait = {.fd = fd, .events = POLLOUT};
-
-	return poll(&wait, 1, timeout_ms) > 0;
-}
-
 /* berth's own lines wait for the reader of stderr, unless that delays the ranks' stdout for too
  * long. */
 static bool is_ready_for_note(struct printer *printer)
@@ -46,14 +39,12 @@ static bool is_ready_for_note(struct printer *printer)
 	char text[80];
 	int length;
 
-	for (int ms = 100; !printer->same && !is_ready(printer->fds[1], 100); ms += 100)
+	for (int ms = 100; !printer->same && !file_wait_writable(printer->fds[1], 100); ms += 100)
 		if (printer->rank_bytes && (printer->dropped || ms >= NOTE_HOLDS_MS))
 			return false;
 	if (!printer->dropped)
 		return true;
-	length = snprintf(text, sizeof text,
-			  "berth: warning: %zu messages are missing here: stderr was full\n",
-			  printer->dropped);
+	length = snprintf(text, sizeof text, LOG_DROPPED, printer->dropped);
 	printer->dropped = 0;
 	return !file_write_all(printer->fds[1], text, (size_t)length);
 }
@@ -143,8 +134,8 @@ void printer_note(struct printer *printer, const char *line, size_t size)
 
 	/* Do not start the thread for notes before the agents are forked. A pipe that is ready
 	 * takes a line of PIPE_BUF bytes. */
-	if (!printer->started && is_ready(printer->fds[1], 0))
-		(void)!write(printer->fds[1], line, size);
+	if (!printer->started && file_wait_writable(printer->fds[1], 0))
+		file_write_all(printer->fds[1], line, size);
 	else if (write_queue_size(printer->queue) > NOTES_FULL)
 		printer->dropped++;
 	else

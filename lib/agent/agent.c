@@ -391,6 +391,7 @@ int agent_run(const struct agent_params *params, struct error *err)
 	if (rc)
 		return rc;
 	rc = guardian_fork(agent.dir, &agent.guardian, err);
+	log_set_writer(log_write_or_drop, NULL); /* in this process, which may be a new one */
 	if (!rc && params->name)
 		log_set_identity(params->name, -1);
 	if (!rc)

@@ -92,18 +92,24 @@ int file_read_number(const char *path, int64_t min, int64_t max, int64_t *out)
 	return rc ? -1 : 0;
 }
 
+bool file_wait_writable(int fd, int timeout_ms)
+{
+	struct pollfd wait = {.fd = fd, .events = POLLOUT};
+
+	return poll(&wait, 1, timeout_ms) > 0;
+}
+
 int file_write_all(int fd, const void *data, size_t size)
 {
 	const char *p = data;
 
 	while (size) {
-		struct pollfd ready = {.fd = fd, .events = POLLOUT};
 		ssize_t n = write(fd, p, size);
 
 		if (n < 0 && errno != EINTR && errno != EAGAIN)
 			return -1;
 		if (n < 0 && errno == EAGAIN)
-			poll(&ready, 1, 1000);
+			file_wait_writable(fd, 1000);
 		if (n < 0)
 			continue;
 		p += n;

@@ -3,6 +3,7 @@
 #ifndef BERTH_BASE_FILE_H
 #define BERTH_BASE_FILE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/types.h>
@@ -55,6 +56,10 @@ int file_sync_dir(const char *path);
 /* Write all bytes; handles EINTR, short writes, and a descriptor that another process has made
  * non-blocking. Return 0, or -1 with errno. */
 int file_write_all(int fd, const void *data, size_t size);
+
+/* Wait until a write of PIPE_BUF bytes would not block (an error counts). Return false after
+ * timeout_ms. */
+bool file_wait_writable(int fd, int timeout_ms);
 
 /* Create the directory and its parents (0777 less the umask). A link among them must satisfy
  * file_check_owner. Return 0 or -ERR_OUTPUT; err names the component. */

@@ -59,6 +59,25 @@ void log_set_writer(log_writer_fn *write, void *context)
 	writer.pid = getpid();
 }
 
+void log_write_or_drop(void *context, const char *line, size_t size)
+{
+	static _Atomic unsigned dropped;
+	char text[96];
+
+	(void)context;
+	if (!file_wait_writable(STDERR_FILENO, 0)) {
+		dropped++;
+		return;
+	}
+	if (dropped) {
+		int length = snprintf(text, sizeof text, LOG_DROPPED, (size_t)dropped);
+
+		dropped = 0;
+		file_write_all(STDERR_FILENO, text, (size_t)length);
+	}
+	file_write_all(STDERR_FILENO, line, size);
+}
+
 /* Write start, which fits, and the formatted text as one line. error is what %m shows. */
 static void __attribute__((format(printf, 3, 0)))
 write_line(const char *start, int error, const char *format, va_list ap)

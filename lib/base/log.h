@@ -14,6 +14,9 @@
 #include "base/env.h"
 #include "base/error.h"
 
+/* What stands for dropped lines (size_t). */
+#define LOG_DROPPED "berth: warning: %zu messages are missing here: stderr was full\n"
+
 enum log_level { LOG_ERROR, LOG_WARNING, LOG_NOTE, LOG_DEBUG };
 
 /* Process-wide state: the host and rank at the start of each line, and the most detailed level
@@ -30,6 +33,9 @@ void log_set_colour(bool colour);
  * process that logs from one thread. Its forked children write to stderr. */
 typedef void log_writer_fn(void *context, const char *line, size_t size);
 void log_set_writer(log_writer_fn *write, void *context);
+/* A writer for processes that must not wait for the reader of stderr: a line that stderr cannot
+ * take now is dropped, and a later line reports how many were. */
+void log_write_or_drop(void *context, const char *line, size_t size);
 
 /* Write one line. module is the stage ("agent"). Keeps errno. */
 void log_line(enum log_level level, const char *module, const char *format, ...)

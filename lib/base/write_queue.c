@@ -77,6 +77,18 @@ static void write_pieces(struct write_queue *queue, const struct bytes *pieces)
 	}
 }
 
+/* Write all pieces so far. The caller holds the lock, which is free meanwhile. */
+static void write_waiting(struct write_queue *queue)
+{
+	struct bytes pieces = queue->pieces;
+
+	memset(&queue->pieces, 0, sizeof queue->pieces);
+	pthread_mutex_unlock(&queue->lock);
+	write_pieces(queue, &pieces);
+	bytes_free(&pieces);
+	pthread_mutex_lock(&queue->lock);
+}
+
 static void *run_queue(void *context)
 {
 	struct write_queue *queue = context;
@@ -87,13 +99,7 @@ static void *run_queue(void *context)
 			pthread_cond_wait(&queue->more, &queue->lock);
 		if (!queue->pieces.size)
 			break;
-		struct bytes pieces = queue->pieces;
-
-		memset(&queue->pieces, 0, sizeof queue->pieces);
-		pthread_mutex_unlock(&queue->lock);
-		write_pieces(queue, &pieces);
-		bytes_free(&pieces);
-		pthread_mutex_lock(&queue->lock);
+		write_waiting(queue);
 		if (!queue->unwritten)
 			pthread_cond_broadcast(&queue->idle);
 	}
@@ -134,6 +140,8 @@ bool write_queue_add(struct write_queue *queue, unsigned target, const struct io
 		queue->unwritten += piece.size;
 	}
 	pthread_cond_signal(&queue->more);
+	if (!queue->threaded) /* no thread can be had: write here, however long it takes */
+		write_waiting(queue);
 	pthread_mutex_unlock(&queue->lock);
 	return at;
 }

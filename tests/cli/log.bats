@@ -76,6 +76,27 @@ has() { grep -qE "^$TIME $1" err || { echo "no line: $1"; cat err; return 1; }; 
 	has "$HOST info controller: attempt 0 ends with code 7: rank 1 on loop1 exited with code 7"
 }
 
+@test "a reader of stderr that has stopped does not stop an agent that logs" {
+	mkfifo pipe
+	exec 9<>pipe
+	BERTH_LOG=debug timeout 120 "$BERTH" run -n 2 --report r.json -- sh -c ': >started.$RANK; until [ -e go ]; do sleep 0.05; done' 2>&9 &
+	run_pid=$!
+	wait_for started.0 0
+	wait_for started.1 0
+	python3 -c 'import os; os.set_blocking(9, False)
+try:
+    while True: os.write(9, b"." * 4095 + b"\n")
+except BlockingIOError: os.set_blocking(9, True)'
+	# The agent logs the ends of the ranks, which the job's end needs.
+	: >go
+	wait_for r.json 1
+	cat <&9 >err 3>&- &
+	cat_pid=$!
+	ends 0 $run_pid
+	kill $cat_pid
+	exec 9>&-
+}
+
 @test "the lines of agents that a launcher's tool starts reach stderr; its last output stays free of them" {
 	# The stand-in for srun starts two agents, as two tasks that share its stderr.
 	fake srun <<-'S'
