@@ -194,7 +194,7 @@ static bool may_requeue(struct requeue *requeue, const char *kind, char *next, s
 			 requeue->done);
 		return false;
 	}
-	snprintf(next, size, "requeueing the job with %s (%d of at most %d times)",
+	snprintf(next, size, "trying to requeue the job with %s (%d of at most %d times)",
 		 requeue->pbs ? "qsub" : "scontrol requeue", requeue->done + 1, requeue->max);
 	return true;
 }

@@ -71,5 +71,5 @@ void slurm_lost_node_policy(const char *job, const char *config, const char *scr
 		 "down%s, unless the job was submitted with --no-kill%s",
 		 requeue[0] == '1' && script ? "requeues" : "ends", after,
 		 script ? ". The job script does not set it: add #SBATCH --no-kill"
-			: ". To continue on the other nodes, use salloc --no-kill");
+			: ". To continue on the other nodes, submit the job with --no-kill");
 }

@@ -279,7 +279,7 @@ const struct explain_row explain_rows[] = {
 	 "slurmstepd"},
 	{{"CANCELLED AT", "DUE TO NODE FAILURE"},
 	 "a node of the job failed",
-	 "use #SBATCH --no-kill with berth run --max-restarts, or --requeue",
+	 "submit the job with --no-kill and use berth run --max-restarts, or use --requeue",
 	 "slurmstepd"},
 	{{"CANCELLED AT", "DUE TO JOB REQUEUE"},
 	 "the job was requeued; tasks that exit with code 1 at that moment are not at fault",

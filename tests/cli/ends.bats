@@ -210,7 +210,7 @@ slurm_job() {
 	slurm_job 1 1
 	expect 75 "$BERTH" run --launcher fork -n 1 --requeue --report report.json -- sh -c 'exit 75'
 	grep -qx 'requeue 4711' told
-	[[ $output == *"requeueing the job with scontrol requeue"* ]]
+	[[ $output == *"trying to requeue the job with scontrol requeue"* ]]
 	cmp report.json report.then
 	export SLURM_ARRAY_JOB_ID=4700 SLURM_ARRAY_TASK_ID=7
 	: >told
@@ -297,7 +297,7 @@ wanting() {
 	! grep requeue told || false
 	kill -KILL $pid
 	expect 0 "$BERTH" run --launcher fork -n 1 --requeue -- true
-	[[ $output == *"note: another run of this job stopped before its end: requeueing the job with scontrol requeue (1 of"* ]]
+	[[ $output == *"note: another run of this job stopped before its end: trying to requeue the job with scontrol requeue (1 of"* ]]
 	[ "$(grep -c '^requeue 4711$' told)" = 1 ]
 	: >told
 	rm a.go
@@ -395,7 +395,7 @@ PY
 	grep -qxF 'a,b "c" d|3|1|2.pbs-head' words
 	after -C '#no-directives'
 	grep -qx "$PBS_O_WORKDIR" words
-	report '"requeueing the job with qsub (1 of at most 100 times)" in report["next"]'
+	report '"trying to requeue the job with qsub (1 of at most 100 times)" in report["next"]'
 	# Once per job, also if the script's next run wants it.
 	rm words
 	expect 75 "$BERTH" run -n 1 --requeue -- sh -c 'exit 75'
@@ -431,7 +431,7 @@ stopped_by_term() {
 	slurm_job 1 1
 	export SLURM_JOB_END_TIME=$(($(date +%s) + 60))
 	stopped_by_term
-	report 'report["kind"] == "walltime" and "requeueing" in report["next"]'
+	report 'report["kind"] == "walltime" and "trying to requeue" in report["next"]'
 	state() { fake scontrol '[ "$1" != requeue ] || touch '"$DIR"'/told; [ ! -e up ] || { '"$1"'; }; echo "JobId=4711 Requeue=1 JobState=RUNNING BatchFlag=1"'; }
 	state 'echo "JobId=4711 JobState=CANCELLED PreemptTime=2026-01-01T00:00:00"; exit'
 	stopped_by_term
@@ -445,7 +445,7 @@ stopped_by_term() {
 	export SLURM_JOB_END_TIME=$(($(date +%s) + 600))
 	state 'echo "JobId=4711 JobState=COMPLETING Restarts=0 RunTime=00:01:28 TimeLimit=00:01:00 PreemptTime=None"; exit'
 	stopped_by_term
-	report 'report["kind"] == "walltime" and "requeueing" in report["next"] and " 28 s after the end time" in report["why"]'
+	report 'report["kind"] == "walltime" and "trying to requeue" in report["next"] and " 28 s after the end time" in report["why"]'
 	unset SLURM_JOB_END_TIME
 	rm -f told
 	state 'echo "JobId=4711 JobState=COMPLETING Restarts=0 RunTime=00:01:28 TimeLimit=UNLIMITED PreemptTime=None"; exit'

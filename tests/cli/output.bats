@@ -237,7 +237,7 @@ SH
 	[ "$status" -eq 7 ]
 	grep '^berth' <<<"$output" >words
 	[ "$(wc -l <words)" -ge 4 ]
-	! grep -vE '^berth: ((error|warning|note|debug): |  \| )' words
+	! grep -vE '^berth: ((error|warning|note|debug): |  \| )' words || false
 	[[ "${lines[-1]}" == "berth: error: rank 1 on loop0 exited with code 7" ]]
 	run "$BERTH" nosuch
 	[[ "$status" -eq 64 && "$output" == "berth: error: unknown verb 'nosuch'"* ]]

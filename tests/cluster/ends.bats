@@ -67,11 +67,11 @@ until_done() {
 	same "$name"
 	for ((turn = 0; turn < turns; turn++)); do
 		holds "$name.report.$turn" "r['code'] == 75 and r['kind'] == 'stopped' and r['attempt'] == $turn"
-		holds "$name.report.$turn" "r['saved'].endswith('.safetensors') and 'requeueing the job with scontrol' in r['next']"
+		holds "$name.report.$turn" "r['saved'].endswith('.safetensors') and 'trying to requeue the job with scontrol' in r['next']"
 	done
 	grep -q -- '--requeue: scontrol requeue will requeue the job' "$name.out"
 	# Slurm ended the first script for the requeue, but its output is complete.
-	grep -q 'next: requeueing the job with scontrol requeue (1 of at most 100 times)' "$name.out"
+	grep -q 'next: trying to requeue the job with scontrol requeue (1 of at most 100 times)' "$name.out"
 	tail -n 1 "$name.codes" | grep -q 'code 0$'
 	echo "# $steps steps in $((turns + 1)) turns" >&3
 }
@@ -115,7 +115,7 @@ saves() {
 	grep -qx 'done after 2' near.out
 	for turn in 0 1; do
 		holds near.report.$turn "r['code'] == 75 and r['kind'] == 'stopped' and r['saved'] == 'part $turn'"
-		holds near.report.$turn "'requeueing the job with scontrol requeue ($((turn + 1)) of' in r['next']"
+		holds near.report.$turn "'trying to requeue the job with scontrol requeue ($((turn + 1)) of' in r['next']"
 	done
 	[ "$(tail -n 1 near.codes)" = 0 ]
 }
@@ -143,7 +143,7 @@ saves() {
 	free_until usr1.done "$job"
 	cat usr1.out
 	[ "$(cat usr1.saved)" = USR1 ]
-	holds usr1.report.0 'r["code"] == 75 and r["kind"] == "stopped" and "requeueing the job" in r["next"]'
+	holds usr1.report.0 'r["code"] == 75 and r["kind"] == "stopped" and "trying to requeue the job" in r["next"]'
 	grep -qx 'done after 1' usr1.out
 }
 
@@ -158,7 +158,7 @@ saves() {
 	free_until two.done "$low"
 	cat two.out
 	[ "$(cat two.saved)" = USR1 ]
-	holds two.report.0 'r["code"] == 75 and "requeueing the job" in r["next"]'
+	holds two.report.0 'r["code"] == 75 and "trying to requeue the job" in r["next"]'
 	grep -qx 'done after 1' two.out
 }
 
@@ -176,7 +176,7 @@ saves() {
 	revive n2
 	free_until gone.done "$job"
 	cat gone.out
-	holds gone.report.0 'r["code"] == 76 and r["kind"] == "node" and r["node"] == "n2" and "requeueing the job" in r["next"]'
+	holds gone.report.0 'r["code"] == 76 and r["kind"] == "node" and r["node"] == "n2" and "trying to requeue the job" in r["next"]'
 	grep -q 'up 1 1' gone.out
 }
 
@@ -230,7 +230,7 @@ saves() {
 	cat "$SHARE/pair.out"
 	[ -e "$SHARE/pair.whole" ]
 	grep -q "next: the job's last run with --requeue to end will requeue it" "$SHARE/pair.out"
-	[ "$(grep -c 'requeueing the job with scontrol requeue (1 of' "$SHARE/pair.out")" = 1 ]
+	[ "$(grep -c 'trying to requeue the job with scontrol requeue (1 of' "$SHARE/pair.out")" = 1 ]
 }
 
 @test "a failed program is not requeued; a job that cannot be requeued is reported at the start" {
@@ -238,7 +238,7 @@ saves() {
 	"\$BERTH" run -n 1 --requeue -- sh -c 'exit 3'
 	S
 	[ "$status" = 3 ]
-	hasnt 'requeueing the job with scontrol requeue \(1'
+	hasnt 'trying to requeue the job with scontrol requeue \(1'
 	batch never -N 1 -n 1 --no-requeue <<-S
 	"\$BERTH" run -n 1 --requeue -- sh -c 'exit 75'
 	S

@@ -52,7 +52,7 @@ over_the_fast_one() {
 	clean "$BERTH" run -n 2 -- sh -c 'env >berth.$RANK' 3>&-
 	missing=$(comm -23 <(names torchrun.1) <(names berth.1) | grep -vx LC_CTYPE)
 	# No store of the agent, PyTorch's own default, and signals that torchrun's agent handles.
-	! grep -vE '^(TORCHELASTIC_USE_AGENT_STORE|(TORCH_)?NCCL_ASYNC_ERROR_HANDLING|TORCHELASTIC_SIGNALS_TO_HANDLE)$' <<<"$missing"
+	! grep -vE '^(TORCHELASTIC_USE_AGENT_STORE|(TORCH_)?NCCL_ASYNC_ERROR_HANDLING|TORCHELASTIC_SIGNALS_TO_HANDLE)$' <<<"$missing" || false
 	grep -qx TORCHELASTIC_USE_AGENT_STORE <<<"$missing"
 	diff <(grep -E '^(ROLE|GROUP|LOCAL|RANK|WORLD|TORCHELASTIC_(RE|MAX))' torchrun.1 | sort) \
 		<(grep -E '^(ROLE|GROUP|LOCAL|RANK|WORLD|TORCHELASTIC_(RE|MAX))' berth.1 | sort)

@@ -57,6 +57,22 @@ bad() {
 	[ "$(names c)" = "latest step-00000006.safetensors " ]
 }
 
+@test "only saves that --save-every asks for show that the file system is too slow for it" {
+	# The last step's save waits for the one under way, as that of a stop does.
+	mkfifo flag
+	stalling stall-sync c/step- --batch 32 --save-every 6 --steps 7 --log-every 1 --metrics m >/dev/null 2>err 3>&- &
+	pid=$!
+	wait_for m/metrics.jsonl 7
+	sleep 0.5 # it waits for a moment; if not, the warning could not appear
+	wakes
+	ends 0 $pid err
+	grep 'too slow for' err && return 1
+	expect 0 env LD_PRELOAD="$BAD_FS" BERTH_BAD_FS=slow BERTH_BAD_FS_FOLDER=c2/step- \
+		ASAN_OPTIONS="$ASAN_OPTIONS:verify_asan_link_order=0" \
+		"$BUILD/bin/berth-train" linear --data "$DATA" --batch 1 --steps 40 --save-every 1 --no-eval --ckpt c2
+	[ "$(grep -c 'waited .* for the previous one: the file system is too slow for --save-every' <<<"$output")" = 1 ]
+}
+
 @test "no space: reported at the start and at each save; a read-only directory: exit code 73" {
 	job c --steps 5 --no-eval
 	preload() {

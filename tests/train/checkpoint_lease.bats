@@ -190,7 +190,7 @@ nodes() {
 	wakes
 	ends 73 $pid err
 	grep -q 'c was taken over by process' err
-	! grep -q "saved step $((end + 100))" out
+	! grep -q "saved step $((end + 100))" out || false
 	sum >after
 	diff before after
 	[ "$(cat c/latest)" = "$(printf 'step-%08d.safetensors' $((end + 200)))" ]

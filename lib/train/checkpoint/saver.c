@@ -292,7 +292,7 @@ int saver_report_finished(struct saver *saver, struct error *err)
 
 /* ---- the snapshot ---- */
 
-static bool wait_for_last(struct saver *saver, int64_t step)
+static bool wait_for_last(struct saver *saver, int64_t step, bool due)
 {
 	const struct saver_request *request = &saver->request;
 	struct error err;
@@ -314,14 +314,14 @@ static bool wait_for_last(struct saver *saver, int64_t step)
 		"warning: the save of step %" PRId64
 		" waited %.2f s for the previous one: the file system is too slow for --save-every",
 		step, clock_now_s() - begin);
-	if (!saver->wait_reported)
+	if (due && !saver->wait_reported)
 		rank_group_note_from_rank(request->group, text);
-	saver->wait_reported = true;
+	saver->wait_reported |= due;
 	return true;
 }
 
-int saver_prepare(struct saver *saver, int64_t step, double acc1, struct variables **snapshot,
-		  struct error *err)
+int saver_prepare(struct saver *saver, int64_t step, double acc1, bool due,
+		  struct variables **snapshot, struct error *err)
 {
 	int rc;
 
@@ -329,7 +329,7 @@ int saver_prepare(struct saver *saver, int64_t step, double acc1, struct variabl
 	 * own rank alone, and the copies of all ranks must agree. */
 	saver->next_best = acc1 > saver->best_acc1 ? acc1 : -1;
 	*snapshot = NULL;
-	if (!saver->writer || !wait_for_last(saver, step))
+	if (!saver->writer || !wait_for_last(saver, step, due))
 		return 0;
 	rc = saver_report_finished(saver, err);
 	if (!rc)

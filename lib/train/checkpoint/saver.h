@@ -85,10 +85,11 @@ int saver_share_best(struct saver *saver, struct error *err);
 bool saver_wants_best(const struct saver *saver, double acc1);
 
 /* Prepare to save step: wait for a write under way and report its result. acc1: the evaluation's
- * of this step; negative: none. *snapshot: to be filled before saver_start; NULL if this rank does
+ * of this step; negative: none. due: --save-every asks for it, so a wait means that it asks too
+ * often. *snapshot: to be filled before saver_start; NULL if this rank does
  * not write, or the last write hangs. */
-int saver_prepare(struct saver *saver, int64_t step, double acc1, struct variables **snapshot,
-		  struct error *err);
+int saver_prepare(struct saver *saver, int64_t step, double acc1, bool due,
+		  struct variables **snapshot, struct error *err);
 /* Write the snapshot in the background. last: model.safetensors, too. begin_s: when training
  * stopped for it (base/clock.h). */
 void saver_start(struct saver *saver, const struct train_state *state, bool last, double begin_s);

@@ -290,9 +290,9 @@ static int store_scale(struct run *run, struct error *err)
 	return rc;
 }
 
-/* Take the snapshot for a checkpoint of this step and start writing it in the background.
- * Collective. */
-static int save_snapshot(struct run *run, struct error *err)
+/* Take the snapshot for a checkpoint of this step and start writing it in the background. due: by
+ * --save-every. Collective. */
+static int save_snapshot(struct run *run, bool due, struct error *err)
 {
 	struct train_setup *setup = &run->setup;
 	const struct train_progress *progress = &run->progress;
@@ -312,7 +312,8 @@ static int save_snapshot(struct run *run, struct error *err)
 	if (run->saver.copies > 1)
 		rc = optim_broadcast_buffers(&setup->optim, setup->comm, err);
 	if (!rc)
-		rc = saver_prepare(&run->saver, state->step, current_acc1(run), &snapshot, err);
+		rc = saver_prepare(&run->saver, state->step, current_acc1(run), due, &snapshot,
+				   err);
 	if (rc || !snapshot)
 		return rc;
 	rc = optim_store(&setup->optim, snapshot, err);
@@ -325,14 +326,14 @@ static int save_snapshot(struct run *run, struct error *err)
 
 /* Report first, because that fails if the run has diverged: diverged weights must not be saved.
  * Collective. */
-static int save_checkpoint(struct run *run, struct error *err)
+static int save_checkpoint(struct run *run, bool due, struct error *err)
 {
 	int rc = report_pending(run, err);
 
 	train_heartbeat_activity("saves");
 	train_report_status(&run->report, "saving");
 	if (!rc)
-		rc = save_snapshot(run, err);
+		rc = save_snapshot(run, due, err);
 	run->progress.saved_step = run->progress.state.step;
 	run->saved_at_s = clock_now_s();
 	run->save_is_due = false;
@@ -385,7 +386,7 @@ static int run_epoch(struct run *run, struct error *err)
 		if (epoch_ends || run->stopped)
 			break; /* if saved at all, then as the start of the next epoch */
 		if (!rc && is_save_due(run, false))
-			rc = save_checkpoint(run, err);
+			rc = save_checkpoint(run, true, err);
 	}
 	return rc;
 }
@@ -405,8 +406,9 @@ static int end_epoch(struct run *run, struct error *err)
 	progress->state.position = 0;
 	/* A run that stopped before its evaluation saved a checkpoint without it: save again. */
 	progress->saved_step = -1;
-	due = due || saver_wants_best(&run->saver, current_acc1(run));
-	return due ? save_checkpoint(run, err) : 0;
+	if (!due && !saver_wants_best(&run->saver, current_acc1(run)))
+		return 0;
+	return save_checkpoint(run, due, err);
 }
 
 /* Report the number of faulty samples of all ranks. Collective. */
@@ -455,7 +457,7 @@ static int stop_run(struct run *run, struct error *err)
 		rank_group_note(&run->setup.group, "note: stopping after step %" PRId64 ": %s",
 				run->progress.state.step, why);
 	if (!rc && run->progress.saved_step != run->progress.state.step)
-		rc = save_checkpoint(run, err);
+		rc = save_checkpoint(run, false, err);
 	if (!rc)
 		rc = saver_wait(&run->saver, err);
 	run->result.stopped = !rc;
@@ -487,7 +489,7 @@ static int run_epochs(struct run *run, struct error *err)
 	if (!rc && run->stopped && setup->val)
 		return stop_run(run, err);
 	if (!rc && saves && run->progress.saved_step != state->step)
-		rc = save_checkpoint(run, err);
+		rc = save_checkpoint(run, false, err);
 	if (!rc && saves)
 		rc = saver_wait(&run->saver, err);
 	if (!rc && setup->data->format->files)
