@@ -20,7 +20,9 @@ def run(*command):
 def main():
     meson, source = sys.argv[1:3]
     with tempfile.TemporaryDirectory() as folder:
-        run(meson, 'setup', folder, source, *OPTIONS)
+        said = run(meson, 'setup', folder, source, *OPTIONS)
+        for line in 'Optional parts', ': no: berth train with several ranks needs GPUs and NCCL', ': no: berth train uses CPUs':
+            assert line in said, f'no {line!r} in:\n{said[-2000:]}'
         if sys.argv[3] == 'build':
             run('ninja', '-C', folder)
             said = run(os.path.join(folder, 'bin', 'berth-train'), 'linear', '--data', 'synthetic:4,n=16', '--batch', '4',

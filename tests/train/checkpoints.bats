@@ -9,6 +9,7 @@ load checkpoints.bash
 	net -n 4 --steps 9
 	net -n 2 --steps 15 2>out
 	grep -q 'the global batch size stays at the checkpoint.s 32 samples: 2 ranks, 2 batches of at most 8 samples each' out
+	grep -q 'batch 32 over 2 ranks, lr' out
 	grep -q 'epoch 1 started on 4 ranks; its remaining 348 samples will run on 2' out
 	net -n 3 2>out
 	grep -q 'samples: 3 ranks, 2 batches of at most 6 samples each' out

@@ -180,6 +180,30 @@ engines_kept() {
 	cmp whole/model.safetensors parts/model.safetensors
 }
 
+@test "a loss that is not finite ends the run at most 12 updates later, however rarely losses are logged" {
+	for job in "--batch 8" "--batch 4 --accumulate 2"; do
+		rm -rf m
+		run gpu "${SMALL[@]}" $job --data synthetic:3x16x16,n=480,classes=5 --lr 1e6 --no-eval --log-every 1000 --metrics m
+		[ "$status" -eq 65 ]
+		python3 - m/metrics.jsonl "$output" <<'PY'
+import json, re, sys
+rows = [json.loads(line) for line in open(sys.argv[1])]
+named = int(re.search(r'loss of step (\d+) is not finite', sys.argv[2])[1])
+assert len(rows) == 1 and named < rows[0]['step'] <= named + 12, (rows, named)
+PY
+	done
+	gpu "${SMALL[@]}" --lr 1e6 --epochs 4 --no-eval --log-every 1000 --on-nan continue
+}
+
+@test "a data set in GPU memory is made anew when a run resumes with another --seed" {
+	net=("${SMALL[@]}" --epochs 4 --deterministic --save-every 2e)
+	gpu "${net[@]}" --seed 3 --ckpt whole
+	gpu "${net[@]}" --seed 3 --ckpt parts --steps 10
+	run -0 gpu "${net[@]}" --seed 4 --ckpt parts
+	[[ "$output" == *"is kept in GPU memory"*"synthetic data keep the checkpoint's seed 3, not --seed 4"* ]]
+	cmp whole/model.safetensors parts/model.safetensors
+}
+
 @test "training in 16 bits gives nearly the same losses" {
 	gpu "${SMALL[@]}" --epochs 2 --metrics full
 	for amp in bf16 fp16; do

@@ -65,6 +65,16 @@ PY
 	train "${job[@]}" --seed 4 --metrics part --ckpt c 2>out
 	grep -q "keep the checkpoint's seed 3, not --seed 4" out
 	same_rows whole part
+	# Synthetic data keep it, too, and another learning rate is reported.
+	job=(linear -n 2 --data synthetic:20,n=640,classes=4 --batch 16 --epochs 3)
+	train "${job[@]}" --seed 3 --metrics whole2
+	train "${job[@]}" --seed 3 --metrics part2 --ckpt c2 --steps 40
+	train "${job[@]}" --seed 4 --metrics part2 --ckpt c2 2>out
+	grep -q "synthetic data keep the checkpoint's seed 3, not --seed 4" out
+	grep 'note: this run uses --lr' out && return 1
+	same_rows whole2 part2
+	train "${job[@]}" --seed 3 --lr 0.5 --epochs 4 --ckpt c2 2>out
+	grep -q 'note: this run uses --lr 0.5; the checkpoint was trained with 0.01' out
 }
 
 @test "a damaged image is skipped, named once and counted; --strict-data exits with code 65" {

@@ -52,12 +52,13 @@ static char *state_text(const struct graph *graph, const struct train_state *sta
 					     (json_int_t)state->growth_tracker)
 				 : json_null();
 	JSON_AUTO json = json_pack(
-		"{s:s, s:i, s:I, s:I, s:I, s:I, s:i, s:i, s:I, s:I, s:I, s:o, s:o}", "model",
+		"{s:s, s:i, s:I, s:I, s:I, s:I, s:i, s:i, s:I, s:I, s:I, s:f, s:o, s:o}", "model",
 		graph->model, "classes", graph->classes, "step", (json_int_t)state->step, "epoch",
 		(json_int_t)state->epoch, "epochs", (json_int_t)state->epochs, "position",
 		(json_int_t)state->position, "world", state->world, "batch", state->batch, "update",
 		(json_int_t)state->update, "batches", (json_int_t)state->batches, "seed",
-		(json_int_t)state->seed, "data", json_text(state->data), "scaler", scaler);
+		(json_int_t)state->seed, "lr", state->lr, "data", json_text(state->data), "scaler",
+		scaler);
 
 	return json ? json_dumps(json, JSON_COMPACT) : NULL;
 }
@@ -122,7 +123,8 @@ static int read_state(const char *path, const struct safetensors *file, const st
 	for (size_t i = 0; !rc && i < sizeof numbers / sizeof *numbers; i++)
 		rc = json_get_int(path, json, numbers[i].key, numbers[i].min, numbers[i].max,
 				  numbers[i].out, err);
-	/* The first files lack these two members. */
+	/* The first files lack these members. */
+	state.lr = json_number_value(json_object_get(json, "lr"));
 	state.update = rc ? 0 : batch * world;
 	if (!rc && json_object_get(json, "update"))
 		rc = json_get_int(path, json, "update", 1, INT64_MAX / 2, &state.update, err);

@@ -41,6 +41,7 @@ struct train_state {
 	int64_t batches;  /* num_batches_tracked: batches that batch norms have seen */
 	int64_t epochs;	  /* those that the run's schedule spanned; 0: unknown */
 	uint64_t seed;
+	double lr;		/* --lr; 0: unknown */
 	double scale;		/* loss scale with --amp fp16; 0: none */
 	int64_t growth_tracker; /* updates since the scale changed */
 	char data[256];		/* from train_state_data */

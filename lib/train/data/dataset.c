@@ -135,6 +135,13 @@ static int choose_augment(const struct dataset_request *request,
 	return rc;
 }
 
+void dataset_reseed(struct dataset *dataset, uint64_t seed)
+{
+	dataset->augment_seed = seed;
+	if (dataset->format->reseed)
+		dataset->format->reseed(dataset, seed);
+}
+
 static int prepare(struct dataset *dataset, const struct dataset_request *request,
 		   struct error *err)
 {

@@ -42,7 +42,7 @@ struct dataset {
 	enum split split;
 	bool detected; /* from the files; the request named no format */
 	bool strict;   /* a faulty sample is an error instead of being skipped (data/loader.h) */
-	uint64_t augment_seed; /* a resumed run sets its own before the first read */
+	uint64_t augment_seed; /* changed by dataset_reseed */
 	struct augment augment;
 	float (*table)[256]; /* from augment_table; NULL unless raw samples are bytes */
 };
@@ -83,6 +83,8 @@ struct dataset_format {
 	 * with its own scratch. */
 	int (*sample)(const struct dataset *dataset, uint32_t index, uint32_t epoch,
 		      struct dataset_scratch *scratch, void *raw, void *target, struct error *err);
+	/* Make the samples that another seed gives; NULL: they depend on no seed. */
+	void (*reseed)(struct dataset *dataset, uint64_t seed);
 	/* Free what open has allocated, all of it or, after it failed, a part. */
 	void (*close)(struct dataset *dataset);
 };
@@ -107,6 +109,8 @@ int dataset_sample(const struct dataset *dataset, uint32_t index, int64_t epoch,
 int dataset_raw(const struct dataset *dataset, uint32_t index, int64_t epoch,
 		struct dataset_scratch *scratch, void *raw, struct augment_params *choice,
 		void *target, struct error *err);
+/* Continue with a checkpoint's seed instead of the request's, before the first read. */
+void dataset_reseed(struct dataset *dataset, uint64_t seed);
 void dataset_close(struct dataset *dataset);		/* NULL is allowed */
 size_t dataset_raw_size(const struct dataset *dataset); /* bytes of one raw sample */
 

@@ -15,8 +15,8 @@ size_t resident_bytes(const struct dataset *dataset)
 	return bytes;
 }
 
-static int fill(struct device_queue *queue, const struct dataset *dataset, char *to,
-		struct error *err)
+int resident_fill(struct device_queue *queue, const struct dataset *dataset, char *to,
+		  struct error *err)
 {
 	size_t each = dataset_raw_size(dataset), capacity = CHUNK / each ? CHUNK / each : 1,
 	       count = 0;
@@ -58,7 +58,7 @@ int resident_new(struct device_queue *queue, const struct dataset *dataset, void
 	    /* Free memory that is not contiguous does not help. */
 	    ops->memory_new(queue->device, bytes, &memory, NULL))
 		return 0;
-	rc = fill(queue, dataset, memory, err);
+	rc = resident_fill(queue, dataset, memory, err);
 	if (rc)
 		ops->memory_free(queue->device, memory);
 	else

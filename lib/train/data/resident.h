@@ -19,5 +19,8 @@ size_t resident_bytes(const struct dataset *dataset);
  * memory. Reads the whole data set. */
 int resident_new(struct device_queue *queue, const struct dataset *dataset, void **out,
 		 struct error *err);
+/* Copy them again: the data set's seed has changed. to: from resident_new. */
+int resident_fill(struct device_queue *queue, const struct dataset *dataset, char *to,
+		  struct error *err);
 
 #endif

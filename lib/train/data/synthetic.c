@@ -93,6 +93,17 @@ static int parse(const char *argument, struct dataset *dataset, int64_t *samples
 	return rc ? -ERR_USAGE : 0;
 }
 
+static void synthetic_reseed(struct dataset *dataset, uint64_t seed)
+{
+	struct synthetic *synthetic = (struct synthetic *)dataset;
+	int64_t elements = shape_count(&dataset->shape);
+
+	synthetic->seed = seed;
+	for (int k = 0; k < dataset->classes; k++)
+		normals(seed, (uint32_t)k, STREAM_PATTERN, (size_t)elements,
+			synthetic->patterns + k * elements);
+}
+
 static int synthetic_open(struct dataset *dataset, const struct dataset_request *request,
 			  struct error *err)
 {
@@ -101,7 +112,6 @@ static int synthetic_open(struct dataset *dataset, const struct dataset_request 
 
 	dataset->shape = (struct shape){1, 28, 28};
 	dataset->classes = 10;
-	synthetic->seed = request->seed;
 
 	int rc = parse(request->argument, dataset, &samples, err);
 	int64_t elements = shape_count(&dataset->shape);
@@ -115,9 +125,7 @@ static int synthetic_open(struct dataset *dataset, const struct dataset_request 
 	synthetic->patterns = calloc((size_t)dataset->classes, (size_t)elements * 4);
 	if (!synthetic->patterns)
 		return error_memory(err, "the data");
-	for (int k = 0; k < dataset->classes; k++)
-		normals(request->seed, (uint32_t)k, STREAM_PATTERN, (size_t)elements,
-			synthetic->patterns + k * elements);
+	synthetic_reseed(dataset, request->seed);
 	/* A tenth of the samples for evaluation. */
 	dataset->count = request->split == SPLIT_TRAIN ? samples : (samples + 9) / 10;
 	return 0;
@@ -173,5 +181,6 @@ const struct dataset_format dataset_synthetic = {
 	.size = sizeof(struct synthetic),
 	.open = synthetic_open,
 	.sample = synthetic_sample,
+	.reseed = synthetic_reseed,
 	.close = synthetic_close,
 };

@@ -7,6 +7,7 @@
 
 #include "base/log.h"
 #include "train/checkpoint/directory.h"
+#include "train/data/resident.h"
 
 /* Weights from the seed, or from --init's file. */
 static int initialise_variables(const struct train_setup *setup, struct train_state *state,
@@ -41,9 +42,13 @@ static void note_changed_options(const struct train_setup *setup, const struct t
 	if (state->seed != options->seed)
 		rank_group_note(
 			&setup->group,
-			"note: shuffling and augmentation keep the checkpoint's seed %" PRIu64
-			", not --seed %" PRIu64,
+			"note: shuffling, augmentation and synthetic data keep the checkpoint's "
+			"seed %" PRIu64 ", not --seed %" PRIu64,
 			state->seed, options->seed);
+	if (state->lr > 0 && state->lr != options->lr)
+		rank_group_note(&setup->group,
+				"note: this run uses --lr %g; the checkpoint was trained with %g",
+				options->lr, state->lr);
 }
 
 /* Choose how an update is split into batches: set progress->update and return the largest batch of
@@ -78,6 +83,34 @@ static int choose_update_size(const struct train_setup *setup, bool resumed,
 			progress->update, world, world == 1 ? "" : "s", batches,
 			batches == 1 ? "" : "es", batch, batch == 1 ? "" : "s");
 	return batch;
+}
+
+/* Report the settings that result from the model's defaults, the options and the checkpoint. */
+static void report_settings(const struct train_setup *setup, int64_t update)
+{
+	const struct train_options *options = setup->options;
+	bool kept = update != (int64_t)options->batch * options->accumulate * setup->comm->size;
+	char many[32] = "", ranks[32] = "";
+
+	if (options->accumulate > 1 && !kept)
+		snprintf(many, sizeof many, "%d x ", options->accumulate);
+	if (setup->comm->size > 1)
+		snprintf(ranks, sizeof ranks, kept ? " over %d ranks" : " on each of %d ranks",
+			 setup->comm->size);
+	rank_group_note(&setup->group,
+			"batch %s%" PRId64 "%s, lr %g, momentum %g, weight decay %g, schedule %s",
+			many, kept ? update : options->batch, ranks, options->lr, options->momentum,
+			options->weight_decay, schedule_name(options->schedule.kind));
+	if (setup->data->detected)
+		rank_group_note(&setup->group,
+				"note: --data %s holds %s: %" PRId64
+				" training samples of %dx%dx%d",
+				options->data, setup->data->format->name, setup->data->count,
+				setup->data->shape.channels, setup->data->shape.height,
+				setup->data->shape.width);
+	if (!options->checkpoint.directory)
+		rank_group_note(&setup->group,
+				"note: no checkpoints will be saved; set --ckpt to save them");
 }
 
 /* An epoch that has started continues with the rest of its order. */
@@ -118,6 +151,15 @@ static int broadcast_state(const struct rank_group *group, int root, struct vari
 	return rc;
 }
 
+/* resident: the copy in device memory, or NULL. */
+static int reseed(struct train_setup *setup, struct dataset *data, void *resident, uint64_t seed,
+		  struct error *err)
+{
+	dataset_reseed(data, seed);
+	return resident && data->format->reseed ? resident_fill(setup->queue, data, resident, err)
+						: 0;
+}
+
 /* Apply what follows from the choice of the checkpoint, on all ranks. path: the checkpoint, or
  * NULL. */
 static int prepare_resumed_run(struct train_setup *setup, struct saver *saver, const char *path,
@@ -138,11 +180,19 @@ static int prepare_resumed_run(struct train_setup *setup, struct saver *saver, c
 		if (!result->checkpoint)
 			rc = error_memory(err, "a file name");
 	}
-	/* Shuffling and augmentation use the checkpoint's seed, because they continue its epoch. */
+	/* Data and shuffling keep the checkpoint's seed, because they continue its epoch. */
 	setup->sampler.seed = state->seed;
-	setup->data->augment_seed = state->seed;
+	if (state->seed != options->seed) {
+		rc = reseed(setup, setup->data, setup->resident, state->seed, err);
+		if (!rc && setup->val)
+			rc = reseed(setup, setup->val, setup->val_resident, state->seed, err);
+		rc = rank_group_ready(&setup->group, rc, err);
+		if (rc)
+			return rc;
+	}
 	batch = choose_update_size(setup, result->resumed, progress);
 	note_changed_world(setup, result->resumed, state);
+	report_settings(setup, progress->update);
 	feed_set_update_size(setup->feed, batch, progress->update);
 	if (!rc)
 		rc = train_state_data(state, options->data, err);

@@ -305,6 +305,7 @@ static int save_snapshot(struct run *run, bool due, struct error *err)
 	state->batch = setup->options->batch * setup->options->accumulate;
 	state->update = progress->update;
 	state->epochs = progress->last_epoch;
+	state->lr = setup->options->lr;
 	/* At an epoch's boundary the next epoch starts with the present number of ranks. */
 	if (!state->position)
 		state->world = setup->comm->size;

@@ -96,32 +96,6 @@ static void report_device(const struct train_setup *setup, const struct error *n
 				device->ops->name, DEVICE_CPU_MODULE);
 }
 
-/* Report the settings that result from the model's defaults and the options. */
-static void report_settings(const struct train_setup *setup)
-{
-	const struct train_options *options = setup->options;
-	char many[32] = "", ranks[32] = "";
-
-	if (options->accumulate > 1)
-		snprintf(many, sizeof many, "%d x ", options->accumulate);
-	if (setup->place->size > 1)
-		snprintf(ranks, sizeof ranks, " on each of %d ranks", setup->place->size);
-	rank_group_note(&setup->group,
-			"batch %s%d%s, lr %g, momentum %g, weight decay %g, schedule %s", many,
-			options->batch, ranks, options->lr, options->momentum,
-			options->weight_decay, schedule_name(options->schedule.kind));
-	if (setup->data->detected)
-		rank_group_note(&setup->group,
-				"note: --data %s holds %s: %" PRId64
-				" training samples of %dx%dx%d",
-				options->data, setup->data->format->name, setup->data->count,
-				setup->data->shape.channels, setup->data->shape.height,
-				setup->data->shape.width);
-	if (!options->checkpoint.directory)
-		rank_group_note(&setup->group,
-				"note: no checkpoints will be saved; set --ckpt to save them");
-}
-
 /* *no_gpu: why --device auto did not use a GPU; empty text: it did. */
 static int open_comm(struct train_setup *setup, struct error *no_gpu, struct error *err)
 {
@@ -327,10 +301,8 @@ int train_setup_open(struct train_setup *setup, struct error *err)
 	rc = train_compare(setup, err);
 	if (rc == -ERR_DATA)
 		rc = rank_group_drop_duplicate_error(&setup->group, 0, rc, err);
-	if (!rc) {
+	if (!rc)
 		report_device(setup, &no_gpu);
-		report_settings(setup);
-	}
 	return rc;
 }
 
