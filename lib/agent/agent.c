@@ -170,6 +170,9 @@ static void handle_message(struct agent *agent, const struct wire_message *messa
 		if (!rc)
 			agent_end_time_write(agent->ranks.dir, number, &agent->uplink);
 		break;
+	case MESSAGE_SETTLE:
+		agent_ranks_settle(&agent->ranks);
+		break;
 	case MESSAGE_STOP:
 		rc = json_get_int("STOP", text, "grace_ms", 0, 3600000, &number, &err);
 		if (!rc)

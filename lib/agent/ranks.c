@@ -103,6 +103,13 @@ static void on_started(void *context, int local_rank, pid_t pid)
 			    json_pack("{s:b}", "pmix", ranks->pmix->server != NULL));
 }
 
+void agent_ranks_settle(struct agent_ranks *ranks)
+{
+	if (ranks->supervise)
+		supervise_check_all(ranks->supervise);
+	agent_uplink_report(ranks->uplink, MESSAGE_SETTLED, NULL);
+}
+
 void agent_ranks_poll_heartbeats(struct agent_ranks *ranks, int64_t now_ms, bool at_once)
 {
 	if (ranks->heartbeats && ranks->job.want_heartbeats)

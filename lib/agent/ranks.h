@@ -65,6 +65,8 @@ int agent_ranks_start(struct agent_ranks *ranks, const struct wire_message *mess
 void agent_ranks_resume_start(struct agent_ranks *ranks);
 /* Send output. full: stop reading the ranks' pipes. Call it after each round of the loop. */
 void agent_ranks_flush(struct agent_ranks *ranks, bool full);
+/* Report the ranks that have ended by now, then MESSAGE_SETTLED. */
+void agent_ranks_settle(struct agent_ranks *ranks);
 /* Report heartbeats if the controller wants them, at most once a second unless at_once is set. */
 void agent_ranks_poll_heartbeats(struct agent_ranks *ranks, int64_t now_ms, bool at_once);
 /* Send what has been in an unfinished line for a second. Call it once a second. */

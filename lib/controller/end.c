@@ -12,8 +12,9 @@
 #include "base/json.h"
 #include "process/supervise.h"
 
-#define SETTLE_MS 250	  /* see enum job_cause */
-#define CANCELLED_MS 2000 /* for srun's line about a cancelled step */
+#define SETTLE_MS 250	   /* see enum job_cause */
+#define SETTLE_MAX_MS 5000 /* for agents on busy nodes */
+#define CANCELLED_MS 2000  /* for srun's line about a cancelled step */
 #define OUTPUT_MAX 700
 
 static void clear_cause(struct job_result *result)
@@ -30,6 +31,31 @@ static void clear_cause(struct job_result *result)
 	result->signal = 0;
 }
 
+/* Wait for stronger causes. On a busy node an agent may not know yet that a rank has ended, so ask
+ * all agents. */
+static void begin_settling(struct job *job, enum job_cause cause, int64_t now)
+{
+	if (job->stop.begun_ms) {
+		job->settle_ms = JOB_NEVER_MS;
+	} else if (cause == CAUSE_STOPPED) {
+		job->settle_ms = now + job_stop_grace_ms(job->request);
+	} else {
+		job->settled_ms = now + SETTLE_MS;
+		job->settle_ms = now + SETTLE_MAX_MS;
+		controller_send(job->controller, MESSAGE_SETTLE, WIRE_ALL, 0, 0, NULL, NULL, 0,
+				NULL);
+	}
+}
+
+void job_check_settled(struct job *job)
+{
+	for (size_t i = 0; i < job->node_count; i++)
+		if (!job->nodes[i].settled && !job->nodes[i].done)
+			return;
+	if (job->settle_ms)
+		job->settle_ms = job->settled_ms;
+}
+
 /* Return true if this is the first cause, or if it explains the one recorded so far. The caller
  * then fills in the rest of result. */
 static bool is_first_cause(struct job *job, enum job_cause cause, int code, long node)
@@ -42,12 +68,7 @@ static bool is_first_cause(struct job *job, enum job_cause cause, int code, long
 	if (job->failed)
 		clear_cause(job->result);
 	if (!job->failed || job->cause == CAUSE_STOPPED)
-		job->settle_ms =
-			job->stop.begun_ms
-				? JOB_NEVER_MS
-				: clock_now_ms() + (cause == CAUSE_STOPPED
-							    ? job_stop_grace_ms(job->request)
-							    : SETTLE_MS);
+		begin_settling(job, cause, clock_now_ms());
 	job->failed = true;
 	job->cause = cause;
 	job->result->code = code;

@@ -220,7 +220,7 @@ static void print_times(const struct job *job)
 static void resume(struct job *job, int64_t ms)
 {
 	int64_t *const deadlines[] = {&job->deadline_ms, &job->start_due_ms, &job->settle_ms,
-				      &job->stop.kill_ms, &job->stop.report_ms};
+				      &job->settled_ms,	 &job->stop.kill_ms, &job->stop.report_ms};
 
 	for (size_t i = 0; i < sizeof deadlines / sizeof *deadlines; i++)
 		if (*deadlines[i])

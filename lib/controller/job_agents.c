@@ -177,6 +177,10 @@ static void on_message(void *context, size_t node, const struct wire_message *me
 	case MESSAGE_ENDED:
 		job_handle_rank_ended(job, node, text);
 		break;
+	case MESSAGE_SETTLED:
+		job->nodes[node].settled = true;
+		job_check_settled(job);
+		break;
 	case MESSAGE_ABORT:
 		job_handle_abort(job, node, text);
 		break;

@@ -39,6 +39,7 @@ enum job_cause {
 
 struct job_node {
 	bool inventory_received, started, done;
+	bool settled; /* has reported all ranks that ended before or soon after the first cause */
 };
 
 struct job {
@@ -71,6 +72,7 @@ struct job {
 	bool failed;	      /* result holds it */
 	enum job_cause cause; /* how strong the cause is */
 	int64_t settle_ms;    /* until then a stronger cause replaces it; 0: none does */
+	int64_t settled_ms;   /* at the earliest, once all nodes have settled */
 	struct job_hang hang;
 	struct node_notes notes;
 	/* The time limit by the monotonic clock, which cannot be set; the scheduler gives a time
@@ -112,6 +114,8 @@ bool job_fail_without_agents(struct job *job);
 /* end.c: the first cause. Each of these functions ends the ranks if its cause is the first one,
  * or explains the one recorded so far. Later causes are a cascade and change nothing. job_fail
  * fails the job for the given reason; node -1: no node. Return true if it is the first cause. */
+/* All nodes may have settled: no stronger cause can come any more. */
+void job_check_settled(struct job *job);
 bool job_fail(struct job *job, int code, long node, const char *format, ...)
 	__attribute__((format(printf, 4, 5)));
 /* Handle ENDED and ABORT. */

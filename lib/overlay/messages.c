@@ -50,6 +50,8 @@ static const struct {
 	{MESSAGE_DUMP_STACKS, "DUMP_STACKS"},
 	{MESSAGE_JOINED, "JOINED"},
 	{MESSAGE_END_TIME, "END_TIME"},
+	{MESSAGE_SETTLE, "SETTLE"},
+	{MESSAGE_SETTLED, "SETTLED"},
 };
 
 const char *message_name(unsigned type)

@@ -46,6 +46,7 @@ enum message_type {
 			 what could not be killed */
 	MESSAGE_STDIN_TAKEN, /* rank 0 has taken its standard input so far: send more */
 	MESSAGE_JOINED,	     /* which ranks have met the others: see agent/joined.h */
+	MESSAGE_SETTLED,     /* answer to MESSAGE_SETTLE */
 
 	/* Both ways, routed by the controller: {rank, from}, and {to, status} with data. */
 	MESSAGE_FETCH = 40,
@@ -69,6 +70,7 @@ enum message_type {
 	 * this connection is not the last. */
 	MESSAGE_JOB_OVER,
 	MESSAGE_END_TIME, /* {end_time}: when the job ends, for ranks that already run */
+	MESSAGE_SETTLE,	  /* report all ranks that have ended by now, then answer */
 };
 /* The name used in errors and logs; "unknown" for an unknown type. */
 const char *message_name(unsigned type);

@@ -70,8 +70,8 @@ struct supervise_end {
 	const char *start_error; /* "cannot start ./x: Permission denied", or NULL */
 };
 
-/* Only supervise_dispatch and supervise_start make these callbacks. A callback may call
- * supervise_signal, supervise_stop and supervise_read, but not supervise_free. */
+/* Only supervise_dispatch, supervise_check_all and supervise_start make these callbacks. A callback
+ * may call supervise_signal, supervise_stop and supervise_read, but not supervise_free. */
 struct supervise_events {
 	void *context;
 	/* The program runs (exec succeeded). */
@@ -119,6 +119,8 @@ int supervise_start(struct supervise *supervise, const struct supervise_rank *ra
  * and never blocks. */
 int supervise_descriptor(const struct supervise *supervise);
 void supervise_dispatch(struct supervise *supervise);
+/* Report the ranks that have ended by now. */
+void supervise_check_all(struct supervise *supervise);
 
 /* The number of ranks that have not ended. */
 size_t supervise_running(const struct supervise *supervise);

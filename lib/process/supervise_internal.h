@@ -70,8 +70,6 @@ void supervise_set_timer(struct supervise *supervise, int ms); /* 0: off */
 /* Deliver what an ended writer may have left in the pipe. */
 void supervise_drain_stream(struct stream *stream);
 void supervise_close_stream(struct stream *stream);
-/* Report ranks that have ended. */
-void supervise_check_all(struct supervise *supervise);
 void supervise_reap_orphans(struct supervise *supervise);
 
 /* supervise_stop.c: one step of a stop; whether all processes have gone; the end of the stop. */

@@ -487,3 +487,22 @@ stopped_by_term() {
 	run "$BERTH" run -n 1 --requeue -- true
 	[[ $output == *"cannot requeue the job: qsub not found on this node"* ]]
 }
+
+@test "an agent that notices late that its rank was killed: that rank is still the first cause" {
+	# Rank 1 is killed while its agent is stopped for a second. Rank 0 fails once rank 1 is dead.
+	timeout 120 "$BERTH" run --launcher loopback -N 2 -n 2 --report report.json -- bash -c '
+		echo $$ $PPID >pids.$RANK.part
+		mv pids.$RANK.part pids.$RANK
+		until read -r other _ <pids.$((1 - RANK)); do sleep 0.05; done 2>/dev/null
+		[ $RANK = 0 ] || { kill -STOP $PPID; kill -SEGV $$; }
+		until grep -qs "^State:.Z" /proc/$other/status; do sleep 0.05; done
+		exit 3' 2>err &
+	run_pid=$!
+	wait_for pids.1 1
+	read -r rank agent <pids.1
+	within 30 grep -q '^State:.Z' "/proc/$rank/status"
+	sleep 1 # how late the agent is
+	kill -CONT "$agent"
+	ends 139 $run_pid err
+	report 'report["rank"] == 1 and report["signal"] == 11'
+}

@@ -131,7 +131,7 @@ SH
 }
 
 @test "a rank that fails because another died is not the reported cause, even if it exits first" {
-	# The agent is stopped until both have exited: berth waits 0.25 s for a stronger cause.
+	# The agent is stopped until both have exited.
 	cat >"$DIR/rank.sh" <<'SH'
 is() { until grep -qs "^State:.$2" "/proc/$1/status"; do sleep 0.01; done; }
 if [ "$RANK" = 0 ]; then
