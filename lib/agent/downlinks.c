@@ -63,11 +63,11 @@ void agent_downlinks_signal(struct agent_downlinks *downlinks, int number)
 			     json_pack("{s:i, s:n}", "signal", number, "stop"), NULL, 0, NULL);
 }
 
-static void report_lost(struct agent_downlinks *downlinks, size_t node, const char *why)
+static void report_lost(struct agent_downlinks *downlinks, size_t node, bool ended, const char *why)
 {
-	agent_uplink_report(
-		downlinks->uplink, MESSAGE_LOST,
-		json_pack("{s:I, s:o}", "node", (json_int_t)node, "why", json_text(why)));
+	agent_uplink_report(downlinks->uplink, MESSAGE_LOST,
+			    json_pack("{s:I, s:b, s:o}", "node", (json_int_t)node, "ended", ended,
+				      "why", json_text(why)));
 }
 
 static void remove_downlink(struct agent_downlinks *downlinks, struct connection *connection)
@@ -121,7 +121,7 @@ static void on_downlink_ended(void *context, struct connection *connection, cons
 
 	remove_downlink(downlinks, connection);
 	if (connection->node_index >= 0 && !downlinks->uplink->lost)
-		report_lost(downlinks, (size_t)connection->node_index,
+		report_lost(downlinks, (size_t)connection->node_index, true,
 			    why ? why->text : "its agent closed the connection");
 	connection_close(connection);
 }
@@ -229,7 +229,7 @@ void agent_downlinks_tick(struct agent_downlinks *downlinks, int64_t now_ms, boo
 		snprintf(why, sizeof why, "no heartbeat from its agent for %d s",
 			 downlinks->params->node_timeout_ms / 1000);
 		if (connection->node_index >= 0)
-			report_lost(downlinks, (size_t)connection->node_index, why);
+			report_lost(downlinks, (size_t)connection->node_index, false, why);
 		remove_downlink(downlinks, connection);
 		connection_close(connection);
 		i--;

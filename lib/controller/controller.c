@@ -53,6 +53,21 @@ void controller_mark_lost(struct controller *controller, size_t node, const char
 	controller->events.lost(controller->events.context, node, why);
 }
 
+/* An agent's connection has ended. If the agent, or the tool that stands for it, is a child
+ * process, its exit status explains more and follows. */
+static void lose(struct controller *controller, size_t node, const char *why)
+{
+	struct controller_node *it = &controller->nodes[node];
+	struct launcher_process *process = controller_agent_process(controller, node);
+
+	if (!process || process->pid <= 0) {
+		controller_mark_lost(controller, node, why);
+	} else if (!it->ended_ms) {
+		snprintf(it->ended_why, sizeof it->ended_why, "%s", why);
+		it->ended_ms = clock_now_ms();
+	}
+}
+
 bool controller_is_lost(const struct controller *controller, size_t node)
 {
 	long at = (long)node;
@@ -209,8 +224,12 @@ static void handle_lost(struct controller *controller, const struct wire_message
 
 	if (!message_text(message, &text, NULL) &&
 	    !json_get_int("LOST", text, "node", 0, (int64_t)controller->count - 1, &node, NULL) &&
-	    !json_get_string("LOST", text, "why", &why, NULL))
-		controller_mark_lost(controller, (size_t)node, why);
+	    !json_get_string("LOST", text, "why", &why, NULL)) {
+		if (json_is_true(json_object_get(text, "ended")))
+			lose(controller, (size_t)node, why);
+		else
+			controller_mark_lost(controller, (size_t)node, why);
+	}
 }
 
 /* An agent may send messages of its own subtree only. After a move, messages through the parent
@@ -270,22 +289,12 @@ static void on_ended(void *context, struct connection *connection, const struct 
 	remove_unidentified(controller, connection);
 	if (connection->node_index >= 0) {
 		struct controller_node *node = &controller->nodes[connection->node_index];
-		struct launcher_process *process =
-			controller_agent_process(controller, (size_t)connection->node_index);
 
 		node->connection = NULL;
-		if (!node->moved) {
-			snprintf(node->ended_why, sizeof node->ended_why, "%s",
-				 why ? why->text
-				     : "its agent closed the connection before the job's end");
-			/* If the agent is a child process, its exit status explains more than a
-			 * closed socket. It follows soon. */
-			if (process && process->pid > 0)
-				node->ended_ms = clock_now_ms();
-			else
-				controller_mark_lost(controller, (size_t)connection->node_index,
-						     node->ended_why);
-		}
+		if (!node->moved)
+			lose(controller, (size_t)connection->node_index,
+			     why ? why->text
+				 : "its agent closed the connection before the job's end");
 	}
 	connection_close(connection);
 }

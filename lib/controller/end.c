@@ -42,8 +42,9 @@ static void begin_settling(struct job *job, enum job_cause cause, int64_t now)
 	} else {
 		job->settled_ms = now + SETTLE_MS;
 		job->settle_ms = now + SETTLE_MAX_MS;
-		controller_send(job->controller, MESSAGE_SETTLE, WIRE_ALL, 0, 0, NULL, NULL, 0,
-				NULL);
+		if (job->phase >= JOB_PHASE_RUN)
+			controller_send(job->controller, MESSAGE_SETTLE, WIRE_ALL, 0, 0, NULL, NULL,
+					0, NULL);
 	}
 }
 

@@ -35,13 +35,13 @@ enum message_type {
 	MESSAGE_OUTPUT,	     /* data: records, see struct message_output */
 	MESSAGE_ENDED,	     /* {rank, local_rank, code, signal, ...}: see agent/ranks.h */
 	MESSAGE_ABORT,	     /* {rank, status, text}: a rank called PMIx_Abort */
-	MESSAGE_LOST,	     /* {node, why}: a child's agent is silent or lost */
-	MESSAGE_FAILED,	     /* {code, text}: the agent cannot do its part */
-	MESSAGE_NOTE,	     /* {text}: a note for the user; nothing stops */
-	MESSAGE_SIGNALLED,   /* {signal, launcher: its daemon sent it}: the agent received it */
-	MESSAGE_GATHER,	     /* sequence; data: the entries of a subtree, see tree.h */
-	MESSAGE_PROGRESS,    /* the ranks' heartbeats: see agent/heartbeats.h */
-	MESSAGE_STACKS,	     /* answer to MESSAGE_DUMP_STACKS: see agent/heartbeats.h */
+	MESSAGE_LOST,	   /* {node, ended, why}: a child's connection has ended, or it is silent */
+	MESSAGE_FAILED,	   /* {code, text}: the agent cannot do its part */
+	MESSAGE_NOTE,	   /* {text}: a note for the user; nothing stops */
+	MESSAGE_SIGNALLED, /* {signal, launcher: its daemon sent it}: the agent received it */
+	MESSAGE_GATHER,	   /* sequence; data: the entries of a subtree, see tree.h */
+	MESSAGE_PROGRESS,  /* the ranks' heartbeats: see agent/heartbeats.h */
+	MESSAGE_STACKS,	   /* answer to MESSAGE_DUMP_STACKS: see agent/heartbeats.h */
 	MESSAGE_DONE, /* {left}: the node's ranks have ended and all output was sent; left names
 			 what could not be killed */
 	MESSAGE_STDIN_TAKEN, /* rank 0 has taken its standard input so far: send more */

@@ -498,6 +498,15 @@ assert [(n["node"], n["plan"], n["environments"], n["ranks"]) for n in dry["node
 	for rank in $(cat up); do ! kill -0 "$rank" 2>/dev/null; done
 }
 
+@test "an agent that dies below another agent: the report names what killed it" {
+	"$BERTH" run --launcher loopback -N 4 -n 4 --fan-out 2 -- sh -c 'echo $PPID >agent.$RANK; echo $$ >>up; sleep 60' 2>err &
+	pid=$!
+	wait_for up 4
+	kill -KILL "$(cat agent.3)"
+	ends 76 $pid err
+	grep -q '^berth: error: node loop3 was lost: its agent was killed by signal 9 (Killed)' err
+}
+
 @test "an agent started by hand explains how to start it" {
 	run env -u BERTH_AGENT_HEAD "$BERTH" agent
 	[ "$status" -eq 64 ]
