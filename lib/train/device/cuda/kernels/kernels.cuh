@@ -282,8 +282,7 @@ void kernel_count(const struct kernel_config *config, const float *losses,
 		  const int32_t *label_ranks, const struct kernel_run_params *run,
 		  struct kernel_totals *totals, float *vote)
 {
-	LAUNCH(count_kernel, 1, THREADS, config->stream, losses, label_ranks, run, totals,
-	       vote);
+	LAUNCH(count_kernel, 1, THREADS, config->stream, losses, label_ranks, run, totals, vote);
 }
 
 void kernel_update(const struct kernel_config *config, const struct kernel_update *call)
