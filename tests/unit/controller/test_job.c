@@ -110,6 +110,8 @@ static bool await(struct fake *fake, enum message_type type, char *out, size_t s
 		int rc;
 
 		while ((rc = wire_next(fake->wire, &message, NULL)) > 0) {
+			if (message.type == MESSAGE_SETTLE)
+				tell(fake, MESSAGE_SETTLED, "");
 			if (message.type != type)
 				continue;
 			snprintf(out, size, "%.*s", (int)message.text_size, message.text);
