@@ -43,9 +43,7 @@ struct console {
 	int64_t drawn_ms;
 	bool one;   /* stdout and stderr are the same terminal or file */
 	bool dirty; /* the terminal's last line is a progress line */
-	/* The ranks of the last lines, as a ring; ~rank if a reader of stderr does not see the
-	 * line.
-	 */
+	/* The ranks of the last lines, as a ring; ~rank: a reader of stderr does not see it. */
 	int shown[SHOWN_LINES];
 	size_t lines;
 };

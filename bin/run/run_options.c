@@ -146,8 +146,7 @@ const struct arguments_option run_options_table[] = {
 	{.type = ARGUMENTS_GROUP, .group = 14, .doc = "The job's end"},
 	{"end-time", "UNIX|+TIME",
 	 "The job's time limit, as Unix seconds or from now (+90m): berth warns before it, and "
-	 "does "
-	 "not end the job (default: BERTH_END_TIME, else the scheduler's)",
+	 "does not end the job (default: BERTH_END_TIME, else the scheduler's)",
 	 ARGUMENTS_TEXT, RUN(end_time)},
 	{"warn-before", "TIME",
 	 "Create BERTH_STOP_FILE on all nodes TIME before the time limit (default: 120s with "

@@ -14,7 +14,7 @@
 #include "base/env.h"
 #include "base/error.h"
 
-/* What stands for dropped lines (size_t). */
+/* The line that replaces dropped ones; its argument is their number (size_t). */
 #define LOG_DROPPED "berth: warning: %zu messages are missing here: stderr was full\n"
 
 enum log_level { LOG_ERROR, LOG_WARNING, LOG_NOTE, LOG_DEBUG };

@@ -77,7 +77,7 @@ static void write_pieces(struct write_queue *queue, const struct bytes *pieces)
 	}
 }
 
-/* Write all pieces so far. The caller holds the lock, which is free meanwhile. */
+/* Write all pieces so far. Releases the caller's lock while it writes. */
 static void write_waiting(struct write_queue *queue)
 {
 	struct bytes pieces = queue->pieces;

@@ -13,7 +13,8 @@
 
 struct write_queue; /* opaque; only its owner's thread calls the functions below */
 
-/* Write a piece; called in the queue's thread, in the order of write_queue_add. May block. */
+/* Write a piece; called in the queue's thread, in the order of write_queue_add. May block. If no
+ * thread can be created, write_queue_add itself calls it. */
 typedef void write_queue_fn(void *context, unsigned target, const void *data, size_t size);
 
 /* The thread starts with the first piece, so a process may still fork safely before that. The

@@ -63,7 +63,7 @@ bad() {
 	stalling stall-sync c/step- --batch 32 --save-every 6 --steps 7 --log-every 1 --metrics m >/dev/null 2>err 3>&- &
 	pid=$!
 	wait_for m/metrics.jsonl 7
-	sleep 0.5 # it waits for a moment; if not, the warning could not appear
+	sleep 0.5 # so that the save begins to wait; otherwise no warning could appear
 	wakes
 	ends 0 $pid err
 	grep 'too slow for' err && return 1
