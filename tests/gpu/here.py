@@ -14,8 +14,8 @@ import time
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 HERE = os.path.join(ROOT, 'tests', 'gpu')
 TAIL = 1500  # characters of a failed program's output that are kept
-# Options of a build of the trainer only; prefer_static makes it depend on little more than libc elsewhere.
-BUILD = ['-Dtrainer_only=true', '-Dmpi=disabled', '-Dpmix=disabled', '-Djpeg=disabled', '-Dprefer_static=true',
+# Options of a build of the trainer only.
+BUILD = ['-Dtrainer_only=true', '-Dmpi=disabled', '-Dpmix=disabled', '-Djpeg=disabled',
          '-Dcuda=enabled', '-Dnccl=enabled']
 
 

@@ -446,12 +446,23 @@ struct matmul {
 	cublasOperation_t a, b;
 	bool rounds;
 };
+struct preference {
+	uint32_t alignment, reductions;
+};
 
 static enum number number_of(cudaDataType_t type)
 {
 	if (type != CUDA_R_32F && type != CUDA_R_16F && type != CUDA_R_16BF)
 		abort();
 	return type == CUDA_R_16F ? NUMBER_F16 : type == CUDA_R_16BF ? NUMBER_BF16 : NUMBER_F32;
+}
+
+static float rounded(float value, enum number number)
+{
+	uint32_t bits;
+
+	fake_write(&bits, 0, number, value);
+	return fake_read(&bits, 0, number);
 }
 
 static bool fits(const matmul &how, const layout &a, const layout &b, const layout &d)
@@ -532,7 +543,10 @@ cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t it)
 }
 cublasStatus_t cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t *out)
 {
-	*out = (cublasLtMatmulPreference_t)calloc(1, sizeof(int));
+	preference *it = (preference *)calloc(1, sizeof *it);
+
+	it->reductions = CUBLASLT_REDUCTION_SCHEME_MASK;
+	*out = (cublasLtMatmulPreference_t)it;
 	return CUBLAS_STATUS_SUCCESS;
 }
 cublasStatus_t cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t it)
@@ -544,12 +558,12 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t i
 						    cublasLtMatmulPreferenceAttributes_t attribute,
 						    const void *value, size_t size)
 {
-	uint32_t alignment;
+	preference *wish = (preference *)it;
 
-	if (attribute == CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES) {
-		memcpy(&alignment, value, sizeof alignment);
-		*(uint32_t *)it = alignment;
-	}
+	if (attribute == CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES)
+		memcpy(&wish->alignment, value, sizeof wish->alignment);
+	if (attribute == CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK)
+		memcpy(&wish->reductions, value, sizeof wish->reductions);
 	return CUBLAS_STATUS_SUCCESS;
 }
 cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtMatmulDesc_t how,
@@ -563,7 +577,10 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
 	if (!fits(*(matmul *)how, *(layout *)a, *(layout *)b, *(layout *)d))
 		return CUBLAS_STATUS_INVALID_VALUE;
 	memset(results, 0, sizeof *results);
-	results->algo.data[0] = *(uint32_t *)wish; /* alignment of the result */
+	results->algo.data[0] = ((preference *)wish)->alignment; /* of the result */
+	/* Like a real H200 for few rows: parts of a sum in the result's type, if allowed. */
+	results->algo.data[1] =
+		((preference *)wish)->reductions & CUBLASLT_REDUCTION_SCHEME_OUTPUT_TYPE;
 	*returned = 1;
 	return CUBLAS_STATUS_SUCCESS;
 }
@@ -577,6 +594,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
 	layout la = *(layout *)a_layout, lb = *(layout *)b_layout, ld = *(layout *)d_layout;
 	matmul how = *(matmul *)desc;
 	float factor = *(const float *)beta;
+	bool rough = algo->data[1];
 
 	if (!fits(how, la, lb, ld) || (uintptr_t)a % 16 || (uintptr_t)b % 16 ||
 	    (uintptr_t)d % algo->data[0] || c != d || *(const float *)alpha != 1)
@@ -608,6 +626,8 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
 							      in);
 
 					sum += how.rounds ? tf32(one) * tf32(two) : one * two;
+					if (rough)
+						sum = rounded(sum, out);
 				}
 				size_t at = i + j * ld.ld;
 

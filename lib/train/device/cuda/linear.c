@@ -67,6 +67,8 @@ static cublasStatus_t find_algorithm(struct cuda *cuda, struct matmul *matmul,
 				     const struct matmul_shape *s)
 {
 	const size_t workspace = LINEAR_WORKSPACE;
+	/* Add parts of a sum in float32: bf16 and fp16 lose digits. */
+	const uint32_t reduction = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
 	const uint32_t sixteen = 16;
 	/* cuBLASLt otherwise assumes 256 bytes, which nothing guarantees here. */
 	const struct {
@@ -85,6 +87,10 @@ static cublasStatus_t find_algorithm(struct cuda *cuda, struct matmul *matmul,
 		return rc;
 	rc = cublasLtMatmulPreferenceSetAttribute(
 		preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace, sizeof workspace);
+	if (!rc)
+		rc = cublasLtMatmulPreferenceSetAttribute(
+			preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &reduction,
+			sizeof reduction);
 	for (int i = 0; !rc && i < 4; i++)
 		rc = cublasLtMatmulPreferenceSetAttribute(preference, alignments[i].attribute,
 							  alignments[i].bytes, sizeof(uint32_t));
