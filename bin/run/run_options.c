@@ -97,8 +97,9 @@ const struct arguments_option run_options_table[] = {
 	 "here); default: what fits the allocation",
 	 ARGUMENTS_TEXT, RUN(launcher)},
 	{"node-timeout", "TIME",
-	 "Treat a node as lost if its agent is silent for TIME (default: 8s)", ARGUMENTS_TIME,
-	 RUN(launch.node_timeout_ms)},
+	 "Treat a node as lost if its agent is silent for TIME (default: 8s; with loopback "
+	 "0.05s more per node)",
+	 ARGUMENTS_TIME, RUN(launch.node_timeout_ms)},
 	{"launch-timeout", "TIME",
 	 "If the launcher that berth chose has started no agent within TIME, try the next one that "
 	 "fits, once (default: 10s and 0.05s per node)",
@@ -189,7 +190,6 @@ const struct arguments_option run_options_table[] = {
 void run_options_default(struct run_options *options)
 {
 	options->job.port_hold = true;
-	options->launch.node_timeout_ms = NODE_TIMEOUT_MS;
 	options->max_requeues = 100;
 	options->launch.start_timeout_ms = 60000;
 	options->shared.alloc.node_rank = -1;

@@ -55,6 +55,18 @@ static int choose_nodes(struct run_setup *setup, struct error *err)
 	return 0;
 }
 
+static void choose_node_timeout(struct run_setup *setup)
+{
+	struct launch_options *launch = &setup->launch;
+
+	if (launch->node_timeout_ms)
+		return;
+	launch->node_timeout_ms = NODE_TIMEOUT_MS;
+	if (launch->launcher->single_host)
+		launch->node_timeout_ms +=
+			NODE_TIMEOUT_SHARED_MS * (int)(setup->alloc.node_count - 1);
+}
+
 /* A launcher tool may stand without starting anything, as mpirun through pbs_tmrsh did. */
 static void choose_fallback(struct run_setup *setup)
 {
@@ -149,8 +161,10 @@ int run_prepare(const struct run_options *options, const char *const *argv, stru
 		rc = choose_nodes(out, err);
 	if (!rc)
 		rc = run_check_kept_options(out, argv, err);
-	if (!rc)
+	if (!rc) {
+		choose_node_timeout(out);
 		choose_fallback(out);
+	}
 	if (!rc)
 		rc = attempts_check(&options->restarts, &out->alloc, err);
 	return rc;

@@ -16,8 +16,11 @@
 
 #include "pmix/server.h"
 
-/* A rank's first message is one small segment, sent as soon as it is connected. */
+/* A rank's first message is one small segment, so its bytes arrive together. The rank may get no
+ * CPU between connecting and sending it: until then TCP does not report the peer, and PMIx serves
+ * the others. */
 #define GREETING_S 1
+#define UNREPORTED_S 5 /* Linux: 7 s, because it counts retransmissions */
 
 static bool listens_on_tcp(int fd)
 {
@@ -34,7 +37,7 @@ static bool listens_on_tcp(int fd)
 void server_socket_set_timeout(void)
 {
 	struct timeval limit = {.tv_sec = GREETING_S};
-	int seconds = GREETING_S;
+	int unreported_s = UNREPORTED_S;
 	DIR *list = opendir("/proc/self/fd");
 	struct dirent *entry;
 
@@ -45,8 +48,8 @@ void server_socket_set_timeout(void)
 		if (end == entry->d_name || *end || !listens_on_tcp((int)fd))
 			continue;
 		setsockopt((int)fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
-		/* A peer that sends nothing is not even accepted before that. */
-		setsockopt((int)fd, IPPROTO_TCP, TCP_DEFER_ACCEPT, &seconds, sizeof seconds);
+		setsockopt((int)fd, IPPROTO_TCP, TCP_DEFER_ACCEPT, &unreported_s,
+			   sizeof unreported_s);
 	}
 	if (list)
 		closedir(list);

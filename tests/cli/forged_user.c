@@ -3,22 +3,24 @@
 #include <sys/types.h>
 #include <unistd.h>
 
-uid_t getuid(void)
+#define EXPORT __attribute__((visibility("default")))
+
+EXPORT uid_t getuid(void)
 {
 	return 12345;
 }
 
-uid_t geteuid(void)
+EXPORT uid_t geteuid(void)
 {
 	return 12345;
 }
 
-gid_t getgid(void)
+EXPORT gid_t getgid(void)
 {
 	return 12345;
 }
 
-gid_t getegid(void)
+EXPORT gid_t getegid(void)
 {
 	return 12345;
 }

@@ -495,7 +495,17 @@ assert [(n["node"], n["plan"], n["environments"], n["ranks"]) for n in dry["node
 	[ "$code" -eq 76 ]
 	grep -q '^berth: error: node loop3 was lost: no heartbeat from its agent for 4 s' err
 	report 'report["by"] == "berth" and report["node"] == "loop3" and report["rank"] is None'
-	for rank in $(cat up); do ! kill -0 "$rank" 2>/dev/null; done
+	for rank in $(cat up); do ! kill -0 "$rank" 2>/dev/null || false; done
+}
+
+@test "nodes that share one machine have more time before they count as lost" {
+	local timeout='tr "\0" "\n" </proc/$PPID/environ | grep ^BERTH_AGENT_NODE_TIMEOUT_MS='
+
+	for row in '1:8000' '5:8200' '5:4000:--node-timeout 4s'; do
+		IFS=: read -r nodes expected option <<<"$row"
+		"$BERTH" run -q --launcher loopback --nodes "$nodes" $option -- sh -c "$timeout" >out
+		[ "$(sort -u <out)" = "BERTH_AGENT_NODE_TIMEOUT_MS=$expected" ]
+	done
 }
 
 @test "an agent that dies below another agent: the report names what killed it" {

@@ -60,6 +60,12 @@ server_reads() {
 	[ ! -s "$DIR/err" ]
 }
 
+@test "PMIx: a rank that gets no CPU for three seconds after it has connected still takes part" {
+	[ -n "${PMIX_SIZE-}" ] || skip "built without PMIx"
+	"$BERTH" run -q -n 2 -- sh -c '[ $RANK = 0 ] || export LD_PRELOAD=$1; exec "$0"' "$PMIX_SIZE" "$SLOW_GREETING" >"$DIR/out"
+	[ "$(grep -c '^PMIx rank [01] of 2' "$DIR/out")" = 2 ]
+}
+
 @test "a signal before the ranks start reaches them; a second one ends the job before they start" {
 	start_with_a_stopped_server -n 1 -- sh -c 'trap "echo term; exit 3" TERM; sleep 30 & wait' "$DIR/up"
 	kill -TERM "$run"

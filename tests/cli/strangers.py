@@ -240,12 +240,16 @@ def pmix_doors():
         held = []
         try:
             ports = doors(run, 2, servers)
+            silent = [knock(port) for port in ports]
             for port in ports:
-                for name, data in {'silence': b'', **RUBBISH}.items():
+                for name, data in RUBBISH.items():
                     got = answer(knock(port, data), 3 * GREETING_S)
                     check(got == b'', f"{name} at PMIx's port: disconnected without an answer: {got!r}")
                 # Keep two connections that PMIx waits for; the ranks connect after these.
                 held += [knock(port), knock(port, RUBBISH['another version'])]
+            for knocker in silent:
+                got = answer(knocker, 3 * GREETING_S)
+                check(got == b'', f"silence at PMIx's port: disconnected without an answer: {got!r}")
             with open(go, 'w', encoding='ascii'):
                 pass
             out, err = run.communicate(timeout=60)
