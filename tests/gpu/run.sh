@@ -11,7 +11,7 @@
 #     --resume     skip parts that passed before, according to --out
 #     --time S     end within S seconds: a part gets at most the time left, and is skipped if that is
 #                  too little
-#     --pack DIR   (needs no GPU) make a build and copy into DIR what --build needs of it (some 10 MiB,
+#     --pack DIR   (needs no GPU) make a build and copy into DIR what --build needs of it (some 25 MiB,
 #                  for machines with a libc at least as new as this one's)
 # Each part has its own time limit, at most 9 minutes, and a result: passed, failed, or skipped with a
 # reason. Results found before a failure are kept. Both files are written after each part.
