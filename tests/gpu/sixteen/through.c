@@ -158,6 +158,7 @@ static void check_back(struct lab *lab, struct through_room *room)
 	}
 	lab_check(lab, "sums of g and g xhat", &sums, exact);
 	lab_check(lab, "g", &room->dx, room->dx_exact);
+	room->dx_exact = NULL;
 }
 
 static void room_take(struct lab *lab, struct through_room *room)
@@ -191,6 +192,9 @@ static void room_leave(struct through_room *room)
 	free(room->applied);
 	free(room->seen);
 	free(room->scale);
+	free(room->y_exact);
+	free(room->dx_exact);
+	free(room->dw_exact);
 }
 
 static void forward(struct lab *lab, const struct convolution *conv, struct through_room *room,
@@ -209,6 +213,7 @@ static void forward(struct lab *lab, const struct convolution *conv, struct thro
 	check_sums(lab, room);
 	lab_check(lab, "y", &room->y, room->y_exact);
 	lab_check(lab, "dw", &room->dw, room->dw_exact);
+	room->y_exact = room->dw_exact = NULL; /* the checks free them */
 }
 
 static void backward(struct lab *lab, const struct convolution *conv, struct through_room *room,
