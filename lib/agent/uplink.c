@@ -467,7 +467,7 @@ void agent_uplink_tick(struct agent_uplink *uplink, int64_t now_ms, bool slept)
 
 		error_set(&err, ERR_NETWORK, "no heartbeat from %s for %d s", connection->peer,
 			  node_timeout_ms / 1000);
-		agent_uplink_fail(uplink, &err); /* in case it only had no CPU */
+		agent_uplink_fail(uplink, &err); /* the peer may only have had no CPU */
 		lose(uplink, &err);
 		uplink->connection = NULL;
 		connection_close(connection);

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """test_build.py MESON SOURCE configure|build: the build that run.sh makes on a bare machine can be configured, here
-without CUDA, which may be missing; with "build" it is also built and run."""
+without CUDA, which may be missing; with "build" it is also built and run, and with a CUDA toolkit the build for another
+machine is packed."""
 import os
 import subprocess
 import sys
@@ -28,6 +29,8 @@ def main():
             said = run(os.path.join(folder, 'bin', 'berth-train'), 'linear', '--data', 'synthetic:4,n=16', '--batch', '4',
                        '--steps', '2', '--device', 'cpu-reference', '--no-eval')
             print(said[-500:])
+            if os.path.exists('/usr/local/cuda/bin/nvcc'):
+                run('sh', os.path.join(source, 'tests', 'gpu', 'run.sh'), '--pack', os.path.join(folder, 'packed'))
     print('the trainer builds on its own')
 
 

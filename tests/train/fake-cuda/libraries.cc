@@ -573,14 +573,15 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
 					      cublasLtMatmulHeuristicResult_t results[],
 					      int *returned)
 {
+	const preference *it = (const preference *)wish;
+
 	*returned = 0;
 	if (!fits(*(matmul *)how, *(layout *)a, *(layout *)b, *(layout *)d))
 		return CUBLAS_STATUS_INVALID_VALUE;
 	memset(results, 0, sizeof *results);
-	results->algo.data[0] = ((preference *)wish)->alignment; /* of the result */
-	/* Like a real H200 for few rows: parts of a sum in the result's type, if allowed. */
-	results->algo.data[1] =
-		((preference *)wish)->reductions & CUBLASLT_REDUCTION_SCHEME_OUTPUT_TYPE;
+	results->algo.data[0] = it->alignment; /* of the result */
+	/* An H200 adds the parts of a short sum in the result's type, unless that is excluded. */
+	results->algo.data[1] = it->reductions & CUBLASLT_REDUCTION_SCHEME_OUTPUT_TYPE;
 	*returned = 1;
 	return CUBLAS_STATUS_SUCCESS;
 }

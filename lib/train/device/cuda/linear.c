@@ -67,7 +67,7 @@ static cublasStatus_t find_algorithm(struct cuda *cuda, struct matmul *matmul,
 				     const struct matmul_shape *s)
 {
 	const size_t workspace = LINEAR_WORKSPACE;
-	/* Add parts of a sum in float32: bf16 and fp16 lose digits. */
+	/* Add parts of a sum in float32: cuBLASLt may otherwise round each to bf16 or fp16. */
 	const uint32_t reduction = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
 	const uint32_t sixteen = 16;
 	/* cuBLASLt otherwise assumes 256 bytes, which nothing guarantees here. */
