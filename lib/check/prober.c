@@ -2,6 +2,8 @@
 /* One node's side. Whatever may hang (a file system, a driver, DNS) has a thread of its own: it
  * holds up nothing but its own answer, whose deadline is the controller's. */
 #include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -120,6 +122,7 @@ static int open_listener(struct prober_session *session, int port, struct listen
 
 static int open_listeners(struct prober_session *session, json_t *answer, struct error *err)
 {
+	static const int token_s = 5; /* up to 7 s: the kernel counts retransmissions */
 	int64_t master_port;
 	struct error master_err = {0};
 	int ring_port, rc = open_listener(session, 0, &session->listener, err);
@@ -128,6 +131,10 @@ static int open_listeners(struct prober_session *session, json_t *answer, struct
 		rc = socket_listen(0, &session->prober.ring_fd, &ring_port, err);
 	if (rc)
 		return rc;
+	/* A neighbour that has connected may wait for a core before it sends its token: for so long
+	 * the kernel keeps the connection from us. */
+	setsockopt(session->prober.ring_fd, IPPROTO_TCP, TCP_DEFER_ACCEPT, &token_s,
+		   sizeof token_s);
 	json_object_set_new(answer, "port", json_integer(listener_port(session->listener)));
 	json_object_set_new(answer, "ring_port", json_integer(ring_port));
 	if (json_get_int("begin", session->begin, "head_port", 1, 65535, &master_port, NULL))

@@ -241,9 +241,9 @@ static bool checked_sum(struct ring *ring, size_t bytes, uint32_t *data, uint32_
 /* Send blocks to the next and receive blocks from the previous node. Each is a length and that many
  * bytes; length 0 ends the stream. */
 struct flow {
-	uint64_t bytes; /* received */
-	int64_t first_ms, last_ms;
-	uint32_t want; /* remaining bytes of the current block */
+	uint64_t bytes;			      /* received */
+	int64_t first_ms, last_ms, waited_ms; /* waited_ms: how long this end waited for a core */
+	uint32_t want;			      /* remaining bytes of the current block */
 	unsigned char header[4];
 	size_t header_received;
 	bool over;
@@ -277,10 +277,23 @@ static bool receive_flow(struct ring *ring, struct flow *flow, unsigned char *ro
 	       fail(ring, "invalid data from the previous node in the ring");
 }
 
+/* How long this thread has waited for a core so far; 0: unknown. */
+static int64_t waited_ms(void)
+{
+	FILE *file = fopen("/proc/thread-self/schedstat", "re");
+	long long waited_ns = 0;
+
+	if (file && fscanf(file, "%*s %lld", &waited_ns) != 1)
+		waited_ns = 0;
+	if (file)
+		fclose(file);
+	return waited_ns / 1000000;
+}
+
 static bool measure(struct ring *ring, struct flow *flow)
 {
 	unsigned char *out = calloc(1, 4 + RATE_BLOCK), *room = malloc(RATE_BLOCK);
-	int64_t until = clock_now_ms() + RATE_MS;
+	int64_t until = clock_now_ms() + RATE_MS, waited_before_ms = waited_ms();
 	size_t size = 0, at = 0;
 	bool ending = false, sent = false, good = out && room;
 
@@ -310,6 +323,7 @@ static bool measure(struct ring *ring, struct flow *flow)
 			sent = ending && at == size;
 		}
 	}
+	flow->waited_ms = waited_ms() - waited_before_ms;
 	free(out);
 	free(room);
 	return good;
@@ -398,11 +412,12 @@ json_t *probe_ring_run(const struct prober *prober, const json_t *question)
 		if (good)
 			measure(&ring, &flow);
 	}
-	answer = json_pack(
-		"{s:o, s:I, s:I, s:I, s:I}", "problem",
-		json_text(*ring.problem ? ring.problem : NULL), "sent", (json_int_t)ring.sent_bytes,
-		"counted", (json_int_t)counted_since(&ring, before), "received",
-		(json_int_t)flow.bytes, "ms", (json_int_t)(flow.last_ms - flow.first_ms));
+	answer = json_pack("{s:o, s:I, s:I, s:I, s:I, s:I}", "problem",
+			   json_text(*ring.problem ? ring.problem : NULL), "sent",
+			   (json_int_t)ring.sent_bytes, "counted",
+			   (json_int_t)counted_since(&ring, before), "received",
+			   (json_int_t)flow.bytes, "ms", (json_int_t)(flow.last_ms - flow.first_ms),
+			   "waited_ms", (json_int_t)flow.waited_ms);
 	if (ring.out_fd >= 0)
 		close(ring.out_fd);
 	if (ring.in_fd >= 0)

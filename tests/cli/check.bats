@@ -127,6 +127,16 @@ setup() {
 	has 'FAULT ring .*the sum of [0-9]+ KiB is wrong, first at element [0-9]+'
 }
 
+@test "a node whose cores are busy: no fault, and no file stays" {
+	mkdir ckpt
+	amiss busy 1 --ckpt ckpt
+	[ "$status" = 0 ]
+	has 'ok reach all reaches all other nodes'
+	has 'ok ring loop1 all-reduce of 1 KiB to 4 MiB: sums correct'
+	has 'ok checkpoint all .*, shared by all nodes'
+	[ -z "$(ls -A ckpt)" ]
+}
+
 @test "GPUs that other processes use or that report errors" {
 	ln -s "$FAKE_NVML" libnvidia-ml.so.1
 	export LD_LIBRARY_PATH=$PWD

@@ -8,9 +8,12 @@
  * - arch: uname reports riscv64
  * - crash: the prober is killed by a signal
  * - mute: the prober does not read its requests
- * - sums: one bit of the data on large connections is wrong */
+ * - sums: one bit of the data on large connections is wrong
+ * - busy: it waits for a core before it accepts, before it sends its token for the ring, and before
+ *   it removes its file */
 #include <dlfcn.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -112,4 +115,42 @@ EXPORT ssize_t recv(int fd, void *out, size_t size, int flags)
 	if (n > 4096 && fault("sums"))
 		((unsigned char *)out)[n / 2] ^= 4;
 	return n;
+}
+
+/* ---- a node whose cores are busy ---- */
+
+static void wait_for_core(int milliseconds)
+{
+	usleep((useconds_t)milliseconds * 1000);
+}
+
+EXPORT int accept4(int fd, struct sockaddr *restrict peer, socklen_t *restrict size, int flags)
+{
+	int (*next)(int, struct sockaddr *, socklen_t *, int) =
+		(int (*)(int, struct sockaddr *, socklen_t *, int))real("accept4");
+	static bool waited;
+
+	if (!waited && fault("busy"))
+		wait_for_core(2000);
+	waited = true;
+	return next(fd, peer, size, flags);
+}
+
+EXPORT ssize_t send(int fd, const void *data, size_t size, int flags)
+{
+	ssize_t (*next)(int, const void *, size_t, int) =
+		(ssize_t(*)(int, const void *, size_t, int))real("send");
+
+	if (size == 32 && fault("busy")) /* the token */
+		wait_for_core(1500);
+	return next(fd, data, size, flags);
+}
+
+EXPORT int unlink(const char *path)
+{
+	int (*next)(const char *) = (int (*)(const char *))real("unlink");
+
+	if (strstr(path, ".berth-check-") && fault("busy"))
+		wait_for_core(2500);
+	return next(path);
 }

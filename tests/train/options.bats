@@ -158,6 +158,13 @@ ROWS
 	[[ "$output" == *"berth-train: error: rank 1: nowhere/"* ]]
 }
 
+@test "the rank that fails ends late, on a busy node: it is still the first cause" {
+	expect 66 timeout 60 "$BERTH" run -n 2 -- sh -c \
+		"[ \$RANK = 0 ] && exec '$BUILD/bin/berth-train' linear --data $DATA --steps 2
+		'$BUILD/bin/berth-train' linear --data mnist:nowhere --steps 2; code=\$?; sleep 3; exit \$code"
+	[[ "$output" == *"berth: error: rank 1 "*"exited with code 66"* ]]
+}
+
 @test "an option that differs between ranks: exit code 65, the option is named, and no rank waits" {
 	while IFS='|' read -r name arguments; do
 		expect 65 timeout 60 "$BERTH" run -n 2 -- sh -c \

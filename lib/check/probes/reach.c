@@ -15,7 +15,8 @@
 #include "overlay/socket.h"
 #include "overlay/wire.h"
 
-#define WAIT_MS 1500 /* for one address; TCP retries after 1 s */
+#define CONNECT_MS 1500 /* for one address; TCP retries after 1 s */
+#define ANSWER_MS 8000	/* after its kernel has accepted: the prober may wait for a core */
 #define AT_ONCE 128
 
 /* ---- a node's side ---- */
@@ -25,7 +26,7 @@ struct connect_attempt {
 	int fd;
 	bool connected;
 	size_t sent, received;
-	int64_t started_ms;
+	int64_t due_ms; /* when to give up */
 	unsigned char question[WIRE_HELLO_BYTES], answer[WIRE_PROBE_ANSWER_BYTES];
 };
 
@@ -62,6 +63,7 @@ static const char *advance_attempt(const struct prober *prober, struct connect_a
 		if (getsockopt(attempt->fd, SOL_SOCKET, SO_ERROR, &error, &size) || error)
 			return outcome_of_errno(error ? error : errno);
 		attempt->connected = true;
+		attempt->due_ms = clock_now_ms() + ANSWER_MS;
 	}
 	if (attempt->sent < sizeof attempt->question) {
 		n = send(attempt->fd, attempt->question + attempt->sent,
@@ -100,7 +102,7 @@ static const char *start_attempt(const struct prober *prober, struct connect_att
 	errno = 0;
 	if (socket_connect(&to, size, &attempt->fd, &under_way, NULL))
 		return outcome_of_errno(errno);
-	attempt->started_ms = clock_now_ms();
+	attempt->due_ms = clock_now_ms() + CONNECT_MS;
 	identity(prober, (size_t)node, job, sizeof job);
 	handshake_probe_question(&prober->secret, job, attempt->question);
 	return NULL;
@@ -164,15 +166,15 @@ static void finish(struct sweep *sweep, struct connect_attempt *attempt, const c
 static void wait_round(struct sweep *sweep)
 {
 	struct pollfd polls[AT_ONCE];
-	int64_t now = clock_now_ms(), due = now + WAIT_MS;
+	int64_t now = clock_now_ms(), due = now + ANSWER_MS;
 
 	for (size_t i = 0; i < AT_ONCE; i++) {
 		const struct connect_attempt *attempt = &sweep->attempts[i];
 		bool writes = attempt->sent < sizeof attempt->question;
 
 		polls[i] = (struct pollfd){attempt->fd, writes ? POLLOUT : POLLIN, 0};
-		if (attempt->fd >= 0 && attempt->started_ms + WAIT_MS < due)
-			due = attempt->started_ms + WAIT_MS;
+		if (attempt->fd >= 0 && attempt->due_ms < due)
+			due = attempt->due_ms;
 	}
 	if (poll(polls, AT_ONCE, due > now ? (int)(due - now) : 0) < 0)
 		return;
@@ -186,7 +188,7 @@ static void wait_round(struct sweep *sweep)
 		if (polls[i].revents)
 			outcome = advance_attempt(sweep->prober, attempt,
 						  node_at(sweep, attempt->node));
-		if (!outcome && now >= attempt->started_ms + WAIT_MS)
+		if (!outcome && now >= attempt->due_ms)
 			outcome = attempt->connected ? "no-reply" : "timeout";
 		if (outcome)
 			finish(sweep, attempt, outcome);
@@ -277,7 +279,7 @@ int probe_reach_ms(const struct check *check)
 
 	for (size_t i = 0; i < check->count; i++)
 		addresses += check->inventories[i].address_count;
-	return WAIT_MS * (int)(1 + addresses / AT_ONCE);
+	return CONNECT_MS * (int)(1 + addresses / AT_ONCE) + ANSWER_MS;
 }
 
 /* What an outcome means, and how to fix it. */

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "train/comm/rank_group.h"
 
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
 
 #define LINE_MAX_BYTES 1200
+#define FAILED_RANK_S 10
 
 struct rank_group rank_group_make(struct comm *comm, struct device_queue *queue,
 				  void (*print)(void *context, const char *text), void *context)
@@ -41,7 +43,8 @@ int rank_group_broadcast(const struct rank_group *group, void *data, size_t size
 
 void rank_group_let_failed_rank_end_first(void)
 {
-	nanosleep(&(struct timespec){.tv_sec = 1}, NULL);
+	signal(SIGTERM, SIG_DFL); /* it is no longer a request to save and stop */
+	nanosleep(&(struct timespec){.tv_sec = FAILED_RANK_S}, NULL);
 }
 
 int rank_group_drop_duplicate_error(const struct rank_group *group, int first, int rc,

@@ -41,8 +41,9 @@ int rank_group_ready(struct rank_group *group, int rc, struct error *err);
  * first's text. Returns rc. Collective. */
 int rank_group_drop_duplicate_error(const struct rank_group *group, int first, int rc,
 				    struct error *err);
-/* For a rank that fails only because another did: wait a second. The launcher takes the first rank
- * that ends as the cause, so the rank that knows the reason must end first. */
+/* For a rank that fails only because another did: wait at most 10 s. The launcher takes the first
+ * rank that ends as the cause, so the rank that knows the reason must end first. Its end is
+ * followed by the launcher's SIGTERM, which ends this process. */
 void rank_group_let_failed_rank_end_first(void);
 
 /* Print a line on rank 0 alone. A line that begins with "note: " or "warning: " is a message, and

@@ -548,6 +548,25 @@ static void test_ring_again(void **state)
 	end(&f);
 }
 
+/* A node that waited for a core shows nothing about its two links. */
+static void test_ring_busy(void **state)
+{
+	struct fixture f;
+
+	begin(&f);
+	matrix(&f);
+	check_make_plan(&f.check, 29500);
+	for (size_t i = 0; i < NODES; i++)
+		ring(&f, i, i == 0 ? 1024 : 100, -1, 400, NULL);
+	json_object_set_new(json_object_get(f.nodes[1].answers, "ring?"), "waited_ms",
+			    json_integer(350));
+	assert_false(probe_ring_should_repeat(&f.check));
+	probe_ring_judge(&f.check);
+	for (size_t i = 0; i < NODES; i++)
+		expect(&f, i, "ring", "ok", NULL);
+	end(&f);
+}
+
 static void test_missing(void **state)
 {
 	struct fixture f;
@@ -589,6 +608,7 @@ int main(void)
 		cmocka_unit_test(test_nothing_in_common),
 		cmocka_unit_test(test_ring),
 		cmocka_unit_test(test_ring_again),
+		cmocka_unit_test(test_ring_busy),
 		cmocka_unit_test(test_missing),
 	};
 
