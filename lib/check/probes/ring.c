@@ -77,25 +77,28 @@ static double best_rate(const struct check *check)
 	return best;
 }
 
-/* Did a node's end of the ring wait for a core for more than half of the measurement? */
-static bool lacked_core(const struct check *check, size_t node)
+/* The part of the measurement in which a node's end of the ring did not wait for a core. */
+static double part_with_core(const struct check *check, size_t node)
 {
 	const json_t *answer = check_answer(check, node, "ring?");
 	int64_t waited_ms = 0, ms = 0;
 
-	return !json_get_int("ring", answer, "waited_ms", 0, INT64_MAX / 2, &waited_ms, NULL) &&
-	       !json_get_int("ring", answer, "ms", 1, INT64_MAX, &ms, NULL) && 2 * waited_ms > ms;
+	if (json_get_int("ring", answer, "waited_ms", 0, INT64_MAX, &waited_ms, NULL) ||
+	    json_get_int("ring", answer, "ms", 1, INT64_MAX, &ms, NULL))
+		return 1;
+	return waited_ms < ms ? (double)(ms - waited_ms) / (double)ms : 1. / (double)ms;
 }
 
-/* Simulated nodes share one machine, so their rates only show its load; so does the rate between
- * nodes of which one lacked a core. A link that is slow leaves both time to sleep. */
+/* Simulated nodes share one machine, so their rates only show its load. Between real nodes, the
+ * time in which either end waited for a core says nothing about the link. */
 static bool is_slow(const struct check *check, size_t node, double best)
 {
 	int64_t stated = ring_address(check, node)->speed_mbps;
-	double rate = rate_into(check, node);
+	double rate = rate_into(check, node), own = part_with_core(check, node);
+	double prev = part_with_core(check, (node + check->count - 1) % check->count);
 
-	return rate >= 0 && !check->simulated && !lacked_core(check, node) &&
-	       !lacked_core(check, (node + check->count - 1) % check->count) &&
+	rate /= own < prev ? own : prev;
+	return rate >= 0 && !check->simulated &&
 	       (rate * SLOW_PART < best ||
 		(stated > 0 && rate * SLOW_STATED_PART < (double)stated));
 }
