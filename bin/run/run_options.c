@@ -86,6 +86,10 @@ const struct arguments_option run_options_table[] = {
 	{.type = ARGUMENTS_GROUP, .group = 11},
 	{"nodes", "N", "Use N nodes (default: all of the allocation)", ARGUMENTS_INT, RUN(nodes), 1,
 	 100000, .letter = 'N'},
+	{"share", "yes|no",
+	 "If other runs of this job leave too few GPUs for the ranks: use theirs, too, with a "
+	 "warning, or fail (default: yes)",
+	 ARGUMENTS_BOOL, RUN(job.no_share), 1},
 	{"port-hold", "on|off",
 	 "Keep MASTER_PORT bound, without listening, while rank 0 runs, so that no other job takes "
 	 "it, and fail if another user listens on it (default: on); off is for programs that bind "

@@ -2,6 +2,8 @@
 #include "agent/agent.h"
 
 #include <signal.h>
+#include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "agent/address_probe.h"
@@ -17,6 +19,7 @@
 #include "base/log.h"
 #include "rendezvous/sock_diag.h"
 #include "overlay/socket.h"
+#include "process/claims.h"
 #include "process/guardian.h"
 #include "process/tmpdir.h"
 
@@ -39,8 +42,9 @@ struct agent {
 	int64_t heartbeat_sent_ms; /* when the last heartbeat was sent */
 	int64_t woke_ms;	   /* when tick last ran */
 	pid_t guardian;
-	bool guardian_lost; /* the guardian's death was reported */
-	bool port_lost;	    /* another user's listening on the ranks' port was reported */
+	bool guardian_lost;  /* the guardian's death was reported */
+	bool port_lost;	     /* another user's listening on the ranks' port was reported */
+	char *scope, *outer; /* for claims_read; NULL: claims are not wanted */
 };
 
 /* ---- messages from above and below ---- */
@@ -62,8 +66,11 @@ static void send_inventory(void *context)
 	if (!text && !err.code)
 		error_memory(&err, "this node's inventory");
 	if (text)
-		agent_uplink_report(&agent->uplink, MESSAGE_INVENTORY,
-				    json_pack("{s:i, s:o}", "port", agent->port, "card", text));
+		agent_uplink_report(
+			&agent->uplink, MESSAGE_INVENTORY,
+			json_pack("{s:i, s:o, s:o}", "port", agent->port, "card", text, "claims",
+				  agent->scope ? claims_read(agent->dir, agent->scope, agent->outer)
+					       : json_array()));
 	else
 		agent_uplink_fail(&agent->uplink, &err);
 }
@@ -96,6 +103,11 @@ static int handle_job(struct agent *agent, const struct wire_message *message, c
 	return rc;
 }
 
+static char *strdup_or_null(const char *text)
+{
+	return text ? strdup(text) : NULL;
+}
+
 static int handle_welcome(struct agent *agent, const json_t *text, struct error *err)
 {
 	int64_t nodes, fanout, port;
@@ -111,6 +123,8 @@ static int handle_welcome(struct agent *agent, const json_t *text, struct error 
 	if (agent->welcomed)
 		return error_set(err, ERR_DATA, "WELCOME arrived twice");
 	agent->welcomed = true;
+	agent->scope = strdup_or_null(json_string_value(json_object_get(text, "scope")));
+	agent->outer = strdup_or_null(json_string_value(json_object_get(text, "outer")));
 	rc = agent_downlinks_set_tree(&agent->downlinks, (size_t)nodes, (size_t)fanout, err);
 	if (!rc && port >= 0)
 		rc = socket_reserve((int)port, &agent->ranks.port_fd, &agent->port, err);
@@ -120,6 +134,25 @@ static int handle_welcome(struct agent *agent, const json_t *text, struct error 
 		return rc;
 	agent->settled = !move;
 	send_inventory(agent);
+	return 0;
+}
+
+/* Claim what the ranks will use. Without a place for claims the run goes on: as if it was alone. */
+static int handle_claim(struct agent *agent, const json_t *text, struct error *err)
+{
+	json_t *claim, *others = NULL;
+	struct error why = {0};
+	int share, rc = 0;
+
+	if (json_get_object("CLAIM", text, "claim", &claim, err) ||
+	    json_get_bool("CLAIM", text, "share", &share, err))
+		return -err->code;
+	rc = claims_take(agent->dir, claim, agent->outer, share, &others, &why);
+	if (rc && rc != -ERR_UNAVAILABLE)
+		log_info(LOG_AGENT, "no claim: %s", why.text);
+	agent_uplink_report(&agent->uplink, MESSAGE_CLAIMED,
+			    json_pack("{s:b, s:o}", "taken", rc != -ERR_UNAVAILABLE, "claims",
+				      others ? others : json_array()));
 	return 0;
 }
 
@@ -148,6 +181,9 @@ static void handle_message(struct agent *agent, const struct wire_message *messa
 		rc = agent_probes_start(
 			agent->loop, &agent->uplink, &agent->downlinks, agent->params,
 			agent_discovery_result(agent->discovery, NULL), text, &agent->probes, &err);
+		break;
+	case MESSAGE_CLAIM:
+		rc = handle_claim(agent, text, &err);
 		break;
 	case MESSAGE_JOB:
 		rc = handle_job(agent, message, text, &err);
@@ -357,6 +393,8 @@ static void destroy(struct agent *agent)
 	agent_uplink_close(&agent->uplink);
 	loop_close(agent->loop, &agent->signals.source);
 	tmpdir_remove(agent->dir);
+	free(agent->scope);
+	free(agent->outer);
 	agent_discovery_free(agent->discovery);
 	loop_free(agent->loop);
 }
@@ -389,11 +427,13 @@ int agent_run(const struct agent_params *params, struct error *err)
 {
 	struct agent agent = {.params = params, .port = -1, .woke_ms = clock_now_ms()};
 	pid_t launcher_pid = getppid();
-	int rc = tmpdir_create(env_get(params->env, "TMPDIR"), agent.dir, sizeof agent.dir, err);
+	int lock_fd;
+	int rc = tmpdir_create(env_get(params->env, "TMPDIR"), agent.dir, sizeof agent.dir,
+			       &lock_fd, err);
 
 	if (rc)
 		return rc;
-	rc = guardian_fork(agent.dir, &agent.guardian, err);
+	rc = guardian_fork(agent.dir, lock_fd, &agent.guardian, err);
 	log_set_writer(log_write_or_drop, NULL); /* in this process, which may be a new one */
 	if (!rc && params->name)
 		log_set_identity(params->name, -1);

@@ -454,6 +454,8 @@ int agent_ranks_start(struct agent_ranks *ranks, const struct wire_message *mess
 	if (!ranks->job.text || ranks->supervise || ranks->pending.waits ||
 	    json_array_size(list) != agent_job_rank_count(&ranks->job))
 		return error_set(err, ERR_DATA, "START arrived before JOB");
+	if (!json_array_size(list) || agent_job_rank(&ranks->job, 0))
+		release_port(ranks);  /* rank 0 is elsewhere */
 	if (!json_array_size(list)) { /* this node only forwards messages */
 		ranks->started_sent = ranks->done_sent = true;
 		agent_uplink_report(ranks->uplink, MESSAGE_STARTED, json_pack("{s:b}", "pmix", 0));

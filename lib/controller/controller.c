@@ -184,12 +184,19 @@ static void handle_hello(struct controller *controller, struct connection *conne
 	connection_pause(connection, controller->paused);
 	snprintf(it->dir, sizeof it->dir, "%s", dir);
 	long parent = tree_parent(node, controller->fanout);
+	char room[256], outer[1024];
+	const char *scope = controller_scope(controller, room, sizeof room);
+	/* Rank 0 is on another node than the first if other runs use all GPUs of that. */
+	bool reserves = node == 0 || (scope && !controller->port);
 
+	controller_run_names(controller, outer, sizeof outer);
 	message_send(connection, MESSAGE_WELCOME, (uint32_t)node, 0, 0,
-		     json_pack("{s:I, s:I, s:b, s:b, s:i}", "nodes", (json_int_t)controller->count,
-			       "fanout", (json_int_t)controller->fanout, "listen",
+		     json_pack("{s:I, s:I, s:b, s:b, s:i, s:o, s:o}", "nodes",
+			       (json_int_t)controller->count, "fanout",
+			       (json_int_t)controller->fanout, "listen",
 			       has_children(controller, node) || answers_probes(controller, node),
-			       "move", parent >= 0, "port", node == 0 ? controller->port : -1),
+			       "move", parent >= 0, "port", reserves ? controller->port : -1,
+			       "scope", json_text(scope), "outer", json_text(outer)),
 		     NULL, 0, NULL);
 	if (parent < 0)
 		mark_placed(controller, node);
@@ -300,6 +307,28 @@ static void on_ended(void *context, struct connection *connection, const struct 
 }
 
 const struct connection_owner controller_connection_owner = {NULL, NULL, on_message, on_ended};
+
+const char *controller_scope(const struct controller *controller, char *out, size_t size)
+{
+	const struct alloc *alloc = controller->launch->alloc;
+	bool scheduled = !strcmp(alloc->source, "slurm") || !strcmp(alloc->source, "pbs");
+
+	if (controller->launch->launcher->single_host && controller->count > 1)
+		return NULL;
+	snprintf(out, size, "%s%s%s", scheduled ? alloc->source : "", scheduled ? " " : "",
+		 scheduled ? alloc->job_id : "");
+	return out;
+}
+
+void controller_run_names(const struct controller *controller, char *out, size_t size)
+{
+	const char *outer = env_get(controller->launch->env, CONTROLLER_ENV_RUN);
+	char host[65] = "";
+
+	gethostname(host, sizeof host - 1);
+	snprintf(out, size, "%s%s%s-%ld", outer ? outer : "", outer ? "," : "", host,
+		 (long)getpid());
+}
 
 /* ---- time ---- */
 

@@ -18,6 +18,9 @@
 #include "overlay/messages.h"
 #include "overlay/wire.h"
 
+/* What controller_run_names returns; set for the ranks. */
+#define CONTROLLER_ENV_RUN "BERTH_RUN"
+
 struct controller; /* opaque */
 
 struct controller_events {
@@ -44,6 +47,13 @@ int controller_start(struct loop *loop, const struct launch_options *launch, int
 int controller_send(struct controller *controller, enum message_type type, uint32_t node,
 		    uint32_t attempt, uint64_t sequence, json_t *text, const void *data,
 		    size_t size, struct error *err);
+
+/* The names of the runs that this one runs in, and its own as the last: host and process, the same
+ * in all attempts. A run minds no claims of these. */
+void controller_run_names(const struct controller *controller, char *out, size_t size);
+/* The scope of the job's claims (process/claims.h), in out; NULL for simulated nodes, which have
+ * the same GPUs. */
+const char *controller_scope(const struct controller *controller, char *out, size_t size);
 
 /* Send heartbeats, and check for silent agents and unauthenticated peers. Call it about once a
  * second and after every wake-up. */

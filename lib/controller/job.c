@@ -116,15 +116,23 @@ void job_begin_probes(struct job *job)
 
 void job_begin_ranks(struct job *job)
 {
+	struct error err = {0};
+
+	if (job_start_make_plan(job, &err))
+		job_fail(job, err.code, -1, "%s", err.text);
+	else if (!job_start_claim(job))
+		job_start_ranks(job);
+}
+
+void job_start_ranks(struct job *job)
+{
 	const struct job_request *request = job->request;
 	struct error err = {0};
-	int rc = job_start_make_plan(job, &err);
+	int rc = job_hang_open(&job->hang, request, &job->plan, job->controller, job->sink, &err);
 
 	if (!rc) {
-		rc = job_hang_open(&job->hang, request, &job->plan, job->controller, job->sink,
-				   &err);
-		if (!rc)
-			rc = job_start_send(job, &err);
+		job_start_announce(job);
+		rc = job_start_send(job, &err);
 		job->start_sent_ms = clock_now_ms();
 		job->deadline_ms = job->start_sent_ms + job_ranks_timeout_ms(job);
 		job->result->start_sent = true;
@@ -162,6 +170,8 @@ static void check_deadline(struct job *job, int64_t now)
 			 "they reach",
 			 job->reach_nodes, job->node_count);
 		job_begin_ranks(job);
+	} else if (job->phase == JOB_PHASE_CLAIM) {
+		job_start_ranks(job); /* whoever does not answer START either is named then */
 	} else if (job->phase == JOB_PHASE_RUN) {
 		job_fail_not_started(job);
 	} else if (job->phase == JOB_PHASE_END) {
@@ -193,7 +203,8 @@ static void check_hang(struct job *job, int64_t now, bool slept)
 
 static void end_phase(struct job *job, enum job_phase before)
 {
-	static const char *const names[] = {"launch", "inventories", "probe", "run", "end", "over"};
+	static const char *const names[] = {"launch", "inventories", "probe", "claim",
+					    "run",    "end",	     "over"};
 	int64_t now = clock_now_ms();
 
 	if (job->phase == before)
@@ -366,6 +377,7 @@ static void clean(struct job *job)
 	free(job->shared);
 	if (job->planned)
 		plan_free(&job->plan);
+	job_start_free_claims(job);
 	free(job->nodes);
 	loop_free(job->loop);
 }
@@ -394,6 +406,7 @@ static int run_with(const struct job_request *request, const struct job_sink *si
 	if (!rc)
 		rc = job_open_signals(&job, err);
 	job.woke_ms = job.phase_begin_ms = clock_now_ms();
+	job.begun_s = clock_wall_us() / 1000000;
 	if (!rc)
 		rc = launch(&job, err);
 	if (!rc) {

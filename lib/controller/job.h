@@ -64,6 +64,7 @@ struct job_request {
 	size_t spares; /* number of spares: the last nodes of alloc, which have agents but no ranks;
 			  losing one does not end the job */
 	enum job_pmix pmix;
+	bool no_share;	      /* fail if too few GPUs are free of other runs of the job */
 	bool port_hold;	      /* the port stays bound while rank 0 runs */
 	bool pass_stdin;      /* rank 0 gets this process's standard input */
 	bool pty;	      /* with pass_stdin, from a terminal: rank 0 gets one of its own */

@@ -162,6 +162,9 @@ static void on_message(void *context, size_t node, const struct wire_message *me
 		if (job->phase == JOB_PHASE_PROBE && job_start_handle_probed(job, message))
 			job_begin_ranks(job);
 		break;
+	case MESSAGE_CLAIMED:
+		job_start_handle_claimed(job, node, text);
+		break;
 	case MESSAGE_STARTED:
 		if (!job->nodes[node].started && ++job->started == job->node_count) {
 			job->started_ms = clock_now_ms();

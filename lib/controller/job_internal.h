@@ -21,8 +21,9 @@ enum job_phase {
 	JOB_PHASE_LAUNCH, /* waiting for agents to connect */
 	JOB_PHASE_INVENTORIES,
 	JOB_PHASE_PROBE,
-	JOB_PHASE_RUN, /* START was sent */
-	JOB_PHASE_END, /* STOP was sent */
+	JOB_PHASE_CLAIM, /* CLAIM was sent */
+	JOB_PHASE_RUN,	 /* START was sent */
+	JOB_PHASE_END,	 /* STOP was sent */
 	JOB_PHASE_OVER,
 };
 
@@ -39,7 +40,11 @@ enum job_cause {
 
 struct job_node {
 	bool inventory_received, started, done;
-	bool settled; /* has reported all ranks that ended before or soon after the first cause */
+	int port;	/* that it reserves for MASTER_PORT; -1: none */
+	bool awaited;	/* its CLAIMED is */
+	bool taken;	/* it has its claim */
+	json_t *claims; /* of other runs of the job, or NULL */
+	bool settled;	/* has reported all ranks that ended before or soon after the first cause */
 };
 
 struct job {
@@ -61,12 +66,17 @@ struct job {
 	struct job_node *nodes;
 	/* From the inventories to the plan; filled in by job_start.c. */
 	struct inventory *inventories; /* [node_count], or NULL */
-	int port;		       /* MASTER_PORT, reserved by node 0 */
+	int port;		       /* MASTER_PORT, reserved by rank 0's node */
 	size_t address_count;	       /* of node 0 */
 	int *reached, *shared;	       /* [address_count]: see struct plan_reach */
 	size_t reach_nodes;	       /* nodes that have answered */
 	struct plan plan;	       /* zeroed before job_start_make_plan */
 	bool planned;
+	bool shares;	      /* too little is free: the ranks use GPUs of other runs, too */
+	char claims_why[300]; /* which GPUs other runs use, or "" */
+	bool claims_sent;     /* the nodes were asked to claim, not to give up */
+	int64_t begun_s;      /* when the job was begun, by the wall clock */
+	int claim_rounds;     /* how often another run was faster */
 	size_t nodes_with_ranks;
 	/* The first cause, filled in by end.c. */
 	bool failed;	      /* result holds it */
@@ -136,7 +146,8 @@ void job_time_close(struct job *job);
 
 /* job.c: the phases */
 void job_begin_probes(struct job *job); /* JOB_PHASE_INVENTORIES -> JOB_PHASE_PROBE */
-void job_begin_ranks(struct job *job);	/* -> JOB_PHASE_RUN, or the job fails */
+void job_begin_ranks(struct job *job);	/* -> JOB_PHASE_CLAIM or _RUN, or the job fails */
+void job_start_ranks(struct job *job);	/* -> JOB_PHASE_RUN, or the job fails */
 /* End the ranks once no stronger cause can replace the first one. */
 void job_settle(struct job *job, int64_t now_ms);
 
@@ -162,7 +173,15 @@ int job_start_probe(struct job *job, struct error *err);
 bool job_start_handle_probed(struct job *job, const struct wire_message *message);
 /* The number of this attempt, which counts those of the job's earlier starts. */
 int job_start_attempt(const struct job_request *request);
+/* Plan on what other runs of the job leave free; on all if that is too little. */
 int job_start_make_plan(struct job *job, struct error *err);
+/* Tell the user what the plan warns about. */
+void job_start_announce(struct job *job);
+/* Ask the nodes to claim what their ranks use; return false if there is nothing to claim. */
+bool job_start_claim(struct job *job);
+/* Add a node's answer. Continue once all have answered: start the ranks, or plan again. */
+void job_start_handle_claimed(struct job *job, size_t node, json_t *text);
+void job_start_free_claims(struct job *job);
 /* Send the plan, the environments and the program, so that the ranks start. */
 int job_start_send(const struct job *job, struct error *err);
 

@@ -6,6 +6,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
+#include <unistd.h>
 
 #include "agent/files.h"
 #include "alloc/query.h"
@@ -16,6 +18,8 @@
 #include "overlay/messages.h"
 #include "process/heartbeat.h"
 
+#define CLAIM_MS 10000	     /* how long the nodes may take to claim what the ranks use */
+#define CLAIM_ROUNDS 20	     /* then share with the runs that were faster each time */
 #define REACH_MS 1000	     /* how long one node may take to try all addresses */
 #define REACH_NODES_PER_MS 4 /* extra time for nodes that start to probe later */
 #define REACH_SLACK_MS 3000  /* extra time for the answers to come up the tree */
@@ -30,8 +34,8 @@ int job_start_add_inventory(struct job *job, size_t node, const json_t *text, st
 		rc = json_get_int("INVENTORY", text, "port", -1, 65535, &port, err);
 	if (!rc)
 		rc = inventory_from_json(inventory, &job->inventories[node], err);
-	if (!rc && node == 0)
-		job->port = (int)port;
+	job->nodes[node].port = (int)port;
+	job->nodes[node].claims = json_incref(json_object_get(text, "claims"));
 	return rc;
 }
 
@@ -88,22 +92,52 @@ int job_start_attempt(const struct job_request *request)
 	return request->plan.attempt + alloc->restarts * (request->plan.max_restarts + 1);
 }
 
+/* Mark what other runs use; nothing if the ranks need more than that leaves free. */
+static int apply_claims(struct job *job, const struct plan_request *plan_request, struct error *err)
+{
+	const struct job_request *request = job->request;
+	int rc = 0;
+
+	for (size_t i = 0; !rc && i < job->node_count; i++)
+		rc = plan_apply_claims(&job->inventories[i],
+				       request->driver ? NULL : job->nodes[i].claims, err);
+	if (rc)
+		return rc;
+	job->shares = !plan_fits(request->launch->alloc, job->inventories, job->node_count,
+				 plan_request, job->claims_why, sizeof job->claims_why) ||
+		      job->claim_rounds > CLAIM_ROUNDS;
+	if (job->shares && request->no_share)
+		return error_set(err, ERR_UNAVAILABLE,
+				 "%s, and --share no refuses to share them. Wait for the other "
+				 "runs, or start fewer ranks",
+				 job->claims_why);
+	for (size_t i = 0; !rc && job->shares && i < job->node_count; i++)
+		rc = plan_apply_claims(&job->inventories[i], NULL, err);
+	return rc;
+}
+
 int job_start_make_plan(struct job *job, struct error *err)
 {
 	const struct job_request *request = job->request;
 	struct plan_request plan_request = request->plan;
 	const struct plan_reach reach = {job->address_count, job->reached, job->shared};
 	struct plan *plan = &job->plan;
-	char log_dir[PATH_MAX];
+	size_t first = 0;
 	int rc;
 
+	if (job->planned)
+		plan_free(plan);
+	job->planned = false;
 	if (request->any_master_addr)
 		plan_request.master_addr = plan_request.iface = plan_request.subnet = NULL;
 	plan_request.single_host =
 		request->any_master_addr || request->launch->launcher->single_host;
-	plan_request.port = job->port;
+	plan_request.port = job->nodes[0].port;
 	plan_request.spares = request->spares;
 	plan_request.attempt = job->result->attempt = job_start_attempt(request);
+	rc = apply_claims(job, &plan_request, err);
+	if (rc)
+		return rc;
 	rc = plan_make(request->launch->alloc, job->inventories, job->node_count, &plan_request,
 		       job->node_count > 1 && !request->any_master_addr ? &reach : NULL,
 		       request->launch->env, plan, err);
@@ -111,6 +145,29 @@ int job_start_make_plan(struct job *job, struct error *err)
 		return rc;
 	job->planned = true;
 	plan->end_time = job->end_time;
+	while (!plan->nodes[first].rank_count)
+		first++;
+	if (job->nodes[first].port > 0)
+		plan->port = job->nodes[first].port;
+	job->port = plan->port;
+	return 0;
+}
+
+void job_start_announce(struct job *job)
+{
+	const struct job_request *request = job->request;
+	const struct plan *plan = &job->plan;
+	char log_dir[PATH_MAX];
+
+	if (job->shares)
+		job_note(job->sink, LOG_WARNING,
+			 "%s, and too few are free for these ranks: they share GPUs with the other "
+			 "runs. Start fewer ranks, or let --share no refuse this",
+			 job->claims_why);
+	else if (*job->claims_why)
+		job_note(job->sink,
+			 request->plan.ranks || request->plan.ranks_per_node ? LOG_DEBUG : LOG_NOTE,
+			 "%s; these ranks use the others", job->claims_why);
 	for (size_t i = 0; i < plan->warning_count; i++)
 		job_note(job->sink, LOG_WARNING, "%s", plan->warnings[i]);
 	for (size_t i = 0; i < plan->node_count; i++) {
@@ -131,8 +188,99 @@ int job_start_make_plan(struct job *job, struct error *err)
 	}
 	if (job->sink->begun)
 		job->sink->begun(job->sink->context, plan->world_size);
-	return 0;
 }
+
+/* ---- claims ---- */
+
+static json_t *make_claim(const struct job *job, size_t node)
+{
+	json_t *claim = plan_claim(&job->plan.nodes[node]);
+	char host[65] = "", names[1024], since[16], scope[256];
+	const char *text = controller_scope(job->controller, scope, sizeof scope);
+	time_t now = (time_t)job->begun_s;
+	struct tm tm;
+
+	gethostname(host, sizeof host - 1);
+	controller_run_names(job->controller, names, sizeof names);
+
+	const char *own = strrchr(names, ',');
+
+	strftime(since, sizeof since, "%H:%M", localtime_r(&now, &tm));
+	if (claim) {
+		json_object_set_new(claim, "scope", json_text(text));
+		json_object_set_new(claim, "run", json_text(own ? own + 1 : names));
+		json_object_set_new(
+			claim, "by",
+			json_sprintf("process %ld on %s, since %s", (long)getpid(), host, since));
+	}
+	return claim;
+}
+
+/* Ask all nodes with ranks. take false: they give up their claims, and answer what others use. */
+static void send_claims(struct job *job, bool take)
+{
+	char scope[256];
+	const char *text = controller_scope(job->controller, scope, sizeof scope);
+
+	for (size_t i = 0; i < job->node_count; i++) {
+		if (!job->plan.nodes[i].rank_count || controller_is_lost(job->controller, i))
+			continue;
+		json_t *claim =
+			take ? make_claim(job, i) : json_pack("{s:o}", "scope", json_text(text));
+
+		job->nodes[i].awaited = true;
+		job->nodes[i].taken = false;
+		controller_send(job->controller, MESSAGE_CLAIM, (uint32_t)i, 0, 0,
+				json_pack("{s:o, s:b}", "claim", claim, "share", job->shares), NULL,
+				0, NULL);
+	}
+	job->claims_sent = take;
+	job->phase = JOB_PHASE_CLAIM;
+	job->deadline_ms = clock_now_ms() + CLAIM_MS;
+}
+
+bool job_start_claim(struct job *job)
+{
+	char scope[256];
+
+	if (job->request->driver || !controller_scope(job->controller, scope, sizeof scope))
+		return false;
+	send_claims(job, true);
+	return true;
+}
+
+void job_start_handle_claimed(struct job *job, size_t node, json_t *text)
+{
+	bool all = true;
+
+	if (job->phase != JOB_PHASE_CLAIM || !job->nodes[node].awaited)
+		return;
+	job->nodes[node].awaited = false;
+	job->nodes[node].taken = json_is_true(json_object_get(text, "taken"));
+	json_decref(job->nodes[node].claims);
+	job->nodes[node].claims = json_incref(json_object_get(text, "claims"));
+	for (size_t i = 0; i < job->node_count; i++) {
+		if (job->nodes[i].awaited)
+			return;
+		all &= job->nodes[i].taken || !job->plan.nodes[i].rank_count;
+	}
+	if (!job->claims_sent) {
+		job_begin_ranks(job);
+	} else if (all) {
+		job_start_ranks(job);
+	} else {
+		job->claim_rounds++;
+		send_claims(job, false);
+	}
+}
+
+void job_start_free_claims(struct job *job)
+{
+	for (size_t i = 0; job->nodes && i < job->node_count; i++)
+		json_decref(job->nodes[i].claims);
+}
+
+/* ---- start ---- */
 
 static const char *pmix_name(enum job_pmix pmix)
 {
@@ -240,11 +388,12 @@ static int send_node(const struct job *job, size_t index, struct error *err)
 	struct plan_request plan_request = job->request->plan;
 	struct bytes data = {0};
 	json_t *ranks = json_array();
-	char plan_file[256], stop_file[256], end_file[256], report[256];
+	char plan_file[256], stop_file[256], end_file[256], report[256], run[1024];
 	/* With --per-node, the program starts ranks of its own. */
 	bool meet = job->plan.world_size > 1 && !plan_request.per_node;
 	int rc = 0;
 
+	controller_run_names(job->controller, run, sizeof run);
 	snprintf(plan_file, sizeof plan_file, "%s/plan.json", dir);
 	/* Use private files, so that nodes need no shared file system. A stop file that the user
 	 * named stays. */
@@ -266,6 +415,9 @@ static int send_node(const struct job *job, size_t index, struct error *err)
 		if (!rc)
 			rc = env_set(changes, HEARTBEAT_ENV, heartbeat, ENV_FROM_BERTH,
 				     "where the rank reports its steps", err);
+		if (!rc)
+			rc = env_set(changes, CONTROLLER_ENV_RUN, run, ENV_FROM_BERTH,
+				     "runs inside this one may use what it uses", err);
 		agent_error_path(dir, (int)i, error, sizeof error);
 		if (!rc && !env_get(launch->env, "TORCHELASTIC_ERROR_FILE"))
 			rc = env_set(changes, "TORCHELASTIC_ERROR_FILE", error, ENV_FROM_BERTH,

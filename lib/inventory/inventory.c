@@ -100,6 +100,7 @@ static void gpu_free(struct inventory_gpu *gpu)
 	free(gpu->uuid);
 	free(gpu->mig);
 	free(gpu->fault);
+	free(gpu->claimed_by);
 	idset_free(gpu->numa_os);
 	idset_free(gpu->cpus_os);
 }

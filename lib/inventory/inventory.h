@@ -65,9 +65,11 @@ struct inventory_gpu {
 	char *name;			    /* product name, or NULL */
 	char *os_devices;		    /* hwloc's names, "cuda0,nvml0"; "" when none */
 	char *uuid;			    /* NVML's "GPU-..." or "MIG-...", or NULL */
-	char *mig;    /* a MIG device's older name "MIG-GPU-uuid/gi/ci", or NULL */
-	char *fault;  /* why it should not be used (NVML), or NULL */
-	bool allowed; /* the scheduler's visible-device list includes it */
+	char *mig;	  /* a MIG device's older name "MIG-GPU-uuid/gi/ci", or NULL */
+	char *fault;	  /* why it should not be used (NVML), or NULL */
+	bool allowed;	  /* the scheduler's visible-device list includes it */
+	char *claimed_by; /* the run of this job that uses it, for people; NULL: none. Not in the
+			     JSON: see plan_apply_claims */
 	/* NUMA nodes local to the GPU, including those this job may not use. Empty: unknown. */
 	struct idset *numa_os;
 	struct idset *cpus_os; /* allowed PUs local to the GPU; may be empty */

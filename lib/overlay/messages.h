@@ -28,8 +28,9 @@ enum message_type {
 			    */
 	MESSAGE_MOVED,	   /* the node is now connected to its parent; this connection ends */
 	MESSAGE_MOVE_FAILED, /* {why}: the parent cannot be reached; this connection stays */
-	MESSAGE_INVENTORY,   /* {port, card}: card is inventory_to_json's value; port is the
-				MASTER_PORT that node 0 reserves */
+	MESSAGE_INVENTORY,   /* {port, card, claims}: card is inventory_to_json's value; port is the
+				MASTER_PORT that the node reserves, or -1; claims: see
+				process/claims.h */
 	MESSAGE_PROBED,	     /* {nodes, reached: [n], shared: [n]}: merged over a subtree */
 	MESSAGE_STARTED,     /* {pmix: bool}: all ranks of the node have started their program */
 	MESSAGE_OUTPUT,	     /* data: records, see struct message_output */
@@ -47,14 +48,17 @@ enum message_type {
 	MESSAGE_STDIN_TAKEN, /* rank 0 has taken its standard input so far: send more */
 	MESSAGE_JOINED,	     /* which ranks have met the others: see agent/joined.h */
 	MESSAGE_SETTLED,     /* answer to MESSAGE_SETTLE */
+	MESSAGE_CLAIMED,     /* {taken, claims}: answer to MESSAGE_CLAIM; claims: the others' */
 
 	/* Both ways, routed by the controller: {rank, from}, and {to, status} with data. */
 	MESSAGE_FETCH = 40,
 	MESSAGE_FETCHED,
 
 	/* Down, towards the agents. */
-	MESSAGE_WELCOME = 60, /* {nodes, fanout, listen, move, port}: port -1: reserve none */
-	MESSAGE_MOVE,	      /* {node, address}: the node's parent in the tree */
+	/* {nodes, fanout, listen, move, port, scope, outer}: port -1: reserve none; scope, outer:
+	 * see claims_read; without them no claims are read */
+	MESSAGE_WELCOME = 60,
+	MESSAGE_MOVE,	/* {node, address}: the node's parent in the tree */
 	MESSAGE_TREE,	/* {detached: [node...]}: all nodes have connected; these stay connected to
 			   the controller */
 	MESSAGE_PROBE,	/* {addresses: [..], deadline_ms}: try to connect to these */
@@ -71,6 +75,7 @@ enum message_type {
 	MESSAGE_JOB_OVER,
 	MESSAGE_END_TIME, /* {end_time}: when the job ends, for ranks that already run */
 	MESSAGE_SETTLE,	  /* report all ranks that have ended by now, then answer */
+	MESSAGE_CLAIM,	  /* {claim, share}: see claims_take */
 };
 /* The name used in errors and logs; "unknown" for an unknown type. */
 const char *message_name(unsigned type);

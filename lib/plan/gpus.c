@@ -29,9 +29,9 @@ static bool is_listed(const struct inventory *inventory, size_t gpu)
 	return inventory->gpus[gpu].vendor == plan_gpu_vendor(inventory)->id;
 }
 
-static bool gpu_usable(const struct inventory_gpu *gpu)
+bool gpu_usable(const struct inventory_gpu *gpu)
 {
-	return gpu->allowed && !gpu->fault;
+	return gpu->allowed && !gpu->fault && !gpu->claimed_by;
 }
 
 static bool package_known(const struct inventory *inventory, size_t gpu)
@@ -113,6 +113,13 @@ static void pick_spread(const struct inventory *inventory, const int *package, c
 				in_package += package[first[u]] == package[first[v]];
 				in_numa += same_numas(inventory, first[u], first[v]);
 				on_nics += same_nics(inventory, first[u], first[v]);
+			}
+			for (int g = 0; g < (int)inventory->gpu_count; g++) {
+				if (!inventory->gpus[g].claimed_by)
+					continue;
+				in_package += package[first[u]] == package[g];
+				in_numa += same_numas(inventory, first[u], g);
+				on_nics += same_nics(inventory, first[u], g);
 			}
 
 			long cost = (in_package * 1024 + in_numa) * 1024 + on_nics;

@@ -79,7 +79,7 @@ static int usable_gpus(const struct inventory *inventory)
 	int count = 0;
 
 	for (size_t g = 0; g < inventory->gpu_count; g++)
-		count += inventory->gpus[g].allowed && !inventory->gpus[g].fault;
+		count += gpu_usable(&inventory->gpus[g]);
 	return count;
 }
 
@@ -179,7 +179,7 @@ static int check_counts(const int *counts, size_t count, struct error *err)
 int plan_rank_counts(const struct alloc *alloc, const struct inventory *inventories, size_t count,
 		     const struct plan_request *request, int *counts, struct error *err)
 {
-	size_t all = count;
+	size_t all = count, free_nodes = 0;
 
 	if (!count || alloc->node_count != count)
 		return error_set(err, ERR_INTERNAL, "%zu inventories for %zu nodes", count,
@@ -210,7 +210,12 @@ int plan_rank_counts(const struct alloc *alloc, const struct inventory *inventor
 		return rc ? rc : check_counts(counts, count, err);
 	}
 	for (size_t n = 0; n < count; n++)
-		counts[n] = at_least_one(capacity(&alloc->nodes[n], &inventories[n], request));
+		free_nodes += !plan_is_taken(&inventories[n]);
+	for (size_t n = 0; n < count; n++)
+		counts[n] = free_nodes && plan_is_taken(&inventories[n])
+				    ? 0
+				    : at_least_one(
+					      capacity(&alloc->nodes[n], &inventories[n], request));
 	if (request->ranks && share_proportionally(request->ranks, count, counts) < 0)
 		return error_memory(err, "the nodes' ranks");
 	return check_counts(counts, count, err);
@@ -281,6 +286,19 @@ static void name_interfaces(const struct inventory *inventories, struct plan *pl
 		     "choose one themselves",
 		     without, without == 1 ? "" : "s", plan->nodes[first_without].node,
 		     without == 1 ? "has" : "have", plan->network.subnet);
+}
+
+/* If the first node has no rank because other runs use its GPUs, all ranks are on one other node.
+ */
+static int choose_network(const struct inventory *inventories, const struct plan_request *request,
+			  const struct plan_reach *reach, struct plan *plan, struct error *err)
+{
+	size_t first = 0;
+
+	while (first + 1 < plan->node_count && !plan->nodes[first].rank_count)
+		first++;
+	return plan_network(inventories + first, first ? 1 : plan->node_count, request,
+			    first ? NULL : reach, &plan->network, err);
 }
 
 /* Warnings that need a view of all nodes. */
@@ -447,7 +465,7 @@ int plan_make(const struct alloc *alloc, const struct inventory *inventories, si
 	if (!rc)
 		rc = bind_nodes(inventories, count, request, counts, &plan, err);
 	if (!rc)
-		rc = plan_network(inventories, count, request, reach, &plan.network, err);
+		rc = choose_network(inventories, request, reach, &plan, err);
 	if (!rc) {
 		if (plan.network.warning)
 			warn(&warnings, "%s", plan.network.warning);

@@ -13,6 +13,7 @@
  *   environment.c               the environment of a rank, and whose value wins
  *   environment_network.c       the network part of it
  *   lint.c                      variables that do not do what the user meant
+ *   claims.c                    what other runs of the job use
  *   plan_json.c                 the plan as JSON, and one node's part of it back */
 #ifndef BERTH_PLAN_PLAN_H
 #define BERTH_PLAN_PLAN_H
@@ -149,6 +150,15 @@ int plan_network_check(const struct plan_request *request, struct error *err);
  * 0: a management NIC beside those. */
 int plan_address_priority(const struct inventory *inventory,
 			  const struct inventory_address *address);
+
+/* Mark the GPUs that other runs of the job use. claims: an array as claims_read returns it
+ * (process/claims.h), or NULL; earlier marks go. Ranks get no marked GPU. */
+int plan_apply_claims(struct inventory *inventory, const json_t *claims, struct error *err);
+/* The members gpus and cpus of a claim on what a node's ranks use. A new reference, or NULL. */
+json_t *plan_claim(const struct plan_node *node);
+/* Do the ranks fit on GPUs without such marks? why: which GPUs have marks and by whom, or "". */
+bool plan_fits(const struct alloc *alloc, const struct inventory *inventories, size_t count,
+	       const struct plan_request *request, char *why, size_t size);
 
 /* Compute how many ranks each node gets, in node order; the sum is the world size. counts has room
  * for count entries. Return 0, or -ERR_USAGE if the request cannot be met. */

@@ -52,6 +52,11 @@ struct gpu_choice {
 int gpus_choose(const struct inventory *inventory, const struct plan_request *request,
 		int rank_count, struct scratch *scratch, struct gpu_choice *out, struct error *err);
 
+/* Allowed, without fault, and not used by another run. */
+bool gpu_usable(const struct inventory_gpu *gpu);
+/* Does the node have such GPUs, but other runs use all of them? */
+bool plan_is_taken(const struct inventory *inventory);
+
 /* The text by which that list names a GPU: the ordinal in PCI order among the GPUs that the library
  * shows without a list, or the UUID if ordinals cannot name the GPU (MIG, a faulty neighbour, GPUs
  * that a container hides). Return false for another vendor's GPU. */

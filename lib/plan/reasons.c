@@ -38,10 +38,12 @@ static const char *plural(int count)
 
 /* ---- one rank ---- */
 
-static void append_gpus(struct sentence *sentence, const struct gpu_choice *gpus, int rank_count,
-			const struct plan_rank *rank)
+static void append_gpus(struct sentence *sentence, const struct inventory *inventory,
+			const struct gpu_choice *gpus, int rank_count, const struct plan_rank *rank)
 {
 	size_t used = (size_t)rank_count * rank->gpu_count;
+	const char *by = NULL;
+	int claimed = 0;
 
 	if (!rank->gpu_count) {
 		append(sentence, "no GPU");
@@ -63,6 +65,14 @@ static void append_gpus(struct sentence *sentence, const struct gpu_choice *gpus
 			       ? "GPU chosen to spread ranks over packages, NUMA nodes and NICs"
 			       : "neighbouring GPUs, ranks spread over packages");
 	}
+	for (size_t g = 0; g < inventory->gpu_count; g++) {
+		claimed += inventory->gpus[g].claimed_by != NULL;
+		if (!by)
+			by = inventory->gpus[g].claimed_by;
+	}
+	if (claimed)
+		append(sentence, "; %d other%s used by other runs of this job (%s)", claimed,
+		       claimed == 1 ? " is" : "s are", by);
 }
 
 /* How many of a rank's cores lie in its GPUs' cpusets or NUMA nodes, and how many could. */
@@ -283,7 +293,7 @@ int plan_explain_node(const struct inventory *inventory, const struct gpu_choice
 	for (size_t r = 0; r < node->rank_count; r++) {
 		struct sentence sentence = {.used = 0};
 
-		append_gpus(&sentence, gpus, (int)node->rank_count, &node->ranks[r]);
+		append_gpus(&sentence, inventory, gpus, (int)node->rank_count, &node->ranks[r]);
 		append_cores(&sentence, inventory, gpus, cores, &node->ranks[r]);
 		append_nics(&sentence, &node->ranks[r]);
 		node->ranks[r].why = strdup(sentence.text);

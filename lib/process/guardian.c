@@ -16,14 +16,16 @@
 
 static const int forwarded_signals[] = {SIGINT, SIGTERM, SIGUSR1, SIGUSR2, SIGHUP, SIGQUIT};
 
-static void detach(void)
+static void detach(int keep_fd)
 {
 	prctl(PR_SET_NAME, "berth-guard");
 	/* Close everything: a reader of the agent's pipe or connection must see its end when the
 	 * agent ends. */
-	close_range(0, ~0u, 0);
-	for (int i = 0; i < 3; i++)
-		(void)!open("/dev/null", O_RDWR);
+	if (keep_fd > 0)
+		close_range(0, (unsigned)keep_fd - 1, 0);
+	close_range((unsigned)(keep_fd + 1), ~0u, 0);
+	while (open("/dev/null", O_RDWR) >= 0 && fcntl(2, F_GETFD) < 0)
+		;
 	/* The guardian must not keep a file system from being unmounted. */
 	(void)!chdir("/");
 }
@@ -64,11 +66,11 @@ static _Noreturn void exit_like(int status)
 	_exit(128 + number);
 }
 
-static _Noreturn void run_guardian(pid_t agent, const char *dir, const sigset_t *set)
+static _Noreturn void run_guardian(pid_t agent, const char *dir, int lock_fd, const sigset_t *set)
 {
 	int status;
 
-	detach();
+	detach(lock_fd);
 	status = wait_for(agent, set);
 	if (waitpid(-1, NULL, WNOHANG | __WALL) >= 0 || errno != ECHILD)
 		supervise_kill_descendants(NULL, 0, LEFT_MS, NULL, 0);
@@ -76,7 +78,7 @@ static _Noreturn void run_guardian(pid_t agent, const char *dir, const sigset_t 
 	exit_like(status);
 }
 
-int guardian_fork(const char *dir, pid_t *guardian, struct error *err)
+int guardian_fork(const char *dir, int lock_fd, pid_t *guardian, struct error *err)
 {
 	sigset_t set, before;
 	pid_t self = getpid(), pid;
@@ -92,7 +94,7 @@ int guardian_fork(const char *dir, pid_t *guardian, struct error *err)
 	signal(SIGCHLD, SIG_DFL); /* if ignored, the kernel would discard the agent's status */
 	pid = fork();
 	if (pid > 0)
-		run_guardian(pid, dir, &set);
+		run_guardian(pid, dir, lock_fd, &set);
 	if (pid < 0)
 		error_set(err, ERR_UNAVAILABLE,
 			  "cannot fork the agent's guardian process: %m (check the process limits: "

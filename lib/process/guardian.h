@@ -10,14 +10,15 @@
 #include "base/error.h"
 
 /* Fork: the caller continues in the child, in a new session, and learns the guardian's pid. The
- * parent stays as the guardian. It holds none of the caller's descriptors, adopts orphaned
- * descendants, and forwards the signals that jobs receive. When the child has ended, the guardian
- * kills all remaining descendants, removes dir (tmpdir.h; borrowed), and exits as the child did:
- * with the same code or by the same signal.
+ * parent stays as the guardian. Of the caller's descriptors it holds lock_fd only, so dir stays
+ * locked as long as a process is left (-1: none). It adopts orphaned descendants, and forwards the
+ * signals that jobs receive. When the child has ended, the guardian kills all remaining
+ * descendants, removes dir (tmpdir.h; borrowed), and exits as the child did: with the same code or
+ * by the same signal.
  *
  * So the process that started this one sees no difference, and any two of controller, agent and
  * guardian may be killed at once. Call this while the process has one thread. Return 0 or
  * -ERR_UNAVAILABLE; the guardian itself never returns. */
-int guardian_fork(const char *dir, pid_t *guardian, struct error *err);
+int guardian_fork(const char *dir, int lock_fd, pid_t *guardian, struct error *err);
 
 #endif

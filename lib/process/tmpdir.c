@@ -34,9 +34,10 @@ static bool lock_name(char *out)
 	return true;
 }
 
-/* Lock the directory until this process ends. The file is locked before it gets its name, because
- * remove_stale takes an unlocked one for an agent that has ended. */
-static void lock(const char *path, const char *name)
+/* Lock the directory as long as the descriptor is open, which is returned; -1: it cannot be locked.
+ * The file is locked before it gets its name, because remove_stale takes an unlocked one for an
+ * agent that has ended. */
+static int lock(const char *path, const char *name)
 {
 	char first[PARENT_MAX + 2 * LOCK_MAX], last[PARENT_MAX + 2 * LOCK_MAX];
 	int fd;
@@ -44,45 +45,72 @@ static void lock(const char *path, const char *name)
 	snprintf(first, sizeof first, "%s/.%s", path, name);
 	snprintf(last, sizeof last, "%s/%s", path, name);
 	fd = open(first, O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, 0600);
-	if (fd >= 0 && (flock(fd, LOCK_EX | LOCK_NB) || rename(first, last)))
-		close(fd);
+	if (fd < 0 || (!flock(fd, LOCK_EX | LOCK_NB) && !rename(first, last)))
+		return fd;
+	close(fd);
+	return -1;
 }
 
-/* Remove what agents of this user and machine have left that were killed together with their
- * guardians (scancel of a step does that). */
-static void remove_stale(const char *parent, const char *name)
+/* Call use for each directory in parent that an agent of this user and machine has made; live: its
+ * lock is still held. */
+static void each(const char *parent, const char *name,
+		 void (*use)(void *context, const char *path, bool live), void *context)
 {
 	DIR *dir = opendir(parent);
 	struct dirent *entry;
 
 	while (dir && (entry = readdir(dir))) {
 		char path[PARENT_MAX + 300], file[PARENT_MAX + 300 + LOCK_MAX];
+		struct stat status;
 		int fd;
 
 		if (strncmp(entry->d_name, PREFIX, strlen(PREFIX)))
 			continue;
 		snprintf(path, sizeof path, "%s/%s", parent, entry->d_name);
 		snprintf(file, sizeof file, "%s/%s", path, name);
+		if (lstat(path, &status) || status.st_uid != geteuid())
+			continue;
 		fd = open(file, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
 		if (fd < 0)
 			continue;
-		if (!flock(fd, LOCK_EX | LOCK_NB))
-			tmpdir_remove(path);
+		use(context, path, flock(fd, LOCK_EX | LOCK_NB) != 0);
 		close(fd);
 	}
 	if (dir)
 		closedir(dir);
 }
 
-int tmpdir_create(const char *parent, char *out, size_t size, struct error *err)
+/* Agents that were killed together with their guardians leave theirs (scancel of a step does
+ * that). */
+static void remove_stale(void *context, const char *path, bool live)
+{
+	(void)context;
+	if (!live)
+		tmpdir_remove(path);
+}
+
+static const char *usable_parent(const char *parent)
+{
+	return parent && parent[0] == '/' && strlen(parent) <= PARENT_MAX ? parent : "/tmp";
+}
+
+void tmpdir_each(const char *parent, void (*use)(void *context, const char *path, bool live),
+		 void *context)
+{
+	char name[LOCK_MAX];
+
+	if (lock_name(name))
+		each(usable_parent(parent), name, use, context);
+}
+
+int tmpdir_create(const char *parent, char *out, size_t size, int *lock_fd, struct error *err)
 {
 	char path[PARENT_MAX + 32], name[LOCK_MAX];
 	bool locks = lock_name(name);
 
-	if (!parent || parent[0] != '/' || strlen(parent) > PARENT_MAX)
-		parent = "/tmp";
+	parent = usable_parent(parent);
 	if (locks)
-		remove_stale(parent, name);
+		each(parent, name, remove_stale, NULL);
 	snprintf(path, sizeof path, "%s/" PREFIX "XXXXXX", parent);
 	if (!mkdtemp(path)) {
 		snprintf(path, sizeof path, "/tmp/" PREFIX "XXXXXX");
@@ -92,8 +120,7 @@ int tmpdir_create(const char *parent, char *out, size_t size, struct error *err)
 					 "set TMPDIR to a writable directory",
 					 parent);
 	}
-	if (locks)
-		lock(path, name);
+	*lock_fd = locks ? lock(path, name) : -1;
 	snprintf(out, size, "%s", path);
 	return 0;
 }

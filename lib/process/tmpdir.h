@@ -3,14 +3,20 @@
 #ifndef BERTH_PROCESS_TMPDIR_H
 #define BERTH_PROCESS_TMPDIR_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "base/error.h"
 
 /* Create "PARENT/berth-XXXXXX" with mode 0700. /tmp replaces parent if it is NULL or too long for a
- * socket's name; PMIx puts sockets there. It stays locked until this process ends. First remove
- * this user's directories in parent whose processes have ended. Return 0 or -ERR_OUTPUT. */
-int tmpdir_create(const char *parent, char *out, size_t size, struct error *err);
+ * socket's name; PMIx puts sockets there. It stays locked until *lock_fd is closed here and in
+ * processes forked from here (-1: it cannot be locked). First remove this user's directories in
+ * parent whose processes have ended. Return 0 or -ERR_OUTPUT. */
+int tmpdir_create(const char *parent, char *out, size_t size, int *lock_fd, struct error *err);
+/* Call use for each such directory of this user in parent, read as above. live: it is still
+ * locked. */
+void tmpdir_each(const char *parent, void (*use)(void *context, const char *path, bool live),
+		 void *context);
 /* Remove the directory and its contents without following links. Names that tmpdir_create does not
  * make are left alone. */
 void tmpdir_remove(const char *path);

@@ -186,6 +186,29 @@ conf() {
 	done
 }
 
+@test "several runs at once on two nodes: each its own GPU, also on the second node" {
+	batch sweep -N2 -w n1,n2 --gpus-per-node=4 <<-'S'
+	rm -f held.* go
+	for i in 1 2 3 4 5 6 7 8; do
+		"$BERTH" run -n 1 --share no -- sh -c 'echo "$(hostname) ${CUDA_VISIBLE_DEVICES%%,*} $MASTER_ADDR" >held.'$i'.part && mv held.'$i'.part held.'$i'; until [ -e go ]; do sleep 0.1; done' &
+	done
+	for i in $(seq 300); do [ "$(ls | grep -c '^held.[1-8]$')" = 8 ] && break; sleep 0.1; done
+	cat held.[1-8]
+	"$BERTH" run -n 1 --share no -- true
+	echo "ninth: $?"
+	touch go
+	for i in 1 2 3 4 5 6 7 8; do wait -n; echo "code $?"; done
+	"$BERTH" run -n 2 --ranks-per-node 2 -- sh -c 'echo "again on $(hostname)"'
+	S
+	[ "$status" = 0 ]
+	[ "$(grep -E '^n[12] [0-3] ' <<<"$output" | cut -d' ' -f1,2 | sort -u | wc -l)" = 8 ]
+	[ "$(grep -c '^n2 [0-3] 127.0.0.1$' <<<"$output")" = 4 ]
+	[ "$(grep -c '^code 0$' <<<"$output")" = 8 ]
+	has '^ninth: 69$'
+	[ "$(grep -c '^again on n1$' <<<"$output")" = 2 ]
+	nothing_left n1 n2
+}
+
 @test "run, exec and info warn if each task sees only its own GPU" {
 	batch apart -N1 -w n1 --ntasks-per-node=2 --mem-per-cpu=10 --gpus-per-node=2 <<-'S'
 	for options in '--gpus-per-task=1' '--gpu-bind=none' '--gpu-bind=single:1'; do

@@ -185,6 +185,95 @@ static void test_idle_nodes(void **state)
 	job_request_end(&job);
 }
 
+/* ---- what other runs use ---- */
+
+/* A claim on the first GPUs of node n. */
+static void claim_first(struct inventory *inventory, int count)
+{
+	json_t *gpus = json_array(), *claims;
+	struct error err;
+
+	for (int g = 0; g < count; g++)
+		json_array_append_new(gpus, inventory->gpus[g].uuid
+						    ? json_string(inventory->gpus[g].uuid)
+						    : json_sprintf("%s/%d", inventory->gpus[g].pci,
+								   inventory->gpus[g].index));
+	claims = json_pack("[{s:s, s:o}]", "by", "process 7 on n1", "gpus", gpus);
+	assert_int_equal(plan_apply_claims(inventory, claims, &err), 0);
+	json_decref(claims);
+}
+
+static void test_claims(void **state)
+{
+	static const struct {
+		int nodes, claimed[3];
+		struct plan_request request;
+		bool fits;
+		const char *counts; /* if it fits */
+	} table[] = {
+		/* 8 GPUs per node */
+		{1, {0}, {.ranks = 8}, true, "8"},
+		{1, {3}, {.ranks = 5}, true, "5"},
+		{1, {3}, {.ranks = 6}, false, NULL},
+		{1, {3}, {0}, true, "5"},
+		{1, {8}, {0}, false, NULL},
+		{1, {8}, {.ranks = 1}, false, NULL},
+		{1, {5}, {.ranks = 1, .gpus_per_rank = 3}, true, "1"},
+		{1, {6}, {.ranks = 1, .gpus_per_rank = 3}, false, NULL},
+		{1, {1}, {.per_node = true}, false, NULL},
+		{1, {0}, {.per_node = true}, true, "1"},
+		{2, {8, 0}, {.ranks = 1}, true, "0 1"},
+		{2, {8, 0}, {.ranks = 8}, true, "0 8"},
+		{2, {8, 7}, {.ranks = 2}, false, NULL},
+		{2, {8, 4}, {0}, true, "0 4"},
+		{2, {7, 6}, {0}, true, "1 2"},
+		{2, {7, 6}, {.ranks_per_node = 1}, true, "1 1"},
+		{2, {7, 6}, {.ranks_per_node = 2}, false, NULL},
+		{2, {8, 8}, {.ranks = 1}, false, NULL},
+		/* several nodes, but not the first, at which they would meet */
+		{3, {8, 0, 0}, {.ranks = 16}, false, NULL},
+		{3, {7, 0, 0}, {.ranks = 17}, true, "1 8 8"},
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
+		struct job job = {.request = table[i].request};
+		size_t count = (size_t)table[i].nodes, used = 0;
+		char why[200], counts[40] = "";
+		bool claimed = false;
+
+		for (size_t n = 0; n < count; n++) {
+			job.inventories[n] = make_cluster((int)n);
+			job.nodes[n] = (struct alloc_node){job.inventories[n].node, 0, -1};
+			claim_first(&job.inventories[n], table[i].claimed[n]);
+			claimed |= table[i].claimed[n] > 0;
+		}
+		job.alloc = (struct alloc){.node_count = count, .nodes = job.nodes};
+		print_message("row %zu\n", i);
+		assert_int_equal(plan_fits(&job.alloc, job.inventories, count, &job.request, why,
+					   sizeof why),
+				 table[i].fits);
+		assert_int_equal(strstr(why, "process 7 on n1") != NULL, claimed);
+		if (table[i].fits)
+			job_make(&job, count);
+		for (size_t n = 0; n < job.plan.node_count; n++)
+			used += (size_t)snprintf(counts + used, sizeof counts - used, "%s%zu",
+						 n ? " " : "", job.plan.nodes[n].rank_count);
+		if (table[i].fits)
+			assert_string_equal(counts, table[i].counts);
+		for (size_t n = 0; table[i].fits && n < count; n++)
+			for (size_t r = 0; r < job.plan.nodes[n].rank_count; r++)
+				for (size_t g = 0; g < job.plan.nodes[n].ranks[r].gpu_count; g++)
+					assert_true(job.plan.nodes[n].ranks[r].gpus[g].index >=
+						    table[i].claimed[n]);
+		if (table[i].fits && count > 1 && !job.plan.nodes[0].rank_count) {
+			assert_true(job.plan.network.single_node);
+			assert_string_equal(job.plan.network.address, "127.0.0.1");
+		}
+		job_request_end(&job);
+	}
+}
+
 /* A core runs one rank unless the user says otherwise. */
 static void test_fewer_ranks_than_tasks(void **state)
 {
@@ -371,13 +460,10 @@ static void test_damage(void **state)
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_spread),
-		cmocka_unit_test(test_copies),
-		cmocka_unit_test(test_idle_nodes),
-		cmocka_unit_test(test_mixed_fabrics),
-		cmocka_unit_test(test_fewer_ranks_than_tasks),
-		cmocka_unit_test(test_round_trip),
-		cmocka_unit_test(test_schema),
+		cmocka_unit_test(test_spread),	      cmocka_unit_test(test_copies),
+		cmocka_unit_test(test_idle_nodes),    cmocka_unit_test(test_claims),
+		cmocka_unit_test(test_mixed_fabrics), cmocka_unit_test(test_fewer_ranks_than_tasks),
+		cmocka_unit_test(test_round_trip),    cmocka_unit_test(test_schema),
 		cmocka_unit_test(test_damage),
 	};
 

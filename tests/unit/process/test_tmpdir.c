@@ -28,8 +28,9 @@ static pid_t start(const char *parent, char *path, size_t size)
 	assert_true(pid >= 0);
 	if (!pid) {
 		struct error err;
+		int lock_fd;
 
-		if (tmpdir_create(parent, path, size, &err) ||
+		if (tmpdir_create(parent, path, size, &lock_fd, &err) ||
 		    write(ends[1], path, strlen(path)) < 0)
 			_exit(1);
 		for (;;)
@@ -68,6 +69,7 @@ static void test_stale(void **state)
 	     own[200];
 	struct error err;
 	pid_t dead, living;
+	int lock_fd;
 
 	assert_non_null(mkdtemp(parent));
 	dead = start(parent, ended, sizeof ended);
@@ -77,7 +79,7 @@ static void test_stale(void **state)
 	assert_int_equal(access(ended, F_OK), 0); /* it was alive when the second one started */
 	end(dead);
 	assert_int_equal(access(ended, F_OK), 0);
-	assert_int_equal(tmpdir_create(parent, own, sizeof own, &err), 0);
+	assert_int_equal(tmpdir_create(parent, own, sizeof own, &lock_fd, &err), 0);
 	assert_int_equal(access(ended, F_OK), -1);
 	assert_int_equal(access(alive, F_OK), 0);
 	assert_int_equal(access(strange, F_OK), 0);

@@ -1,0 +1,175 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "process/claims.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/json.h"
+#include "process/tmpdir.h"
+
+#define CLAIM_MAX (1 << 20)
+#define LOCK_MS 2000 /* other agents hold it while they read a few files */
+
+/* ---- reading ---- */
+
+struct search {
+	const char *own, *scope, *outer;
+	json_t *found;
+};
+
+/* Is name in a list with commas? */
+static bool is_listed(const char *list, const char *name)
+{
+	size_t size = strlen(name);
+
+	for (const char *at = list; at && *at; at += strcspn(at, ","), at += *at == ',')
+		if (strcspn(at, ",") == size && !strncmp(at, name, size))
+			return true;
+	return false;
+}
+
+static const char *text_of(const json_t *claim, const char *member)
+{
+	const char *text = json_string_value(json_object_get(claim, member));
+
+	return text ? text : "";
+}
+
+static void read_claim(void *context, const char *path, bool live)
+{
+	struct search *search = context;
+	char file[PATH_MAX];
+	JSON_AUTO claim = NULL;
+
+	if (!live || !strcmp(path, search->own))
+		return;
+	snprintf(file, sizeof file, "%s/claim", path);
+	if (!json_read_file(file, CLAIM_MAX, &claim, NULL) &&
+	    !strcmp(text_of(claim, "scope"), search->scope) &&
+	    !is_listed(search->outer, text_of(claim, "run")))
+		json_array_append(search->found, claim);
+}
+
+/* The directory that holds dir. */
+static void parent_of(const char *dir, char *out, size_t size)
+{
+	const char *slash = strrchr(dir, '/');
+
+	snprintf(out, size, "%.*s", slash ? (int)(slash - dir) : 0, dir);
+}
+
+json_t *claims_read(const char *dir, const char *scope, const char *outer)
+{
+	struct search search = {dir, scope, outer, json_array()};
+	char parent[PATH_MAX];
+
+	parent_of(dir, parent, sizeof parent);
+	if (search.found)
+		tmpdir_each(parent, read_claim, &search);
+	return search.found;
+}
+
+/* ---- taking ---- */
+
+/* Lock what the agents of this user share: a file that exists only while one of them needs it. */
+static int lock(const char *path, struct error *err)
+{
+	int64_t until = clock_now_ms() + LOCK_MS;
+	struct stat status, named;
+
+	for (;;) {
+		int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+
+		if (fd < 0 || fstat(fd, &status) || status.st_uid != geteuid()) {
+			if (fd >= 0)
+				close(fd);
+			return error_set(err, ERR_OUTPUT, "cannot lock %s: %s", path,
+					 fd < 0 ? strerror(errno) : "it is another user's");
+		}
+		while (flock(fd, LOCK_EX | LOCK_NB)) {
+			if (clock_now_ms() >= until) {
+				close(fd);
+				return error_set(err, ERR_OUTPUT,
+						 "%s was locked for %d s by another agent", path,
+						 LOCK_MS / 1000);
+			}
+			usleep(1000);
+		}
+		/* The one before may have removed the file. */
+		if (!lstat(path, &named) && named.st_ino == status.st_ino)
+			return fd;
+		close(fd);
+	}
+}
+
+static bool has_gpu_of(const json_t *claim, const json_t *other)
+{
+	const json_t *mine, *theirs;
+	size_t i, j;
+
+	json_array_foreach(json_object_get(claim, "gpus"), i, mine)
+		json_array_foreach(json_object_get(other, "gpus"), j,
+				   theirs) if (json_equal(mine, theirs)) return true;
+	return false;
+}
+
+static int write_claim(const char *dir, const json_t *claim, struct error *err)
+{
+	char path[PATH_MAX], first[PATH_MAX];
+	char *text;
+	int fd, rc;
+
+	snprintf(path, sizeof path, "%s/claim", dir);
+	snprintf(first, sizeof first, "%s/.claim", dir);
+	if (!json_array_size(json_object_get(claim, "gpus")) && !*text_of(claim, "cpus"))
+		return unlink(path) && errno != ENOENT
+			       ? error_set(err, ERR_OUTPUT, "cannot remove %s: %m", path)
+			       : 0;
+	text = json_dumps(claim, JSON_COMPACT);
+	if (!text)
+		return error_memory(err, "a claim");
+	fd = open(first, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+	rc = fd < 0 ? -1 : file_write_all(fd, text, strlen(text));
+	free(text);
+	if ((fd >= 0 && close(fd)) || rc || rename(first, path))
+		return error_set(err, ERR_OUTPUT, "cannot write %s: %m", path);
+	return 0;
+}
+
+int claims_take(const char *dir, const json_t *claim, const char *outer, bool share,
+		json_t **others, struct error *err)
+{
+	char path[PATH_MAX];
+	json_t *found, *other;
+	size_t i;
+	int fd, rc = 0;
+
+	parent_of(dir, path, sizeof path - 40);
+	snprintf(path + strlen(path), 40, "/berth-claims-%ld", (long)geteuid());
+	fd = lock(path, err);
+	if (fd < 0)
+		return fd;
+	found = claims_read(dir, text_of(claim, "scope"), outer);
+	if (!found)
+		rc = error_memory(err, "claims");
+	json_array_foreach(found, i, other) if (!rc && !share && has_gpu_of(claim, other)) rc =
+		error_set(err, ERR_UNAVAILABLE, "GPUs are used by %s", text_of(other, "by"));
+	if (!rc)
+		rc = write_claim(dir, claim, err);
+	unlink(path);
+	close(fd);
+	if (!rc || rc == -ERR_UNAVAILABLE)
+		*others = found;
+	else
+		json_decref(found);
+	return rc;
+}

@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What the runs of a user on one node use, so that concurrent runs of one job share no GPU.
+ *
+ * A run's claim is a file in its agent's directory (tmpdir.h). It counts as long as that directory
+ * is locked: until the agent and its guardian have ended, however they end, and thus until the
+ * guardian has killed the agent's ranks.
+ *
+ * A claim is a JSON object:
+ *   scope  the job, "slurm 4711"; "" without a scheduler
+ *   run    the run's name, which its ranks find in BERTH_RUN
+ *   by     the run for people: "process 4711 on n1, since 10:02"
+ *   gpus   array of names of GPUs (plan_gpu_name)
+ *   cpus   set of CPUs, OS indices: "0-3,8" */
+#ifndef BERTH_PROCESS_CLAIMS_H
+#define BERTH_PROCESS_CLAIMS_H
+
+#include <jansson.h>
+#include <stdbool.h>
+
+#include "base/error.h"
+
+/* The claims that count, of all runs with this scope but those in outer, a list of names with
+ * commas (NULL: none) in which this run runs itself. dir: this agent's own directory, left out;
+ * its parent is searched. A new array; NULL if memory is out. */
+json_t *claims_read(const char *dir, const char *scope, const char *outer);
+
+/* Write the claim of the agent whose directory is dir. Return -ERR_UNAVAILABLE if one of the others
+ * holds a GPU of it. *others is what claims_read returns, in both cases. share: never mind the
+ * others. Each claim replaces the one before; one without GPUs and CPUs is none. Of two agents that
+ * try at once only one succeeds. Return -ERR_OUTPUT if it cannot be written, or another process
+ * has kept the lock for 2 s; *others is untouched then. */
+int claims_take(const char *dir, const json_t *claim, const char *outer, bool share,
+		json_t **others, struct error *err);
+
+#endif
