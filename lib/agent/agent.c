@@ -137,7 +137,7 @@ static int handle_welcome(struct agent *agent, const json_t *text, struct error 
 	return 0;
 }
 
-/* Claim what the ranks will use. Without a place for claims the run goes on: as if it was alone. */
+/* Claim what the ranks will use. Without a place for claims the run goes on as if it were alone. */
 static int handle_claim(struct agent *agent, const json_t *text, struct error *err)
 {
 	json_t *claim, *others = NULL;

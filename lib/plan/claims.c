@@ -46,10 +46,11 @@ int plan_apply_claims(struct inventory *inventory, const json_t *claims, struct 
 	{
 		const char *by = json_string_value(json_object_get(claim, "by"));
 
-		json_array_foreach(json_object_get(claim, "gpus"), j,
-				   gpu) if (claim_gpu(inventory, json_string_value(gpu),
-						      by ? by : "?")) return error_memory(err,
-											  "claims");
+		json_array_foreach(json_object_get(claim, "gpus"), j, gpu)
+		{
+			if (claim_gpu(inventory, json_string_value(gpu), by ? by : "?"))
+				return error_memory(err, "claims");
+		}
 	}
 	return 0;
 }
@@ -94,7 +95,7 @@ static int count_free(const struct inventory *inventory, int *all, const char **
 
 		*all += gpu->allowed && !gpu->fault;
 		count += gpu_usable(gpu);
-		if (gpu->claimed_by && !*by)
+		if (gpu_claimed(gpu) && !*by)
 			*by = gpu->claimed_by;
 	}
 	return count;

@@ -29,6 +29,11 @@ static bool is_listed(const struct inventory *inventory, size_t gpu)
 	return inventory->gpus[gpu].vendor == plan_gpu_vendor(inventory)->id;
 }
 
+bool gpu_claimed(const struct inventory_gpu *gpu)
+{
+	return gpu->allowed && !gpu->fault && gpu->claimed_by;
+}
+
 bool gpu_usable(const struct inventory_gpu *gpu)
 {
 	return gpu->allowed && !gpu->fault && !gpu->claimed_by;
@@ -115,7 +120,7 @@ static void pick_spread(const struct inventory *inventory, const int *package, c
 				on_nics += same_nics(inventory, first[u], first[v]);
 			}
 			for (int g = 0; g < (int)inventory->gpu_count; g++) {
-				if (!inventory->gpus[g].claimed_by)
+				if (!gpu_claimed(&inventory->gpus[g]))
 					continue;
 				in_package += package[first[u]] == package[g];
 				in_numa += same_numas(inventory, first[u], g);

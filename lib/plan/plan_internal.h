@@ -54,7 +54,9 @@ int gpus_choose(const struct inventory *inventory, const struct plan_request *re
 
 /* Allowed, without fault, and not used by another run. */
 bool gpu_usable(const struct inventory_gpu *gpu);
-/* Does the node have such GPUs, but other runs use all of them? */
+/* It would be usable, but another run uses it. */
+bool gpu_claimed(const struct inventory_gpu *gpu);
+/* Does the node have GPUs for the job, but other runs use all of them? */
 bool plan_is_taken(const struct inventory *inventory);
 
 /* The text by which that list names a GPU: the ordinal in PCI order among the GPUs that the library

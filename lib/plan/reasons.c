@@ -66,9 +66,10 @@ static void append_gpus(struct sentence *sentence, const struct inventory *inven
 			       : "neighbouring GPUs, ranks spread over packages");
 	}
 	for (size_t g = 0; g < inventory->gpu_count; g++) {
-		claimed += inventory->gpus[g].claimed_by != NULL;
-		if (!by)
-			by = inventory->gpus[g].claimed_by;
+		if (!gpu_claimed(&inventory->gpus[g]))
+			continue;
+		claimed++;
+		by = by ? by : inventory->gpus[g].claimed_by;
 	}
 	if (claimed)
 		append(sentence, "; %d other%s used by other runs of this job (%s)", claimed,

@@ -16,7 +16,7 @@
 #include "base/json.h"
 #include "process/tmpdir.h"
 
-#define CLAIM_MAX (1 << 20)
+#define CLAIM_MAX (1 << 16)
 #define LOCK_MS 2000 /* other agents hold it while they read a few files */
 
 /* ---- reading ---- */

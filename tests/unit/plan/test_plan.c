@@ -274,6 +274,26 @@ static void test_claims(void **state)
 	}
 }
 
+/* The user has divided the GPUs: what others use does not matter. */
+static void test_claims_elsewhere(void **state)
+{
+	struct job job = {.request = {.ranks = 4}};
+	char why[200];
+
+	(void)state;
+	job.inventories[0] = make_cluster(0);
+	job.nodes[0] = (struct alloc_node){job.inventories[0].node, 0, -1};
+	for (int g = 0; g < 4; g++)
+		job.inventories[0].gpus[g].allowed = false;
+	claim_first(&job.inventories[0], 4);
+	job.alloc = (struct alloc){.node_count = 1, .nodes = job.nodes};
+	assert_true(plan_fits(&job.alloc, job.inventories, 1, &job.request, why, sizeof why));
+	assert_string_equal(why, "");
+	job_make(&job, 1);
+	assert_null(strstr(job.plan.nodes[0].ranks[0].why, "other runs"));
+	job_request_end(&job);
+}
+
 /* A core runs one rank unless the user says otherwise. */
 static void test_fewer_ranks_than_tasks(void **state)
 {
@@ -460,10 +480,15 @@ static void test_damage(void **state)
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_spread),	      cmocka_unit_test(test_copies),
-		cmocka_unit_test(test_idle_nodes),    cmocka_unit_test(test_claims),
-		cmocka_unit_test(test_mixed_fabrics), cmocka_unit_test(test_fewer_ranks_than_tasks),
-		cmocka_unit_test(test_round_trip),    cmocka_unit_test(test_schema),
+		cmocka_unit_test(test_spread),
+		cmocka_unit_test(test_copies),
+		cmocka_unit_test(test_idle_nodes),
+		cmocka_unit_test(test_claims),
+		cmocka_unit_test(test_claims_elsewhere),
+		cmocka_unit_test(test_mixed_fabrics),
+		cmocka_unit_test(test_fewer_ranks_than_tasks),
+		cmocka_unit_test(test_round_trip),
+		cmocka_unit_test(test_schema),
 		cmocka_unit_test(test_damage),
 	};
 
