@@ -319,12 +319,27 @@ int server_register(struct ranks_server *server, const struct ranks_job *job, st
 	return register_clients(server, err);
 }
 
+/* The next request waits for the end of all. */
+static void ignore_end(pmix_status_t status, void *context)
+{
+	(void)status;
+	(void)context;
+}
+
 void server_deregister(const struct ranks_server *server, int timeout_ms)
 {
 	struct client_wait *wait = client_wait_new();
 	pmix_nspace_t name;
 
 	PMIX_LOAD_NSPACE(name, server->name);
+	/* PMIx removes the files of a rank that was killed when it sees the connection's end, which
+	 * may not have happened yet; or now. */
+	for (int i = 0; i < server->local_count; i++) {
+		pmix_proc_t proc;
+
+		PMIX_LOAD_PROCID(&proc, server->name, (pmix_rank_t)(server->first_rank + i));
+		PMIx_server_deregister_client(&proc, ignore_end, NULL);
+	}
 	PMIx_server_deregister_nspace(name, wait ? client_wait_done : NULL, wait);
 	if (wait)
 		client_wait_end(wait, PMIX_SUCCESS, timeout_ms, NULL, NULL);

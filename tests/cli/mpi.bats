@@ -70,6 +70,17 @@ expect_ranks() { # KIND N
 	within 3 rmdir shm
 }
 
+@test "a PMIx server that needs a while to remove the ranks' files has it" {
+	[ -n "$MPI_SUM" ] || skip "built without MPI"
+	mkdir shm
+	export OMPI_MCA_btl_vader_backing_directory=$DIR/shm ASAN_OPTIONS="${ASAN_OPTIONS-}:verify_asan_link_order=0"
+	run env LD_PRELOAD="$SLOW_REMOVAL_LIBRARY" SLOW_REMOVAL="$DIR/shm/" "$BERTH" run -n 2 -- sh -c 'unset SLOW_REMOVAL LD_PRELOAD; exec "$0" 1' "$MPI_SUM"
+	echo "$output"
+	[ "$status" -ne 0 ]
+	ls shm
+	rmdir shm
+}
+
 @test "mpirun itself still works inside a rank" {
 	[ -n "$MPI_SUM" ] || skip "built without MPI"
 	need mpirun

@@ -15,14 +15,16 @@ setup() {
 
 # by_hand NODE OPTIONS...: run it in the background; output and exit code go to hand/NODE.*
 by_hand() {
-	local node=$1
+	local node=$1 run=$BATS_TEST_NUMBER.$((++runs))
 	shift
 	rm -f "hand/$node".*
+	echo "$run" >"hand/$node.run"
 	(
 		code=0
 		on "$node" timeout 60 env -C "$SHARE" "$BERTH" run "$@" >"hand/$node.out" 2>&1 3>&- || code=$?
-		echo "$code" >"hand/$node.tmp"
-		mv "hand/$node.tmp" "hand/$node.code"
+		echo "$code" >"hand/$node.tmp$run"
+		# The one before on this node may end only now.
+		[ "$(<"hand/$node.run")" != "$run" ] || mv "hand/$node.tmp$run" "hand/$node.code"
 	) 3>&- &
 }
 
