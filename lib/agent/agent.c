@@ -137,7 +137,7 @@ static int handle_welcome(struct agent *agent, const json_t *text, struct error 
 	return 0;
 }
 
-/* Claim what the ranks will use. Without a place for claims the run goes on as if it were alone. */
+/* Claim what the ranks will use. If that is impossible, the run goes on as if it were alone. */
 static int handle_claim(struct agent *agent, const json_t *text, struct error *err)
 {
 	json_t *claim, *others = NULL;
@@ -148,10 +148,13 @@ static int handle_claim(struct agent *agent, const json_t *text, struct error *e
 	    json_get_bool("CLAIM", text, "share", &share, err))
 		return -err->code;
 	rc = claims_take(agent->dir, claim, agent->outer, share, &others, &why);
-	if (rc && rc != -ERR_UNAVAILABLE)
-		log_info(LOG_AGENT, "no claim: %s", why.text);
+	if (rc < 0 && json_array_size(json_object_get(claim, "gpus")))
+		agent_uplink_note(&agent->uplink,
+				  "other runs of this job may use the same GPUs, because these "
+				  "cannot be claimed: %s",
+				  why.text);
 	agent_uplink_report(&agent->uplink, MESSAGE_CLAIMED,
-			    json_pack("{s:b, s:o}", "taken", rc != -ERR_UNAVAILABLE, "claims",
+			    json_pack("{s:b, s:o}", "taken", rc <= 0, "claims",
 				      others ? others : json_array()));
 	return 0;
 }

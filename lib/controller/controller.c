@@ -323,11 +323,14 @@ const char *controller_scope(const struct controller *controller, char *out, siz
 void controller_run_names(const struct controller *controller, char *out, size_t size)
 {
 	const char *outer = env_get(controller->launch->env, CONTROLLER_ENV_RUN);
+	static int64_t first_us; /* containers may share a host name, and have the same pids */
 	char host[65] = "";
 
+	if (!first_us)
+		first_us = clock_wall_us();
 	gethostname(host, sizeof host - 1);
-	snprintf(out, size, "%s%s%s-%ld", outer ? outer : "", outer ? "," : "", host,
-		 (long)getpid());
+	snprintf(out, size, "%s%s%s-%ld-%lld", outer ? outer : "", outer ? "," : "", host,
+		 (long)getpid(), (long long)first_us);
 }
 
 /* ---- time ---- */

@@ -48,8 +48,8 @@ int controller_send(struct controller *controller, enum message_type type, uint3
 		    uint32_t attempt, uint64_t sequence, json_t *text, const void *data,
 		    size_t size, struct error *err);
 
-/* The names of the runs that this one runs in, and its own as the last: host and process, the same
- * in all attempts. A run minds no claims of these. */
+/* The names of the runs that this one runs in, and its own as the last: host, process and time, the
+ * same in all attempts. A run minds no claims of these. */
 void controller_run_names(const struct controller *controller, char *out, size_t size);
 /* The scope of the job's claims (process/claims.h), in out; NULL for simulated nodes, which have
  * the same GPUs. */

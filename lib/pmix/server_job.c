@@ -319,7 +319,7 @@ int server_register(struct ranks_server *server, const struct ranks_job *job, st
 	return register_clients(server, err);
 }
 
-/* The next request waits for the end of all. */
+/* The end of the job's deregistration, which PMIx handles after these, is awaited instead. */
 static void ignore_end(pmix_status_t status, void *context)
 {
 	(void)status;
@@ -332,8 +332,8 @@ void server_deregister(const struct ranks_server *server, int timeout_ms)
 	pmix_nspace_t name;
 
 	PMIX_LOAD_NSPACE(name, server->name);
-	/* PMIx removes the files of a rank that was killed when it sees the connection's end, which
-	 * may not have happened yet; or now. */
+	/* PMIx removes the files of a killed rank when it sees the end of the rank's connection. If
+	 * it has not seen it yet, this removes them. */
 	for (int i = 0; i < server->local_count; i++) {
 		pmix_proc_t proc;
 

@@ -86,7 +86,7 @@ static int lock(const char *path, struct error *err)
 	int64_t until = clock_now_ms() + LOCK_MS;
 	struct stat status, named;
 
-	for (;;) {
+	while (clock_now_ms() < until) {
 		int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
 
 		if (fd < 0 || fstat(fd, &status) || status.st_uid != geteuid()) {
@@ -95,20 +95,15 @@ static int lock(const char *path, struct error *err)
 			return error_set(err, ERR_OUTPUT, "cannot lock %s: %s", path,
 					 fd < 0 ? strerror(errno) : "it is another user's");
 		}
-		while (flock(fd, LOCK_EX | LOCK_NB)) {
-			if (clock_now_ms() >= until) {
-				close(fd);
-				return error_set(err, ERR_OUTPUT,
-						 "%s was locked for %d s by another agent", path,
-						 LOCK_MS / 1000);
-			}
+		/* The one before removes the file, so the name may belong to another one by now. */
+		if (flock(fd, LOCK_EX | LOCK_NB))
 			usleep(1000);
-		}
-		/* The one before may have removed the file. */
-		if (!lstat(path, &named) && named.st_ino == status.st_ino)
+		else if (!lstat(path, &named) && named.st_ino == status.st_ino)
 			return fd;
 		close(fd);
 	}
+	return error_set(err, ERR_OUTPUT, "%s was locked for %d s by another agent", path,
+			 LOCK_MS / 1000);
 }
 
 static bool has_gpu_of(const json_t *claim, const json_t *other)
@@ -117,8 +112,13 @@ static bool has_gpu_of(const json_t *claim, const json_t *other)
 	size_t i, j;
 
 	json_array_foreach(json_object_get(claim, "gpus"), i, mine)
-		json_array_foreach(json_object_get(other, "gpus"), j,
-				   theirs) if (json_equal(mine, theirs)) return true;
+	{
+		json_array_foreach(json_object_get(other, "gpus"), j, theirs)
+		{
+			if (json_equal(mine, theirs))
+				return true;
+		}
+	}
 	return false;
 }
 
@@ -150,6 +150,7 @@ int claims_take(const char *dir, const json_t *claim, const char *outer, bool sh
 {
 	char path[PATH_MAX];
 	json_t *found, *other;
+	bool held = false;
 	size_t i;
 	int fd, rc = 0;
 
@@ -159,17 +160,19 @@ int claims_take(const char *dir, const json_t *claim, const char *outer, bool sh
 	if (fd < 0)
 		return fd;
 	found = claims_read(dir, text_of(claim, "scope"), outer);
+	json_array_foreach(found, i, other)
+	{
+		held |= !share && has_gpu_of(claim, other);
+	}
 	if (!found)
 		rc = error_memory(err, "claims");
-	json_array_foreach(found, i, other) if (!rc && !share && has_gpu_of(claim, other)) rc =
-		error_set(err, ERR_UNAVAILABLE, "GPUs are used by %s", text_of(other, "by"));
-	if (!rc)
+	else if (!held)
 		rc = write_claim(dir, claim, err);
 	unlink(path);
 	close(fd);
-	if (!rc || rc == -ERR_UNAVAILABLE)
-		*others = found;
-	else
+	if (rc)
 		json_decref(found);
-	return rc;
+	else
+		*others = found;
+	return rc ? rc : held;
 }

@@ -9,7 +9,7 @@
  *   scope  the job, "slurm 4711"; "" without a scheduler
  *   run    the run's name, which its ranks find in BERTH_RUN
  *   by     the run for people: "process 4711 on n1, since 10:02"
- *   gpus   array of names of GPUs (plan_gpu_name)
+ *   gpus   array of names of GPUs, as plan_claim makes them
  *   cpus   set of CPUs, OS indices: "0-3,8" */
 #ifndef BERTH_PROCESS_CLAIMS_H
 #define BERTH_PROCESS_CLAIMS_H
@@ -24,11 +24,11 @@
  * its parent is searched. A new array; NULL if memory is out. */
 json_t *claims_read(const char *dir, const char *scope, const char *outer);
 
-/* Write the claim of the agent whose directory is dir. Return -ERR_UNAVAILABLE if one of the others
- * holds a GPU of it. *others is what claims_read returns, in both cases. share: never mind the
- * others. Each claim replaces the one before; one without GPUs and CPUs is none. Of two agents that
- * try at once only one succeeds. Return -ERR_OUTPUT if it cannot be written, or another process
- * has kept the lock for 2 s; *others is untouched then. */
+/* Write the claim of the agent whose directory is dir, and return 0; or return 1 if another run has
+ * claimed a GPU of it (share: never). *others is what claims_read returns, in both cases. Each
+ * claim replaces the one before; one without GPUs and CPUs removes it. Of two agents that try at
+ * once, only one succeeds. Return -ERR_OUTPUT if the claim cannot be written, or if another process
+ * keeps the lock for 2 s, or -ERR_UNAVAILABLE if memory is out. */
 int claims_take(const char *dir, const json_t *claim, const char *outer, bool share,
 		json_t **others, struct error *err);
 

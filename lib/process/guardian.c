@@ -24,8 +24,8 @@ static void detach(int keep_fd)
 	if (keep_fd > 0)
 		close_range(0, (unsigned)keep_fd - 1, 0);
 	close_range((unsigned)(keep_fd + 1), ~0u, 0);
-	while (open("/dev/null", O_RDWR) >= 0 && fcntl(2, F_GETFD) < 0)
-		;
+	while (open("/dev/null", O_RDWR) >= 0 && fcntl(STDERR_FILENO, F_GETFD) < 0)
+		; /* until standard input, output and error are open */
 	/* The guardian must not keep a file system from being unmounted. */
 	(void)!chdir("/");
 }

@@ -91,3 +91,10 @@ hold() {
 	expect 0 "$BERTH" run -n 1 --gpus-per-rank 4 -- "$BERTH" run -n 2 --share no -- sh -c 'echo "$RANK of $WORLD_SIZE"'
 	grep -qx '1 of 2' <<<"$output"
 }
+
+@test "GPUs that cannot be claimed: a note, and the run starts" {
+	mkdir "$TMPDIR/berth-claims-$(id -u)"
+	expect 0 "$BERTH" run -n 2 -- sh -c 'echo "rank $RANK"'
+	grep -qx 'rank 1' <<<"$output"
+	[[ "$output" == *"other runs of this job may use the same GPUs, because these cannot be claimed: cannot lock $TMPDIR/berth-claims-"*": Is a directory"* ]]
+}

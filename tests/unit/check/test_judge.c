@@ -548,7 +548,7 @@ static void test_ring_again(void **state)
 	end(&f);
 }
 
-/* A node that waited for a core shows nothing about its two links. */
+/* The time in which a node waited for a core does not count against its two links. */
 static void test_ring_busy(void **state)
 {
 	struct fixture f;
