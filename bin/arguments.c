@@ -244,7 +244,8 @@ static void fill_options(const struct arguments_command *command, struct argp_op
 					       : 0,
 				.arg = option->arg,
 				.flags = (option->type == ARGUMENTS_ALIAS ? OPTION_ALIAS : 0) |
-					 (option->hidden ? OPTION_HIDDEN : 0),
+					 (option->hidden ? OPTION_HIDDEN : 0) |
+					 (option->optional ? OPTION_ARG_OPTIONAL : 0),
 				.doc = option->doc,
 				.group = group,
 			};

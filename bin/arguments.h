@@ -39,9 +39,10 @@ struct arguments_option {
 	/* text is NULL if the option has no value; out points to the member at offset. Return 0, or
 	 * a code and err. */
 	int (*read)(const char *text, void *out, struct error *err);
-	char letter; /* the short option; 0: none */
-	int group;   /* ARGUMENTS_GROUP */
-	bool hidden; /* not in --help */
+	char letter;   /* the short option; 0: none */
+	int group;     /* ARGUMENTS_GROUP */
+	bool hidden;   /* not in --help */
+	bool optional; /* ARGUMENTS_READ: the value may be left out, and follows a "=" */
 };
 
 struct arguments_table {

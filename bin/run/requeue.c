@@ -202,7 +202,7 @@ static bool may_requeue(struct requeue *requeue, const char *kind, char *next, s
 bool requeue_now_due(struct requeue *requeue, const struct job_result *result, const char *kind,
 		     char *next, size_t size)
 {
-	bool stopped = result->code == 75 && result->by_program;
+	bool stopped = result->code == 75;
 	bool lost = result->code && (!strcmp(kind, "preempted") || !strcmp(kind, "node"));
 	bool wanted = requeue && (stopped || lost) && may_requeue(requeue, kind, next, size);
 

@@ -211,7 +211,7 @@ static void print_end(const struct job_result *result, const struct run_end *end
 	if (!result->code)
 		return;
 	/* If the program stopped with its work saved, its output contains no error to show. */
-	bool stopped = result->code == ERR_STOPPED && result->by_program;
+	bool stopped = result->code == ERR_STOPPED;
 
 	if (json_array_size(result->output_tail) && !options->quiet && !stopped && !tail_is_shown) {
 		log_user(LOG_NOTE, "last output of rank %d:", result->rank);

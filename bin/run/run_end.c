@@ -249,7 +249,7 @@ void run_end_find(const struct run_setup *setup, const struct job_result *result
 	*out = (struct run_end){.kind = "ended"};
 	if (!result->code)
 		return;
-	if (result->code != ERR_STOPPED || !result->by_program)
+	if (result->code != ERR_STOPPED)
 		out->known = find_known_failure(result->output_tail);
 	if (result->by_program && result->code != ERR_STOPPED && !result->signal)
 		explain_exception(result->traceback ? result->traceback : result->output_tail,
@@ -258,7 +258,7 @@ void run_end_find(const struct run_setup *setup, const struct job_result *result
 		out->kind = kind_of_signal(setup, &left_ms);
 	else if (result->cancelled)
 		out->kind = kind_of_loss(setup, "cancelled", &left_ms);
-	else if (result->code == ERR_STOPPED && result->by_program)
+	else if (result->code == ERR_STOPPED)
 		out->kind = "stopped";
 	else if (result->lost_node)
 		out->kind = kind_of_loss(setup, "node", &left_ms);
@@ -274,7 +274,7 @@ void run_end_find(const struct run_setup *setup, const struct job_result *result
 			 "nothing to do: Slurm will start the job again");
 	else if (result->next)
 		snprintf(out->next, sizeof out->next, "%s", result->next);
-	else if (result->code == ERR_STOPPED && result->by_program)
+	else if (result->code == ERR_STOPPED)
 		snprintf(out->next, sizeof out->next,
 			 "submit the job again: it resumes from the checkpoint");
 }

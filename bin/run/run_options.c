@@ -26,6 +26,29 @@ static int read_signal(const char *text, void *out, struct error *err)
 			 "--warn-signal %.200s: expected a signal such as USR1 or TERM", text);
 }
 
+/* Also more than a day. */
+static int read_time(const char *name, const char *text, int64_t *out_ms, struct error *err)
+{
+	int rc = number_duration_ms(name, text, out_ms, err);
+
+	if (rc || *out_ms >= 1000)
+		return rc;
+	return error_set(err, ERR_USAGE, "%s %.200s: expected a time of at least 1s", name, text);
+}
+
+static int read_wait(const char *text, void *out, struct error *err)
+{
+	struct run_options *options = out;
+
+	options->shared.plan.waits = true;
+	return text ? read_time("--wait", text, &options->job.wait_ms, err) : 0;
+}
+
+static int read_min_time(const char *text, void *out, struct error *err)
+{
+	return read_time("--min-time", text, out, err);
+}
+
 static int read_warn_before(const char *text, void *out, struct error *err)
 {
 	int ms = 0, rc = arguments_time("--warn-before", text, &ms, err);
@@ -90,6 +113,10 @@ const struct arguments_option run_options_table[] = {
 	 "If other runs of this job leave too few GPUs for the ranks: use theirs, too, with a "
 	 "warning, or fail (default: yes)",
 	 ARGUMENTS_BOOL, RUN(job.no_share), 1},
+	{"wait", "TIME",
+	 "Wait until what the ranks need is free of other runs of this job, in the order in which "
+	 "the runs were started; fail after TIME (default: wait forever)",
+	 ARGUMENTS_READ, .read = read_wait, .optional = true},
 	{"port-hold", "on|off",
 	 "Keep MASTER_PORT bound, without listening, while rank 0 runs, so that no other job takes "
 	 "it, and fail if another user listens on it (default: on); off is for programs that bind "
@@ -153,6 +180,9 @@ const struct arguments_option run_options_table[] = {
 	 "The job's time limit, as Unix seconds or from now (+90m): berth warns before it, and "
 	 "does not end the job (default: BERTH_END_TIME, else the scheduler's)",
 	 ARGUMENTS_TEXT, RUN(end_time)},
+	{"min-time", "TIME",
+	 "Start the ranks only if TIME is left before the time limit, else exit with code 75",
+	 ARGUMENTS_READ, RUN(job.min_time_ms), .read = read_min_time},
 	{"warn-before", "TIME",
 	 "Create BERTH_STOP_FILE on all nodes TIME before the time limit (default: 120s with "
 	 "--warn-signal, else no warning)",

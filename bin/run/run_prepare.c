@@ -11,6 +11,9 @@
 #include "alloc/slurm.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "base/number.h"
+#include "controller/controller.h"
+#include "process/executable.h"
 #include "process/logs.h"
 #include "run/run.h"
 #include "stages.h"
@@ -123,9 +126,28 @@ static void ask_scheduler(struct run_setup *setup)
 		alloc_query_wait_for_job(&setup->query, GPUS_MS);
 }
 
+static int check_wait(const struct run_setup *setup, struct error *err)
+{
+	const struct launcher *launcher = setup->launch.launcher;
+	char scope[256];
+
+	if (!setup->options->shared.plan.waits)
+		return 0;
+	if (!controller_scope(&setup->launch, scope, sizeof scope))
+		return error_set(err, ERR_USAGE,
+				 "--wait has no effect on simulated nodes, which have the same "
+				 "GPUs and cores");
+	if (launcher->secret_from_file)
+		return error_set(err, ERR_USAGE,
+				 "--wait has no effect on machines on which you start berth run "
+				 "yourself: use --hosts, or a scheduler's job");
+	return 0;
+}
+
 int run_prepare(const struct run_options *options, const char *const *argv, struct run_setup *out,
 		struct error *err)
 {
+	int64_t time_ms;
 	int rc;
 
 	out->options = options;
@@ -138,8 +160,11 @@ int run_prepare(const struct run_options *options, const char *const *argv, stru
 	if (!out->env)
 		return error_memory(err, "the environment");
 	rc = options_set_env(out->env, options->env, options->env_count, err);
+	if (!rc && options->shared.plan.waits && !options->job.wait_ms &&
+	    !number_duration_ms("", argv[0], &time_ms, NULL))
+		rc = error_set(err, ERR_USAGE, "--wait %s: write --wait=%s", argv[0], argv[0]);
 	if (!rc)
-		rc = job_check_program(argv[0], out->env, err);
+		rc = executable_check(argv[0], out->env, err);
 	if (!rc && options->job.log_dir && !options->dry_run)
 		rc = logs_check_dir(options->job.log_dir, err);
 	if (!rc && options->report && !options->dry_run)
@@ -159,6 +184,8 @@ int run_prepare(const struct run_options *options, const char *const *argv, stru
 				   err);
 	if (!rc)
 		rc = choose_nodes(out, err);
+	if (!rc)
+		rc = check_wait(out, err);
 	if (!rc)
 		rc = run_check_kept_options(out, argv, err);
 	if (!rc) {

@@ -148,7 +148,7 @@ static int handle_claim(struct agent *agent, const json_t *text, struct error *e
 	    json_get_bool("CLAIM", text, "share", &share, err))
 		return -err->code;
 	rc = claims_take(agent->dir, claim, agent->outer, share, &others, &why);
-	if (rc < 0 && json_array_size(json_object_get(claim, "gpus")))
+	if (rc < 0 && json_array_size(json_object_get(claim, "uses")))
 		agent_uplink_note(&agent->uplink,
 				  "other runs of this job may use the same GPUs, because these "
 				  "cannot be claimed: %s",

@@ -99,6 +99,10 @@ int controller_send(struct controller *controller, enum message_type type, uint3
 {
 	int rc = 0;
 
+	if (!controller) {
+		json_decref(text);
+		return 0;
+	}
 	if (node == WIRE_ALL) {
 		for (size_t i = 0; i < controller->count && !rc; i++)
 			if (controller->nodes[i].connection)
@@ -185,11 +189,11 @@ static void handle_hello(struct controller *controller, struct connection *conne
 	snprintf(it->dir, sizeof it->dir, "%s", dir);
 	long parent = tree_parent(node, controller->fanout);
 	char room[256], outer[1024];
-	const char *scope = controller_scope(controller, room, sizeof room);
+	const char *scope = controller_scope(controller->launch, room, sizeof room);
 	/* Rank 0 is on another node than the first if other runs use all GPUs of that. */
 	bool reserves = node == 0 || (scope && !controller->port);
 
-	controller_run_names(controller, outer, sizeof outer);
+	controller_run_names(controller->launch->env, outer, sizeof outer);
 	message_send(connection, MESSAGE_WELCOME, (uint32_t)node, 0, 0,
 		     json_pack("{s:I, s:I, s:b, s:b, s:i, s:o, s:o}", "nodes",
 			       (json_int_t)controller->count, "fanout",
@@ -308,36 +312,43 @@ static void on_ended(void *context, struct connection *connection, const struct 
 
 const struct connection_owner controller_connection_owner = {NULL, NULL, on_message, on_ended};
 
-const char *controller_scope(const struct controller *controller, char *out, size_t size)
+const char *controller_scope(const struct launch_options *launch, char *out, size_t size)
 {
-	const struct alloc *alloc = controller->launch->alloc;
+	const struct alloc *alloc = launch->alloc;
 	bool scheduled = !strcmp(alloc->source, "slurm") || !strcmp(alloc->source, "pbs");
 
-	if (controller->launch->launcher->single_host && controller->count > 1)
+	if (launch->launcher->single_host && alloc->node_count > 1)
 		return NULL;
 	snprintf(out, size, "%s%s%s", scheduled ? alloc->source : "", scheduled ? " " : "",
 		 scheduled ? alloc->job_id : "");
 	return out;
 }
 
-void controller_run_names(const struct controller *controller, char *out, size_t size)
+int64_t controller_begun_us(void)
 {
-	const char *outer = env_get(controller->launch->env, CONTROLLER_ENV_RUN);
-	static int64_t first_us; /* containers may share a host name, and have the same pids */
-	char host[65] = "";
+	static int64_t first_us;
 
 	if (!first_us)
 		first_us = clock_wall_us();
+	return first_us;
+}
+
+/* Containers may share a host name, and have the same pids. */
+void controller_run_names(const struct env *env, char *out, size_t size)
+{
+	const char *outer = env_get(env, CONTROLLER_ENV_RUN);
+	char host[65] = "";
+
 	gethostname(host, sizeof host - 1);
 	snprintf(out, size, "%s%s%s-%ld-%lld", outer ? outer : "", outer ? "," : "", host,
-		 (long)getpid(), (long long)first_us);
+		 (long)getpid(), (long long)controller_begun_us());
 }
 
 /* ---- time ---- */
 
 int64_t controller_silence_due(const struct controller *controller)
 {
-	return controller->silence_due_ms;
+	return controller ? controller->silence_due_ms : 0;
 }
 
 /* On a login node (salloc) this process is not suspended with its job. */
@@ -385,6 +396,8 @@ void controller_check_silence(struct controller *controller, int64_t now_ms)
 
 void controller_tick(struct controller *controller, int64_t now_ms, bool slept)
 {
+	if (!controller)
+		return;
 	if (controller->listener)
 		listener_tick(controller->listener, now_ms);
 	controller_read_launcher_output(controller);
@@ -408,7 +421,7 @@ void controller_tick(struct controller *controller, int64_t now_ms, bool slept)
 
 void controller_pause(struct controller *controller, bool on)
 {
-	if (controller->paused == on)
+	if (!controller || controller->paused == on)
 		return;
 	controller->paused = on;
 	for (size_t i = 0; i < controller->count; i++)

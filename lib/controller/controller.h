@@ -42,7 +42,10 @@ int controller_start(struct loop *loop, const struct launch_options *launch, int
 		     const struct controller_events *events, struct controller **out,
 		     struct error *err);
 
-/* Send a message to one node, or to all (WIRE_ALL). text is consumed. A node that can no longer
+/* While the run waits in the queue there is no controller yet. These functions then accept NULL:
+ * controller_send, _tick, _silence_due, _reap, _pause, _spare and _stop.
+ *
+ * Send a message to one node, or to all (WIRE_ALL). text is consumed. A node that can no longer
  * be reached is not an error: lost reports it. */
 int controller_send(struct controller *controller, enum message_type type, uint32_t node,
 		    uint32_t attempt, uint64_t sequence, json_t *text, const void *data,
@@ -50,10 +53,12 @@ int controller_send(struct controller *controller, enum message_type type, uint3
 
 /* The names of the runs that this one runs in, and its own as the last: host, process and time, the
  * same in all attempts. A run minds no claims of these. */
-void controller_run_names(const struct controller *controller, char *out, size_t size);
+void controller_run_names(const struct env *env, char *out, size_t size);
+/* That time: when this process first asked, in microseconds of the wall clock. */
+int64_t controller_begun_us(void);
 /* The scope of the job's claims (process/claims.h), in out; NULL for simulated nodes, which have
  * the same GPUs. */
-const char *controller_scope(const struct controller *controller, char *out, size_t size);
+const char *controller_scope(const struct launch_options *launch, char *out, size_t size);
 
 /* Send heartbeats, and check for silent agents and unauthenticated peers. Call it about once a
  * second and after every wake-up. */

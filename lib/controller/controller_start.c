@@ -36,7 +36,8 @@ struct launcher_process *controller_agent_process(struct controller *controller,
 
 void controller_spare(struct controller *controller, pid_t pid)
 {
-	controller->spared = pid;
+	if (controller)
+		controller->spared = pid;
 }
 
 /* Kill descendants, except those of agents that are still children of this process. */
@@ -202,7 +203,7 @@ void controller_reap(struct controller *controller)
 	int status;
 	pid_t pid;
 
-	while ((pid = waitpid(-1, &status, WNOHANG)) > 0) {
+	while (controller && (pid = waitpid(-1, &status, WNOHANG)) > 0) {
 		char why[900];
 
 		for (size_t i = 0; i < controller->process_count; i++) {

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "alloc/query.h"
 #include "base/clock.h"
 #include "base/json.h"
 #include "base/log.h"
@@ -118,9 +119,14 @@ void job_begin_ranks(struct job *job)
 {
 	struct error err = {0};
 
-	if (job_start_make_plan(job, &err))
+	int rc;
+
+	if (job_is_late(job))
+		return;
+	rc = job_start_make_plan(job, &err);
+	if (rc < 0)
 		job_fail(job, err.code, -1, "%s", err.text);
-	else if (!job_start_claim(job))
+	else if (!rc && !job_claim(job))
 		job_start_ranks(job);
 }
 
@@ -133,6 +139,7 @@ void job_start_ranks(struct job *job)
 	if (!rc) {
 		job_start_announce(job);
 		rc = job_start_send(job, &err);
+		job_leave_queue(job);
 		job->start_sent_ms = clock_now_ms();
 		job->deadline_ms = job->start_sent_ms + job_ranks_timeout_ms(job);
 		job->result->start_sent = true;
@@ -156,10 +163,15 @@ struct inventory *job_take_inventories(struct job *job)
 
 static void check_deadline(struct job *job, int64_t now)
 {
+	struct error err = {0};
+
 	if (!job->deadline_ms || now < job->deadline_ms)
 		return;
 	job->deadline_ms = 0;
-	if (job->phase <= JOB_PHASE_INVENTORIES && now < job->start_due_ms) {
+	if (job->phase == JOB_PHASE_QUEUE) {
+		if (job_look_at_queue(job, &err))
+			job_fail(job, err.code, -1, "%s", err.text);
+	} else if (job->phase <= JOB_PHASE_INVENTORIES && now < job->start_due_ms) {
 		job->deadline_ms = job->start_due_ms;
 		job->use_fallback = job_fail_without_agents(job);
 	} else if (job->phase == JOB_PHASE_LAUNCH || job->phase == JOB_PHASE_INVENTORIES) {
@@ -171,7 +183,7 @@ static void check_deadline(struct job *job, int64_t now)
 			 job->reach_nodes, job->node_count);
 		job_begin_ranks(job);
 	} else if (job->phase == JOB_PHASE_CLAIM) {
-		job_start_ranks(job); /* whoever does not answer START either is named then */
+		job_claims_due(job);
 	} else if (job->phase == JOB_PHASE_RUN) {
 		job_fail_not_started(job);
 	} else if (job->phase == JOB_PHASE_END) {
@@ -203,8 +215,8 @@ static void check_hang(struct job *job, int64_t now, bool slept)
 
 static void end_phase(struct job *job, enum job_phase before)
 {
-	static const char *const names[] = {"launch", "inventories", "probe", "claim",
-					    "run",    "end",	     "over"};
+	static const char *const names[] = {"queue", "launch", "inventories", "probe",
+					    "claim", "run",    "end",	      "over"};
 	int64_t now = clock_now_ms();
 
 	if (job->phase == before)
@@ -249,16 +261,10 @@ static int64_t earlier(int64_t next, int64_t due)
 
 static void run(struct job *job)
 {
-	const struct launch_options *launch = job->request->launch;
 	struct error err = {0};
 	int64_t driver_ms = 0, output_ms = 0;
 
 	job_time_begin(job);
-	job->start_due_ms = job->woke_ms + launch->start_timeout_ms;
-	job->deadline_ms = job->start_due_ms;
-	if (launch->fallback)
-		job->deadline_ms =
-			earlier(job->deadline_ms, job->woke_ms + launch->launch_timeout_ms);
 	while (job->phase != JOB_PHASE_OVER) {
 		int64_t now = clock_now_ms(), next = job->tick_ms + TICK_MS;
 		enum job_phase before = job->phase;
@@ -321,13 +327,22 @@ static int prepare(struct job *job, struct error *err)
 	return loop_new(&job->loop, err);
 }
 
-static int launch(struct job *job, struct error *err)
+int job_launch(struct job *job, struct error *err)
 {
 	const struct job_request *request = job->request;
+	const struct launch_options *launch = request->launch;
 	struct controller_events events = job_controller_events(job);
-	int rc = controller_start(job->loop, request->launch, request->plan.port, &events,
-				  &job->controller, err);
+	int64_t now = clock_now_ms();
+	int rc = controller_start(job->loop, launch, request->plan.port, &events, &job->controller,
+				  err);
 
+	job->phase = JOB_PHASE_LAUNCH;
+	job->start_due_ms = now + launch->start_timeout_ms;
+	job->deadline_ms = job->start_due_ms;
+	if (launch->fallback)
+		job->deadline_ms = earlier(job->deadline_ms, now + launch->launch_timeout_ms);
+	if (request->query)
+		controller_spare(job->controller, request->query->tool.pid);
 	if (!rc && job->sink->full && job->sink->drained_fd >= 0) {
 		job->drained.ready = on_drained;
 		rc = loop_add(job->loop, &job->drained, job->sink->drained_fd, EPOLLIN, err);
@@ -377,7 +392,8 @@ static void clean(struct job *job)
 	free(job->shared);
 	if (job->planned)
 		plan_free(&job->plan);
-	job_start_free_claims(job);
+	job_leave_queue(job);
+	job_free_claims(job);
 	free(job->nodes);
 	loop_free(job->loop);
 }
@@ -406,9 +422,8 @@ static int run_with(const struct job_request *request, const struct job_sink *si
 	if (!rc)
 		rc = job_open_signals(&job, err);
 	job.woke_ms = job.phase_begin_ms = clock_now_ms();
-	job.begun_s = clock_wall_us() / 1000000;
 	if (!rc)
-		rc = launch(&job, err);
+		rc = request->plan.waits ? job_queue(&job, err) : job_launch(&job, err);
 	if (!rc) {
 		run(&job);
 		print_times(&job);

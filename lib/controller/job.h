@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* A job from its allocation to its end, as the controller sees it:
  *
- *   launch -> inventories -> probe -> plan -> start -> run -> end
+ *   [queue ->] launch -> inventories -> probe -> plan -> claim -> start -> run -> end
  *
  *   job.c         the phases, signals, deadlines, the time limit
  *   job_agents.c  what agents report
- *   job_check.c   what can be checked before anything starts
+ *   job_claims.c  waiting for free GPUs and cores, and claiming them
  *   job_start.c   inventories, reachable addresses, plan; what is sent to the nodes
  *   hang.c        heartbeats; ranks that make no progress
  *   end.c         the first cause, the result, the report
@@ -65,6 +65,8 @@ struct job_request {
 			  losing one does not end the job */
 	enum job_pmix pmix;
 	bool no_share;	      /* fail if too few GPUs are free of other runs of the job */
+	int64_t wait_ms;      /* with plan.waits: how long at most; 0: forever */
+	int64_t min_time_ms;  /* start the ranks only if the job lasts for this long; 0: always */
 	bool port_hold;	      /* the port stays bound while rank 0 runs */
 	bool pass_stdin;      /* rank 0 gets this process's standard input */
 	bool pty;	      /* with pass_stdin, from a terminal: rank 0 gets one of its own */
@@ -184,9 +186,5 @@ struct inventory *job_take_inventories(struct job *job);
 
 /* The document berth.run/1 (--report). A new reference; NULL if memory is out. */
 json_t *job_report(const struct job_result *result);
-
-/* Check that execvp would start the program name with env's PATH. Return 0, -ERR_INPUT if there
- * is no such program, or -ERR_UNAVAILABLE if it exists but may not be executed. err names it. */
-int job_check_program(const char *name, const struct env *env, struct error *err);
 
 #endif

@@ -163,7 +163,7 @@ static void on_message(void *context, size_t node, const struct wire_message *me
 			job_begin_ranks(job);
 		break;
 	case MESSAGE_CLAIMED:
-		job_start_handle_claimed(job, node, text);
+		job_handle_claimed(job, node, text);
 		break;
 	case MESSAGE_STARTED:
 		if (!job->nodes[node].started && ++job->started == job->node_count) {

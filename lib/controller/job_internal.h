@@ -18,10 +18,11 @@
 #define JOB_NEVER_MS (INT64_MAX / 2)
 
 enum job_phase {
+	JOB_PHASE_QUEUE,  /* other runs wait for longer; no agent was started */
 	JOB_PHASE_LAUNCH, /* waiting for agents to connect */
 	JOB_PHASE_INVENTORIES,
 	JOB_PHASE_PROBE,
-	JOB_PHASE_CLAIM, /* CLAIM was sent */
+	JOB_PHASE_CLAIM, /* CLAIM was sent, or will be */
 	JOB_PHASE_RUN,	 /* START was sent */
 	JOB_PHASE_END,	 /* STOP was sent */
 	JOB_PHASE_OVER,
@@ -72,11 +73,20 @@ struct job {
 	size_t reach_nodes;	       /* nodes that have answered */
 	struct plan plan;	       /* zeroed before job_start_make_plan */
 	bool planned;
-	bool shares;	      /* too little is free: the ranks use GPUs of other runs, too */
-	char claims_why[300]; /* which GPUs other runs use, or "" */
-	bool claims_sent;     /* the nodes were asked to claim, not to give up */
-	int64_t begun_s;      /* when the job was begun, by the wall clock */
-	int claim_rounds;     /* how often another run was faster */
+	bool shares; /* too little is free: the ranks use GPUs of other runs, too */
+	struct plan_fit fit;
+	bool claims_sent; /* the nodes were asked to claim, not to give up */
+	int claim_rounds; /* how often another run was faster */
+	/* A run that waits. Its place in the queue is a claim without uses in a directory of this
+	 * process. */
+	struct {
+		char dir[128];	  /* ""; or the directory, until the ranks are started */
+		int lock_fd;	  /* of dir */
+		char before[128]; /* that of a run before it, which has to leave first, or "" */
+		int64_t until_ms; /* give up then; 0: never */
+		bool noted;	  /* that it waits */
+		int64_t asked_ms; /* when it asked the nodes first; 0: not yet */
+	} place;
 	size_t nodes_with_ranks;
 	/* The first cause, filled in by end.c. */
 	bool failed;	      /* result holds it */
@@ -145,9 +155,10 @@ int64_t job_time_due(const struct job *job); /* of the next tick; 0: none */
 void job_time_close(struct job *job);
 
 /* job.c: the phases */
-void job_begin_probes(struct job *job); /* JOB_PHASE_INVENTORIES -> JOB_PHASE_PROBE */
-void job_begin_ranks(struct job *job);	/* -> JOB_PHASE_CLAIM or _RUN, or the job fails */
-void job_start_ranks(struct job *job);	/* -> JOB_PHASE_RUN, or the job fails */
+int job_launch(struct job *job, struct error *err); /* -> JOB_PHASE_LAUNCH */
+void job_begin_probes(struct job *job);		    /* JOB_PHASE_INVENTORIES -> JOB_PHASE_PROBE */
+void job_begin_ranks(struct job *job); /* -> JOB_PHASE_CLAIM or _RUN, or the job fails */
+void job_start_ranks(struct job *job); /* -> JOB_PHASE_RUN, or the job fails */
 /* End the ranks once no stronger cause can replace the first one. */
 void job_settle(struct job *job, int64_t now_ms);
 
@@ -173,17 +184,33 @@ int job_start_probe(struct job *job, struct error *err);
 bool job_start_handle_probed(struct job *job, const struct wire_message *message);
 /* The number of this attempt, which counts those of the job's earlier starts. */
 int job_start_attempt(const struct job_request *request);
-/* Plan on what other runs of the job leave free; on all if that is too little. */
+/* Plan on what other runs of the job leave free; on all if that is too little. Return 1 if the run
+ * waits instead: ask the nodes again soon. */
 int job_start_make_plan(struct job *job, struct error *err);
 /* Tell the user what the plan warns about. */
 void job_start_announce(struct job *job);
-/* Ask the nodes to claim what their ranks use; return false if there is nothing to claim. */
-bool job_start_claim(struct job *job);
-/* Add a node's answer. Continue once all have answered: start the ranks, or plan again. */
-void job_start_handle_claimed(struct job *job, size_t node, json_t *text);
-void job_start_free_claims(struct job *job);
 /* Send the plan, the environments and the program, so that the ranks start. */
 int job_start_send(const struct job *job, struct error *err);
+
+/* job_claims.c, for runs beside others. */
+/* Take a place in the queue: JOB_PHASE_QUEUE, or with few runs before this one job_launch. */
+int job_queue(struct job *job, struct error *err);
+/* The deadline of JOB_PHASE_QUEUE: look again. */
+int job_look_at_queue(struct job *job, struct error *err);
+/* Has the run waited for too long, or is the job's time limit too near to start ranks? The job
+ * fails then. Also true while the limit is not known yet. */
+bool job_is_late(struct job *job);
+/* Mark what other runs use; nothing if the ranks need more than that leaves free. Return 1 if the
+ * run waits instead: ask the nodes again soon. */
+int job_apply_claims(struct job *job, const struct plan_request *plan_request, struct error *err);
+/* Ask the nodes to claim what their ranks use; return false if there is nothing to claim. */
+bool job_claim(struct job *job);
+/* Add a node's answer. Continue once all have answered: start the ranks, or plan again. */
+void job_handle_claimed(struct job *job, size_t node, json_t *text);
+/* The deadline of JOB_PHASE_CLAIM. */
+void job_claims_due(struct job *job);
+void job_leave_queue(struct job *job);
+void job_free_claims(struct job *job);
 
 /* input.c: whose standard input the ranks get. */
 enum agent_job_stdin job_input_kind(const struct job_request *request);
@@ -202,10 +229,5 @@ void job_input_rank_ended(struct job *job);
 void job_input_resize(struct job *job);
 /* Return the node of a rank according to the plan; -1 if there is no such rank. */
 long job_node_of_rank(const struct job *job, int64_t rank);
-
-/* job_check.c: print notes about the program and the log directory once there is a plan. */
-void job_check_world_size(const char *program, const struct env *env, int world_size,
-			  const struct job_sink *sink);
-void job_check_logs(const char *log_dir, int world_size, const struct job_sink *sink);
 
 #endif

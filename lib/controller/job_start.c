@@ -16,10 +16,10 @@
 #include "base/json.h"
 #include "controller/attempts.h"
 #include "overlay/messages.h"
+#include "process/executable.h"
 #include "process/heartbeat.h"
+#include "process/logs.h"
 
-#define CLAIM_MS 10000	     /* how long the nodes may take to claim what the ranks use */
-#define CLAIM_ROUNDS 20	     /* then share with the runs that were faster each time */
 #define REACH_MS 1000	     /* how long one node may take to try all addresses */
 #define REACH_NODES_PER_MS 4 /* extra time for nodes that start to probe later */
 #define REACH_SLACK_MS 3000  /* extra time for the answers to come up the tree */
@@ -92,29 +92,7 @@ int job_start_attempt(const struct job_request *request)
 	return request->plan.attempt + alloc->restarts * (request->plan.max_restarts + 1);
 }
 
-/* Mark what other runs use; nothing if the ranks need more than that leaves free. */
-static int apply_claims(struct job *job, const struct plan_request *plan_request, struct error *err)
-{
-	const struct job_request *request = job->request;
-	int rc = 0;
-
-	for (size_t i = 0; !rc && i < job->node_count; i++)
-		rc = plan_apply_claims(&job->inventories[i],
-				       request->driver ? NULL : job->nodes[i].claims, err);
-	if (rc)
-		return rc;
-	job->shares = !plan_fits(request->launch->alloc, job->inventories, job->node_count,
-				 plan_request, job->claims_why, sizeof job->claims_why) ||
-		      job->claim_rounds > CLAIM_ROUNDS;
-	if (job->shares && request->no_share)
-		return error_set(err, ERR_UNAVAILABLE,
-				 "%s, and --share no refuses to share them. Wait for the other "
-				 "runs, or start fewer ranks",
-				 job->claims_why);
-	for (size_t i = 0; !rc && job->shares && i < job->node_count; i++)
-		rc = plan_apply_claims(&job->inventories[i], NULL, err);
-	return rc;
-}
+/* ---- plan ---- */
 
 int job_start_make_plan(struct job *job, struct error *err)
 {
@@ -135,7 +113,7 @@ int job_start_make_plan(struct job *job, struct error *err)
 	plan_request.port = job->nodes[0].port;
 	plan_request.spares = request->spares;
 	plan_request.attempt = job->result->attempt = job_start_attempt(request);
-	rc = apply_claims(job, &plan_request, err);
+	rc = job_apply_claims(job, &plan_request, err);
 	if (rc)
 		return rc;
 	rc = plan_make(request->launch->alloc, job->inventories, job->node_count, &plan_request,
@@ -153,6 +131,32 @@ int job_start_make_plan(struct job *job, struct error *err)
 	return 0;
 }
 
+static void check_world_size(const char *program, const struct env *env, int world_size,
+			     const struct job_sink *sink)
+{
+	char path[4096];
+
+	if (world_size > 1 && executable_find(program, env, path, sizeof path) &&
+	    executable_uses_open_mpi(path))
+		job_note(sink, LOG_WARNING,
+			 "%s uses Open MPI: with --pmix off it runs as %d worlds of one rank each; "
+			 "without that option, as one world of %d ranks",
+			 program, world_size, world_size);
+}
+
+static void check_logs(const char *log_dir, int world_size, const struct job_sink *sink)
+{
+	int lowest = -1;
+	size_t count = logs_stale_ranks(log_dir, world_size, &lowest);
+
+	if (count)
+		job_note(sink, LOG_WARNING,
+			 "an earlier run with more than %d rank%s left %zu log%s in %s, from "
+			 "rank-%04d.log on, which this run does not change",
+			 world_size, world_size == 1 ? "" : "s", count, count == 1 ? "" : "s",
+			 log_dir, lowest);
+}
+
 void job_start_announce(struct job *job)
 {
 	const struct job_request *request = job->request;
@@ -162,12 +166,13 @@ void job_start_announce(struct job *job)
 	if (job->shares)
 		job_note(job->sink, LOG_WARNING,
 			 "%s, and too few are free for these ranks: they share GPUs with the other "
-			 "runs. Start fewer ranks, or let --share no refuse this",
-			 job->claims_why);
-	else if (*job->claims_why)
+			 "runs. Start fewer ranks, wait for free ones with --wait, or let --share "
+			 "no refuse this",
+			 job->fit.why);
+	else if (*job->fit.why)
 		job_note(job->sink,
 			 request->plan.ranks || request->plan.ranks_per_node ? LOG_DEBUG : LOG_NOTE,
-			 "%s; these ranks use the others", job->claims_why);
+			 "%s; these ranks use the others", job->fit.why);
 	for (size_t i = 0; i < plan->warning_count; i++)
 		job_note(job->sink, LOG_WARNING, "%s", plan->warnings[i]);
 	for (size_t i = 0; i < plan->node_count; i++) {
@@ -179,105 +184,15 @@ void job_start_announce(struct job *job)
 	}
 	node_notes_print(&job->notes);
 	if (request->pmix == JOB_PMIX_OFF)
-		job_check_world_size(request->argv[0], request->launch->env, plan->world_size,
-				     job->sink);
+		check_world_size(request->argv[0], request->launch->env, plan->world_size,
+				 job->sink);
 	if (request->log_dir) {
 		attempts_log_dir(request->log_dir, request->plan.max_restarts, plan->attempt,
 				 log_dir, sizeof log_dir);
-		job_check_logs(log_dir, plan->world_size, job->sink);
+		check_logs(log_dir, plan->world_size, job->sink);
 	}
 	if (job->sink->begun)
 		job->sink->begun(job->sink->context, plan->world_size);
-}
-
-/* ---- claims ---- */
-
-static json_t *make_claim(const struct job *job, size_t node)
-{
-	json_t *claim = plan_claim(&job->plan.nodes[node]);
-	char host[65] = "", names[1024], since[16], scope[256];
-	const char *text = controller_scope(job->controller, scope, sizeof scope);
-	time_t now = (time_t)job->begun_s;
-	struct tm tm;
-
-	gethostname(host, sizeof host - 1);
-	controller_run_names(job->controller, names, sizeof names);
-
-	const char *own = strrchr(names, ',');
-
-	strftime(since, sizeof since, "%H:%M", localtime_r(&now, &tm));
-	if (claim) {
-		json_object_set_new(claim, "scope", json_text(text));
-		json_object_set_new(claim, "run", json_text(own ? own + 1 : names));
-		json_object_set_new(
-			claim, "by",
-			json_sprintf("process %ld on %s, since %s", (long)getpid(), host, since));
-	}
-	return claim;
-}
-
-/* Ask all nodes with ranks. take false: they give up their claims, and answer what others use. */
-static void send_claims(struct job *job, bool take)
-{
-	char scope[256];
-	const char *text = controller_scope(job->controller, scope, sizeof scope);
-
-	for (size_t i = 0; i < job->node_count; i++) {
-		if (!job->plan.nodes[i].rank_count || controller_is_lost(job->controller, i))
-			continue;
-		json_t *claim =
-			take ? make_claim(job, i) : json_pack("{s:o}", "scope", json_text(text));
-
-		job->nodes[i].awaited = true;
-		job->nodes[i].taken = false;
-		controller_send(job->controller, MESSAGE_CLAIM, (uint32_t)i, 0, 0,
-				json_pack("{s:o, s:b}", "claim", claim, "share", job->shares), NULL,
-				0, NULL);
-	}
-	job->claims_sent = take;
-	job->phase = JOB_PHASE_CLAIM;
-	job->deadline_ms = clock_now_ms() + CLAIM_MS;
-}
-
-bool job_start_claim(struct job *job)
-{
-	char scope[256];
-
-	if (job->request->driver || !controller_scope(job->controller, scope, sizeof scope))
-		return false;
-	send_claims(job, true);
-	return true;
-}
-
-void job_start_handle_claimed(struct job *job, size_t node, json_t *text)
-{
-	bool all = true;
-
-	if (job->phase != JOB_PHASE_CLAIM || !job->nodes[node].awaited)
-		return;
-	job->nodes[node].awaited = false;
-	job->nodes[node].taken = json_is_true(json_object_get(text, "taken"));
-	json_decref(job->nodes[node].claims);
-	job->nodes[node].claims = json_incref(json_object_get(text, "claims"));
-	for (size_t i = 0; i < job->node_count; i++) {
-		if (job->nodes[i].awaited)
-			return;
-		all &= job->nodes[i].taken || !job->plan.nodes[i].rank_count;
-	}
-	if (!job->claims_sent) {
-		job_begin_ranks(job);
-	} else if (all) {
-		job_start_ranks(job);
-	} else {
-		job->claim_rounds++;
-		send_claims(job, false);
-	}
-}
-
-void job_start_free_claims(struct job *job)
-{
-	for (size_t i = 0; job->nodes && i < job->node_count; i++)
-		json_decref(job->nodes[i].claims);
 }
 
 /* ---- start ---- */
@@ -393,7 +308,7 @@ static int send_node(const struct job *job, size_t index, struct error *err)
 	bool meet = job->plan.world_size > 1 && !plan_request.per_node;
 	int rc = 0;
 
-	controller_run_names(job->controller, run, sizeof run);
+	controller_run_names(launch->env, run, sizeof run);
 	snprintf(plan_file, sizeof plan_file, "%s/plan.json", dir);
 	/* Use private files, so that nodes need no shared file system. A stop file that the user
 	 * named stays. */

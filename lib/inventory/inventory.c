@@ -109,8 +109,10 @@ void inventory_free(struct inventory *inventory)
 {
 	if (!inventory)
 		return;
-	for (size_t i = 0; inventory->cores && i < inventory->core_count; i++)
+	for (size_t i = 0; inventory->cores && i < inventory->core_count; i++) {
 		idset_free(inventory->cores[i].cpus_os);
+		free(inventory->cores[i].claimed_by);
+	}
 	for (size_t i = 0; inventory->numas && i < inventory->numa_count; i++)
 		idset_free(inventory->numas[i].cpus_os);
 	for (size_t i = 0; inventory->gpus && i < inventory->gpu_count; i++)

@@ -46,6 +46,7 @@ struct inventory_core {
 	int package;	       /* index of its package; 0 if there are none */
 	int numa_os;	       /* its NUMA node; -1 if none */
 	struct idset *cpus_os; /* allowed PUs, OS indices; never empty */
+	char *claimed_by;      /* as that of a GPU */
 };
 
 /* A NUMA node with allowed cores or memory (memory-only nodes have empty cpus). */

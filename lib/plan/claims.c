@@ -9,6 +9,8 @@
 #include "base/json.h"
 #include "plan/plan_internal.h"
 
+#define CPU_NAME "cpu %d"
+
 /* GPUs without a UUID go by their number, which partitions of one PCI function do not share. */
 static void name_gpu(const char *uuid, const char *pci, int index, char *out, size_t size)
 {
@@ -18,37 +20,57 @@ static void name_gpu(const char *uuid, const char *pci, int index, char *out, si
 		snprintf(out, size, "%s/%d", pci, index);
 }
 
-static int claim_gpu(struct inventory *inventory, const char *name, const char *by)
+static int set_by(char **claimed_by, const char *by)
 {
-	for (size_t g = 0; name && g < inventory->gpu_count; g++) {
+	if (!*claimed_by)
+		*claimed_by = strdup(by);
+	return *claimed_by ? 0 : -1;
+}
+
+static void set_free(char **claimed_by)
+{
+	free(*claimed_by);
+	*claimed_by = NULL;
+}
+
+/* Mark what the name of a claim means here, if anything. */
+static int mark(struct inventory *inventory, const char *name, const char *by)
+{
+	int cpu = -1, rc = 0;
+
+	if (sscanf(name, CPU_NAME, &cpu) == 1)
+		for (size_t c = 0; c < inventory->core_count; c++)
+			if (idset_has(inventory->cores[c].cpus_os, cpu))
+				rc |= set_by(&inventory->cores[c].claimed_by, by);
+	for (size_t g = 0; g < inventory->gpu_count; g++) {
 		struct inventory_gpu *gpu = &inventory->gpus[g];
 		char own[96];
 
 		name_gpu(gpu->uuid, gpu->pci, gpu->index, own, sizeof own);
-		if (gpu->claimed_by || strcmp(own, name))
-			continue;
-		gpu->claimed_by = strdup(by);
-		return gpu->claimed_by ? 0 : -1;
+		if (!strcmp(own, name))
+			rc |= set_by(&gpu->claimed_by, by);
 	}
-	return 0;
+	return rc;
 }
 
 int plan_apply_claims(struct inventory *inventory, const json_t *claims, struct error *err)
 {
-	const json_t *claim, *gpu;
+	const json_t *claim, *use;
 	size_t i, j;
 
-	for (size_t g = 0; g < inventory->gpu_count; g++) {
-		free(inventory->gpus[g].claimed_by);
-		inventory->gpus[g].claimed_by = NULL;
-	}
+	for (size_t g = 0; g < inventory->gpu_count; g++)
+		set_free(&inventory->gpus[g].claimed_by);
+	for (size_t c = 0; c < inventory->core_count; c++)
+		set_free(&inventory->cores[c].claimed_by);
 	json_array_foreach(claims, i, claim)
 	{
 		const char *by = json_string_value(json_object_get(claim, "by"));
 
-		json_array_foreach(json_object_get(claim, "gpus"), j, gpu)
+		json_array_foreach(json_object_get(claim, "uses"), j, use)
 		{
-			if (claim_gpu(inventory, json_string_value(gpu), by ? by : "?"))
+			const char *name = json_string_value(use);
+
+			if (name && mark(inventory, name, by ? by : "?"))
 				return error_memory(err, "claims");
 		}
 	}
@@ -57,90 +79,94 @@ int plan_apply_claims(struct inventory *inventory, const json_t *claims, struct 
 
 json_t *plan_claim(const struct plan_node *node)
 {
-	struct idset *cpus = idset_new();
-	json_t *gpus = json_array(), *claim = NULL;
-	char *text;
+	json_t *uses = json_array();
 
-	for (size_t r = 0; r < node->rank_count; r++) {
+	for (size_t r = 0; uses && r < node->rank_count; r++) {
 		const struct plan_rank *rank = &node->ranks[r];
+		int cpu = -1;
 
-		if (cpus)
-			idset_unite(cpus, rank->cpus_os);
 		for (size_t g = 0; g < rank->gpu_count; g++) {
 			char name[96];
 
 			name_gpu(rank->gpus[g].uuid, rank->gpus[g].pci, rank->gpus[g].index, name,
 				 sizeof name);
-			json_array_append_new(gpus, json_string(name));
+			json_array_append_new(uses, json_string(name));
 		}
+		while (!rank->gpu_count && (cpu = idset_next(rank->cpus_os, cpu)) >= 0)
+			json_array_append_new(uses, json_sprintf(CPU_NAME, cpu));
 	}
-	text = cpus ? idset_format(cpus) : NULL;
-	if (text)
-		claim = json_pack("{s:o, s:s}", "gpus", gpus, "cpus", text);
-	else
-		json_decref(gpus);
-	free(text);
-	idset_free(cpus);
-	return claim;
+	return uses ? json_pack("{s:o}", "uses", uses) : NULL;
 }
 
-/* How many of a node's GPUs the job may use, and how many of those no other run uses. */
-static int count_free(const struct inventory *inventory, int *all, const char **by)
+struct room room_of(const struct alloc_node *node, const struct inventory *inventory,
+		    const struct plan_request *request)
 {
-	int count = 0;
+	struct room room = {.per_rank = request->gpus_per_rank > 1 ? request->gpus_per_rank : 1};
+	int cores = (int)inventory->core_count;
 
-	*all = 0;
 	for (size_t g = 0; g < inventory->gpu_count; g++) {
 		const struct inventory_gpu *gpu = &inventory->gpus[g];
 
-		*all += gpu->allowed && !gpu->fault;
-		count += gpu_usable(gpu);
-		if (gpu_claimed(gpu) && !*by)
-			*by = gpu->claimed_by;
+		room.all += gpu->allowed && !gpu->fault;
+		room.left += gpu_usable(gpu);
+		if (gpu_claimed(gpu) && !room.by)
+			room.by = gpu->claimed_by;
 	}
-	return count;
+	room.cores = !room.all && request->waits && cores;
+	if (!room.cores)
+		return room;
+	room.all = cores;
+	room.per_rank = node->slots > cores ? 1 : cores / (node->slots > 1 ? node->slots : 1);
+	for (int c = 0; c < cores; c++) {
+		const char *by = inventory->cores[c].claimed_by;
+
+		room.left += !by;
+		room.by = room.by ? room.by : by;
+	}
+	return room;
 }
 
-bool plan_is_taken(const struct inventory *inventory)
+bool room_is_taken(const struct room *room)
 {
-	const char *by = NULL;
-	int all, left = count_free(inventory, &all, &by);
-
-	return all && !left;
+	return room->left < room->all && room->left < room->per_rank;
 }
 
-bool plan_fits(const struct alloc *alloc, const struct inventory *inventories, size_t count,
-	       const struct plan_request *request, char *why, size_t size)
+struct plan_fit plan_fit(const struct alloc *alloc, const struct inventory *inventories,
+			 size_t count, const struct plan_request *request)
 {
-	int *counts = calloc(count, sizeof *counts), all_sum = 0, left_sum = 0;
+	struct plan_fit fit = {.fits = true};
+	bool whole = request->per_node ||
+		     (request->waits && !request->ranks && !request->ranks_per_node);
+	int *counts = calloc(count, sizeof *counts), all = 0, left = 0, need = 0;
+	const char *by = NULL, *unit = "GPU";
 	size_t used = 0;
-	const char *by = NULL;
-	bool fits = true;
 
 	/* What cannot be met at all is plan_make's to explain. */
 	if (!counts || plan_rank_counts(alloc, inventories, count, request, counts, NULL)) {
 		free(counts);
-		return true;
+		return fit;
 	}
 	for (size_t n = 0; n < count; n++) {
-		int per_rank = request->gpus_per_rank > 1 ? request->gpus_per_rank : 1;
-		int all, left = count_free(&inventories[n], &all, &by);
+		struct room room = room_of(&alloc->nodes[n], &inventories[n], request);
+		int uses = whole ? room.all : counts[n] * room.per_rank;
 
-		if (all && request->per_node)
-			fits &= left == all;
-		else if (all)
-			fits &= counts[n] * per_rank <= left;
+		/* More ranks than GPUs share them, also if they are alone. */
+		uses = uses < room.all ? uses : room.all;
+		fit.fits &= uses <= room.left;
+		need += uses;
 		used += counts[n] > 0;
-		all_sum += all;
-		left_sum += left;
+		all += room.all;
+		left += room.left;
+		by = by ? by : room.by;
+		unit = room.cores ? "core" : unit;
 	}
 	/* Ranks on several nodes meet at the first one, whose addresses the others have tried. */
-	fits = !by || (fits && (counts[0] || used == 1));
+	fit.fits = !by || (fit.fits && (counts[0] || used == 1));
 	if (by)
-		snprintf(why, size, "%d of %d GPUs are used by other runs of this job (%s)",
-			 all_sum - left_sum, all_sum, by);
-	else
-		*why = 0;
+		snprintf(fit.why, sizeof fit.why,
+			 "%d of %d %ss are used by other runs of this job (%s)", all - left, all,
+			 unit, by);
+	snprintf(fit.need, sizeof fit.need, "%d %s%s", need, unit, need == 1 ? "" : "s");
 	free(counts);
-	return fits;
+	return fit;
 }

@@ -253,6 +253,64 @@ static void hand_out_domain(struct share *share, int domain, struct core_choice 
 	hand_out_rest(share, domain, false);
 }
 
+/* ---- part of a node ---- */
+
+/* The cores of the ranks of a run that leaves the rest of the node to others: those that each
+ * rank's GPUs have if every GPU has a rank of its own. */
+static int choose_near_gpus(const struct inventory *inventory, const struct plan_request *request,
+			    const struct gpu_choice *gpus, int rank_count, struct scratch *scratch,
+			    struct core_choice *out, struct error *err)
+{
+	int *all = scratch_array(scratch, inventory->gpu_count, sizeof *all), count = 0;
+	int *rank_of = scratch_array(scratch, inventory->gpu_count + 1, sizeof *rank_of);
+	struct gpu_choice each = *gpus;
+	struct plan_request alone = *request;
+	struct core_choice choice;
+	int rc;
+
+	if (scratch->failed)
+		return error_memory(err, "the choice of cores");
+	for (int g = 0; g < (int)inventory->gpu_count; g++) {
+		if (!gpu_usable(&inventory->gpus[g]) && !gpu_claimed(&inventory->gpus[g]))
+			continue;
+		rank_of[count] = -2;
+		for (int i = 0; i < rank_count * gpus->per_rank; i++)
+			if (gpus->of_rank[i] == g)
+				rank_of[count] = i / gpus->per_rank;
+		all[count++] = g;
+	}
+	alone.waits = false;
+	each.per_rank = 1;
+	each.of_rank = all;
+	rc = cores_choose(inventory, &alone, &each, count, scratch, &choice, err);
+	if (rc)
+		return rc;
+	for (size_t c = 0; c < inventory->core_count; c++)
+		out->owner[c] = choice.owner[c] < 0 ? -2 : rank_of[choice.owner[c]];
+	for (int u = count - 1; u >= 0; u--) {
+		if (rank_of[u] < 0)
+			continue;
+		out->shared_core[rank_of[u]] = choice.shared_core[u];
+		out->away[rank_of[u]] = choice.away[u];
+		out->shared_count += choice.shared_core[u] >= 0;
+	}
+	return 0;
+}
+
+/* Without GPUs: the first free cores. Return false if there are too few. */
+static bool choose_free(const struct inventory *inventory, int per_rank, int rank_count,
+			struct core_choice *out)
+{
+	int given = 0;
+
+	for (size_t c = 0; c < inventory->core_count; c++) {
+		out->owner[c] = -2;
+		if (!inventory->cores[c].claimed_by && given < rank_count * per_rank)
+			out->owner[c] = given++ / per_rank;
+	}
+	return given == rank_count * per_rank;
+}
+
 /* ---- all steps ---- */
 
 static int alloc_share(struct share *share, struct core_choice *out)
@@ -303,7 +361,20 @@ int cores_choose(const struct inventory *inventory, const struct plan_request *r
 			      .core_count = (int)inventory->core_count,
 			      .rank_count = rank_count};
 
-	if (alloc_share(&share, &choice) < 0 || core_domains_choose(&share, gpus) < 0)
+	if (alloc_share(&share, &choice) < 0)
+		return error_memory(err, "the choice of cores");
+	if (request->waits && gpus->per_rank && !gpus->shared) {
+		*out = choice;
+		return choose_near_gpus(inventory, request, gpus, rank_count, scratch, out, err);
+	}
+	if (request->cores_per_rank &&
+	    choose_free(inventory, request->cores_per_rank, rank_count, &choice)) {
+		*out = choice;
+		return 0;
+	}
+	for (int c = 0; c < share.core_count; c++)
+		choice.owner[c] = -1;
+	if (core_domains_choose(&share, gpus) < 0)
 		return error_memory(err, "the choice of cores");
 	for (int r = 0; r < rank_count; r++)
 		if (share.gpu_group[r] >= 0)

@@ -261,6 +261,7 @@ int gpus_choose(const struct inventory *inventory, const struct plan_request *re
 		choice.own_implied = false;
 	choice.own = choice.usable_count && (request->gpus_visible_own || choice.own_implied);
 	choice.own_implied = choice.own_implied && !request->gpus_visible_own;
+	choice.used_only = request->waits;
 	choice.of_rank = scratch_array(scratch, (size_t)rank_count * (size_t)choice.per_rank,
 				       sizeof *choice.of_rank);
 	if (!choice.of_rank)
@@ -313,11 +314,12 @@ static char *visible_list(const struct inventory *inventory, const struct gpu_ch
 			  int rank_count, struct scratch *scratch)
 {
 	size_t of_ranks = (size_t)rank_count * (size_t)choice->per_rank;
+	size_t unused = choice->used_only ? 0 : choice->usable_count;
 	size_t room = choice->usable_count * 96 + 1, used = 0;
 	bool *listed = scratch_array(scratch, inventory->gpu_count, sizeof *listed);
 	char *text = listed ? calloc(room, 1) : NULL;
 
-	for (size_t i = 0; text && i < of_ranks + choice->usable_count; i++) {
+	for (size_t i = 0; text && i < of_ranks + unused; i++) {
 		int gpu = i < of_ranks ? choice->of_rank[i] : choice->usable[i - of_ranks];
 		char token[96];
 
@@ -393,7 +395,7 @@ static int fill_free(const struct inventory *inventory, const struct core_choice
 {
 	node->free_cpus_os = idset_new();
 	for (size_t c = 0; node->free_cpus_os && c < inventory->core_count; c++) {
-		bool taken = choice->owner[c] >= 0;
+		bool taken = choice->owner[c] != -1;
 
 		for (size_t r = 0; !taken && choice->shared_count && r < node->rank_count; r++)
 			taken = choice->shared_core[r] == (int)c;

@@ -93,13 +93,12 @@ static int at_least_one(int count)
 static int capacity(const struct alloc_node *node, const struct inventory *inventory,
 		    const struct plan_request *request)
 {
-	int gpus = usable_gpus(inventory), cores = (int)inventory->core_count;
+	struct room room = room_of(node, inventory, request);
+	int cores = (int)inventory->core_count;
+	int slots = at_least_one(node->slots < cores || !cores ? node->slots : cores);
+	int left = room.left / room.per_rank;
 
-	if (gpus && request->gpus_per_rank > 1)
-		return gpus / request->gpus_per_rank;
-	if (gpus)
-		return gpus;
-	return at_least_one(node->slots < cores || !cores ? node->slots : cores);
+	return !room.left || (room.cores && left > slots) ? slots : left;
 }
 
 struct remainder {
@@ -209,10 +208,14 @@ int plan_rank_counts(const struct alloc *alloc, const struct inventory *inventor
 
 		return rc ? rc : check_counts(counts, count, err);
 	}
+	for (size_t n = 0; n < count; n++) {
+		struct room room = room_of(&alloc->nodes[n], &inventories[n], request);
+
+		counts[n] = !room_is_taken(&room);
+		free_nodes += (size_t)counts[n];
+	}
 	for (size_t n = 0; n < count; n++)
-		free_nodes += !plan_is_taken(&inventories[n]);
-	for (size_t n = 0; n < count; n++)
-		counts[n] = free_nodes && plan_is_taken(&inventories[n])
+		counts[n] = free_nodes && !counts[n]
 				    ? 0
 				    : at_least_one(
 					      capacity(&alloc->nodes[n], &inventories[n], request));
@@ -230,15 +233,19 @@ static int idle_node(const struct inventory *inventory, struct plan_node *out, s
 	return out->node && out->free_cpus_os ? 0 : error_memory(err, "a node's plan");
 }
 
-static int bind_nodes(const struct inventory *inventories, size_t count,
+static int bind_nodes(const struct alloc *alloc, const struct inventory *inventories, size_t count,
 		      const struct plan_request *request, const int *counts, struct plan *plan,
 		      struct error *err)
 {
 	int first_rank = 0, rc = 0;
 
 	for (size_t n = 0; !rc && n < count; n++) {
+		struct room room = room_of(&alloc->nodes[n], &inventories[n], request);
+		struct plan_request own = *request;
+
+		own.cores_per_rank = room.cores ? room.per_rank : 0;
 		if (counts[n])
-			rc = plan_map_node(&inventories[n], request, first_rank, counts[n],
+			rc = plan_map_node(&inventories[n], &own, first_rank, counts[n],
 					   &plan->nodes[n], err);
 		else
 			rc = idle_node(&inventories[n], &plan->nodes[n], err);
@@ -302,15 +309,15 @@ static int choose_network(const struct inventory *inventories, const struct plan
 }
 
 /* Warnings that need a view of all nodes. */
-static void warn_plan(const struct inventory *inventories, const struct plan *plan,
-		      struct warnings *warnings)
+static void warn_plan(const struct inventory *inventories, const struct plan_request *request,
+		      const struct plan *plan, struct warnings *warnings)
 {
 	enum nic_kind first_node_kind, kind;
 	size_t idle = 0;
 
 	for (size_t n = 0; n < plan->node_count; n++)
 		idle += !plan->nodes[n].rank_count;
-	if (idle)
+	if (idle && !request->waits)
 		warn(warnings, "%zu of %zu nodes get no rank: there are fewer ranks than nodes",
 		     idle, plan->node_count);
 	nic_best_class(&inventories[0], &first_node_kind);
@@ -463,14 +470,14 @@ int plan_make(const struct alloc *alloc, const struct inventory *inventories, si
 	if (!rc)
 		rc = plan_rank_counts(alloc, inventories, count, request, counts, err);
 	if (!rc)
-		rc = bind_nodes(inventories, count, request, counts, &plan, err);
+		rc = bind_nodes(alloc, inventories, count, request, counts, &plan, err);
 	if (!rc)
 		rc = choose_network(inventories, request, reach, &plan, err);
 	if (!rc) {
 		if (plan.network.warning)
 			warn(&warnings, "%s", plan.network.warning);
 		name_interfaces(inventories, &plan, &warnings);
-		warn_plan(inventories, &plan, &warnings);
+		warn_plan(inventories, request, &plan, &warnings);
 		warn_no_gpus(alloc, inventories, env, &warnings);
 		if (plan_unseen_gpus(alloc, inventories, unseen, sizeof unseen))
 			warn(&warnings, "%s", unseen);

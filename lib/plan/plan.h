@@ -74,13 +74,18 @@ struct plan_request {
 	/* Ranks on all nodes. 0 selects the default: one per GPU, else one per slot, at most one
 	 * per core. */
 	int ranks;
-	int ranks_per_node;	 /* 0: option absent */
-	int gpus_per_rank;	 /* 0: option absent */
-	bool gpus_visible_own;	 /* --gpus-visible own */
-	bool all_cores;		 /* share out also the cores that would stay free */
-	bool per_node;		 /* one process per node with PET_* (--per-node) */
-	const char *iface;	 /* --iface, or NULL */
-	const char *subnet;	 /* --subnet, or NULL */
+	int ranks_per_node;    /* 0: option absent */
+	int gpus_per_rank;     /* 0: option absent */
+	bool gpus_visible_own; /* --gpus-visible own */
+	bool all_cores;	       /* share out also the cores that would stay free */
+	/* The run waits for free GPUs (--wait), so others probably run beside it: its ranks take
+	 * their part of a node only, as if each GPU, or without GPUs each slot, had a rank. */
+	bool waits;
+	int cores_per_rank; /* set by plan_make for that, on nodes without GPUs; 0: an equal share
+			     */
+	bool per_node;	    /* one process per node with PET_* (--per-node) */
+	const char *iface;  /* --iface, or NULL */
+	const char *subnet; /* --subnet, or NULL */
 	const char *master_addr; /* --master-addr: a numeric address, or NULL */
 	/* All nodes are simulated on this machine. Unless iface, subnet or master_addr is given,
 	 * ranks then use loopback, which always works. */
@@ -151,14 +156,20 @@ int plan_network_check(const struct plan_request *request, struct error *err);
 int plan_address_priority(const struct inventory *inventory,
 			  const struct inventory_address *address);
 
-/* Mark the GPUs that other runs of the job use. claims: an array as claims_read returns it
- * (process/claims.h), or NULL; earlier marks go. Ranks get no marked GPU. */
+/* Mark the GPUs that other runs of the job use, and the cores on a node without GPUs. claims: an
+ * array as claims_read returns it (process/claims.h), or NULL; earlier marks go. Ranks get no
+ * marked GPU, and those of a run that waits no marked core. */
 int plan_apply_claims(struct inventory *inventory, const json_t *claims, struct error *err);
-/* The members gpus and cpus of a claim on what a node's ranks use. A new reference, or NULL. */
+/* The member uses of a claim on what a node's ranks use. A new reference, or NULL. */
 json_t *plan_claim(const struct plan_node *node);
-/* Do the ranks fit on GPUs without such marks? why: which GPUs have marks and by whom, or "". */
-bool plan_fits(const struct alloc *alloc, const struct inventory *inventories, size_t count,
-	       const struct plan_request *request, char *why, size_t size);
+/* Do the ranks fit on what has no such marks? why: what has marks and by whom, or "". need: what
+ * the ranks use, "2 GPUs". A run that waits without a number of ranks needs all of its nodes. */
+struct plan_fit {
+	bool fits;
+	char why[300], need[40];
+};
+struct plan_fit plan_fit(const struct alloc *alloc, const struct inventory *inventories,
+			 size_t count, const struct plan_request *request);
 
 /* Compute how many ranks each node gets, in node order; the sum is the world size. counts has room
  * for count entries. Return 0, or -ERR_USAGE if the request cannot be met. */

@@ -45,6 +45,7 @@ struct gpu_choice {
 	bool shared;	  /* more ranks than usable GPUs */
 	bool own;	  /* each rank sees only its own GPUs */
 	bool own_implied; /* own is set although the user did not request it */
+	bool used_only;	  /* no rank sees an unused GPU: other runs will use those */
 };
 
 /* Return 0, -ERR_USAGE (more GPUs requested than exist) or -ERR_UNAVAILABLE. The arrays of *out are
@@ -56,8 +57,19 @@ int gpus_choose(const struct inventory *inventory, const struct plan_request *re
 bool gpu_usable(const struct inventory_gpu *gpu);
 /* It would be usable, but another run uses it. */
 bool gpu_claimed(const struct inventory_gpu *gpu);
-/* Does the node have GPUs for the job, but other runs use all of them? */
-bool plan_is_taken(const struct inventory *inventory);
+
+/* ---- claims.c: what a node has for the ranks, and how much of it other runs leave ---- */
+
+/* GPUs; cores if the node has none and the run waits. */
+struct room {
+	bool cores;
+	int all, left, per_rank;
+	const char *by; /* who uses some of it, or NULL */
+};
+struct room room_of(const struct alloc_node *node, const struct inventory *inventory,
+		    const struct plan_request *request);
+/* Does the node have something for the job, but other runs leave too little for a rank? */
+bool room_is_taken(const struct room *room);
 
 /* The text by which that list names a GPU: the ordinal in PCI order among the GPUs that the library
  * shows without a list, or the UUID if ordinals cannot name the GPU (MIG, a faulty neighbour, GPUs
@@ -67,7 +79,8 @@ bool gpus_list_name(const struct inventory *inventory, size_t gpu, char *text, s
 /* ---- cores.c ---- */
 
 /* The cores of each rank.
- * - owner [inventory.core_count]: the local rank that has the core; -1: free.
+ * - owner [inventory.core_count]: the local rank that has the core; -1: free; -2: left to other
+ *   runs.
  * - shared_core [rank_count]: a core that the rank shares with others (only if there are more
  *   ranks than cores); -1: it has its own.
  * - away [rank_count]: its cores belong to another package than its GPU's.

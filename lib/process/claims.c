@@ -16,13 +16,15 @@
 #include "base/json.h"
 #include "process/tmpdir.h"
 
+#define CLAIM "claim"
+#define PLACE "place"
 #define CLAIM_MAX (1 << 16)
 #define LOCK_MS 2000 /* other agents hold it while they read a few files */
 
 /* ---- reading ---- */
 
 struct search {
-	const char *own, *scope, *outer;
+	const char *file, *own, *scope, *outer;
 	json_t *found;
 };
 
@@ -52,11 +54,13 @@ static void read_claim(void *context, const char *path, bool live)
 
 	if (!live || !strcmp(path, search->own))
 		return;
-	snprintf(file, sizeof file, "%s/claim", path);
+	snprintf(file, sizeof file, "%s/%s", path, search->file);
 	if (!json_read_file(file, CLAIM_MAX, &claim, NULL) &&
 	    !strcmp(text_of(claim, "scope"), search->scope) &&
-	    !is_listed(search->outer, text_of(claim, "run")))
+	    !is_listed(search->outer, text_of(claim, "run"))) {
+		json_object_set_new(claim, "dir", json_text(path));
 		json_array_append(search->found, claim);
+	}
 }
 
 /* The directory that holds dir. */
@@ -67,15 +71,20 @@ static void parent_of(const char *dir, char *out, size_t size)
 	snprintf(out, size, "%.*s", slash ? (int)(slash - dir) : 0, dir);
 }
 
-json_t *claims_read(const char *dir, const char *scope, const char *outer)
+static json_t *read_files(const char *file, const char *dir, const char *scope, const char *outer)
 {
-	struct search search = {dir, scope, outer, json_array()};
+	struct search search = {file, dir, scope, outer, json_array()};
 	char parent[PATH_MAX];
 
 	parent_of(dir, parent, sizeof parent);
 	if (search.found)
-		tmpdir_each(parent, read_claim, &search);
+		tmpdir_each(parent, file, read_claim, &search);
 	return search.found;
+}
+
+json_t *claims_read(const char *dir, const char *scope, const char *outer)
+{
+	return read_files(CLAIM, dir, scope, outer);
 }
 
 /* ---- taking ---- */
@@ -106,14 +115,14 @@ static int lock(const char *path, struct error *err)
 			 LOCK_MS / 1000);
 }
 
-static bool has_gpu_of(const json_t *claim, const json_t *other)
+static bool uses_same(const json_t *claim, const json_t *other)
 {
 	const json_t *mine, *theirs;
 	size_t i, j;
 
-	json_array_foreach(json_object_get(claim, "gpus"), i, mine)
+	json_array_foreach(json_object_get(claim, "uses"), i, mine)
 	{
-		json_array_foreach(json_object_get(other, "gpus"), j, theirs)
+		json_array_foreach(json_object_get(other, "uses"), j, theirs)
 		{
 			if (json_equal(mine, theirs))
 				return true;
@@ -122,15 +131,15 @@ static bool has_gpu_of(const json_t *claim, const json_t *other)
 	return false;
 }
 
-static int write_claim(const char *dir, const json_t *claim, struct error *err)
+static int write_file(const char *dir, const char *file, const json_t *claim, struct error *err)
 {
 	char path[PATH_MAX], first[PATH_MAX];
 	char *text;
 	int fd, rc;
 
-	snprintf(path, sizeof path, "%s/claim", dir);
-	snprintf(first, sizeof first, "%s/.claim", dir);
-	if (!json_array_size(json_object_get(claim, "gpus")) && !*text_of(claim, "cpus"))
+	snprintf(path, sizeof path, "%s/%s", dir, file);
+	snprintf(first, sizeof first, "%s/.%s", dir, file);
+	if (!json_array_size(json_object_get(claim, "uses")) && !json_object_get(claim, "since"))
 		return unlink(path) && errno != ENOENT
 			       ? error_set(err, ERR_OUTPUT, "cannot remove %s: %m", path)
 			       : 0;
@@ -150,29 +159,90 @@ int claims_take(const char *dir, const json_t *claim, const char *outer, bool sh
 {
 	char path[PATH_MAX];
 	json_t *found, *other;
-	bool held = false;
+	bool held = false, alone = share || !json_array_size(json_object_get(claim, "uses"));
 	size_t i;
-	int fd, rc = 0;
+	int fd = -1, rc = 0;
 
-	parent_of(dir, path, sizeof path - 40);
-	snprintf(path + strlen(path), 40, "/berth-claims-%ld", (long)geteuid());
-	fd = lock(path, err);
-	if (fd < 0)
-		return fd;
+	if (!alone) {
+		parent_of(dir, path, sizeof path - 40);
+		snprintf(path + strlen(path), 40, "/berth-claims-%ld", (long)geteuid());
+		fd = lock(path, err);
+		if (fd < 0)
+			return fd;
+	}
 	found = claims_read(dir, text_of(claim, "scope"), outer);
 	json_array_foreach(found, i, other)
 	{
-		held |= !share && has_gpu_of(claim, other);
+		held |= !alone && uses_same(claim, other);
 	}
 	if (!found)
 		rc = error_memory(err, "claims");
 	else if (!held)
-		rc = write_claim(dir, claim, err);
-	unlink(path);
-	close(fd);
+		rc = write_file(dir, CLAIM, claim, err);
+	if (fd >= 0) {
+		unlink(path);
+		close(fd);
+	}
 	if (rc)
 		json_decref(found);
 	else
 		*others = found;
 	return rc ? rc : held;
+}
+
+/* ---- the queue ---- */
+
+int claims_queue(const char *dir, const json_t *claim, json_t **others, struct error *err)
+{
+	int rc = write_file(dir, PLACE, claim, err);
+
+	if (rc)
+		return rc;
+	*others = read_files(PLACE, dir, text_of(claim, "scope"), NULL);
+	return *others ? 0 : error_memory(err, "the queue");
+}
+
+struct waiting {
+	int64_t since;
+	const char *run, *dir;
+};
+
+static struct waiting waiting_of(const json_t *claim)
+{
+	return (struct waiting){json_integer_value(json_object_get(claim, "since")),
+				text_of(claim, "run"), text_of(claim, "dir")};
+}
+
+static int compare(const void *a, const void *b)
+{
+	const struct waiting *x = a, *y = b;
+
+	if (x->since != y->since)
+		return x->since < y->since ? -1 : 1;
+	return strcmp(x->run, y->run);
+}
+
+size_t claims_before(const json_t *claims, const json_t *own, size_t place, const char **dir)
+{
+	struct waiting me = waiting_of(own);
+	struct waiting *list = calloc(json_array_size(claims) + 1, sizeof *list);
+	size_t count = 0, before = 0, i;
+	json_t *claim;
+
+	json_array_foreach(claims, i, claim)
+	{
+		struct waiting other = waiting_of(claim);
+
+		if (list && other.since && compare(&other, &me) < 0)
+			list[count++] = other;
+	}
+	qsort(list, count, sizeof *list, compare);
+	/* A run has a claim on each node, and one where it was started. */
+	for (i = 0; i < count; i++)
+		if (!i || compare(&list[i], &list[i - 1]))
+			list[before++] = list[i];
+	if (dir)
+		*dir = place && place <= before ? list[before - place].dir : NULL;
+	free(list);
+	return before;
 }

@@ -6,6 +6,15 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "base/env.h"
+#include "base/error.h"
+
+/* Look a program up as execvp does, with env's PATH. path receives what was found last. */
+bool executable_find(const char *name, const struct env *env, char *path, size_t size);
+/* Check that execvp would start it. Return 0, -ERR_INPUT if there is no such program, or
+ * -ERR_UNAVAILABLE if it exists but may not be executed. err names it. */
+int executable_check(const char *name, const struct env *env, struct error *err);
+
 /* Does the first line of path name an interpreter that is missing? If so, copy its name to out (cut
  * at size). False if path is not a script, cannot be read, or its interpreter exists; out is
  * untouched then. */

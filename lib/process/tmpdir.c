@@ -51,30 +51,43 @@ static int lock(const char *path, const char *name)
 	return -1;
 }
 
-/* Call use for each directory in parent that an agent of this user and machine has made; live: its
- * lock is still held. */
-static void each(const char *parent, const char *name,
+/* Is the directory's lock of that name held? -1: there is none. */
+static int is_locked(const char *path, const char *name)
+{
+	char file[PARENT_MAX + 300 + LOCK_MAX];
+	int fd, locked;
+
+	snprintf(file, sizeof file, "%s/%s", path, name);
+	fd = open(file, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+	if (fd < 0)
+		return -1;
+	locked = flock(fd, LOCK_EX | LOCK_NB) != 0;
+	close(fd);
+	return locked;
+}
+
+/* Call use for each directory in parent that this user has made on this machine, and that contains
+ * the file; live: its lock is still held. */
+static void each(const char *parent, const char *name, const char *file,
 		 void (*use)(void *context, const char *path, bool live), void *context)
 {
 	DIR *dir = opendir(parent);
 	struct dirent *entry;
 
 	while (dir && (entry = readdir(dir))) {
-		char path[PARENT_MAX + 300], file[PARENT_MAX + 300 + LOCK_MAX];
+		char path[PARENT_MAX + 300], with[PARENT_MAX + 400];
 		struct stat status;
-		int fd;
+		int locked;
 
 		if (strncmp(entry->d_name, PREFIX, strlen(PREFIX)))
 			continue;
 		snprintf(path, sizeof path, "%s/%s", parent, entry->d_name);
-		snprintf(file, sizeof file, "%s/%s", path, name);
-		if (lstat(path, &status) || status.st_uid != geteuid())
+		snprintf(with, sizeof with, "%s/%s", path, file);
+		if (access(with, F_OK) || lstat(path, &status) || status.st_uid != geteuid())
 			continue;
-		fd = open(file, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-		if (fd < 0)
-			continue;
-		use(context, path, flock(fd, LOCK_EX | LOCK_NB) != 0);
-		close(fd);
+		locked = is_locked(path, name);
+		if (locked >= 0)
+			use(context, path, locked);
 	}
 	if (dir)
 		closedir(dir);
@@ -94,13 +107,20 @@ static const char *usable_parent(const char *parent)
 	return parent && parent[0] == '/' && strlen(parent) <= PARENT_MAX ? parent : "/tmp";
 }
 
-void tmpdir_each(const char *parent, void (*use)(void *context, const char *path, bool live),
-		 void *context)
+void tmpdir_each(const char *parent, const char *file,
+		 void (*use)(void *context, const char *path, bool live), void *context)
 {
 	char name[LOCK_MAX];
 
 	if (lock_name(name))
-		each(usable_parent(parent), name, use, context);
+		each(usable_parent(parent), name, file, use, context);
+}
+
+bool tmpdir_is_live(const char *path)
+{
+	char name[LOCK_MAX];
+
+	return lock_name(name) && is_locked(path, name) > 0;
 }
 
 int tmpdir_create(const char *parent, char *out, size_t size, int *lock_fd, struct error *err)
@@ -110,7 +130,7 @@ int tmpdir_create(const char *parent, char *out, size_t size, int *lock_fd, stru
 
 	parent = usable_parent(parent);
 	if (locks)
-		each(parent, name, remove_stale, NULL);
+		each(parent, name, name, remove_stale, NULL);
 	snprintf(path, sizeof path, "%s/" PREFIX "XXXXXX", parent);
 	if (!mkdtemp(path)) {
 		snprintf(path, sizeof path, "/tmp/" PREFIX "XXXXXX");

@@ -13,10 +13,12 @@
  * processes forked from here (-1: it cannot be locked). First remove this user's directories in
  * parent whose processes have ended. Return 0 or -ERR_OUTPUT. */
 int tmpdir_create(const char *parent, char *out, size_t size, int *lock_fd, struct error *err);
-/* Call use for each such directory of this user in parent, read as above. live: it is still
- * locked. */
-void tmpdir_each(const char *parent, void (*use)(void *context, const char *path, bool live),
-		 void *context);
+/* Call use for each such directory of this user in parent, read as above, that contains a file of
+ * that name. live: it is still locked. */
+void tmpdir_each(const char *parent, const char *file,
+		 void (*use)(void *context, const char *path, bool live), void *context);
+/* Is such a directory still locked? */
+bool tmpdir_is_live(const char *path);
 /* Remove the directory and its contents without following links. Names that tmpdir_create does not
  * make are left alone. */
 void tmpdir_remove(const char *path);

@@ -98,3 +98,104 @@ hold() {
 	grep -qx 'rank 1' <<<"$output"
 	[[ "$output" == *"other runs of this job may use the same GPUs, because these cannot be claimed: cannot lock $TMPDIR/berth-claims-"*": Is a directory"* ]]
 }
+
+# waiter NAME NOTE OPTIONS: a run that waits, and has said so; it then holds its GPUs as hold's.
+waiter() {
+	local name=$1 note=$2
+	shift 2
+	# shellcheck disable=SC2016
+	"$BERTH" run --wait "$@" -- sh -c 'echo "$CUDA_VISIBLE_DEVICES" >'"$name"'.part && mv '"$name"'.part '"$name"'.$RANK
+		until [ -e '"$name"'.go ]; do sleep 0.05; done; echo '"$name"' >>order' 2>"$name.err" 3>&- &
+	held=$!
+	within 30 grep -qs "$note" "$name.err" || { cat "$name.err"; return 1; }
+}
+
+@test "--wait: first come, first served, also if a later run would fit; each sees its own GPUs only" {
+	hold a -n 3
+	a=$held
+	waiter b 'berth: note: waiting for 4 GPUs: 3 of 4 GPUs are used by other runs of this job (process ' -n 4
+	b=$held
+	waiter c 'berth: note: waiting for 1 GPU: 1 run before this one' -n 1
+	c=$held
+	waiter d 'berth: note: waiting for 4 GPUs: 2 runs before this one'
+	d=$held
+	expect 69 "$BERTH" run --wait=1s -n 1 -- true
+	[[ "$output" == *"waited for 1 s (--wait): 3 of 4 GPUs are used by other runs"* ]]
+	kill -INT "$d"
+	rc=0
+	wait "$d" || rc=$?
+	[ "$rc" = 130 ]
+	[ ! -e b.0 ] && [ ! -e c.0 ]
+	touch a.go
+	wait "$a"
+	wait_for b.0 1
+	[ ! -e c.0 ]
+	touch b.go c.go
+	wait "$b"
+	wait "$c"
+	printf 'b\nb\nb\nb\nc\n' | cmp - order
+	[[ "$(<c.0)" == ? ]]
+	[ -z "$(find "$TMPDIR" -maxdepth 1 -name 'berth-*')" ]
+}
+
+@test "--wait: many runs, some of them killed: no GPU is used twice, and nothing is left" {
+	pids=()
+	for i in $(seq 40); do
+		# A lock on a file per GPU shows a second user.
+		# shellcheck disable=SC2016
+		"$BERTH" run --wait -n $((i % 3 ? 1 : 2)) -- sh -c 'gpu=$(printf %s "$CUDA_VISIBLE_DEVICES" | cut -d, -f$((LOCAL_RANK + 1)))
+			exec 8>gpu.$gpu; flock -n 8 || echo "$gpu" >>clashes
+			echo $$ >>ranks; sleep 0.2' >out.$i 2>err.$i 3>&- &
+		pids+=($!)
+	done
+	# Kill runs that wait, runs that use GPUs, and agents.
+	for i in 3 9 17 33; do
+		wait_for ranks $i || true
+		kill -KILL "${pids[i]}" "${pids[i / 3]}" 2>/dev/null || true
+		guard=$(pgrep -P "${pids[i + 1]}" -x berth-guard | head -n 1)
+		[ -z "$guard" ] || pkill -KILL -P "$guard" || true
+	done
+	ended=0
+	for pid in "${pids[@]}"; do ! wait "$pid" 2>/dev/null || ended=$((ended + 1)); done
+	[ ! -e clashes ] || { cat clashes; return 1; }
+	[ "$ended" -ge 28 ]
+	within 30 "$BERTH" run -n 4 --share no -- true
+	grep -qh 'note: waiting: [0-9]* runs before this one' err.*
+}
+
+@test "--wait without GPUs: as many runs at once as there are slots, on cores of their own" {
+	export BERTH_TOPOLOGY="$FIXTURES/topo/no-gpu.xml"
+	# shellcheck disable=SC2016
+	count=$("$BERTH" run -- sh -c '[ "$RANK" != 0 ] || echo "$WORLD_SIZE"' 2>/dev/null)
+	for i in $(seq "$count"); do
+		# shellcheck disable=SC2016
+		"$BERTH" run --wait -n 1 -- sh -c 'cp "$BERTH_PLAN_FILE" '"$i"'.plan; echo >'"$i"'.0; until [ -e go ]; do sleep 0.05; done' 2>$i.err 3>&- &
+		wait_for $i.0 1 || { cat $i.err; return 1; }
+	done
+	[ "$(grep -ho '"cpus":[^,]*' ./*.plan | sort -u | wc -l)" = "$count" ]
+	expect 69 "$BERTH" run --wait=1s -n 1 -- true
+	[[ "$output" == *"waiting for "*" core"*": "*" cores are used by other runs of this job (process "* ]]
+	touch go
+	expect 0 "$BERTH" run --wait -- true
+	wait
+}
+
+@test "--min-time: exit code 75 if less is left; --wait and --min-time with bad values" {
+	expect 75 "$BERTH" run --end-time +60s --min-time 2m -n 1 -- sh -c 'echo started'
+	[[ "$output" == *"berth: note: next: submit the job again: this run has not started"* ]]
+	[[ "$output" == *"berth: note: not started: the job's time limit is reached in "*" s, and the run needs 120 s (--min-time)"* ]]
+	! grep -qx started <<<"$output" || return 1
+	expect 75 "$BERTH" run --end-time +60s --wait --warn-before 2m -n 1 -- true
+	[[ "$output" == *"the run needs 120 s (--warn-before)"* ]]
+	expect 0 "$BERTH" run --end-time +60s --min-time 10s -n 1 -- true
+	for bad in --wait=0 --wait=soon --wait=-5m '--wait=5 m' --min-time=0 --min-time=x --min-time=; do
+		expect 64 "$BERTH" run "$bad" -n 1 -- true
+		[[ "$output" == *"${bad%%=*}"* ]]
+	done
+	expect 64 "$BERTH" run --wait 5m -- true
+	[[ "$output" == *"--wait 5m: write --wait=5m"* ]]
+	expect 64 "$BERTH" run --wait --launcher loopback -N 2 -- true
+	[[ "$output" == *"simulated nodes"* ]]
+	expect 64 "$BERTH" run --wait --nnodes 2 --node-rank 0 --rdzv-endpoint 127.0.0.1:4000 -- true
+	[[ "$output" == *"--wait has no effect on machines on which you start berth run yourself"* ]]
+}

@@ -10,6 +10,7 @@
 
 #include <cmocka.h>
 
+#include "base/json.h"
 #include "inventories.h"
 #include "plan/plan_internal.h"
 
@@ -198,7 +199,7 @@ static void claim_first(struct inventory *inventory, int count)
 						    ? json_string(inventory->gpus[g].uuid)
 						    : json_sprintf("%s/%d", inventory->gpus[g].pci,
 								   inventory->gpus[g].index));
-	claims = json_pack("[{s:s, s:o}]", "by", "process 7 on n1", "gpus", gpus);
+	claims = json_pack("[{s:s, s:o}]", "by", "process 7 on n1", "uses", gpus);
 	assert_int_equal(plan_apply_claims(inventory, claims, &err), 0);
 	json_decref(claims);
 }
@@ -239,7 +240,8 @@ static void test_claims(void **state)
 	for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
 		struct job job = {.request = table[i].request};
 		size_t count = (size_t)table[i].nodes, used = 0;
-		char why[200], counts[40] = "";
+		struct plan_fit fit;
+		char counts[40] = "";
 		bool claimed = false;
 
 		for (size_t n = 0; n < count; n++) {
@@ -250,10 +252,9 @@ static void test_claims(void **state)
 		}
 		job.alloc = (struct alloc){.node_count = count, .nodes = job.nodes};
 		print_message("row %zu\n", i);
-		assert_int_equal(plan_fits(&job.alloc, job.inventories, count, &job.request, why,
-					   sizeof why),
-				 table[i].fits);
-		assert_int_equal(strstr(why, "process 7 on n1") != NULL, claimed);
+		fit = plan_fit(&job.alloc, job.inventories, count, &job.request);
+		assert_int_equal(fit.fits, table[i].fits);
+		assert_int_equal(strstr(fit.why, "process 7 on n1") != NULL, claimed);
 		if (table[i].fits)
 			job_make(&job, count);
 		for (size_t n = 0; n < job.plan.node_count; n++)
@@ -278,7 +279,7 @@ static void test_claims(void **state)
 static void test_claims_elsewhere(void **state)
 {
 	struct job job = {.request = {.ranks = 4}};
-	char why[200];
+	struct plan_fit fit;
 
 	(void)state;
 	job.inventories[0] = make_cluster(0);
@@ -287,11 +288,124 @@ static void test_claims_elsewhere(void **state)
 		job.inventories[0].gpus[g].allowed = false;
 	claim_first(&job.inventories[0], 4);
 	job.alloc = (struct alloc){.node_count = 1, .nodes = job.nodes};
-	assert_true(plan_fits(&job.alloc, job.inventories, 1, &job.request, why, sizeof why));
-	assert_string_equal(why, "");
+	fit = plan_fit(&job.alloc, job.inventories, 1, &job.request);
+	assert_true(fit.fits);
+	assert_string_equal(fit.why, "");
 	job_make(&job, 1);
 	assert_null(strstr(job.plan.nodes[0].ranks[0].why, "other runs"));
 	job_request_end(&job);
+}
+
+#define RUNS 16
+
+/* Runs that wait start and end in any order: none gets a GPU, or without GPUs a core, of another,
+ * and those with GPUs share no core either. */
+static void test_runs_that_wait(void **state)
+{
+	(void)state;
+	for (int kind = 0; kind < 4; kind++) {
+		struct job job = {.request = {.waits = true}};
+		const int gpus[] = {4, 2, 0, 0}, slots[] = {0, 0, 4, 2};
+		json_t *claims[RUNS] = {NULL};
+		struct idset *cpus[RUNS] = {NULL};
+		unsigned random = 1;
+		int started = 0, refused = 0;
+
+		job.inventories[0] = with_gpus(gpus[kind]);
+		job.nodes[0] = (struct alloc_node){job.inventories[0].node, slots[kind], -1};
+		job.alloc = (struct alloc){
+			.job_id = (char *)(uintptr_t) "77", .node_count = 1, .nodes = job.nodes};
+		for (int turn = 0; turn < 400; turn++) {
+			int i = (int)((random = random * 1103515245 + 12345) >> 16) % RUNS;
+			JSON_AUTO list = json_array();
+			struct error err = {0};
+			struct plan_fit fit;
+
+			if (claims[i]) {
+				json_decref(claims[i]);
+				idset_free(cpus[i]);
+				claims[i] = NULL;
+				cpus[i] = NULL;
+				continue;
+			}
+			for (int r = 0; r < RUNS; r++)
+				if (claims[r])
+					json_array_append(list, claims[r]);
+			assert_int_equal(plan_apply_claims(&job.inventories[0], list, &err), 0);
+			job.request.ranks = 1 + (int)(random >> 24) % 2;
+			fit = plan_fit(&job.alloc, job.inventories, 1, &job.request);
+			refused += !fit.fits;
+			if (!fit.fits)
+				continue;
+			assert_int_equal(plan_make(&job.alloc, job.inventories, 1, &job.request,
+						   NULL, NULL, &job.plan, &err),
+					 0);
+			claims[i] = plan_claim(&job.plan.nodes[0]);
+			cpus[i] = idset_new();
+			for (size_t r = 0; r < job.plan.nodes[0].rank_count; r++) {
+				struct plan_rank *rank = &job.plan.nodes[0].ranks[r];
+
+				assert_int_equal(rank->threads, kind % 2 ? 2 : 1);
+				assert_false(idset_intersects(cpus[i], rank->cpus_os));
+				idset_unite(cpus[i], rank->cpus_os);
+			}
+			for (int r = 0; r < RUNS; r++)
+				assert_false(r != i && claims[r] &&
+					     idset_intersects(cpus[r], cpus[i]));
+			assert_int_equal(job.plan.warning_count + job.plan.nodes[0].warning_count,
+					 0);
+			plan_free(&job.plan);
+			started++;
+		}
+		for (int i = 0; i < RUNS; i++) {
+			json_decref(claims[i]);
+			idset_free(cpus[i]);
+		}
+		assert_true(started > 40 && refused > 40);
+		inventory_free(&job.inventories[0]);
+	}
+}
+
+static void test_waits_for(void **state)
+{
+	static const struct {
+		int claimed;
+		struct plan_request request;
+		bool fits;
+		const char *need;
+	} table[] = {
+		/* 8 GPUs */
+		{0, {.waits = true}, true, "8 GPUs"},
+		{1, {.waits = true}, false, "8 GPUs"}, /* its default is the whole job */
+		{7, {.waits = true, .ranks = 1}, true, "1 GPU"},
+		{7, {.waits = true, .ranks = 2}, false, "2 GPUs"},
+		{4, {.waits = true, .ranks = 2, .gpus_per_rank = 2}, true, "4 GPUs"},
+		/* more than there are: they share, also alone */
+		{0, {.waits = true, .ranks = 20}, true, "8 GPUs"},
+		{1, {.waits = true, .ranks = 20}, false, "8 GPUs"},
+		{1, {.waits = true, .ranks_per_node = 7}, true, "7 GPUs"},
+		{1, {.waits = true, .per_node = true}, false, "8 GPUs"},
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
+		struct job job = {.request = table[i].request};
+		struct plan_fit fit;
+
+		job.inventories[0] = make_cluster(0);
+		job.nodes[0] = (struct alloc_node){job.inventories[0].node, 0, -1};
+		claim_first(&job.inventories[0], table[i].claimed);
+		job.alloc = (struct alloc){.node_count = 1, .nodes = job.nodes};
+		fit = plan_fit(&job.alloc, job.inventories, 1, &job.request);
+		print_message("row %zu\n", i);
+		assert_int_equal(fit.fits, table[i].fits);
+		assert_string_equal(fit.need, table[i].need);
+		if (table[i].fits && table[i].request.ranks == 1) {
+			job_make(&job, 1);
+			assert_null(strchr(job.plan.nodes[0].visible_devices, ','));
+		}
+		job_request_end(&job);
+	}
 }
 
 /* A core runs one rank unless the user says otherwise. */
@@ -485,6 +599,8 @@ int main(void)
 		cmocka_unit_test(test_idle_nodes),
 		cmocka_unit_test(test_claims),
 		cmocka_unit_test(test_claims_elsewhere),
+		cmocka_unit_test(test_runs_that_wait),
+		cmocka_unit_test(test_waits_for),
 		cmocka_unit_test(test_mixed_fabrics),
 		cmocka_unit_test(test_fewer_ranks_than_tasks),
 		cmocka_unit_test(test_round_trip),

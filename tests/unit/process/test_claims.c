@@ -45,8 +45,8 @@ static int teardown(void **state)
 
 static json_t *claim(const char *scope, const char *run, const char *gpu)
 {
-	return json_pack("{s:s, s:s, s:s, s:[s], s:s}", "scope", scope, "run", run, "by",
-			 "process 1", "gpus", gpu, "cpus", "0-3");
+	return json_pack("{s:s, s:s, s:s, s:[s]}", "scope", scope, "run", run, "by", "process 1",
+			 "uses", gpu);
 }
 
 static int take(const char *of, const char *gpu, bool share, size_t *others)
@@ -131,8 +131,8 @@ static void test_damaged(void **state)
 		"{",
 		"[]",
 		"{\"scope\": 7}",
-		"{\"gpus\": [\"a\"]}",
-		"{\"scope\": \"slurm 1\", \"gpus\": {\"a\": 1}, \"cpus\": []}"};
+		"{\"uses\": [\"a\"]}",
+		"{\"scope\": \"slurm 1\", \"uses\": {\"a\": 1}, \"since\": []}"};
 	char other[200], file[300];
 	pid_t pid = start(other, sizeof other);
 
@@ -149,6 +149,73 @@ static void test_damaged(void **state)
 	kill(pid, SIGKILL);
 	waitpid(pid, NULL, 0);
 	tmpdir_remove(other);
+}
+
+static json_t *waiting(const char *run, int since)
+{
+	return json_pack("{s:s, s:s, s:i}", "scope", "slurm 1", "run", run, "since", since);
+}
+
+/* A run has a place where it was started, and a claim on each node. */
+static void test_queue(void **state)
+{
+	static const struct {
+		const char *run;
+		int since;
+	} runs[] = {{"b", 5}, {"a", 5}, {"c", 9}, {"a", 5}, {"d", 2}};
+	struct error err = {0};
+	json_t *list = json_array(), *own, *others;
+	const char *of;
+	char other[200];
+	int lock_fd;
+
+	(void)state;
+	for (size_t i = 0; i < sizeof runs / sizeof *runs; i++) {
+		json_t *claim = waiting(runs[i].run, runs[i].since);
+
+		json_object_set_new(claim, "dir", json_string(runs[i].run));
+		json_array_append_new(list, claim);
+	}
+	json_array_append_new(list, claim("slurm 1", "e", "gpu")); /* does not wait */
+	own = waiting("b", 5);
+	assert_int_equal(claims_before(list, own, 0, NULL), 2);
+	assert_int_equal(claims_before(list, own, 1, &of), 2);
+	assert_string_equal(of, "a");
+	assert_int_equal(claims_before(list, own, 2, &of), 2);
+	assert_string_equal(of, "d");
+	assert_int_equal(claims_before(list, own, 3, &of), 2);
+	assert_null(of);
+	json_decref(list);
+
+	/* Places and claims are apart; a place ends with its directory. */
+	assert_int_equal(tmpdir_create(parent, other, sizeof other, &lock_fd, &err), 0);
+	list = waiting("a", 4);
+	assert_int_equal(claims_queue(other, list, &others, &err), 0);
+	assert_int_equal(json_array_size(others), 0);
+	json_decref(others);
+	json_decref(list);
+	assert_int_equal(count("slurm 1", NULL), 0);
+	assert_int_equal(claims_queue(dir, own, &others, &err), 0);
+	assert_int_equal(claims_before(others, own, 1, &of), 1);
+	assert_string_equal(of, other);
+	json_decref(others);
+	assert_true(tmpdir_is_live(other));
+	assert_int_equal(close(lock_fd), 0);
+	assert_false(tmpdir_is_live(other));
+	assert_int_equal(claims_queue(dir, own, &others, &err), 0);
+	assert_int_equal(claims_before(others, own, 1, &of), 0);
+	json_decref(others);
+	tmpdir_remove(other);
+	assert_false(tmpdir_is_live(other));
+	assert_int_equal(claims_queue(other, own, &others, &err), -ERR_OUTPUT);
+
+	/* A claim of a run that waits stays without uses, and one without both goes. */
+	assert_int_equal(claims_take(dir, own, NULL, false, &others, &err), 0);
+	json_decref(others);
+	assert_int_equal(json_object_del(own, "since"), 0);
+	assert_int_equal(claims_take(dir, own, NULL, false, &others, &err), 0);
+	json_decref(others);
+	json_decref(own);
 }
 
 /* Something else with the lock's name, and a lock that another process keeps. */
@@ -239,6 +306,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(test_life, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_damaged, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_queue, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_lock, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_race, setup, teardown),
 	};
