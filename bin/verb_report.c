@@ -1,30 +1,40 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* berth report: how a job ended, as an HTML page. */
+/* berth report: how a job ended, as an HTML page; or how several ended, as a table. */
 #include <errno.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "arguments.h"
+#include "base/env.h"
 #include "base/file.h"
 #include "base/json.h"
 #include "report/report.h"
+#include "show.h"
+#include "table.h"
 #include "verb.h"
 
 #define DOCUMENT_MAX ((size_t)64 << 20)
 
 struct arguments {
-	const char *document, *output, *metrics;
+	const char **documents; /* malloced; count of them */
+	size_t count;
+	const char *output, *metrics;
 };
 
 static int read_document_name(const char *text, void *out, struct error *err)
 {
 	struct arguments *arguments = out;
+	const char **more = realloc(arguments->documents,
+				    (arguments->count + 1) * sizeof *arguments->documents);
 
-	if (arguments->document)
-		return error_set(err, ERR_USAGE, "'%s': only one REPORT.json is possible", text);
-	arguments->document = text;
+	if (!more)
+		return error_memory(err, "the reports");
+	arguments->documents = more;
+	more[arguments->count++] = text;
 	return 0;
 }
 
@@ -32,11 +42,106 @@ static int check(void *input, struct error *err)
 {
 	const struct arguments *arguments = input;
 
-	return arguments->document
-		       ? 0
-		       : error_set(err, ERR_USAGE,
-				   "no REPORT.json given: name the file of berth run --report");
+	if (!arguments->count)
+		return error_set(
+			err, ERR_USAGE,
+			"no REPORT.json given: name the file of berth run --report, or the "
+			"directory of --log-dir");
+	if (arguments->count > 1 && (arguments->output || arguments->metrics))
+		return error_set(err, ERR_USAGE, "--%s: only one REPORT.json is possible",
+				 arguments->output ? "output" : "metrics");
+	return 0;
 }
+
+/* A directory stands for the report in it. The result is malloced. */
+static char *document_path(const char *name)
+{
+	struct stat status;
+	char *path;
+
+	if (stat(name, &status) || !S_ISDIR(status.st_mode))
+		return strdup(name);
+	return asprintf(&path, "%s/report.json", name) < 0 ? NULL : path;
+}
+
+static int read_document(const char *path, json_t **out, struct error *err)
+{
+	char *text;
+	size_t size;
+	int rc = file_read(path, DOCUMENT_MAX, &text, &size, err);
+
+	if (!rc) {
+		rc = json_read(path, text, size, DOCUMENT_MAX, out, err);
+		free(text);
+	}
+	return rc;
+}
+
+/* ---- several reports: a summary ---- */
+
+enum outcome { OUTCOME_GOOD, OUTCOME_STOPPED, OUTCOME_FAILED, OUTCOME_UNKNOWN, OUTCOME_COUNT };
+
+/* A line for one run. */
+static enum outcome summarize(const char *name, struct table *table)
+{
+	char *path = document_path(name);
+	struct error err = {0};
+	JSON_AUTO document = NULL;
+	struct cell code, time;
+	double seconds = 0;
+	const json_t *attempt;
+	const char *cause;
+	int64_t number;
+	size_t i;
+
+	if (!path || read_document(path, &document, &err) || report_check(path, document, &err) ||
+	    json_get_int("the report", document, "code", 0, 255, &number, &err)) {
+		TABLE_ROW(table, name, "", "",
+			  path && access(path, F_OK) ? "no report: it still runs, or was killed"
+						     : err.text);
+		free(path);
+		return OUTCOME_UNKNOWN;
+	}
+	free(path);
+	json_array_foreach(json_object_get(document, "attempts"), i, attempt)
+	{
+		seconds += json_number_value(json_object_get(attempt, "run_seconds"));
+	}
+	cause = json_string_value(json_object_get(document, "first_cause"));
+	TABLE_ROW(table, name, cell(&code, "%lld", (long long)number),
+		  cell(&time, "%ld:%02ld", (long)seconds / 60, (long)seconds % 60),
+		  cause ? cause : "ended");
+	return !number ? OUTCOME_GOOD : number == ERR_STOPPED ? OUTCOME_STOPPED : OUTCOME_FAILED;
+}
+
+static int print_summary(const struct arguments *arguments, struct error *err)
+{
+	static const char *const names[] = {"ended with code 0", "stopped with code 75", "failed",
+					    "without a report"};
+	struct table table = {0};
+	struct paint paint;
+	struct env *env = env_capture();
+	size_t counts[OUTCOME_COUNT] = {0}, shown = 0;
+
+	if (!env)
+		return error_memory(err, "the environment");
+	paint_init(env, &paint);
+	env_free(env);
+	TABLE_ROW(&table, "run", "code", "time", "end");
+	for (size_t i = 0; i < arguments->count; i++)
+		counts[summarize(arguments->documents[i], &table)]++;
+	table_print(&table, &paint, 0);
+	printf("%zu runs: ", arguments->count);
+	for (int i = 0; i < OUTCOME_COUNT; i++)
+		if (counts[i])
+			printf("%s%zu %s", shown++ ? ", " : "", counts[i], names[i]);
+	printf("\n");
+	return fflush(stdout) ? error_set(err, ERR_IO, "cannot write to standard output: %s",
+					  strerror(errno))
+			      : 0;
+}
+
+/* ---- one report: a page ---- */
 
 /* REPORT.html beside REPORT.json; malloced. */
 static char *default_output(const char *document)
@@ -49,8 +154,8 @@ static char *default_output(const char *document)
 	return asprintf(&path, "%.*s.html", (int)length, document) < 0 ? NULL : path;
 }
 
-static int write_page(const struct arguments *arguments, const struct bytes *page,
-		      struct error *err)
+static int write_page(const struct arguments *arguments, const char *document,
+		      const struct bytes *page, struct error *err)
 {
 	char *path;
 	int rc;
@@ -61,9 +166,31 @@ static int write_page(const struct arguments *arguments, const struct bytes *pag
 		return error_set(err, ERR_IO, "cannot write to standard output: %s",
 				 strerror(errno));
 	}
-	path = arguments->output ? strdup(arguments->output) : default_output(arguments->document);
+	path = arguments->output ? strdup(arguments->output) : default_output(document);
 	rc = path ? file_write_atomic(path, page->data, page->size, 0666, err)
 		  : error_memory(err, "the report");
+	free(path);
+	return rc;
+}
+
+static int make_page(const struct arguments *arguments, struct error *err)
+{
+	char *path = document_path(arguments->documents[0]), *rows = NULL;
+	struct report_metrics metrics = {.name = arguments->metrics};
+	struct bytes page = {0};
+	JSON_AUTO document = NULL;
+	int rc = path ? read_document(path, &document, err) : error_memory(err, "the report");
+
+	if (!rc && metrics.name) {
+		rc = file_read(metrics.name, DOCUMENT_MAX, &rows, &metrics.size, err);
+		metrics.text = rows;
+	}
+	if (!rc)
+		rc = report_html(path, document, rows ? &metrics : NULL, &page, err);
+	if (!rc)
+		rc = write_page(arguments, path, &page, err);
+	bytes_free(&page);
+	free(rows);
 	free(path);
 	return rc;
 }
@@ -83,34 +210,18 @@ int verb_report(int argc, char **argv)
 		.tables = {{options}},
 		.positional = {.type = ARGUMENTS_READ, .read = read_document_name},
 		.check = check,
-		.usage = "REPORT.json",
-		.doc = "Show how a job ended as one HTML page.\vREPORT.json is the file of berth "
-		       "run --report. The page needs neither a network nor scripts.",
+		.usage = "REPORT.json...",
+		.doc = "Show how a job ended as one HTML page, or print how several ended as a "
+		       "table."
+		       "\vREPORT.json is the file of berth run --report, or the directory of "
+		       "--log-dir. The page needs neither a network nor scripts.",
 	};
 	struct arguments arguments = {0};
-	struct bytes page = {0};
 	struct error err = {0};
-	JSON_AUTO document = NULL;
-	struct report_metrics metrics = {0};
-	char *text = NULL, *rows = NULL;
-	size_t size;
 	int rc;
 
 	arguments_parse(&command, argc, argv, &arguments);
-	rc = file_read(arguments.document, DOCUMENT_MAX, &text, &size, &err);
-	if (!rc)
-		rc = json_read(arguments.document, text, size, DOCUMENT_MAX, &document, &err);
-	free(text);
-	if (!rc && arguments.metrics) {
-		rc = file_read(arguments.metrics, DOCUMENT_MAX, &rows, &metrics.size, &err);
-		metrics.name = arguments.metrics;
-		metrics.text = rows;
-	}
-	if (!rc)
-		rc = report_html(arguments.document, document, rows ? &metrics : NULL, &page, &err);
-	if (!rc)
-		rc = write_page(&arguments, &page, &err);
-	bytes_free(&page);
-	free(rows);
+	rc = arguments.count > 1 ? print_summary(&arguments, &err) : make_page(&arguments, &err);
+	free(arguments.documents);
 	return rc ? verb_fail(&err) : 0;
 }

@@ -208,8 +208,13 @@ static void print_end(const struct job_result *result, const struct run_end *end
 
 	if (result->unkilled)
 		log_user(LOG_WARNING, "cannot kill %s", result->unkilled);
-	if (!result->code)
+	if (!result->code) {
+		if (options->shared.plan.waits)
+			log_user(LOG_NOTE, "the ranks ended after %lld s%s%s",
+				 (long long)result->run_ms / 1000, options->job.log_dir ? ": " : "",
+				 options->job.log_dir ? options->job.log_dir : "");
 		return;
+	}
 	/* If the program stopped with its work saved, its output contains no error to show. */
 	bool stopped = result->code == ERR_STOPPED;
 
@@ -246,14 +251,14 @@ static void print_end(const struct job_result *result, const struct run_end *end
 			 result->first_cause ? result->first_cause : "the job failed");
 }
 
-static int write_report(const struct run_options *options, const struct job_result *result,
+static int write_report(const char *path, const struct job_result *result,
 			const struct run_end *end, struct error *err)
 {
 	JSON_AUTO report = NULL;
 	char *text;
 	int rc;
 
-	if (!options->report)
+	if (!path)
 		return 0;
 	report = job_report(result);
 	if (report) {
@@ -276,7 +281,7 @@ static int write_report(const struct run_options *options, const struct job_resu
 	size_t length = strlen(text);
 
 	text[length] = '\n'; /* ends the last line; replaces the terminating NUL */
-	rc = file_write_atomic(options->report, text, length + 1, 0666, err);
+	rc = file_write_atomic(path, text, length + 1, 0666, err);
 	free(text);
 	return rc;
 }
@@ -289,7 +294,7 @@ static void on_stop_report(void *context, const struct job_result *result)
 	struct error err = {0};
 
 	run_end_find(setup, result, &end);
-	if (write_report(setup->options, result, &end, &err))
+	if (write_report(setup->report, result, &end, &err))
 		log_user(LOG_WARNING, "%s", err.text);
 }
 
@@ -505,6 +510,10 @@ int run_program(const struct run_options *options, const char *const *argv, bool
 	}
 	if (!rc)
 		rc = run_check_rendezvous(&setup, &err);
+	if (!rc && options->job.log_dir) {
+		rc = run_lock_log_dir(options->job.log_dir, &err);
+		bad_report |= rc && !options->report; /* the report there is the other run's */
+	}
 	if (!rc && options->pty)
 		rc = check_pty(own_program, &err);
 	if (!rc && options->requeue)
@@ -523,14 +532,14 @@ int run_program(const struct run_options *options, const char *const *argv, bool
 		log_user(LOG_NOTE, "another run of this job stopped before its end: %s", end.next);
 	rc = result.code;
 	/* If the run failed because of an unwritable report, that was already reported. */
-	if (!bad_report && write_report(options, &result, &end, &report_err)) {
+	if (!bad_report && write_report(setup.report, &result, &end, &report_err)) {
 		int code = verb_fail(&report_err);
 
 		rc = rc ? rc : code;
 	}
 	/* This comes last, because the scheduler may then end this process. */
 	if (will_requeue && !requeue_now(setup.requeue, end.next, sizeof end.next) && !bad_report)
-		write_report(options, &result, &end, &report_err);
+		write_report(setup.report, &result, &end, &report_err);
 	job_result_free(&result);
 	run_setup_free(&setup);
 	return rc;

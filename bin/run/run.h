@@ -24,6 +24,7 @@ struct run_setup {
 	char *cwd;
 	const char **kept_argv;	 /* run_check_kept_options; NULL: argv is right as it is */
 	struct requeue *requeue; /* requeue.h; NULL without --requeue */
+	char *report;		 /* --report, or report.json in --log-dir, or NULL */
 	bool bad_report;	 /* run_prepare failed because --report cannot be written */
 };
 
@@ -56,6 +57,10 @@ struct run_end {
 };
 void run_end_find(const struct run_setup *setup, const struct job_result *result,
 		  struct run_end *out);
+
+/* run_end.c: lock --log-dir as long as this process and its agents here live. Return -ERR_OUTPUT if
+ * another run writes there. */
+int run_lock_log_dir(const char *log_dir, struct error *err);
 
 /* run_task.c: refuse to be one of several ranks of mpirun, torchrun or another berth run, unless
  * --nested, --dry-run or --node-rank is given. own_program: this is berth train. Return 0, or

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* A job's end time, and why a job has ended. */
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -99,6 +101,42 @@ int run_remove_stale_stop_file(const struct run_setup *setup, struct error *err)
 			 "to stop the run",
 			 path, (long long)(time(NULL) - info.st_mtime), dry ? "will be" : "is");
 	return 0;
+}
+
+/* Who holds a lock on the file? 0: unknown. */
+static int find_holder(const struct stat *file)
+{
+	FILE *locks = fopen("/proc/locks", "re");
+	unsigned long long inode;
+	char line[200];
+	int pid, found = 0;
+
+	while (locks && !found && fgets(line, sizeof line, locks))
+		if (sscanf(line, "%*d: FLOCK %*s %*s %d %*x:%*x:%llu", &pid, &inode) == 2 &&
+		    inode == file->st_ino && pid > 0)
+			found = pid;
+	if (locks)
+		fclose(locks);
+	return found;
+}
+
+int run_lock_log_dir(const char *log_dir, struct error *err)
+{
+	int fd = open(log_dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC), pid;
+	struct stat status;
+	char by[40] = "";
+
+	/* Not every file system can lock directories. */
+	if (fd < 0 || !flock(fd, LOCK_EX | LOCK_NB) || errno != EWOULDBLOCK)
+		return 0;
+	pid = fstat(fd, &status) ? 0 : find_holder(&status);
+	close(fd);
+	if (pid)
+		snprintf(by, sizeof by, " (process %d)", pid);
+	return error_set(err, ERR_OUTPUT,
+			 "--log-dir %.200s: another run%s writes there; give each run a directory "
+			 "of its own",
+			 log_dir, by);
 }
 
 /* ---- why ---- */

@@ -155,6 +155,11 @@ int run_prepare(const struct run_options *options, const char *const *argv, stru
 	out->cwd = getcwd(NULL, 0);
 	out->launch = options->launch;
 	out->launch.alloc = &out->alloc;
+	if (options->report)
+		out->report = strdup(options->report);
+	else if (options->job.log_dir &&
+		 asprintf(&out->report, "%s/report.json", options->job.log_dir) < 0)
+		out->report = NULL;
 	out->launch.env = out->env;
 	out->launch.berth_path = out->berth_path;
 	if (!out->env)
@@ -204,6 +209,7 @@ void run_setup_free(struct run_setup *setup)
 	alloc_free(&setup->alloc);
 	env_free(setup->env);
 	free(setup->cwd);
+	free(setup->report);
 	free(setup->kept_argv);
 	memset(setup, 0, sizeof *setup);
 }

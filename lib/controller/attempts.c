@@ -119,7 +119,7 @@ static void record(struct attempts *attempts, const struct job_result *result)
 {
 	json_array_append_new(
 		attempts->list,
-		json_pack("{s:i, s:o, s:s, s:i, s:i, s:o, s:o, s:o, s:o, s:f}", "attempt",
+		json_pack("{s:i, s:o, s:s, s:i, s:i, s:o, s:o, s:o, s:o, s:f, s:f}", "attempt",
 			  result->attempt, "nodes", node_names(&attempts->node_pool), "by",
 			  result->by_program || !result->code ? "program" : "berth", "code",
 			  result->code, "signal", result->signal, "rank",
@@ -130,7 +130,8 @@ static void record(struct attempts *attempts, const struct job_result *result)
 			  "steps",
 			  result->steps >= 0 ? json_integer((json_int_t)result->steps)
 					     : json_null(),
-			  "seconds", (double)(clock_now_ms() - attempts->started_ms) / 1e3));
+			  "seconds", (double)(clock_now_ms() - attempts->started_ms) / 1e3,
+			  "run_seconds", (double)result->run_ms / 1e3));
 }
 
 /* job_request.should_restart: the attempt has ended, and its agents are still connected. */

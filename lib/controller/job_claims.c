@@ -16,11 +16,12 @@
 #include "process/claims.h"
 #include "process/tmpdir.h"
 
-#define CLAIM_MS 10000	 /* how long the nodes may take to claim what the ranks use */
-#define CLAIM_ROUNDS 20	 /* then share with the runs that were faster each time */
-#define CLAIM_POLL_MS 30 /* until a run that waits asks again, and 1 ms per node; grows up to */
+#define CLAIM_MS 10000	/* how long the nodes may take to claim what the ranks use */
+#define CLAIM_ROUNDS 20 /* then share with the runs that were faster each time */
+/* Until a run that waits asks again; 1 ms more per node. */
+#define CLAIM_POLL_MS 30
 #define CLAIM_POLL_MAX_MS 1000
-#define QUEUE_POLL_MS 200 /* the same in the queue of this machine */
+#define QUEUE_POLL_MS 200 /* until it looks at the queue of this machine again */
 #define QUEUE_STARTED 8	  /* so many of the runs that wait have agents */
 
 /* ---- waiting ---- */
@@ -28,11 +29,14 @@
 /* Ask the nodes again: the less often, the longer it takes, and the more runs come first. */
 static void poll_soon(struct job *job, size_t before)
 {
-	int64_t now = clock_now_ms(), pause_ms;
+	int64_t now = clock_now_ms(), asked_ms = job->place.asked_ms;
+	int64_t pause_ms = (CLAIM_POLL_MS + (now - asked_ms) / 100) * (int64_t)(1 + before);
 
-	if (!job->place.asked_ms)
+	/* Runs that start now have to know at once that this one waits. */
+	if (!asked_ms) {
 		job->place.asked_ms = now;
-	pause_ms = (CLAIM_POLL_MS + (now - job->place.asked_ms) / 100) * (int64_t)(1 + before);
+		pause_ms = 0;
+	}
 	if (pause_ms > CLAIM_POLL_MAX_MS)
 		pause_ms = CLAIM_POLL_MAX_MS;
 	job->phase = JOB_PHASE_CLAIM;
@@ -171,7 +175,8 @@ static int wait_for_turn(struct job *job)
 	before = claims_before(all, own, 0, NULL);
 	if (job->fit.fits && !before)
 		return 0;
-	note_waiting(job, before);
+	if (job->place.asked_ms)
+		note_waiting(job, before);
 	poll_soon(job, before);
 	return 1;
 }

@@ -239,18 +239,27 @@ static void add_ranks(struct page *page, const json_t *document)
 	page_add(page, "</table>\n");
 }
 
+int report_check(const char *name, const json_t *document, struct error *err)
+{
+	const char *schema = text_of(document, "schema");
+
+	if (schema && !strcmp(schema, "berth.run/1"))
+		return 0;
+	return error_set(
+		err, ERR_DATA,
+		"%s: the schema is '%.100s', not 'berth.run/1'; name a file that berth run "
+		"--report wrote",
+		name, schema ? schema : "");
+}
+
 int report_html(const char *name, const json_t *document, const struct report_metrics *metrics,
 		struct bytes *out, struct error *err)
 {
 	struct page page = {.out = out};
-	const char *schema = text_of(document, "schema");
-	int rc;
+	int rc = report_check(name, document, err);
 
-	if (!schema || strcmp(schema, "berth.run/1"))
-		return error_set(err, ERR_DATA,
-				 "%s: the schema is '%.100s', not 'berth.run/1'; name a file that "
-				 "berth run --report wrote",
-				 name, schema ? schema : "");
+	if (rc)
+		return rc;
 	page_add(&page, head);
 	add_end(&page, name, document);
 	add_last_lines(&page, document);

@@ -15,6 +15,9 @@ struct report_metrics {
 	size_t size;
 };
 
+/* Is the document, which err calls name, a berth.run/1? Return 0 or -ERR_DATA. */
+int report_check(const char *name, const json_t *document, struct error *err);
+
 /* Append the page to *out. metrics may be NULL. name is what err and the page call the document.
  * Every string of the document is escaped, and a member that is missing or has an unexpected type
  * is left out. Return 0, -ERR_DATA if the document is not berth.run/1 or metrics are not as

@@ -41,6 +41,45 @@ print("{\"split\": \"train\", \"step\": 10", end="")' >"$DIR/metrics.jsonl" # a 
 	expect 66 "$BERTH" report "$DIR/r.json" --metrics "$DIR"
 }
 
+@test "several reports become a table; a directory stands for the report in it" {
+	cd "$DIR"
+	for code in 0 3 75; do
+		run "$BERTH" run -n 1 --log-dir runs/code-$code -- sh -c "exit $code"
+		[ "$status" = $code ]
+	done
+	mkdir runs/killed
+	echo '{}' >runs/bad.json
+	printf '{"schema":"berth.run/1","code":"x","attempts":7}' >runs/odd.json
+	printf '{"schema":"berth.run/1","code":0,"attempts":7,"first_cause":"a\\u001bb"}' >runs/escape.json
+	expect 0 "$BERTH" report runs/*
+	[[ $output == *"runs/code-0 "*"0     0:0"*" ended"$'\n'* ]]
+	[[ $output == *"runs/code-3 "*"3     0:0"*" rank 0 on $HOST exited with code 3"$'\n'* ]]
+	[[ $output == *"runs/bad.json "*"the schema is '', not"* ]]
+	[[ $output == *"runs/killed "*"no report: it still runs, or was killed"* ]]
+	[[ $output != *$'\e'* ]]
+	[[ $output == *"runs/odd.json "*"\"code\" is \"x\"; expected a whole number"* ]]
+	[[ $output == *"7 runs: 2 ended with code 0, 1 stopped with code 75, 1 failed, 3 without a report" ]]
+	# One directory: the page.
+	expect 0 "$BERTH" report runs/code-3
+	grep -q 'Exit code</th><td>3<' runs/code-3/report.html
+}
+
+@test "two runs with the same --log-dir: the second one is refused, and changes nothing there" {
+	cd "$DIR"
+	"$BERTH" run -n 1 --log-dir logs -- sh -c 'echo first; until [ -e go ]; do sleep 0.05; done' 3>&- >out &
+	within 30 grep -qx first out
+	expect 73 "$BERTH" run -n 1 --log-dir "$DIR/logs" -- echo second
+	[[ $output == *"--log-dir $DIR/logs: another run (process $!) writes there"* ]]
+	[ ! -e logs/report.json ]
+	expect 73 "$BERTH" run -n 1 --log-dir logs --report r.json -- echo second
+	grep -q '"code": 73' r.json
+	touch go
+	wait $!
+	! grep -q second logs/rank-0000.log || false
+	grep -q '"code": 0' logs/report.json
+	expect 0 "$BERTH" run -n 1 --log-dir logs -- true
+}
+
 @test "control characters and members of another type do no harm" {
 	printf '{"schema":"berth.run/1","kind":7,"ranks":{},"attempts":[1,{"nodes":2,"seconds":"x"}],"first_cause":"a\\u001bb"}' >"$DIR/r.json"
 	expect 0 "$BERTH" report "$DIR/r.json" -o -
@@ -62,7 +101,9 @@ print("{\"split\": \"train\", \"step\": 10", end="")' >"$DIR/metrics.jsonl" # a 
 @test "bad inputs end with a message and their exit code" {
 	expect 64 "$BERTH" report
 	[[ $output == *'no REPORT.json given'* ]]
-	expect 64 "$BERTH" report a b
+	expect 64 "$BERTH" report a b -o c
+	[[ $output == *'--output: only one REPORT.json is possible'* ]]
+	expect 64 "$BERTH" report a b --metrics c
 	expect 66 "$BERTH" report "$DIR/missing.json"
 	[[ $output == *missing.json* ]]
 	expect 66 "$BERTH" report "$DIR"

@@ -104,7 +104,7 @@ waiter() {
 	local name=$1 note=$2
 	shift 2
 	# shellcheck disable=SC2016
-	"$BERTH" run --wait "$@" -- sh -c 'echo "$CUDA_VISIBLE_DEVICES" >'"$name"'.part && mv '"$name"'.part '"$name"'.$RANK
+	"$BERTH" run --wait "$@" -- sh -c 'echo "$CUDA_VISIBLE_DEVICES" >'"$name"'.part$RANK && mv '"$name"'.part$RANK '"$name"'.$RANK
 		until [ -e '"$name"'.go ]; do sleep 0.05; done; echo '"$name"' >>order' 2>"$name.err" 3>&- &
 	held=$!
 	within 30 grep -qs "$note" "$name.err" || { cat "$name.err"; return 1; }

@@ -233,6 +233,25 @@ saves() {
 	[ "$(grep -c 'trying to requeue the job with scontrol requeue (1 of' "$SHARE/pair.out")" = 1 ]
 }
 
+@test "runs that wait: none starts near the time limit, and the job is requeued once" {
+	rm -f "$SHARE/queue.started"
+	submit queue -N 1 --gpus-per-node=4 --requeue --open-mode=append <<-'S'
+	[ -z "$SLURM_RESTART_COUNT" ] || exec sleep 70
+	for i in 1 2 3; do
+		"$BERTH" run --wait -n 4 --requeue --end-time +60s --warn-before 45s -- sh -c '[ $RANK != 0 ] || echo "$RANK" >>queue.started
+			until [ -e "$BERTH_STOP_FILE" ]; do sleep 0.1; done; exit 75' &
+	done
+	wait
+	S
+	restarted() { scontrol -o show job "$job" | grep -q 'Restarts=1 '; }
+	within 60 restarted || { cat "$SHARE/queue.out"; return 1; }
+	scancel "$job"
+	cat "$SHARE/queue.out"
+	[ "$(wc -l <"$SHARE/queue.started")" = 1 ]
+	[ "$(grep -c "not started: the job's time limit is reached in .* (--warn-before)" "$SHARE/queue.out")" = 2 ]
+	[ "$(grep -c 'trying to requeue the job with scontrol requeue (1 of' "$SHARE/queue.out")" = 1 ]
+}
+
 @test "a failed program is not requeued; a job that cannot be requeued is reported at the start" {
 	batch failed -N 1 -n 1 --requeue <<-S
 	"\$BERTH" run -n 1 --requeue -- sh -c 'exit 3'

@@ -331,6 +331,13 @@ variables() {
 		has "$expected"
 		has ' <a  b> <x,y>'
 	done
+	printf "%s\n" "'a  b' x,y" z >lines.txt
+	job=$(PROGRAM=./say "$TOOLS/qsub" -o "$SHARE/sweep.out" -v "FILE=lines.txt,PROGRAM,$(variables)" "$scripts/sweep.sh")
+	within 60 grep -q '"code"' "$SHARE/pbs/jobs/$job.json" || true
+	output=$(cat sweep.out)
+	echo "# sweep: $output"
+	has '^2 runs: 2 ended with code 0$'
+	grep -q '^rank 0 of 1 on n1 .* <a  b> <x,y>$' lines.txt.runs/1/rank-0000.log
 }
 
 @test "walltime: the job stops before it; a new job continues with the same script, resources and variables" {

@@ -209,6 +209,30 @@ conf() {
 	nothing_left n1 n2
 }
 
+@test "runs that wait, started on both nodes at once: each GPU has one run at a time, and all are used" {
+	cat >"$SHARE/one.sh" <<-'S'
+	exec 8>"gpu.$(hostname).$CUDA_VISIBLE_DEVICES"
+	flock -n 8 || echo "clash on $(hostname) $CUDA_VISIBLE_DEVICES"
+	sleep 1
+	S
+	batch queue -N2 -w n1,n2 --gpus-per-node=4 <<-'S'
+	rm -f gpu.*
+	loop() { for i in 1 2 3 4 5 6 7 8 9 10; do "$BERTH" run --wait -n 1 -- sh one.sh & done; for i in 1 2 3 4 5 6 7 8 9 10; do wait -n; echo "code $?"; done; }
+	export -f loop
+	srun -N1 -n1 -w n2 --overlap bash -c loop &
+	loop
+	wait
+	"$BERTH" run --wait -- true
+	echo "whole job: $?"
+	S
+	[ "$status" = 0 ]
+	[ "$(grep -c '^code 0$' <<<"$output")" = 20 ]
+	hasnt '^clash'
+	has '^whole job: 0$'
+	[ "$(find "$SHARE" -name 'gpu.n*' | wc -l)" = 8 ]
+	nothing_left n1 n2
+}
+
 @test "run, exec and info warn if each task sees only its own GPU" {
 	batch apart -N1 -w n1 --ntasks-per-node=2 --mem-per-cpu=10 --gpus-per-node=2 <<-'S'
 	for options in '--gpus-per-task=1' '--gpu-bind=none' '--gpu-bind=single:1'; do
