@@ -157,9 +157,6 @@ int run_prepare(const struct run_options *options, const char *const *argv, stru
 	out->launch.alloc = &out->alloc;
 	if (options->report)
 		out->report = strdup(options->report);
-	else if (options->job.log_dir &&
-		 asprintf(&out->report, "%s/report.json", options->job.log_dir) < 0)
-		out->report = NULL;
 	out->launch.env = out->env;
 	out->launch.berth_path = out->berth_path;
 	if (!out->env)
@@ -172,8 +169,12 @@ int run_prepare(const struct run_options *options, const char *const *argv, stru
 		rc = executable_check(argv[0], out->env, err);
 	if (!rc && options->job.log_dir && !options->dry_run)
 		rc = logs_check_dir(options->job.log_dir, err);
-	if (!rc && options->report && !options->dry_run)
-		out->bad_report = (rc = check_report(options->report, err)) != 0;
+	/* Not in a directory that was refused. */
+	if (!rc && options->job.log_dir && !options->report &&
+	    asprintf(&out->report, "%s/report.json", options->job.log_dir) < 0)
+		out->report = NULL;
+	if (!rc && out->report && !options->dry_run)
+		out->bad_report = (rc = check_report(out->report, err)) != 0;
 	if (!rc)
 		rc = stages_find_self(out->berth_path, sizeof out->berth_path, err);
 	if (!rc)

@@ -67,6 +67,10 @@ other() {
 	expect 73 "$BERTH" run -n 1 --log-dir shared/logs -- touch started
 	[[ $output == *"shared/logs is a symbolic link of user 65534"* ]]
 	expect 73 "$BERTH" run -n 1 --log-dir shared/logs/deep -- touch started
+	other report.json "$DIR/mine/file"
+	expect 73 "$BERTH" run -n 1 --log-dir shared -- touch started
+	[[ $output == *"shared/report.json is a symbolic link of user 65534"* ]]
+	rm -f shared/report.json
 	other rank-0000.log "$DIR/mine/file"
 	expect 73 "$BERTH" run -n 1 --log-dir shared -- touch started
 	[[ $output == *"shared/rank-0000.log is a symbolic link of user 65534"* ]]

@@ -62,7 +62,7 @@ check_lines() {
 
 @test "--log-dir: one complete file per rank with both streams; the next run appends" {
 	"$BERTH" run -n 2 --log-dir "$DIR/log/deep" -- "$PROBE" lines 20000 60 >/dev/null 2>&1
-	[ "$(ls "$DIR/log/deep")" = "$(printf 'rank-0000.log\nrank-0001.log')" ]
+	[ "$(ls "$DIR/log/deep")" = "$(printf 'rank-0000.log\nrank-0001.log\nreport.json')" ]
 	for rank in 0 1; do
 		check_lines "$DIR/log/deep/rank-000$rank.log" o 20000 60 ""
 		check_lines "$DIR/log/deep/rank-000$rank.log" e 20000 60 ""
