@@ -28,6 +28,7 @@ struct info {
 	/* The same for another rank of the node, to show what differs; or NULL. */
 	struct env *other;
 	char *bound_to;	       /* inside a rank: the CPUs it may use now, "0-3" */
+	json_t *claims;	       /* of other runs of the job here, see process/claims.h; or NULL */
 	json_t *warnings;      /* array of strings without repeats */
 	bool warnings_missing; /* memory was out */
 };

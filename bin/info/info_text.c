@@ -221,6 +221,26 @@ static void print_inventory(const struct info *info, const struct paint *paint)
 	print_addresses(inventory, paint);
 }
 
+static void print_claims(const struct info *info, const struct paint *paint)
+{
+	struct table table = {0};
+	const json_t *claim;
+	size_t i;
+
+	if (!json_array_size(info->claims))
+		return;
+	section(paint, "Other runs of this job", "what they use on this node");
+	TABLE_ROW(&table, "use", "run");
+	json_array_foreach(info->claims, i, claim)
+	{
+		const char *what = json_string_value(json_object_get(claim, "what"));
+		const char *by = json_string_value(json_object_get(claim, "by"));
+
+		TABLE_ROW(&table, what ? what : "nothing yet: it waits", by ? by : "?");
+	}
+	table_print(&table, paint, 2);
+}
+
 static void print_network(const struct info *info, const struct paint *paint)
 {
 	const struct plan *plan = &info->stages.plan;
@@ -316,6 +336,7 @@ void info_print(const struct info *info, const struct paint *paint)
 	       info->stages.inventory.node);
 	print_alloc(info, paint);
 	print_launch(info, paint);
+	print_claims(info, paint);
 	if (info->outside) {
 		char why[INFO_NOT_KNOWN_MAX];
 

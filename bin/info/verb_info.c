@@ -9,8 +9,10 @@
 #include "arguments.h"
 #include "base/json.h"
 #include "base/number.h"
+#include "controller/controller.h"
 #include "hostlist/idset.h"
 #include "info/info.h"
+#include "process/claims.h"
 #include "show.h"
 #include "verb.h"
 
@@ -323,6 +325,21 @@ static int collect_warnings(struct info *info, struct error *err)
 	return info->warnings_missing ? error_memory(err, "the warnings") : 0;
 }
 
+/* What other runs of the job use on this node. The plan is that of a run without others. */
+static void read_claims(struct info *info)
+{
+	const struct launch_options launch = {
+		.alloc = &info->stages.alloc, .env = info->stages.env, .launcher = info->launcher};
+	const char *tmpdir = env_get(info->stages.env, "TMPDIR"), *text;
+	char scope[256], names[1024], dir[4096];
+
+	text = controller_scope(&launch, scope, sizeof scope);
+	controller_run_names(info->stages.env, names, sizeof names);
+	snprintf(dir, sizeof dir, "%s/-", tmpdir ? tmpdir : "/tmp");
+	if (text)
+		info->claims = claims_read(dir, text, names);
+}
+
 static int collect(struct info *info, struct error *err)
 {
 	int rc = stages_load(&info->options, &info->stages, err);
@@ -338,6 +355,8 @@ static int collect(struct info *info, struct error *err)
 		rc = read_rank_plan(info, err);
 	else
 		rc = find_launcher(info, err);
+	if (!rc && info->launcher)
+		read_claims(info);
 	if (!rc && info->outside)
 		return collect_warnings(info, err);
 	if (!rc && !info->plan_file) {
@@ -384,7 +403,7 @@ static json_t *info_to_json(const struct info *info)
 	char why[INFO_NOT_KNOWN_MAX];
 
 	return json_pack(
-		"{s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:O}", "schema",
+		"{s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:O?, s:O}", "schema",
 		"berth.info/1", "version", BERTH_VERSION, "alloc", alloc_to_json(&stages->alloc),
 		"launcher", json_text(info->launcher ? info->launcher->name : NULL), "line",
 		json_text(info->launcher_line), "ranks",
@@ -393,7 +412,8 @@ static json_t *info_to_json(const struct info *info)
 		outside ? json_null() : plan_network_to_json(&stages->plan.network), "plan",
 		outside ? json_null() : plan_node_to_json(&stages->plan.nodes[info->node_index]),
 		"environment", outside ? json_null() : environment_json(info->changes), "not_known",
-		json_text(outside ? info_not_known(info, why) : NULL), "warnings", info->warnings);
+		json_text(outside ? info_not_known(info, why) : NULL), "runs", info->claims,
+		"warnings", info->warnings);
 }
 
 static int show(const struct info *info, struct error *err)
@@ -426,6 +446,7 @@ int verb_info(int argc, char **argv)
 		rc = show(&info, &err);
 	free(info.bound_to);
 	free(info.launcher_line);
+	json_decref(info.claims);
 	json_decref(info.warnings);
 	env_free(info.changes);
 	env_free(info.other);

@@ -513,6 +513,9 @@ int run_program(const struct run_options *options, const char *const *argv, bool
 	if (!rc && options->job.log_dir) {
 		rc = run_lock_log_dir(options->job.log_dir, &err);
 		bad_report |= rc && !options->report; /* the report there is the other run's */
+		/* If this run is killed, no report says that it ended well. */
+		if (!rc && !options->report)
+			unlink(setup.report);
 	}
 	if (!rc && options->pty)
 		rc = check_pty(own_program, &err);

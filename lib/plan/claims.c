@@ -80,8 +80,11 @@ int plan_apply_claims(struct inventory *inventory, const json_t *claims, struct 
 json_t *plan_claim(const struct plan_node *node)
 {
 	json_t *uses = json_array();
+	struct idset *shown = idset_new(); /* GPUs, or without them CPUs */
+	char *list;
+	bool gpus = false;
 
-	for (size_t r = 0; uses && r < node->rank_count; r++) {
+	for (size_t r = 0; uses && shown && r < node->rank_count; r++) {
 		const struct plan_rank *rank = &node->ranks[r];
 		int cpu = -1;
 
@@ -91,11 +94,26 @@ json_t *plan_claim(const struct plan_node *node)
 			name_gpu(rank->gpus[g].uuid, rank->gpus[g].pci, rank->gpus[g].index, name,
 				 sizeof name);
 			json_array_append_new(uses, json_string(name));
+			idset_add(shown, rank->gpus[g].index);
+			gpus = true;
 		}
-		while (!rank->gpu_count && (cpu = idset_next(rank->cpus_os, cpu)) >= 0)
+		while (!rank->gpu_count && (cpu = idset_next(rank->cpus_os, cpu)) >= 0) {
 			json_array_append_new(uses, json_sprintf(CPU_NAME, cpu));
+			idset_add(shown, cpu);
+		}
 	}
-	return uses ? json_pack("{s:o}", "uses", uses) : NULL;
+	list = shown ? idset_format(shown) : NULL;
+	idset_free(shown);
+	if (!list) {
+		json_decref(uses);
+		return NULL;
+	}
+
+	json_t *claim = json_pack("{s:o, s:o}", "uses", uses, "what",
+				  json_sprintf("%s %s", gpus ? "GPU" : "CPU", list));
+
+	free(list);
+	return claim;
 }
 
 struct room room_of(const struct alloc_node *node, const struct inventory *inventory,

@@ -160,7 +160,7 @@ int plan_address_priority(const struct inventory *inventory,
  * array as claims_read returns it (process/claims.h), or NULL; earlier marks go. Ranks get no
  * marked GPU, and those of a run that waits no marked core. */
 int plan_apply_claims(struct inventory *inventory, const json_t *claims, struct error *err);
-/* The member uses of a claim on what a node's ranks use. A new reference, or NULL. */
+/* The members uses and what of a claim on what a node's ranks use. A new reference, or NULL. */
 json_t *plan_claim(const struct plan_node *node);
 /* Do the ranks fit on what has no such marks? why: what has marks and by whom, or "". need: what
  * the ranks use, "2 GPUs". A run that waits without a number of ranks needs all of its nodes. */

@@ -11,6 +11,7 @@
  *   run    the run's name, which its ranks find in BERTH_RUN
  *   by     the run for people: "process 4711 on n1, since 10:02"
  *   uses   array of names, as plan_claim makes them
+ *   what   the same for people: "GPU 0,2"
  *   since  only in the claim of a run that waits: since when, in microseconds of the wall clock */
 #ifndef BERTH_PROCESS_CLAIMS_H
 #define BERTH_PROCESS_CLAIMS_H

@@ -121,6 +121,11 @@ waiter() {
 	d=$held
 	expect 69 "$BERTH" run --wait=1s -n 1 -- true
 	[[ "$output" == *"waited for 1 s (--wait): 3 of 4 GPUs are used by other runs"* ]]
+	expect 0 "$BERTH" info
+	grep -qE "^  GPU [0-3,-]+ +process $a on $HOST, since " <<<"$output"
+	[ "$(grep -c '^  nothing yet: it waits  process ' <<<"$output")" = 3 ]
+	"$BERTH" info --json >info.json
+	[ "$(python3 -c 'import json; print(sorted(len(c.get("uses", [])) for c in json.load(open("info.json"))["runs"]))')" = '[0, 0, 0, 3]' ]
 	kill -INT "$d"
 	rc=0
 	wait "$d" || rc=$?
