@@ -209,7 +209,7 @@ static void print_end(const struct job_result *result, const struct run_end *end
 	if (result->unkilled)
 		log_user(LOG_WARNING, "cannot kill %s", result->unkilled);
 	if (!result->code) {
-		if (options->shared.plan.waits)
+		if (options->shared.plan.waits && !options->quiet)
 			log_user(LOG_NOTE, "the ranks ended after %lld s%s%s",
 				 (long long)result->run_ms / 1000, options->job.log_dir ? ": " : "",
 				 options->job.log_dir ? options->job.log_dir : "");
