@@ -130,7 +130,8 @@ waiter() {
 	rc=0
 	wait "$d" || rc=$?
 	[ "$rc" = 130 ]
-	[ ! -e b.0 ] && [ ! -e c.0 ]
+	[ ! -e b.0 ]
+	[ ! -e c.0 ]
 	touch a.go
 	wait "$a"
 	wait_for b.0 1
