@@ -189,15 +189,17 @@ conf() {
 @test "several runs at once on two nodes: each its own GPU, also on the second node" {
 	batch sweep -N2 -w n1,n2 --gpus-per-node=4 <<-'S'
 	rm -f held.* go
+	pids=()
 	for i in 1 2 3 4 5 6 7 8; do
 		"$BERTH" run -n 1 --share no -- sh -c 'echo "$(hostname) ${CUDA_VISIBLE_DEVICES%%,*} $MASTER_ADDR" >held.'$i'.part && mv held.'$i'.part held.'$i'; until [ -e go ]; do sleep 0.1; done' &
+		pids+=($!)
 	done
 	for i in $(seq 300); do [ "$(ls | grep -c '^held.[1-8]$')" = 8 ] && break; sleep 0.1; done
 	cat held.[1-8]
 	"$BERTH" run -n 1 --share no -- true
 	echo "ninth: $?"
 	touch go
-	for i in 1 2 3 4 5 6 7 8; do wait -n; echo "code $?"; done
+	for pid in "${pids[@]}"; do wait "$pid"; echo "code $?"; done
 	"$BERTH" run -n 2 --ranks-per-node 2 -- sh -c 'echo "again on $(hostname)"'
 	S
 	[ "$status" = 0 ]
@@ -217,7 +219,11 @@ conf() {
 	S
 	batch queue -N2 -w n1,n2 --gpus-per-node=4 <<-'S'
 	rm -f gpu.*
-	loop() { for i in 1 2 3 4 5 6 7 8 9 10; do "$BERTH" run --wait -n 1 -- sh one.sh & done; for i in 1 2 3 4 5 6 7 8 9 10; do wait -n; echo "code $?"; done; }
+	loop() {
+		local pids=() pid
+		for i in 1 2 3 4 5 6 7 8 9 10; do "$BERTH" run --wait -n 1 -- sh one.sh & pids+=($!); done
+		for pid in "${pids[@]}"; do wait "$pid"; echo "code $?"; done
+	}
 	export -f loop
 	srun -N1 -n1 -w n2 --overlap bash -c loop &
 	loop
