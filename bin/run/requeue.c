@@ -20,7 +20,8 @@
 #define PATIENCE_MAX_MS (30 * 60000)
 #define PATIENCE_MIN_MS 20000 /* Slurm's KillWait is 30 s by default */
 #define BEFORE_END_MS 5000
-#define ENDED_S 5 /* Slurm ends the script within this time; it must not continue meanwhile */
+#define WAITED_MS 10000 /* other runs have used the job's time meanwhile */
+#define ENDED_S 5	/* Slurm ends the script within this time; it must not continue meanwhile */
 #define ANSWER_MAX (8 << 20)
 #define COUNT                                                                                      \
 	"BERTH_REQUEUES" /* under PBS, which has no count of its own for a job that is new         \
@@ -202,7 +203,8 @@ static bool may_requeue(struct requeue *requeue, const char *kind, char *next, s
 bool requeue_now_due(struct requeue *requeue, const struct job_result *result, const char *kind,
 		     char *next, size_t size)
 {
-	bool stopped = result->code == 75;
+	/* In a job whose limit is too short for a run, the next job would start none either. */
+	bool stopped = result->code == 75 && (result->start_sent || result->waited_ms > WAITED_MS);
 	bool lost = result->code && (!strcmp(kind, "preempted") || !strcmp(kind, "node"));
 	bool wanted = requeue && (stopped || lost) && may_requeue(requeue, kind, next, size);
 

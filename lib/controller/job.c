@@ -118,7 +118,6 @@ void job_begin_probes(struct job *job)
 void job_begin_ranks(struct job *job)
 {
 	struct error err = {0};
-
 	int rc;
 
 	if (job_is_late(job))

@@ -140,7 +140,8 @@ struct job_result {
 			  */
 	int user_signal; /* the first of the other signals that were forwarded (SIGUSR1, SIGUSR2);
 			    0: none */
-	bool warned;	 /* the ranks were warned that the time limit is near */
+	int64_t waited_ms; /* of a run that did not start for lack of time: how long it waited */
+	bool warned;	   /* the ranks were warned that the time limit is near */
 	bool time_left_known;
 	int64_t time_left_ms; /* time left until the time limit, when that signal arrived or else at
 				 the end */

@@ -264,6 +264,12 @@ saves() {
 	[ "$status" = 75 ]
 	has 'warning: --requeue: cannot requeue the job: requeueing is disabled for this job'
 	has 'next: cannot requeue, so submit the job again'
+	batch short -N 1 -n 1 --requeue <<-S
+	"\$BERTH" run -n 1 --requeue --min-time 3h -- true
+	S
+	[ "$status" = 75 ]
+	has 'not started: the job.s time limit is reached in .* needs 10800 s'
+	hasnt 'trying to requeue the job'
 	batch often -N 1 -n 1 --requeue <<-S
 	SLURM_RESTART_COUNT=5 "\$BERTH" run -n 1 --requeue --max-requeues 5 -- sh -c 'exit 75'
 	S
