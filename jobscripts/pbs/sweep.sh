@@ -19,8 +19,9 @@ cd "$PBS_O_WORKDIR" || exit
 berth=$(command -v @bindir@/berth || echo berth) # the installed one, else the one in PATH
 trap : TERM # PBS signals this shell, too, on qdel and at the walltime; it has to wait for berth
 number=0
-while read -r line; do
+while read -r line || [ -n "$line" ]; do
 	number=$((number + 1))
+	[ -n "$line" ] || continue
 	grep -qs '^  "code": 0,' "$FILE.runs/$number/report.json" && continue
 	eval "'$berth' run -n 1 --wait --min-time 5m --requeue --log-dir '$FILE.runs/$number' -- ${PROGRAM:?not set: submit with qsub -v FILE=...,PROGRAM=...} $line" >/dev/null &
 done <"${FILE:?not set: submit with qsub -v FILE=...,PROGRAM=...}"

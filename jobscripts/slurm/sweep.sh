@@ -17,8 +17,9 @@ shift
 berth=$(command -v @bindir@/berth || echo berth) # the installed one, else the one in PATH
 trap : TERM # else the shell would end before the runs have saved
 number=0
-while read -r line; do
+while read -r line || [ -n "$line" ]; do
 	number=$((number + 1))
+	[ -n "$line" ] || continue
 	grep -qs '^  "code": 0,' "$lines.runs/$number/report.json" && continue
 	# shellcheck disable=SC2086 # the line has several words
 	"$berth" run -n 1 --wait --min-time 5m --requeue --log-dir "$lines.runs/$number" -- "$@" $line >/dev/null &
