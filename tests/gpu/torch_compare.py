@@ -126,7 +126,7 @@ def main():
                                      *(['--cpu-conv', 'direct'] if device == 'cpu' else ['--amp', amp])],
                            stdout=subprocess.DEVNULL, check=True, timeout=800)
             with open(os.path.join(out, 'metrics.jsonl'), encoding='utf-8') as file:
-                losses = [json.loads(line)['loss'] for line in file]
+                losses = [row['loss'] for row in map(json.loads, file) if row.get('split') == 'train']
             exact, exact_losses = by_torch(begin, batches[:steps], device, 'float64')
             other, other_losses = by_torch(begin, batches[:steps], device, amp)
             own = apart(load(os.path.join(out, 'model.safetensors')), exact, begin)
