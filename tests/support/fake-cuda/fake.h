@@ -16,6 +16,8 @@
  * FAKE_CUDA_STRICT: memory that was not freed at the end makes the process exit with code 86.
  * FAKE_CUDA_WAITS: file that receives at the end how often the host waited for the GPU, and for an
  * event.
+ * FAKE_CUDA_TRACE: file that receives a line for each allocation, kernel, library call, copy and
+ * graph, in the order in which the host asked for them. A graph's are there once, from its capture.
  * FAKE_CUDA_COUNT, FAKE_CUDA_MAJOR, FAKE_CUDA_DRIVER (a version; 0: none): the GPUs and the driver
  * that it reports. FAKE_CUDA_GPU: each byte of the GPU's UUID, 0 to 255.
  *
@@ -27,6 +29,8 @@
 
 #include <functional>
 
+/* Write a line to the trace. */
+__attribute__((format(printf, 1, 2))) void fake_trace(const char *format, ...);
 /* Put work on a stream. It must not call the CUDA runtime. */
 void fake_put(cudaStream_t stream, std::function<void()> work);
 /* Whether stream is the default stream, or one that was not destroyed. */

@@ -102,6 +102,7 @@ cudaError_t cudaMalloc(void **out, size_t size)
 
 	if (breaks_capture())
 		return fails(cudaErrorStreamCaptureUnsupported);
+	fake_trace("memory of %zu bytes", size);
 
 	size_t taken = rounded(size, is_large(size) ? PAGE : ALIGNMENT);
 
@@ -239,6 +240,7 @@ cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t size, enum cudaMe
 
 	living(stream);
 	expect_kind(to, from, size, kind);
+	fake_trace("copy of %zu bytes", size);
 	if (place(from, size) != 'h' && place(to, size) != 'h') {
 		work(stream, [=] { copy(to, from, size); });
 		return cudaSuccess;
@@ -273,6 +275,7 @@ cudaError_t cudaMemsetAsync(void *at, int value, size_t size, cudaStream_t strea
 	guard held(lock);
 
 	expect(at, size, "cudaMemsetAsync");
+	fake_trace("%zu bytes of %d", size, value);
 	work(stream, [=] { memset(at, value, size); });
 	return cudaSuccess;
 }

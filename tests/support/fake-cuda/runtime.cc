@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <condition_variable>
+#include <cstdarg>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -276,6 +277,21 @@ bool fake::breaks_capture(void)
 void fake::work(CUstream_st *stream, std::function<void()> what)
 {
 	put(living(stream), {item::WORK, std::move(what), nullptr, 0, nullptr});
+}
+
+void fake_trace(const char *format, ...)
+{
+	static const char *const path = getenv("FAKE_CUDA_TRACE");
+	static FILE *const file = path ? fopen(path, "w") : nullptr;
+	char line[256];
+	va_list arguments;
+
+	if (!file)
+		return;
+	va_start(arguments, format);
+	vsnprintf(line, sizeof line, format, arguments);
+	va_end(arguments);
+	fprintf(file, "%s\n", line);
 }
 
 void fake_put(cudaStream_t stream, std::function<void()> work)
@@ -550,6 +566,7 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream)
 {
 	guard held(lock);
 
+	fake_trace("graph");
 	put(living(stream), {item::LAUNCH, {}, nullptr, 0, exec->made});
 	return cudaSuccess;
 }

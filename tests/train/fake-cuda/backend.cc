@@ -720,6 +720,9 @@ cudnnStatus_t cudnnBackendExecute(cudnnHandle_t handle, cudnnBackendDescriptor_t
 	void *workspace = *work;
 	int engine = it->engine;
 
+	fake_trace("engine %d, %c of x %d x %d x %d x %d and w %d x %d x %d", engine, what.out,
+		   what.pass.x.n, what.pass.x.h, what.pass.x.w, what.pass.x.c, what.pass.w.k,
+		   what.pass.w.h, what.pass.w.w);
 	fake_put(fake_stream(handle), [=] {
 		memset(workspace, 0xff, 2 * FAKE_WORKSPACE);
 		run_engine(what, engine, places.data());

@@ -164,6 +164,7 @@ void launch(const char *name, Kernel kernel, dim3 grid, dim3 block, cudaStream_t
 			grid.x, grid.y, block.x, block.y);
 		abort();
 	}
+	fake_trace("%s, %u x %u blocks of %u x %u", name, grid.x, grid.y, block.x, block.y);
 	fake_put(stream, [=] {
 		std::function<void()> thread = [=] { kernel(arguments...); };
 

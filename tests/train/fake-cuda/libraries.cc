@@ -193,6 +193,8 @@ static cudnnStatus_t run(cudnnHandle_t handle, const fake_pass &p, char out, con
 				 : fake_bytes(p.y),
 		    "the result of a convolution");
 	fake_expect(workspace, FAKE_WORKSPACE, "workspace of a convolution");
+	fake_trace("convolution, %c of x %d x %d x %d x %d and w %d x %d x %d, beta %g", out, p.x.n,
+		   p.x.h, p.x.w, p.x.c, p.w.k, p.w.h, p.w.w, (double)factor);
 	fake_put(handle->stream, [=] {
 		memset(workspace, 0xff, FAKE_WORKSPACE);
 		fake_cost(FAKE_LEGACY_MS);
@@ -607,6 +609,8 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
 				    size_of(number_of(part.second.type)),
 			    "a factor or the result of a product");
 	fake_expect(workspace, workspace_bytes, "workspace of a product");
+	fake_trace("product, %d x %d of %d, beta %g", (int)ld.rows, (int)ld.columns,
+		   (int)(how.a == CUBLAS_OP_T ? la.rows : la.columns), (double)factor);
 	fake_put(stream, [=] {
 		enum number in = number_of(la.type), out = number_of(ld.type);
 		int64_t depth = how.a == CUBLAS_OP_T ? la.rows : la.columns;
