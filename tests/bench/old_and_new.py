@@ -71,7 +71,7 @@ def bits(old, new, folder, _):
             for who, build in ('old', old), ('new', new):
                 place = os.path.join(folder, who)
                 subprocess.run(['cp', '-r', first, place], check=True)
-                train(build, *model, '--device', device, '--steps', '4', '--ckpt', place, '--resume')
+                train(build, *model, '--device', device, '--steps', '4', '--ckpt', place)
                 models.append(read(os.path.join(place, 'model.safetensors')))
                 subprocess.run(['rm', '-r', place], check=True)
             subprocess.run(['rm', '-r', first], check=True)

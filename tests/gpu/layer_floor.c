@@ -15,7 +15,7 @@ static double layer(const struct lowered_node *node, bool backward, double sampl
 	const struct lowered_weight *w = &node->weight;
 	double taps = (double)w->outputs * w->inner;
 	double size = rates->number == NUMBER_F32 ? 4 : 2;
-	double places = node->fused.kind == OP_CONV2D
+	double places = node->step->kind == OP_CONV2D
 				? (double)node->y_shape.height * node->y_shape.width
 				: 1;
 	double flop = 2 * samples * places * taps * w->channels;
@@ -25,28 +25,30 @@ static double layer(const struct lowered_node *node, bool backward, double sampl
 		return ms_of(flop, x + y + weight, rates);
 	/* The gradient is float32, like the bucket. */
 	ms = ms_of(flop, x + y + taps * w->channels * 4, rates);
-	if (node->dx != NO_SLOT)
-		ms += ms_of(flop, y + weight + x * (node->add_dx ? 2 : 1), rates);
+	if (node->step->dx != NO_SLOT)
+		ms += ms_of(flop, y + weight + x * (node->step->add_dx ? 2 : 1), rates);
 	return ms;
 }
 
 /* Reads and writes of its x and its y. */
 static double elementwise(const struct lowered_node *node, bool backward, double x, double y)
 {
-	bool add = node->fused.input2 >= 0;
+	bool add = node->step->input2 >= 0;
 
-	switch (node->fused.kind) {
+	switch (node->step->kind) {
 	case OP_BATCHNORM: /* statistics, then the result; sums, then the gradient */
 		if (!backward)
 			return 2 * x + y + (add ? x : 0);
-		return 4 * x + (node->dx != NO_SLOT ? x : 0) + (add ? x : 0);
+		return 4 * x + (node->step->dx != NO_SLOT ? x : 0) + (add ? x : 0);
 	case OP_RELU:
-		return backward ? (node->dx != NO_SLOT ? 2 * y + x : 0) : x + y;
+		return backward ? (node->step->dx != NO_SLOT ? 2 * y + x : 0) : x + y;
 	case OP_ADD:
 		if (!backward)
 			return 2 * x + y;
-		return (node->dz != NO_SLOT && !node->dz_is_dy ? 2 * y : 0) +
-		       (node->dx != NO_SLOT && !node->dx_is_dy ? 2 * y : 0);
+		return (node->step->dz != NO_SLOT && node->step->dz != node->step->dy[0] ? 2 * y
+											 : 0) +
+		       (node->step->dx != NO_SLOT && node->step->dx != node->step->dy[0] ? 2 * y
+											 : 0);
 	default:
 		return x + y;
 	}
@@ -63,7 +65,7 @@ double node_floor(const struct lowered_graph *lowered, const struct lowered_node
 	if (node->weight.param >= 0)
 		return layer(node, backward, samples, x, y, rates);
 	bytes = elementwise(node, backward, x, y);
-	if (node->fused.kind == OP_MAXPOOL2D)
+	if (node->step->kind == OP_MAXPOOL2D)
 		bytes += samples * (double)shape_count(&node->y_shape); /* places */
 	return ms_of(0, bytes, rates);
 }

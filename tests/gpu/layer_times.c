@@ -251,21 +251,21 @@ static int round_once(struct times *t, struct error *err)
 {
 	const struct gradient_sink sink = {t, nothing};
 	const struct kernel_config config = config_of(t);
-	const struct memory_item *slots = t->lowered.slots;
+	const struct memory_item *slots = t->lowered.plan.slots;
 	char *arena = t->memory.graph_memory.arena;
 	size_t size = number_size(t->rates.number);
-	size_t input = slots[t->lowered.input].size_bytes / size;
+	size_t input = slots[t->lowered.plan.input].size_bytes / size;
 	size_t output = (size_t)t->request.batch * CLASSES;
 	int rc;
 
 	t->next = 0;
 	kernel_weights(&config, t->memory.weights, t->memory.weight_count);
-	kernel_fill(&config, arena + slots[t->lowered.input].offset, input, 2);
+	kernel_fill(&config, arena + slots[t->lowered.plan.input].offset, input, 2);
 	cudaEventRecord(t->events[t->next++], stream_of(t));
 	rc = compiled_graph_forward(t->compiled, &t->memory.graph_memory, stream_of(t), err);
 	if (rc)
 		return rc;
-	kernel_fill(&config, arena + slots[t->lowered.output_gradient].offset, output, 3);
+	kernel_fill(&config, arena + slots[t->lowered.plan.output_gradient].offset, output, 3);
 	cudaEventRecord(t->events[t->next++], stream_of(t));
 	return compiled_graph_backward(t->compiled, &t->memory.graph_memory, stream_of(t), false,
 				       &sink, err);
@@ -281,7 +281,7 @@ static int compare(const void *a, const void *b)
 /* ms: [2 node_count] medians, forward and then backward of each node. */
 static int time_nodes(struct times *t, double *ms, struct error *err)
 {
-	int n = t->lowered.node_count, events = 2 * n + 2, rc = 0;
+	int n = t->lowered.plan.node_count, events = 2 * n + 2, rc = 0;
 	double(*all)[ROUNDS] = calloc((size_t)events, sizeof *all);
 
 	if (!all)
@@ -336,14 +336,14 @@ static void tell_node(const struct times *t, int i, bool backward, double ms, do
 {
 	const struct lowered_node *node = &t->lowered.nodes[i];
 	const struct shape *x = &node->x_shape, *y = &node->y_shape;
-	const struct op_attributes *window = &node->fused.op->attributes;
+	const struct op_attributes *window = &node->step->op->attributes;
 
 	printf("{\"node\": %d, \"op\": \"%s%s%s\", \"pass\": \"%s\", \"x\": \"%dx%dx%d\", "
 	       "\"y\": \"%dx%dx%d\", \"kernel\": %d, \"stride\": %d, \"ms\": %.4f, "
 	       "\"floor_ms\": %.4f}\n",
-	       i, op_name(node->fused.kind),
-	       node->fused.kind == OP_BATCHNORM && node->fused.input2 >= 0 ? "+add" : "",
-	       node->fused.kind == OP_BATCHNORM && node->fused.relu ? "+relu" : "",
+	       i, op_name(node->step->kind),
+	       node->step->kind == OP_BATCHNORM && node->step->input2 >= 0 ? "+add" : "",
+	       node->step->kind == OP_BATCHNORM && node->step->relu ? "+relu" : "",
 	       backward ? "backward" : "forward", x->height, x->width, x->channels, y->height,
 	       y->width, y->channels, window->kernel, window->stride, ms, floor_ms);
 }
@@ -352,15 +352,15 @@ static void tell(const struct times *t, const double *ms)
 {
 	struct type types[2 * OP_KINDS] = {{0}};
 	double all = 0, all_floor = 0;
-	int n = t->lowered.node_count;
+	int n = t->lowered.plan.node_count;
 
 	for (int i = 0; i < 2 * n; i++) {
 		const struct lowered_node *node = &t->lowered.nodes[i % n];
 		bool backward = i >= n;
 		double floor_ms = node_floor(&t->lowered, node, backward, &t->rates);
-		struct type *type = &types[2 * node->fused.kind + backward];
+		struct type *type = &types[2 * node->step->kind + backward];
 
-		type->kind = node->fused.kind;
+		type->kind = node->step->kind;
 		type->backward = backward;
 		type->ms += ms[i];
 		type->floor_ms += floor_ms;
@@ -379,7 +379,7 @@ static void tell(const struct times *t, const double *ms)
 	       "%s\", \"gap_ms\": %.4f, \"arena_bytes\": %zu, \"tb_s\": %g, \"tflop_s\": %g}\n",
 	       t->step_ms, all, all_floor, op_name(types[0].kind),
 	       types[0].backward ? "backward" : "forward", types[0].ms - types[0].floor_ms,
-	       t->lowered.arena_bytes, t->rates.bytes_s / 1e12, t->rates.flop_s / 1e12);
+	       t->lowered.plan.arena_bytes, t->rates.bytes_s / 1e12, t->rates.flop_s / 1e12);
 }
 
 /* The most that is live at one time, a lower bound for the arena. */
@@ -387,13 +387,13 @@ static size_t most_live(const struct lowered_graph *lowered)
 {
 	size_t max = 0;
 
-	for (int i = 0; i < lowered->slot_count; i++) {
+	for (int i = 0; i < lowered->plan.slot_count; i++) {
 		size_t live = 0;
 
-		for (int k = 0; k < lowered->slot_count; k++)
-			if (lowered->slots[k].first <= lowered->slots[i].first &&
-			    lowered->slots[i].first <= lowered->slots[k].last)
-				live += lowered->slots[k].size_bytes;
+		for (int k = 0; k < lowered->plan.slot_count; k++)
+			if (lowered->plan.slots[k].first <= lowered->plan.slots[i].first &&
+			    lowered->plan.slots[i].first <= lowered->plan.slots[k].last)
+				live += lowered->plan.slots[k].size_bytes;
 		max = live > max ? live : max;
 	}
 	return max;
@@ -412,9 +412,9 @@ static int tell_floor(struct times *t, char **argv, struct error *err)
 					       .buckets = &t->buckets};
 	if (!rc)
 		rc = lowered_graph_make(&t->request, MULTIPROCESSORS, &t->lowered, err);
-	for (int i = 0; !rc && i < 2 * t->lowered.node_count; i++) {
-		bool backward = i >= t->lowered.node_count;
-		int node = i % t->lowered.node_count;
+	for (int i = 0; !rc && i < 2 * t->lowered.plan.node_count; i++) {
+		bool backward = i >= t->lowered.plan.node_count;
+		int node = i % t->lowered.plan.node_count;
 		double floor_ms =
 			node_floor(&t->lowered, &t->lowered.nodes[node], backward, &t->rates);
 
@@ -423,7 +423,7 @@ static int tell_floor(struct times *t, char **argv, struct error *err)
 	}
 	if (!rc)
 		printf("{\"floor_ms\": %.4f, \"arena_bytes\": %zu, \"live_bytes\": %zu}\n", sum,
-		       t->lowered.arena_bytes, most_live(&t->lowered));
+		       t->lowered.plan.arena_bytes, most_live(&t->lowered));
 	return rc;
 }
 
@@ -434,7 +434,7 @@ static int measure(struct times *t, struct error *err)
 
 	if (rc)
 		return rc;
-	events = 2 * t->lowered.node_count + 2;
+	events = 2 * t->lowered.plan.node_count + 2;
 	t->events = calloc((size_t)events, sizeof(cudaEvent_t));
 	ms = calloc((size_t)events, sizeof *ms);
 	if (!ms || !t->events)

@@ -1,23 +1,27 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The default executor of any device. It runs the graph's ops forward, backward and through the
- * update, and passes each bucket to comm as soon as its last gradient is ready. */
+ * update, and passes each bucket to comm as soon as its last gradient is ready. Other executors are
+ * tested against it, so it plans nothing: each value and each gradient has memory of its own. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "train/comm/comm.h"
 #include "train/comm/ddp.h"
 #include "train/device/device.h"
-#include "train/executor/executor_arena.h"
 #include "train/executor/executor_common.h"
 #include "train/model/graph.h"
+
+#define NONE SIZE_MAX
 
 struct executor {
 	struct executor_request request;
 	struct device_queue *queue;
-	struct executor_arena arena_map;
-	unsigned char *arena; /* device memory: values and their gradients, placed by arena_map */
-	void *target;	      /* device memory */
-	float *losses;	      /* device memory, [batch] */
+	float *arena;	   /* device memory: values and their gradients */
+	size_t *values;	   /* of each value, [batch]: where it begins in arena */
+	size_t *gradients; /* the same of its gradient; the input has none: NONE */
+	bool *written;	   /* per value: does its gradient hold something in this backward pass? */
+	void *target;	   /* device memory */
+	float *losses;	   /* device memory, [batch] */
 	int32_t *label_ranks; /* device memory, [batch]: OP_LABEL_RANK's result */
 	float *host_losses;   /* the previous two, read back */
 	int32_t *host_label_ranks;
@@ -57,9 +61,37 @@ static void executor_free(struct executor *executor)
 	device->ops->memory_free(device, executor->saved);
 	free(executor->host_losses);
 	free(executor->host_label_ranks);
-	executor_arena_free(&executor->arena_map);
+	free(executor->values);
+	free(executor->gradients);
+	free(executor->written);
 	executor_common_free(&executor->common);
 	free(executor);
+}
+
+/* Lay out the arena; *total receives its floats. */
+static int lay_out(struct executor *executor, size_t *total, struct error *err)
+{
+	const struct executor_request *request = &executor->request;
+	size_t values = (size_t)request->graph->value_count;
+
+	executor->values = calloc(values, sizeof *executor->values);
+	executor->gradients = calloc(values, sizeof *executor->gradients);
+	executor->written = calloc(values, sizeof *executor->written);
+	if (!executor->values || !executor->gradients || !executor->written)
+		return error_memory(err, "a training step");
+	*total = 0;
+	for (size_t i = 0; i < values; i++) {
+		size_t count = (size_t)shape_count(&request->graph->values[i]);
+
+		if (count > (SIZE_MAX / 16 - *total) / 2 / (size_t)request->batch)
+			return error_memory(err, "the activations");
+		/* Each begins at a multiple of 64 bytes. */
+		count = (count * (size_t)request->batch + 15) / 16 * 16;
+		executor->values[i] = *total;
+		executor->gradients[i] = request->train && i ? *total + count : NONE;
+		*total += executor->gradients[i] == NONE ? count : 2 * count;
+	}
+	return 0;
 }
 
 static int executor_reserve(struct executor *executor, struct error *err)
@@ -68,8 +100,8 @@ static int executor_reserve(struct executor *executor, struct error *err)
 	const struct graph *graph = request->graph;
 	size_t batch = (size_t)request->batch;
 	size_t targets = request->loss == LOSS_MSE ? batch * (size_t)graph->classes : batch;
-	int rc = executor_arena_make(graph, request->batch, request->train, &executor->arena_map,
-				     err);
+	size_t total = 0;
+	int rc = lay_out(executor, &total, err);
 
 	if (!rc)
 		rc = executor_common_new(request, executor->queue, &executor->common, err);
@@ -79,8 +111,7 @@ static int executor_reserve(struct executor *executor, struct error *err)
 	executor->host_label_ranks = calloc(batch, sizeof *executor->host_label_ranks);
 	if (!executor->host_losses || !executor->host_label_ranks)
 		return error_memory(err, "a training step");
-	rc = ops_of(executor)->memory_new(executor->queue->device, executor->arena_map.arena_bytes,
-					  (void **)&executor->arena, err);
+	rc = reserve(executor, total, &executor->arena, err);
 	if (!rc)
 		rc = reserve(executor, targets, &executor->target, err);
 	if (!rc)
@@ -110,7 +141,7 @@ static int executor_new(struct device_queue *queue, const struct executor_reques
 	return rc;
 }
 
-/* offsets: arena_map's values or gradients. */
+/* offsets: the executor's values or gradients. */
 static struct tensor value_tensor(const struct executor *executor, const size_t *offsets, int value,
 				  int count, int rank)
 {
@@ -118,8 +149,8 @@ static struct tensor value_tensor(const struct executor *executor, const size_t 
 	int64_t sizes[4] = {count, shape->channels, shape->height, shape->width};
 	size_t offset = offsets[value];
 
-	return tensor_make(offset == ARENA_NONE ? NULL : executor->arena + offset, ELEMENT_F32,
-			   rank, sizes);
+	return tensor_make(offset == NONE ? NULL : executor->arena + offset, ELEMENT_F32, rank,
+			   sizes);
 }
 
 static struct tensor param_tensor(const struct executor *executor, float *flat, int param)
@@ -152,11 +183,11 @@ static struct op_call graph_call(const struct executor *executor, const struct g
 			       .batchnorm = {op->eps, op->momentum, request->train}};
 
 	/* A linear layer's result is a vector: {O, 1, 1} viewed as [N, O]. */
-	call.x = value_tensor(executor, executor->arena_map.values, op->input, count, 4);
-	call.y = value_tensor(executor, executor->arena_map.values, op->output, count,
+	call.x = value_tensor(executor, executor->values, op->input, count, 4);
+	call.y = value_tensor(executor, executor->values, op->output, count,
 			      op->kind == OP_LINEAR ? 2 : 4);
 	if (op->input2 >= 0)
-		call.x2 = value_tensor(executor, executor->arena_map.values, op->input2, count, 4);
+		call.x2 = value_tensor(executor, executor->values, op->input2, count, 4);
 	call.w = param_tensor(executor, request->weights, op->weight);
 	call.b = param_tensor(executor, request->weights, op->bias);
 	call.mean = buffer_tensor(executor, request->buffers, op->mean);
@@ -168,7 +199,7 @@ static struct op_call graph_call(const struct executor *executor, const struct g
 
 static struct op_call loss_call(const struct executor *executor, const struct executor_input *input)
 {
-	size_t output = executor->arena_map.values[executor->request.graph->output];
+	size_t output = executor->values[executor->request.graph->output];
 
 	return executor_common_loss(&executor->common, input, executor->arena + output,
 				    executor->target, executor->losses);
@@ -180,8 +211,8 @@ static int forward(struct executor *executor, const struct executor_input *input
 	const struct device_ops *ops = ops_of(executor);
 	size_t count = (size_t)input->count, x_count = (size_t)shape_count(&graph->values[0]);
 	struct op_call call = loss_call(executor, input);
-	int rc = ops->copy_in(executor->queue, executor->arena + executor->arena_map.values[0],
-			      input->x, count * x_count * 4, err);
+	int rc = ops->copy_in(executor->queue, executor->arena + executor->values[0], input->x,
+			      count * x_count * 4, err);
 
 	if (!rc)
 		rc = ops->copy_in(executor->queue, executor->target, input->target,
@@ -223,25 +254,25 @@ static int backward_op(struct executor *executor, int index, const struct execut
 {
 	const struct executor_request *request = &executor->request;
 	const struct graph_op *op = &request->graph->ops[index];
-	const struct executor_accumulate *accumulate = &executor->arena_map.accumulate[index];
-	const size_t *gradients = executor->arena_map.gradients;
+	const size_t *gradients = executor->gradients;
 	struct op_call call = graph_call(executor, op, input->count);
 	int rc;
 
+	if (!executor->written[op->output])
+		return error_set(err, ERR_INTERNAL,
+				 "model %s: nothing reads the result of op %d (%s)",
+				 request->graph->model, index, op_name(op->kind));
 	call.pass = OP_BACKWARD;
 	call.dy = value_tensor(executor, gradients, op->output, input->count, call.y.rank);
 	call.dx = value_tensor(executor, gradients, op->input, input->count, call.x.rank);
-	call.add_dx = accumulate->add_dx;
+	call.add_dx = executor->written[op->input];
+	executor->written[op->input] = true;
 	if (op->input2 >= 0) {
 		call.dx2 =
 			value_tensor(executor, gradients, op->input2, input->count, call.x2.rank);
-		call.add_dx2 = accumulate->add_dx2;
+		call.add_dx2 = executor->written[op->input2];
+		executor->written[op->input2] = true;
 	}
-	/* What the arena keeps for the backward pass: only the result for a ReLU; else only x,
-	 * which OP_ADD and OP_AVGPOOL do not read. */
-	if (op->kind == OP_RELU)
-		call.x = call.y;
-	call.y.data = NULL;
 	call.dw = param_tensor(executor, request->gradients, op->weight);
 	call.db = param_tensor(executor, request->gradients, op->bias);
 	call.add_dw = !input->first;
@@ -258,9 +289,10 @@ static int backward(struct executor *executor, const struct executor_input *inpu
 	int rc;
 
 	executor_common_begin_update(&executor->common);
+	memset(executor->written, 0, (size_t)graph->value_count * sizeof *executor->written);
+	executor->written[graph->output] = true;
 	loss.pass = OP_BACKWARD;
-	loss.dx = value_tensor(executor, executor->arena_map.gradients, graph->output, input->count,
-			       2);
+	loss.dx = value_tensor(executor, executor->gradients, graph->output, input->count, 2);
 	rc = ops_of(executor)->run(executor->queue, &loss, err);
 	for (int i = graph->op_count - 1; !rc && i >= 0; i--)
 		rc = backward_op(executor, i, input, err);

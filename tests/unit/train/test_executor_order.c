@@ -137,8 +137,7 @@ static void forward_op(const struct op_call *call, int index)
 	get(&call->x, VALUE, op->input, "x");
 	if (op->input2 >= 0)
 		get(&call->x2, VALUE, op->input2, "x2");
-	if (overlap(&call->y, &call->x2) ||
-	    (overlap(&call->y, &call->x) && (op->kind != OP_RELU || call->y.data != call->x.data)))
+	if (overlap(&call->y, &call->x2) || overlap(&call->y, &call->x))
 		fail_msg("op %d (%s) overwrites its own input", index, op_name(op->kind));
 	is_param(&call->w, now->request.weights, op->weight);
 	is_param(&call->b, now->request.weights, op->bias);
@@ -193,10 +192,8 @@ static void gradient_of(const struct tensor *dx, bool add, int value, const stru
 		fail_msg("%s of the gradient of value %d %s",
 			 add ? "a later part" : "the first part", value,
 			 add ? "without a first part" : "although there is one already");
-	bool reads_x = call->kind != OP_ADD && call->kind != OP_AVGPOOL;
-
-	if ((reads_x && overlap(dx, &call->x)) || overlap(dx, &call->saved_mean) ||
-	    (overlap(dx, &call->dy) && (call->kind != OP_RELU || add || dx->data != call->dy.data)))
+	if (overlap(dx, &call->x) || overlap(dx, &call->y) || overlap(dx, &call->saved_mean) ||
+	    overlap(dx, &call->dy))
 		fail_msg("the gradient of value %d overwrites an input of the op", value);
 	now->written[value]++;
 }
@@ -224,12 +221,8 @@ static void backward_op(const struct op_call *call, int index)
 		fail_msg("op %d (%s) gets a gradient of %d parts, but its value has %d readers",
 			 index, op_name(op->kind), now->written[op->output],
 			 now->readers[op->output]);
-	if (op->kind == OP_RELU)
-		get(&call->x, VALUE, op->output, "the result in x's place");
-	else if (op->kind != OP_ADD && op->kind != OP_AVGPOOL)
-		get(&call->x, VALUE, op->input, "x");
-	if (call->y.data)
-		get(&call->y, VALUE, op->output, "y");
+	get(&call->x, VALUE, op->input, "x");
+	get(&call->y, VALUE, op->output, "y");
 	if (op->kind == OP_BATCHNORM) {
 		get(&call->saved_mean, SAVED_MEAN, index, "the mean");
 		get(&call->saved_invstd, SAVED_INVSTD, index, "the deviation");

@@ -14,13 +14,13 @@ struct run {
 
 static float *at(const struct run *run, int slot)
 {
-	return slot == NO_SLOT ? NULL : (float *)(run->arena + run->compiled->slots[slot].offset);
+	return slot == NO_SLOT ? NULL
+			       : (float *)(run->arena + run->compiled->plan.slots[slot].offset);
 }
 
-static const float *value(const struct run *run, int index)
+/* In a slot of the forward pass; the input has none. */
+static const float *value(const struct run *run, int slot)
 {
-	int slot = run->compiled->value_slots[index];
-
 	return slot == NO_SLOT ? run->x : at(run, slot);
 }
 
@@ -37,9 +37,9 @@ static float *buffer(const struct run *run, int index)
 }
 
 /* What node reads in its own layout: the copy, or the value itself. */
-static const float *preferred(const struct run *run, const struct node *node, int index)
+static const float *preferred(const struct run *run, const struct node *node, int slot)
 {
-	return node->copy_in ? at(run, node->preferred_slot) : value(run, index);
+	return node->copy_in ? at(run, node->step->copy) : value(run, slot);
 }
 
 static struct layer_memory layer_memory(const struct run *run, const struct node *node)
@@ -47,13 +47,13 @@ static struct layer_memory layer_memory(const struct run *run, const struct node
 	const struct executor_request *request = run->compiled->request;
 
 	return (struct layer_memory){
-		.x = preferred(run, node, node->fused.input),
-		.w = param(run, request->weights, node->fused.op->weight),
-		.b = param(run, request->weights, node->fused.op->bias),
-		.y = at(run, run->compiled->value_slots[node->fused.output]),
-		.dw = param(run, request->gradients, node->fused.op->weight),
-		.db = param(run, request->gradients, node->fused.op->bias),
-		.scratch = at(run, run->compiled->scratch_slot),
+		.x = preferred(run, node, node->step->x),
+		.w = param(run, request->weights, node->step->op->weight),
+		.b = param(run, request->weights, node->step->op->bias),
+		.y = at(run, node->step->y),
+		.dw = param(run, request->gradients, node->step->op->weight),
+		.db = param(run, request->gradients, node->step->op->bias),
+		.scratch = at(run, run->compiled->plan.scratch[SCRATCH_LAYER]),
 		.add_dw = run->add,
 	};
 }
@@ -61,44 +61,43 @@ static struct layer_memory layer_memory(const struct run *run, const struct node
 static struct norm_call norm_call(const struct run *run, const struct node *node)
 {
 	const struct executor_request *request = run->compiled->request;
-	const struct graph_op *op = node->fused.op;
+	const struct graph_op *op = node->step->op;
 
 	return (struct norm_call){
 		.planes = planes_of(&node->x),
 		.eps = op->eps,
 		.momentum = op->momentum,
 		.training = request->train,
-		.relu = node->fused.relu,
+		.relu = node->step->relu,
 		.add_dw = run->add,
-		.x = value(run, node->fused.input),
-		.residual =
-			node->fused.input2 < 0 ? NULL : preferred(run, node, node->fused.input2),
+		.x = value(run, node->step->x),
+		.residual = node->step->input2 < 0 ? NULL : preferred(run, node, node->step->z),
 		.w = param(run, request->weights, op->weight),
 		.b = param(run, request->weights, op->bias),
-		.y = at(run, run->compiled->value_slots[node->fused.output]),
+		.y = at(run, node->step->y),
 		.mean = buffer(run, op->mean),
 		.variance = buffer(run, op->variance),
 		.saved_mean = node->saved,
 		.saved_invstd = node->saved + node->x.channels,
 		.dw = param(run, request->gradients, op->weight),
 		.db = param(run, request->gradients, op->bias),
-		.sums = (double *)at(run, run->compiled->sums_slot),
+		.sums = (double *)at(run, run->compiled->plan.scratch[SCRATCH_SUMS]),
 		.lanes = node->lanes,
 	};
 }
 
 static uint16_t *argmax(const struct run *run, const struct node *node)
 {
-	return (uint16_t *)at(run, node->argmax_slot);
+	return (uint16_t *)at(run, node->step->argmax);
 }
 
 static int copy_in(const struct run *run, const struct node *node, struct error *err)
 {
-	int from = node->fused.input2 >= 0 ? node->fused.input2 : node->fused.input;
+	int from = node->step->input2 >= 0 ? node->step->z : node->step->x;
 
 	if (!node->copy_in)
 		return 0;
-	return cpu_reorder_run(node->copy_in, value(run, from), at(run, node->preferred_slot), err);
+	return cpu_reorder_run(node->copy_in, value(run, from), at(run, node->step->copy), err);
 }
 
 static int node_forward(const struct run *run, const struct node *node, struct error *err)
@@ -106,12 +105,12 @@ static int node_forward(const struct run *run, const struct node *node, struct e
 	const struct kernels *kernels = run->compiled->cpu->kernels;
 	const struct layer_memory memory = layer_memory(run, node);
 	const struct planes planes = planes_of(&node->x);
-	const float *x = value(run, node->fused.input);
+	const float *x = value(run, node->step->x);
 	int rc = copy_in(run, node, err);
 
 	if (rc)
 		return rc;
-	switch (node->fused.kind) {
+	switch (node->step->kind) {
 	case OP_CONV2D:
 		return cpu_conv_forward(node->conv, &memory, err);
 	case OP_LINEAR:
@@ -126,11 +125,11 @@ static int node_forward(const struct run *run, const struct node *node, struct e
 		kernels->relu_forward(x, memory.y, layout_count(&node->y));
 		return 0;
 	case OP_ADD:
-		kernels->add(x, preferred(run, node, node->fused.input2), memory.y,
+		kernels->add(x, preferred(run, node, node->step->z), memory.y,
 			     layout_count(&node->y));
 		return 0;
 	case OP_MAXPOOL2D:
-		kernels->maxpool_forward(&planes, &node->fused.op->attributes, x, memory.y,
+		kernels->maxpool_forward(&planes, &node->step->op->attributes, x, memory.y,
 					 argmax(run, node));
 		return 0;
 	case OP_AVGPOOL:
@@ -147,21 +146,19 @@ int compiled_graph_forward(struct compiled_graph *compiled, char *arena, const f
 	const struct run run = {compiled, arena, x, false, NULL};
 	int rc = 0;
 
-	for (int i = 0; !rc && i < compiled->node_count; i++)
+	for (int i = 0; !rc && i < compiled->plan.node_count; i++)
 		rc = node_forward(&run, &compiled->nodes[i], err);
 	return rc;
 }
 
 const float *compiled_graph_output(const struct compiled_graph *compiled, char *arena)
 {
-	int slot = compiled->value_slots[compiled->request->graph->output];
-
-	return (const float *)(arena + compiled->slots[slot].offset);
+	return (const float *)(arena + compiled->plan.slots[compiled->plan.output].offset);
 }
 
 float *compiled_graph_output_gradient(const struct compiled_graph *compiled, char *arena)
 {
-	return (float *)(arena + compiled->slots[compiled->loss_gradient].offset);
+	return (float *)(arena + compiled->plan.slots[compiled->plan.output_gradient].offset);
 }
 
 /* ---- backward ---- */
@@ -169,13 +166,13 @@ float *compiled_graph_output_gradient(const struct compiled_graph *compiled, cha
 /* The gradient of node's result, summed if it has more parts than node reads. */
 static const float *gradient(const struct run *run, const struct node *node)
 {
-	const float *first = at(run, node->dy[0]);
-	float *sum = at(run, node->sum_slot);
+	const float *first = at(run, node->step->dy[0]);
+	float *sum = at(run, node->step->sum);
 
 	if (!sum)
 		return first;
-	for (int i = 1; i < node->dy_count; i++) {
-		run->compiled->cpu->kernels->add(first, at(run, node->dy[i]), sum,
+	for (int i = 1; i < node->step->dy_count; i++) {
+		run->compiled->cpu->kernels->add(first, at(run, node->step->dy[i]), sum,
 						 layout_count(&node->y));
 		first = sum;
 	}
@@ -184,7 +181,7 @@ static const float *gradient(const struct run *run, const struct node *node)
 
 static int params_ready(const struct run *run, const struct node *node, struct error *err)
 {
-	return run->common ? executor_common_op_ready(run->common, node->fused.op, err) : 0;
+	return run->common ? executor_common_op_ready(run->common, node->step->op, err) : 0;
 }
 
 /* Parameters first: their bucket can be reduced while the rest is computed. */
@@ -195,7 +192,7 @@ static int layer_backward(const struct run *run, const struct node *node, const 
 	int rc;
 
 	memory.dy = dy;
-	memory.dx = at(run, node->copy_out ? node->preferred_dx_slot : node->dx_slot);
+	memory.dx = at(run, node->step->dx);
 	rc = node->conv ? cpu_conv_backward_weights(node->conv, &memory, err)
 			: cpu_linear_backward(node->linear, &memory, err);
 	if (!rc)
@@ -203,7 +200,7 @@ static int layer_backward(const struct run *run, const struct node *node, const 
 	if (!rc && node->conv && memory.dx)
 		rc = cpu_conv_backward_input(node->conv, &memory, err);
 	if (!rc && node->copy_out)
-		rc = cpu_reorder_run(node->copy_out, memory.dx, at(run, node->dx_slot), err);
+		rc = cpu_reorder_run(node->copy_out, memory.dx, at(run, node->step->copy_out), err);
 	return rc;
 }
 
@@ -213,10 +210,10 @@ static int norm_backward(const struct run *run, const struct node *node, const f
 	struct norm_call call = norm_call(run, node);
 
 	call.dy = dy;
-	if (node->sum_slot == NO_SLOT && node->dy_count == 2)
-		call.dy2 = at(run, node->dy[1]);
-	call.dz = at(run, node->dz_slot);
-	call.dx = at(run, node->dx_slot);
+	if (node->step->sum == NO_SLOT && node->step->dy_count == 2)
+		call.dy2 = at(run, node->step->dy[1]);
+	call.dz = at(run, node->step->dz);
+	call.dx = at(run, node->step->dx);
 	run->compiled->cpu->kernels->norm_backward(&call);
 	return params_ready(run, node, err);
 }
@@ -225,11 +222,11 @@ static int node_backward(const struct run *run, const struct node *node, struct 
 {
 	const struct kernels *kernels = run->compiled->cpu->kernels;
 	const struct planes planes = planes_of(&node->x);
-	const float *dy = gradient(run, node), *y = value(run, node->fused.output);
-	float *dx = at(run, node->dx_slot);
+	const float *dy = gradient(run, node), *y = at(run, node->step->y);
+	float *dx = at(run, node->step->dx);
 	int rc = 0;
 
-	switch (node->fused.kind) {
+	switch (node->step->kind) {
 	case OP_CONV2D:
 	case OP_LINEAR:
 		return layer_backward(run, node, dy, err);
@@ -242,7 +239,7 @@ static int node_backward(const struct run *run, const struct node *node, struct 
 		break;
 	case OP_MAXPOOL2D:
 		if (dx)
-			kernels->maxpool_backward(&planes, &node->fused.op->attributes,
+			kernels->maxpool_backward(&planes, &node->step->op->attributes,
 						  argmax(run, node), dy, dx);
 		break;
 	case OP_AVGPOOL:
@@ -253,8 +250,8 @@ static int node_backward(const struct run *run, const struct node *node, struct 
 		break;
 	}
 	if (!rc && node->copy_out)
-		rc = cpu_reorder_run(node->copy_out, at(run, node->dz_slot),
-				     at(run, node->dx2_slot), err);
+		rc = cpu_reorder_run(node->copy_out, at(run, node->step->dz),
+				     at(run, node->step->copy_out), err);
 	return rc;
 }
 
@@ -264,7 +261,7 @@ int compiled_graph_backward(struct compiled_graph *compiled, char *arena, const 
 	const struct run run = {compiled, arena, x, add, common};
 	int rc = 0;
 
-	for (int i = compiled->node_count - 1; !rc && i >= 0; i--)
+	for (int i = compiled->plan.node_count - 1; !rc && i >= 0; i--)
 		rc = node_backward(&run, &compiled->nodes[i], err);
 	return rc;
 }

@@ -3,10 +3,9 @@
  * (dnnl.h), and berth's own kernels (kernels.h) the rest. What runs only once per step comes from
  * the reference device.
  *
- * Upper level: compiled_graph.c compiles a graph for one number of samples into nodes: an op, or a
- * batch norm with what follows it. Each node has its layouts and its places in one arena.
- * compiled_graph_run.c runs them. executor.c keeps the compiled graphs, the totals and the
- * update. */
+ * Upper level: compiled_graph.c makes the layers of a step's nodes (executor/step_plan.h) for one
+ * number of samples, with the layouts that they prefer, and has them placed. compiled_graph_run.c
+ * runs them. executor.c keeps the compiled graphs, the totals and the update. */
 #ifndef BERTH_TRAIN_CPU_H
 #define BERTH_TRAIN_CPU_H
 
@@ -14,8 +13,7 @@
 #include "train/device/cpu/kernels.h"
 #include "train/device/device.h"
 #include "train/executor/executor_common.h"
-#include "train/executor/fuse.h"
-#include "train/executor/memory_plan.h"
+#include "train/executor/step_plan.h"
 
 struct cpu {
 	struct device device;
@@ -29,13 +27,9 @@ int cpu_op(struct cpu *cpu, const struct op_call *call, struct error *err);
 
 /* ---- compiled graphs ---- */
 
-#define NO_SLOT 0     /* slots[0] is empty */
-#define MAX_READERS 8 /* of one value */
-
-/* One node, which runs forward and backward. Times: node i runs forward at i, the loss at
- * node_count, and node i backward at 2 * node_count - i. */
+/* One node, which runs forward and backward. */
 struct node {
-	struct fused fused;
+	const struct step_node *step;
 	struct layout x, y; /* layouts of the values */
 	/* The layouts that a convolution or linear layer prefers for x and for its gradient. With
 	 * an input2: the layouts it needs for input2 and for input2's gradient. */
@@ -46,29 +40,20 @@ struct node {
 	struct cpu_reorder *copy_in;
 	/* Copies preferred_dx into the value's layout, or NULL. */
 	struct cpu_reorder *copy_out;
-	size_t scratch;	    /* floats */
-	int preferred_slot; /* what copy_in writes */
-	int argmax_slot;    /* OP_MAXPOOL2D */
-	/* Backward. dy: slots of the parts of y's gradient; sum_slot: where parts that the node
-	 * cannot read separately are summed. dx_slot and dx2_slot receive the gradients of x and
-	 * x2; NO_SLOT: not needed. preferred_dx_slot and dz_slot hold them before copy_out. */
-	int dy[MAX_READERS], dy_count, sum_slot, dx_slot, preferred_dx_slot, dz_slot, dx2_slot;
+	size_t scratch;	      /* floats */
 	float *saved, *lanes; /* OP_BATCHNORM, malloced: mean and 1/std; the kernel's scratch */
 };
+
+enum { SCRATCH_LAYER, SCRATCH_SUMS }; /* step_plan.scratch */
 
 /* A graph compiled for count samples. */
 struct compiled_graph {
 	struct cpu *cpu;
 	const struct executor_request *request; /* borrowed */
 	int count;
-	int node_count, slot_count;
-	struct node *nodes;
-	struct memory_item *slots; /* places in the arena */
-	struct layout *layouts;	   /* per value */
-	int *value_slots;	   /* per value; NO_SLOT for the input */
-	int loss_gradient;	   /* slot */
-	int scratch_slot, sums_slot;
-	size_t arena_bytes;
+	struct step_plan plan;
+	struct node *nodes;	/* as the plan's */
+	struct layout *layouts; /* per value */
 };
 
 /* count: 1 to request->batch. */
@@ -76,7 +61,8 @@ int compiled_graph_new(struct cpu *cpu, const struct executor_request *request, 
 		       struct compiled_graph **out, struct error *err);
 void compiled_graph_free(struct compiled_graph *compiled); /* NULL is fine */
 
-/* Run forward in arena (arena_bytes, 64-byte aligned). Backward reads what forward left there. */
+/* Run forward in arena (plan.arena_bytes, 64-byte aligned). Backward reads what forward left there.
+ */
 int compiled_graph_forward(struct compiled_graph *compiled, char *arena, const float *x,
 			   struct error *err);
 const float *compiled_graph_output(const struct compiled_graph *compiled, char *arena);

@@ -88,12 +88,13 @@ static int find_compiled_graph(struct executor *executor, int count, struct erro
 	memmove(executor->compiled_graphs + 1, executor->compiled_graphs,
 		(size_t)index * sizeof *executor->compiled_graphs);
 	executor->compiled_graphs[0] = found;
-	if (executor->arena && found->arena_bytes <= executor->arena_bytes)
+	if (executor->arena && found->plan.arena_bytes <= executor->arena_bytes)
 		return 0;
 	device->ops->memory_free(device, executor->arena);
 	executor->arena = NULL;
-	executor->arena_bytes = found->arena_bytes;
-	return device->ops->memory_new(device, found->arena_bytes, (void **)&executor->arena, err);
+	executor->arena_bytes = found->plan.arena_bytes;
+	return device->ops->memory_new(device, found->plan.arena_bytes, (void **)&executor->arena,
+				       err);
 }
 
 static struct op_call loss_call(const struct executor *executor, const struct executor_input *input)

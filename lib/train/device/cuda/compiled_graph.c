@@ -41,7 +41,7 @@ static int layer_new(struct compiled_graph *compiled, int index, bool tune, stru
 {
 	const struct executor_request *request = compiled->request;
 	const struct lowered_node *node = &compiled->lowered->nodes[index];
-	const struct op_attributes *window = &node->fused.op->attributes;
+	const struct op_attributes *window = &node->step->op->attributes;
 	const struct lowered_weight *weight = &node->weight;
 	const struct layer_rules rules = {
 		.number = compiled->lowered->number,
@@ -50,14 +50,14 @@ static int layer_new(struct compiled_graph *compiled, int index, bool tune, stru
 		.deterministic = request->deterministic,
 		.tune = tune,
 		.train = request->train,
-		.dx = request->train && node->fused.input,
-		.add_dx = node->add_dx,
+		.dx = request->train && node->step->input,
+		.add_dx = node->step->add_dx,
 		.sums = node->norm >= 0,
 		.fused_norm = node->fused_norm >= 0,
 	};
 	const char *name;
 
-	if (node->fused.kind == OP_MAXPOOL2D && window->kernel > WIDEST_POOL)
+	if (node->step->kind == OP_MAXPOOL2D && window->kernel > WIDEST_POOL)
 		return error_set(err, ERR_UNAVAILABLE,
 				 "a %dx%d pooling window is too large: the cuda device supports at "
 				 "most %dx%d",
@@ -65,7 +65,7 @@ static int layer_new(struct compiled_graph *compiled, int index, bool tune, stru
 	if (weight->param < 0)
 		return 0;
 	name = request->graph->params[weight->param].name;
-	if (node->fused.kind == OP_CONV2D) {
+	if (node->step->kind == OP_CONV2D) {
 		const struct conv_shape shape = {
 			compiled->count,      node->x_shape.channels,
 			node->x_shape.height, node->x_shape.width,
@@ -104,10 +104,10 @@ int compiled_graph_new(struct cuda *cuda, const struct executor_request *request
 		.request = request,
 		.lowered = lowered,
 		.count = count,
-		.layers = calloc((size_t)lowered->node_count + 1, sizeof *compiled->layers)};
+		.layers = calloc((size_t)lowered->plan.node_count + 1, sizeof *compiled->layers)};
 	if (!compiled->layers)
 		rc = error_memory(err, "a training step");
-	for (int i = 0; !rc && i < lowered->node_count; i++) {
+	for (int i = 0; !rc && i < lowered->plan.node_count; i++) {
 		size_t wanted = 0;
 
 		rc = layer_new(compiled, i, tune, err);
@@ -131,7 +131,7 @@ void compiled_graph_free(struct compiled_graph *compiled)
 {
 	if (!compiled)
 		return;
-	for (int i = 0; compiled->layers && i < compiled->lowered->node_count; i++) {
+	for (int i = 0; compiled->layers && i < compiled->lowered->plan.node_count; i++) {
 		convolution_free(compiled->layers[i].conv);
 		cuda_linear_free(compiled->layers[i].linear);
 	}
@@ -154,8 +154,9 @@ size_t compiled_graph_workspace(const struct compiled_graph *compiled)
 
 static void *slot_address(const struct node_run *run, int slot)
 {
-	return slot == NO_SLOT ? NULL
-			       : run->memory->arena + run->compiled->lowered->slots[slot].offset;
+	return slot == NO_SLOT
+		       ? NULL
+		       : run->memory->arena + run->compiled->lowered->plan.slots[slot].offset;
 }
 
 static struct node_run node_run_of(const struct compiled_graph *compiled,
@@ -172,12 +173,12 @@ static struct node_run node_run_of(const struct compiled_graph *compiled,
 		.add = add,
 	};
 
-	run.x = slot_address(&run, node->x);
-	run.z = slot_address(&run, node->z);
-	run.y = slot_address(&run, node->y);
-	run.dy = slot_address(&run, node->dy);
-	run.dx = slot_address(&run, node->dx);
-	run.dz = slot_address(&run, node->dz);
+	run.x = slot_address(&run, node->step->x);
+	run.z = slot_address(&run, node->step->z);
+	run.y = slot_address(&run, node->step->y);
+	run.dy = slot_address(&run, node->step->dy[0]);
+	run.dx = slot_address(&run, node->step->dx);
+	run.dz = slot_address(&run, node->step->dz);
 	return run;
 }
 
@@ -228,7 +229,8 @@ static const struct conv_source *source_of(const struct node_run *run, struct co
 	if (run->node->fused_norm < 0)
 		return NULL;
 	norm = &run->compiled->lowered->nodes[run->node->fused_norm];
-	*space = (struct conv_source){slot_address(run, norm->x), run->memory->saved + norm->saved};
+	*space = (struct conv_source){slot_address(run, norm->step->x),
+				      run->memory->saved + norm->saved};
 	return space;
 }
 
@@ -236,7 +238,7 @@ static struct kernel_norm norm_call(const struct node_run *run)
 {
 	const struct executor_request *request = run->compiled->request;
 	const struct lowered_node *node = run->node;
-	const struct graph_op *op = node->fused.op;
+	const struct graph_op *op = node->step->op;
 	const struct layer *layers = run->compiled->layers;
 	bool summed = node->sums_conv >= 0 && convolution_makes_sums(layers[node->sums_conv].conv);
 	/* The convolution that may take over this batch norm's work. */
@@ -253,7 +255,7 @@ static struct kernel_norm norm_call(const struct node_run *run)
 		.eps = op->eps,
 		.momentum = op->momentum,
 		.training = request->train,
-		.relu = node->fused.relu,
+		.relu = node->step->relu,
 		.x = run->x,
 		.z = run->z,
 		.y = fused_norm ? NULL : run->y,
@@ -265,10 +267,10 @@ static struct kernel_norm norm_call(const struct node_run *run)
 		.apply_params = fused_norm || back_sums ? saved + SAVED_APPLY * c : NULL,
 		.back_sums = back_sums ? sums_of(run, node) : NULL,
 		.sums = summed ? sums_of(run, node) : NULL,
-		.scratch = slot_address(run, run->compiled->lowered->sums),
+		.scratch = slot_address(run, run->compiled->lowered->plan.scratch[SCRATCH_SUMS]),
 		.z_added = run->z,
-		.add_dx = node->add_dx,
-		.add_dz = node->add_dz,
+		.add_dx = node->step->add_dx,
+		.add_dz = node->step->add_dz,
 		.add_dw = run->add,
 		.dy = run->dy,
 		.dx = run->dx,
@@ -281,7 +283,7 @@ static struct kernel_norm norm_call(const struct node_run *run)
 static struct kernel_pool pool_call(const struct node_run *run)
 {
 	const struct lowered_node *node = run->node;
-	const struct op_attributes *window = &node->fused.op->attributes;
+	const struct op_attributes *window = &node->step->op->attributes;
 
 	return (struct kernel_pool){
 		.n = run->compiled->count,
@@ -297,8 +299,8 @@ static struct kernel_pool pool_call(const struct node_run *run)
 		.y = run->y,
 		.dy = run->dy,
 		.dx = run->dx,
-		.argmax = slot_address(run, node->argmax),
-		.add = node->add_dx,
+		.argmax = slot_address(run, node->step->argmax),
+		.add = node->step->add_dx,
 	};
 }
 
@@ -309,7 +311,7 @@ static int layer_forward(const struct node_run *run, struct error *err)
 	const struct compiled_graph *compiled = run->compiled;
 	const struct lowered_node *node = run->node;
 	const struct layer *layer = run->layer;
-	float *bias = param(run, compiled->request->weights, node->fused.op->bias);
+	float *bias = param(run, compiled->request->weights, node->step->op->bias);
 	float *sums = node->norm < 0 ? NULL : sums_of(run, &compiled->lowered->nodes[node->norm]);
 	void *workspace = run->memory->workspace;
 	struct conv_source source;
@@ -327,22 +329,37 @@ static int layer_forward(const struct node_run *run, struct error *err)
 	return rc;
 }
 
+static void norm_forward(const struct node_run *run)
+{
+	const struct kernel_norm call = norm_call(run);
+
+	if (call.y)
+		kernel_norm(&run->config, &call);
+	else
+		kernel_norm_moments(&run->config, &call);
+}
+
+static void pool_forward(const struct node_run *run)
+{
+	const struct kernel_pool call = pool_call(run);
+
+	if (run->node->step->kind == OP_MAXPOOL2D)
+		kernel_maxpool(&run->config, &call);
+	else
+		kernel_avgpool(&run->config, &call);
+}
+
 static int node_forward(const struct node_run *run, struct error *err)
 {
 	const struct lowered_node *node = run->node;
-	const struct kernel_norm norm = norm_call(run);
-	const struct kernel_pool pool = pool_call(run);
 	size_t count = elements(run, &node->y_shape);
 
-	switch (node->fused.kind) {
+	switch (node->step->kind) {
 	case OP_CONV2D:
 	case OP_LINEAR:
 		return layer_forward(run, err);
 	case OP_BATCHNORM:
-		if (norm.y)
-			kernel_norm(&run->config, &norm);
-		else
-			kernel_norm_moments(&run->config, &norm);
+		norm_forward(run);
 		return 0;
 	case OP_RELU:
 		kernel_relu(&run->config, run->x, run->y, count);
@@ -351,14 +368,12 @@ static int node_forward(const struct node_run *run, struct error *err)
 		kernel_sum(&run->config, run->x, run->z, run->y, count);
 		return 0;
 	case OP_MAXPOOL2D:
-		kernel_maxpool(&run->config, &pool);
-		return 0;
 	case OP_AVGPOOL:
-		kernel_avgpool(&run->config, &pool);
+		pool_forward(run);
 		return 0;
 	default:
 		return error_set(err, ERR_INTERNAL, "unexpected op %s in a compiled graph",
-				 op_name(node->fused.kind));
+				 op_name(node->step->kind));
 	}
 }
 
@@ -371,7 +386,7 @@ static int weight_backward(const struct node_run *run, struct error *err)
 	const struct lowered_weight *weight = &run->node->weight;
 	float *bucket = param(run, compiled->request->gradients, weight->param);
 	bool direct = weight->gradient_in_place, add = direct && run->add;
-	void *scratch = slot_address(run, compiled->lowered->weight_gradient);
+	void *scratch = slot_address(run, compiled->lowered->plan.scratch[SCRATCH_WEIGHT_GRADIENT]);
 	void *dw = direct ? bucket : scratch, *workspace = run->memory->workspace;
 	struct conv_source source;
 	int rc;
@@ -394,7 +409,7 @@ static int layer_backward(const struct node_run *run, const struct gradient_sink
 {
 	const struct compiled_graph *compiled = run->compiled;
 	const struct lowered_node *node = run->node;
-	float *db = param(run, compiled->request->gradients, node->fused.op->bias);
+	float *db = param(run, compiled->request->gradients, node->step->op->bias);
 	void *workspace = run->memory->workspace;
 	struct conv_source source;
 	int rc = weight_backward(run, err);
@@ -402,56 +417,70 @@ static int layer_backward(const struct node_run *run, const struct gradient_sink
 	if (!rc && db)
 		kernel_bias_back(&run->config, run->dy, db, rows(run, &node->y_shape),
 				 node->y_shape.channels, run->add,
-				 slot_address(run, compiled->lowered->sums));
+				 slot_address(run, compiled->lowered->plan.scratch[SCRATCH_SUMS]));
 	if (!rc)
-		rc = sink->ready(sink->context, node->fused.op, err);
+		rc = sink->ready(sink->context, node->step->op, err);
 	if (rc || !run->dx)
 		return rc;
 	if (run->layer->conv)
 		return convolution_back_input(run->layer->conv, run->config.stream, weight(run),
-					      run->dy, run->dx, node->add_dx,
+					      run->dy, run->dx, node->step->add_dx,
 					      source_of(run, &source), workspace, err);
 	return cuda_linear_back_input(run->layer->linear, run->config.stream, weight(run), run->dy,
-				      run->dx, node->add_dx, workspace, err);
+				      run->dx, node->step->add_dx, workspace, err);
+}
+
+static int norm_backward(const struct node_run *run, const struct gradient_sink *sink,
+			 struct error *err)
+{
+	const struct kernel_norm call = norm_call(run);
+
+	kernel_norm_back(&run->config, &call);
+	return sink->ready(sink->context, run->node->step->op, err);
+}
+
+static void pool_backward(const struct node_run *run)
+{
+	const struct kernel_pool call = pool_call(run);
+
+	if (!run->dx)
+		return;
+	if (run->node->step->kind == OP_MAXPOOL2D)
+		kernel_maxpool_back(&run->config, &call);
+	else
+		kernel_avgpool_back(&run->config, &call);
 }
 
 static int node_backward(const struct node_run *run, const struct gradient_sink *sink,
 			 struct error *err)
 {
 	const struct lowered_node *node = run->node;
-	const struct kernel_norm norm = norm_call(run);
-	const struct kernel_pool pool = pool_call(run);
 	size_t count = elements(run, &node->y_shape);
 
-	switch (node->fused.kind) {
+	switch (node->step->kind) {
 	case OP_CONV2D:
 	case OP_LINEAR:
 		return layer_backward(run, sink, err);
 	case OP_BATCHNORM:
-		kernel_norm_back(&run->config, &norm);
-		return sink->ready(sink->context, node->fused.op, err);
+		return norm_backward(run, sink, err);
 	case OP_RELU:
 		if (run->dx)
 			kernel_relu_back(&run->config, run->y, run->dy, run->dx, count,
-					 node->add_dx);
+					 node->step->add_dx);
 		return 0;
 	case OP_ADD:
 		if (run->dz)
-			kernel_copy(&run->config, run->dy, run->dz, count, node->add_dz);
-		if (run->dx && !node->dx_is_dy)
-			kernel_copy(&run->config, run->dy, run->dx, count, node->add_dx);
+			kernel_copy(&run->config, run->dy, run->dz, count, node->step->add_dz);
+		if (run->dx && run->dx != run->dy)
+			kernel_copy(&run->config, run->dy, run->dx, count, node->step->add_dx);
 		return 0;
 	case OP_MAXPOOL2D:
-		if (run->dx)
-			kernel_maxpool_back(&run->config, &pool);
-		return 0;
 	case OP_AVGPOOL:
-		if (run->dx)
-			kernel_avgpool_back(&run->config, &pool);
+		pool_backward(run);
 		return 0;
 	default:
 		return error_set(err, ERR_INTERNAL, "unexpected op %s in a compiled graph",
-				 op_name(node->fused.kind));
+				 op_name(node->step->kind));
 	}
 }
 
@@ -463,7 +492,7 @@ static int run_nodes(const struct compiled_graph *compiled,
 		     const struct gradient_sink *sink, struct error *err)
 {
 	const struct node_observer *observer = &compiled->observer;
-	int nodes = compiled->lowered->node_count, rc = 0;
+	int nodes = compiled->lowered->plan.node_count, rc = 0;
 
 	for (int i = 0; !rc && i < nodes; i++) {
 		int index = sink ? nodes - 1 - i : i;
@@ -471,7 +500,7 @@ static int run_nodes(const struct compiled_graph *compiled,
 
 		rc = sink ? node_backward(&run, sink, err) : node_forward(&run, err);
 		if (!rc)
-			rc = cuda_launched(op_name(run.node->fused.kind), err);
+			rc = cuda_launched(op_name(run.node->step->kind), err);
 		if (observer->passed)
 			observer->passed(observer->context, index, sink);
 	}

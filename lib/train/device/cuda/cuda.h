@@ -2,9 +2,9 @@
 /* Inside the CUDA device (module device-cuda.so). cuDNN computes convolutions, cuBLASLt linear
  * layers, and berth's own kernels (kernels/kernels.h) the rest. Activations are NHWC.
  *
- * Upper level: lowered_graph.c decides what is fused and where everything lies. compiled_graph.c
- * runs that for one number of samples. executor.c feeds it, captures it in CUDA graphs and updates
- * the weights. */
+ * Upper level: lowered_graph.c adds to a step's plan (executor/step_plan.h) what only this device
+ * needs. compiled_graph.c runs that for one number of samples. executor.c feeds it, captures it in
+ * CUDA graphs and updates the weights. */
 #ifndef BERTH_TRAIN_CUDA_H
 #define BERTH_TRAIN_CUDA_H
 

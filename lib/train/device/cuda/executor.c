@@ -185,13 +185,14 @@ static void launch_loss(const struct executor *executor)
 	bool mse = request->loss == LOSS_MSE;
 	int count = executor->current ? executor->current->count : 0;
 	const struct kernel_loss call = {
-		.x = memory->graph_memory.arena + lowered->slots[lowered->output].offset,
+		.x = memory->graph_memory.arena + lowered->plan.slots[lowered->plan.output].offset,
 		.target = memory->graph_inputs + memory->sizes.targets_at,
 		.losses = memory->losses,
 		.label_ranks = mse ? NULL : memory->label_ranks,
-		.dx = request->train ? memory->graph_memory.arena +
-					       lowered->slots[lowered->output_gradient].offset
-				     : NULL,
+		.dx = request->train
+			      ? memory->graph_memory.arena +
+					lowered->plan.slots[lowered->plan.output_gradient].offset
+			      : NULL,
 		.share = &run_on_device(executor)->share,
 		.scaler = scales(executor) ? memory->scaler : NULL,
 		.n = count,

@@ -93,12 +93,12 @@ static int fill_weights(struct executor_memory *memory, struct error *err)
 {
 	const struct executor_request *request = memory->request;
 	const struct lowered_graph *lowered = memory->lowered;
-	struct kernel_weight *list = calloc((size_t)lowered->node_count + 1, sizeof *list);
+	struct kernel_weight *list = calloc((size_t)lowered->plan.node_count + 1, sizeof *list);
 	int rc;
 
 	if (!list)
 		return error_memory(err, "a training step");
-	for (int i = 0; i < lowered->node_count; i++) {
+	for (int i = 0; i < lowered->plan.node_count; i++) {
 		const struct lowered_weight *weight = &lowered->nodes[i].weight;
 
 		if (weight->param < 0 || weight->in_place)
@@ -321,7 +321,7 @@ static int unpack_batch(struct executor_memory *memory, struct executor_staging 
 							     memory->sizes.augments_at)
 				 : NULL,
 		.table = memory->table,
-		.out = memory->graph_memory.arena + lowered->slots[lowered->input].offset,
+		.out = memory->graph_memory.arena + lowered->plan.slots[lowered->plan.input].offset,
 		.n = input->count,
 		.c = shape->channels,
 		.h = shape->height,

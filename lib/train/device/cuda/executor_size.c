@@ -23,11 +23,11 @@ void executor_sizes_compute(const struct executor_request *request,
 	size_t batch = (size_t)lowered->batch, weights = 0;
 	size_t targets = request->loss == LOSS_MSE ? batch * (size_t)graph->classes : batch;
 
-	for (int i = 0; i < lowered->node_count; i++)
+	for (int i = 0; i < lowered->plan.node_count; i++)
 		weights +=
 			lowered->nodes[i].weight.param >= 0 && !lowered->nodes[i].weight.in_place;
 	*out = (struct executor_sizes){
-		.arena = lowered->arena_bytes,
+		.arena = lowered->plan.arena_bytes,
 		.copies = lowered->copies_bytes,
 		.saved = lowered->saved_floats * sizeof(float),
 		.losses = batch * sizeof(float),
