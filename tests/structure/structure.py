@@ -56,7 +56,7 @@ ROOMS = {
     'train/data': ['base', 'train/device', 'train/model'],
     'train/checkpoint': ['base', 'train/device', 'train/model', 'train/comm'],
     'train/metrics': ['base', 'train/data', 'train/device/cuda'],
-    'train/run': ['base', 'rendezvous', 'train/device', 'train/model', 'train/comm', 'train/data',
+    'train/run': ['base', 'rendezvous', 'train/device', 'train/model', 'train/comm', 'train/executor', 'train/data',
                   'train/checkpoint', 'train/metrics', 'train/device/cuda'],
 }
 # Rooms that may include each other; no other loop is allowed.

@@ -53,7 +53,7 @@ int resident_new(struct device_queue *queue, const struct dataset *dataset, void
 	int rc;
 
 	*out = NULL;
-	if (!ops->accepts_raw || !ops->memory_available || !bytes || bytes > RESIDENT_MAX_BYTES ||
+	if (!ops->memory_available || !bytes || bytes > RESIDENT_MAX_BYTES ||
 	    bytes > ops->memory_available(queue->device) / RESIDENT_SHARE ||
 	    /* Free memory that is not contiguous does not help. */
 	    ops->memory_new(queue->device, bytes, &memory, NULL))

@@ -15,8 +15,8 @@
 /* Bytes of all samples, raw. 0: they are files, or the product overflows. Pure. */
 size_t resident_bytes(const struct dataset *dataset);
 /* Copy all samples to device memory, [count][C][H][W]; the caller frees *out with memory_free. *out
- * is NULL if the device has no memory of its own, takes no raw samples, or has too little free
- * memory. Reads the whole data set. */
+ * is NULL if the device has no memory of its own, or too little free memory. Reads the whole data
+ * set. */
 int resident_new(struct device_queue *queue, const struct dataset *dataset, void **out,
 		 struct error *err);
 /* Copy them again: the data set's seed has changed. to: from resident_new. */

@@ -4,7 +4,7 @@
 #ifndef BERTH_TRAIN_EXECUTOR_EXECUTOR_COMMON_H
 #define BERTH_TRAIN_EXECUTOR_EXECUTOR_COMMON_H
 
-#include "train/device/device.h"
+#include "train/executor/executor.h"
 #include "train/model/graph.h"
 
 /* A range of the flat layout with one decay setting. */

@@ -7,7 +7,7 @@
 
 #include "train/comm/comm.h"
 #include "train/comm/ddp.h"
-#include "train/device/device.h"
+#include "train/executor/executor.h"
 #include "train/executor/executor_common.h"
 #include "train/model/graph.h"
 
@@ -30,7 +30,7 @@ struct executor {
 };
 
 struct device_executor {
-	const struct device_ops *ops; /* the device's, or default_ops */
+	const struct executor_ops *ops; /* the device's, or default_ops */
 	struct device_queue *queue;
 	struct comm *comm;    /* a comm that tracks steps, else NULL */
 	float *vote;	      /* device memory; NULL: none */
@@ -346,14 +346,29 @@ static int executor_read(struct executor *executor, struct executor_totals *out,
 	return 0;
 }
 
-static const struct device_ops default_ops = {
-	.executor_new = executor_new,
-	.executor_run = executor_run,
-	.executor_read = executor_read,
-	.executor_free = executor_free,
+static const struct executor_ops default_ops = {
+	.open = executor_new,
+	.run = executor_run,
+	.read = executor_read,
+	.close = executor_free,
 };
 
-/* ---- device.h ---- */
+/* ---- executor.h ---- */
+
+static const struct executor_ops *executor_ops_of(const struct device *device)
+{
+	return device->ops->executor ? device->ops->executor : &default_ops;
+}
+
+bool device_executor_accepts_raw(const struct device *device)
+{
+	return executor_ops_of(device)->accepts_raw;
+}
+
+bool device_executor_reduced(const struct device *device)
+{
+	return executor_ops_of(device)->reduced;
+}
 
 int device_executor_new(struct device_queue *queue, const struct executor_request *request,
 			struct device_executor **out, struct error *err)
@@ -364,7 +379,7 @@ int device_executor_new(struct device_queue *queue, const struct executor_reques
 	if (!executor)
 		return error_memory(err, "a training step");
 	if ((request->precision != PRECISION_F32 || request->tf32) &&
-	    !queue->device->ops->reduced) {
+	    !device_executor_reduced(queue->device)) {
 		free(executor);
 		return error_set(err, ERR_USAGE,
 				 "--%s requires a GPU, but device %s computes in float32. Remove "
@@ -376,8 +391,8 @@ int device_executor_new(struct device_queue *queue, const struct executor_reques
 		executor->comm = request->comm;
 	if (request->vote)
 		executor->vote = request->gradients + request->buckets->total;
-	executor->ops = queue->device->ops->executor_new ? queue->device->ops : &default_ops;
-	rc = executor->ops->executor_new(queue, request, &executor->own, err);
+	executor->ops = executor_ops_of(queue->device);
+	rc = executor->ops->open(queue, request, &executor->own, err);
 	if (rc) {
 		device_executor_free(executor);
 		return rc;
@@ -394,21 +409,21 @@ int device_executor_run(struct device_executor *executor, const struct executor_
 							   input->step, err)
 			 : 0;
 
-	return rc ? rc : executor->ops->executor_run(executor->own, input, err);
+	return rc ? rc : executor->ops->run(executor->own, input, err);
 }
 
 int device_executor_start_votes(struct device_executor *executor, struct error *err)
 {
-	if (executor->ops->executor_start_votes)
-		return executor->ops->executor_start_votes(executor->own, err);
+	if (executor->ops->start_votes)
+		return executor->ops->start_votes(executor->own, err);
 	return executor->queue->device->ops->copy_out(executor->queue, &executor->votes,
 						      executor->vote, sizeof executor->votes, err);
 }
 
 int device_executor_finish_votes(struct device_executor *executor, float *out, struct error *err)
 {
-	if (executor->ops->executor_finish_votes)
-		return executor->ops->executor_finish_votes(executor->own, out, err);
+	if (executor->ops->finish_votes)
+		return executor->ops->finish_votes(executor->own, out, err);
 	*out = executor->votes;
 	return 0;
 }
@@ -416,15 +431,15 @@ int device_executor_finish_votes(struct device_executor *executor, float *out, s
 int device_executor_read(struct device_executor *executor, struct executor_totals *out,
 			 struct error *err)
 {
-	return executor->ops->executor_read(executor->own, out, err);
+	return executor->ops->read(executor->own, out, err);
 }
 
 int device_executor_grad_scaler(struct device_executor *executor,
 				const struct grad_scaler_state *begin,
 				struct grad_scaler_state *now, struct error *err)
 {
-	if (executor->ops->executor_grad_scaler)
-		return executor->ops->executor_grad_scaler(executor->own, begin, now, err);
+	if (executor->ops->grad_scaler)
+		return executor->ops->grad_scaler(executor->own, begin, now, err);
 	if (now)
 		*now = (struct grad_scaler_state){.scale = 1};
 	return 0;
@@ -435,6 +450,6 @@ void device_executor_free(struct device_executor *executor)
 	if (!executor)
 		return;
 	if (executor->own)
-		executor->ops->executor_free(executor->own);
+		executor->ops->close(executor->own);
 	free(executor);
 }

@@ -280,7 +280,7 @@ static int store_scale(struct run *run, struct error *err)
 
 	state->scale = 0;
 	state->growth_tracker = 0;
-	if (setup->options->precision != PRECISION_F16 || !setup->device->ops->executor_grad_scaler)
+	if (setup->options->precision != PRECISION_F16)
 		return 0;
 	rc = device_executor_grad_scaler(setup->executor, NULL, &now, err);
 	if (!rc) {

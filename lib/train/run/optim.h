@@ -6,7 +6,7 @@
 #include "base/error.h"
 #include "train/checkpoint/variables.h"
 #include "train/comm/ddp.h"
-#include "train/device/device.h"
+#include "train/executor/executor.h"
 
 /* Device memory in the layouts of struct variables. */
 struct optim {

@@ -10,7 +10,7 @@
 #include "base/error.h"
 #include "train/checkpoint/checkpoint.h"
 #include "train/comm/comm.h"
-#include "train/device/device.h"
+#include "train/executor/executor.h"
 #include "train/model/graph.h"
 #include "train/model/schedule.h"
 

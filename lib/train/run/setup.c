@@ -84,10 +84,10 @@ static void report_device(const struct train_setup *setup, const struct error *n
 		rank_group_note(&setup->group, "note: not using a GPU: %s", no_gpu->text);
 	if (*text)
 		rank_group_note(&setup->group, "computing on %s%s", text,
-				options->precision == PRECISION_BF16	? ", bf16"
-				: options->precision == PRECISION_F16	? ", fp16"
-				: options->tf32 && device->ops->reduced ? ", TF32"
-									: "");
+				options->precision == PRECISION_BF16		   ? ", bf16"
+				: options->precision == PRECISION_F16		   ? ", fp16"
+				: options->tf32 && device_executor_reduced(device) ? ", TF32"
+										   : "");
 	else if (strcmp(wanted, device->ops->name))
 		rank_group_note(&setup->group,
 				"warning: computing on %s, which is slow: the module %s.so or the "
@@ -171,7 +171,7 @@ static int open_feeds(struct train_setup *setup, struct error *err)
 			   .threads = options->workers >= 0 ? options->workers
 				      : files		    ? loader_threads(options->cores)
 							    : 0,
-			   .raw = setup->device->ops->accepts_raw,
+			   .raw = device_executor_accepts_raw(setup->device),
 			   .bare = setup->resident,
 			   .timeout_ms = options->timeout_ms},
 		.sampler = &setup->sampler,
@@ -196,8 +196,11 @@ static int open_feeds(struct train_setup *setup, struct error *err)
 /* Call this after the executors have their memory: the data set may use a share of the rest. */
 static int make_resident(struct train_setup *setup, struct error *err)
 {
-	int rc = resident_new(setup->queue, setup->data, &setup->resident, err);
+	int rc = 0;
 
+	if (!device_executor_accepts_raw(setup->device))
+		return 0;
+	rc = resident_new(setup->queue, setup->data, &setup->resident, err);
 	if (!rc && setup->val)
 		rc = resident_new(setup->queue, setup->val, &setup->val_resident, err);
 	if (!rc && setup->resident && !setup->comm->rank)

@@ -19,7 +19,7 @@
 #include "base/number.h"
 #include "train/comm/comm.h"
 #include "train/comm/ddp.h"
-#include "train/device/device.h"
+#include "train/executor/executor.h"
 #include "train/model/graph.h"
 #include "train/run/optim.h"
 #include "train/checkpoint/safetensors.h"

@@ -9,7 +9,7 @@
 
 #include "train/comm/comm.h"
 #include "train/comm/ddp.h"
-#include "train/device/device.h"
+#include "train/executor/executor.h"
 #include "train/model/graph.h"
 #include "train/run/optim.h"
 

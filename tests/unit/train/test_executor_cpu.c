@@ -18,7 +18,7 @@
 #include "random_graph.h"
 #include "train/comm/comm.h"
 #include "train/comm/ddp.h"
-#include "train/device/device.h"
+#include "train/executor/executor.h"
 #include "train/model/graph.h"
 
 /* One update. counts: samples of its runs, terminated by -1. */

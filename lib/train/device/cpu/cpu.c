@@ -95,8 +95,5 @@ const struct device_ops device_cpu = {
 	.copy_in = host_copy,
 	.copy_out = host_copy,
 	.run = run,
-	.executor_new = cpu_executor_new,
-	.executor_run = cpu_executor_run,
-	.executor_read = cpu_executor_read,
-	.executor_free = cpu_executor_free,
+	.executor = &cpu_executor,
 };

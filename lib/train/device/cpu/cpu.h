@@ -72,13 +72,6 @@ float *compiled_graph_output_gradient(const struct compiled_graph *compiled, cha
 int compiled_graph_backward(struct compiled_graph *compiled, char *arena, const float *x, bool add,
 			    struct executor_common *common, struct error *err);
 
-/* ---- executors ---- */
-
-int cpu_executor_new(struct device_queue *queue, const struct executor_request *request,
-		     struct executor **out, struct error *err);
-int cpu_executor_run(struct executor *executor, const struct executor_input *input,
-		     struct error *err);
-int cpu_executor_read(struct executor *executor, struct executor_totals *out, struct error *err);
-void cpu_executor_free(struct executor *executor);
+extern const struct executor_ops cpu_executor; /* executor.c */
 
 #endif

@@ -25,8 +25,21 @@ struct executor {
 	int32_t *label_ranks;
 };
 
-int cpu_executor_new(struct device_queue *queue, const struct executor_request *request,
-		     struct executor **out, struct error *err)
+static void executor_free(struct executor *executor)
+{
+	if (!executor)
+		return;
+	for (int i = 0; i < COMPILED_GRAPHS_MAX; i++)
+		compiled_graph_free(executor->compiled_graphs[i]);
+	executor->cpu->device.ops->memory_free(&executor->cpu->device, executor->arena);
+	executor_common_free(&executor->common);
+	free(executor->losses);
+	free(executor->label_ranks);
+	free(executor);
+}
+
+static int executor_new(struct device_queue *queue, const struct executor_request *request,
+			struct executor **out, struct error *err)
 {
 	struct executor *executor = calloc(1, sizeof *executor);
 	size_t batch = (size_t)request->batch;
@@ -47,23 +60,10 @@ int cpu_executor_new(struct device_queue *queue, const struct executor_request *
 		rc = compiled_graph_new(executor->cpu, &executor->request, request->batch,
 					&executor->compiled_graphs[0], err);
 	if (rc)
-		cpu_executor_free(executor);
+		executor_free(executor);
 	else
 		*out = executor;
 	return rc;
-}
-
-void cpu_executor_free(struct executor *executor)
-{
-	if (!executor)
-		return;
-	for (int i = 0; i < COMPILED_GRAPHS_MAX; i++)
-		compiled_graph_free(executor->compiled_graphs[i]);
-	executor->cpu->device.ops->memory_free(&executor->cpu->device, executor->arena);
-	executor_common_free(&executor->common);
-	free(executor->losses);
-	free(executor->label_ranks);
-	free(executor);
 }
 
 /* The compiled graph for count samples becomes compiled_graphs[0], and the arena is large enough
@@ -189,8 +189,8 @@ static void update(struct executor *executor, float lr)
 	}
 }
 
-int cpu_executor_run(struct executor *executor, const struct executor_input *input,
-		     struct error *err)
+static int executor_run(struct executor *executor, const struct executor_input *input,
+			struct error *err)
 {
 	int rc = executor_common_check(&executor->common, input, err);
 
@@ -210,8 +210,15 @@ int cpu_executor_run(struct executor *executor, const struct executor_input *inp
 	return rc;
 }
 
-int cpu_executor_read(struct executor *executor, struct executor_totals *out, struct error *err)
+static int executor_read(struct executor *executor, struct executor_totals *out, struct error *err)
 {
 	executor_common_take_totals(&executor->common, out);
 	return 0;
 }
+
+const struct executor_ops cpu_executor = {
+	.open = executor_new,
+	.run = executor_run,
+	.read = executor_read,
+	.close = executor_free,
+};

@@ -13,7 +13,7 @@
 #include <cudnn.h>
 
 #include "train/device/cuda/kernels/kernels.h"
-#include "train/device/device.h"
+#include "train/executor/executor.h"
 
 struct tuning_cache; /* train/device/cuda/tuning/tuning_cache.h */
 struct engines;	     /* engine.h */
@@ -142,15 +142,6 @@ int cuda_linear_back_weights(const struct cuda_linear *linear, cudaStream_t stre
 
 int cuda_op(struct cuda_queue *queue, const struct op_call *call, struct error *err);
 
-int cuda_executor_new(struct device_queue *queue, const struct executor_request *request,
-		      struct executor **out, struct error *err);
-int cuda_executor_run(struct executor *executor, const struct executor_input *input,
-		      struct error *err);
-int cuda_executor_read(struct executor *executor, struct executor_totals *out, struct error *err);
-int cuda_executor_grad_scaler(struct executor *executor, const struct grad_scaler_state *begin,
-			      struct grad_scaler_state *now, struct error *err);
-int cuda_executor_start_votes(struct executor *executor, struct error *err);
-int cuda_executor_finish_votes(struct executor *executor, float *out, struct error *err);
-void cuda_executor_free(struct executor *executor);
+extern const struct executor_ops cuda_executor;
 
 #endif

@@ -116,8 +116,24 @@ static int find_compiled_graph(struct executor *executor, int count, struct erro
 	return rc;
 }
 
-int cuda_executor_new(struct device_queue *queue, const struct executor_request *request,
-		      struct executor **out, struct error *err)
+static void executor_free(struct executor *executor)
+{
+	if (!executor)
+		return;
+	/* If the stream hangs, the process is about to end anyway. */
+	cuda_wait(executor->config.stream, FREE_WAIT_MS, NULL);
+	for (int i = 0; i < COMPILED_GRAPHS_MAX; i++)
+		if (executor->compiled_graphs[i].compiled)
+			compiled_entry_free(&executor->compiled_graphs[i]);
+	captured_graph_drop(&executor->update);
+	executor_memory_free(&executor->memory);
+	executor_common_free(&executor->common);
+	lowered_graph_free(&executor->lowered);
+	free(executor);
+}
+
+static int executor_new(struct device_queue *queue, const struct executor_request *request,
+			struct executor **out, struct error *err)
 {
 	struct executor *executor = calloc(1, sizeof *executor);
 	int rc;
@@ -143,26 +159,10 @@ int cuda_executor_new(struct device_queue *queue, const struct executor_request 
 	if (!rc)
 		rc = find_compiled_graph(executor, request->batch, err);
 	if (rc)
-		cuda_executor_free(executor);
+		executor_free(executor);
 	else
 		*out = executor;
 	return rc;
-}
-
-void cuda_executor_free(struct executor *executor)
-{
-	if (!executor)
-		return;
-	/* If the stream hangs, the process is about to end anyway. */
-	cuda_wait(executor->config.stream, FREE_WAIT_MS, NULL);
-	for (int i = 0; i < COMPILED_GRAPHS_MAX; i++)
-		if (executor->compiled_graphs[i].compiled)
-			compiled_entry_free(&executor->compiled_graphs[i]);
-	captured_graph_drop(&executor->update);
-	executor_memory_free(&executor->memory);
-	executor_common_free(&executor->common);
-	lowered_graph_free(&executor->lowered);
-	free(executor);
 }
 
 /* ---- work on the stream ---- */
@@ -389,8 +389,8 @@ static int reduce_on_host(struct executor *executor, struct error *err)
 	return rc ? rc : comm->ops->finish(comm, executor->queue, err);
 }
 
-int cuda_executor_run(struct executor *executor, const struct executor_input *input,
-		      struct error *err)
+static int executor_run(struct executor *executor, const struct executor_input *input,
+			struct error *err)
 {
 	struct comm *comm = executor->request.comm;
 	bool train = executor->request.train;
@@ -425,7 +425,7 @@ int cuda_executor_run(struct executor *executor, const struct executor_input *in
 
 /* ---- readback ---- */
 
-int cuda_executor_read(struct executor *executor, struct executor_totals *out, struct error *err)
+static int executor_read(struct executor *executor, struct executor_totals *out, struct error *err)
 {
 	struct executor_readback *readback = executor->memory.readback;
 	cudaStream_t stream = executor->config.stream;
@@ -453,7 +453,7 @@ int cuda_executor_read(struct executor *executor, struct executor_totals *out, s
 	return 0;
 }
 
-int cuda_executor_start_votes(struct executor *executor, struct error *err)
+static int executor_start_votes(struct executor *executor, struct error *err)
 {
 	const struct executor_request *request = &executor->request;
 	cudaError_t code = cudaMemcpyAsync(
@@ -465,7 +465,7 @@ int cuda_executor_start_votes(struct executor *executor, struct error *err)
 	return cuda_check(code, "requesting the votes", err);
 }
 
-int cuda_executor_finish_votes(struct executor *executor, float *out, struct error *err)
+static int executor_finish_votes(struct executor *executor, float *out, struct error *err)
 {
 	int rc = cuda_check(cudaEventSynchronize(executor->memory.answered), "reading the votes",
 			    err);
@@ -475,8 +475,8 @@ int cuda_executor_finish_votes(struct executor *executor, float *out, struct err
 	return rc;
 }
 
-int cuda_executor_grad_scaler(struct executor *executor, const struct grad_scaler_state *begin,
-			      struct grad_scaler_state *now, struct error *err)
+static int executor_grad_scaler(struct executor *executor, const struct grad_scaler_state *begin,
+				struct grad_scaler_state *now, struct error *err)
 {
 	struct kernel_scaler *readback = &executor->memory.readback->scaler;
 	cudaStream_t stream = executor->config.stream;
@@ -502,3 +502,15 @@ int cuda_executor_grad_scaler(struct executor *executor, const struct grad_scale
 			"setting the loss scale", err);
 	return rc ? rc : cuda_wait(stream, CUDA_WAIT_MS, err);
 }
+
+const struct executor_ops cuda_executor = {
+	.accepts_raw = true,
+	.reduced = true,
+	.open = executor_new,
+	.run = executor_run,
+	.read = executor_read,
+	.close = executor_free,
+	.start_votes = executor_start_votes,
+	.finish_votes = executor_finish_votes,
+	.grad_scaler = executor_grad_scaler,
+};

@@ -6,6 +6,7 @@
 
 #include "train/comm/ddp.h"
 #include "train/device/cuda/kernels/kernels.h"
+#include "train/executor/executor.h"
 #include "train/executor/step_plan.h"
 #include "train/model/graph.h"
 
