@@ -2,7 +2,7 @@
 /* Decides whether a run must stop early, with a checkpoint: because of a signal, the stop file, or
  * the job's time limit.
  *
- * A rank that wants to stop votes for it in the reduction of its next step (device.h,
+ * A rank that wants to stop votes for it in the reduction of its next step (executor.h,
  * executor_request.vote), and all ranks stop after that step. */
 #ifndef BERTH_TRAIN_RUN_STOP_H
 #define BERTH_TRAIN_RUN_STOP_H

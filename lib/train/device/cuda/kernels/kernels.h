@@ -149,7 +149,7 @@ struct kernel_run_params {
 	float vote;
 };
 
-/* struct executor_totals (device.h) in device memory. */
+/* struct executor_totals (executor.h) in device memory. */
 struct kernel_totals {
 	double loss_sum, last_loss_sum;
 	int64_t samples, top1, top5, last_samples, first_nonfinite_step;
