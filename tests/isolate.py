@@ -124,6 +124,16 @@ def change_view(place):
     os.environ.pop('TMPDIR', None)
 
 
+def name_reports(command):
+    """A sanitizer's report is a file: put the test's name into the file's name."""
+    label = '-'.join(os.path.basename(word) for word in command if not word.startswith('-'))[-60:]
+    label = ''.join(letter if letter.isalnum() or letter in '._-' else '_' for letter in label)
+    for name in 'ASAN_OPTIONS', 'UBSAN_OPTIONS', 'TSAN_OPTIONS':
+        options = os.environ.get(name, '').split(':')
+        os.environ[name] = ':'.join(option + '.' + label if option.startswith('log_path=') else option
+                                    for option in options)
+
+
 # ---- what the test leaves behind ----
 
 def processes():
@@ -252,6 +262,7 @@ def main(command):
             os.setpgid(0, 0)
             call('prctl', PR_SET_PDEATHSIG, signal.SIGKILL)
             change_view(place)
+            name_reports(command)
             code = run_test(command, limit_s)
         except (OSError, subprocess.CalledProcessError) as error:
             print(f'isolate: {error}', file=sys.stderr)

@@ -82,16 +82,16 @@ case " $suites " in
 esac
 log=$build/meson-logs/testlog.json again=$build/meson-logs/rerun.json
 rm -f "${log%.json}".* "$again" "$build/meson-logs/results.tsv"
-# A sanitizer reports to a file: some programs' stderr is compared, and some exit codes are lost. Ranks of other
-# users write there, too.
+# A sanitizer reports to a file, named after test, program and process: some programs' stderr is compared, and some
+# exit codes are lost. Ranks of other users write there, too.
 place=$(mktemp -d /var/tmp/berth-tests.XXXXXX) || exit 1
 trap 'rm -rf "$place"' EXIT
 reports=$place/reports
 mkdir -m 1777 "$reports" && chmod 755 "$place" || exit 1
 # LeakSanitizer misreads where a module's thread-local memory begins, and dies of it, unless told not to look.
-export ASAN_OPTIONS="${ASAN_OPTIONS:+$ASAN_OPTIONS:}log_path=$reports/asan:intercept_tls_get_addr=0"
-export UBSAN_OPTIONS="${UBSAN_OPTIONS:+$UBSAN_OPTIONS:}log_path=$reports/ubsan"
-export TSAN_OPTIONS="${TSAN_OPTIONS:+$TSAN_OPTIONS:}log_path=$reports/tsan"
+export ASAN_OPTIONS="${ASAN_OPTIONS:+$ASAN_OPTIONS:}log_path=$reports/asan:log_exe_name=1:intercept_tls_get_addr=0"
+export UBSAN_OPTIONS="${UBSAN_OPTIONS:+$UBSAN_OPTIONS:}log_path=$reports/ubsan:log_exe_name=1"
+export TSAN_OPTIONS="${TSAN_OPTIONS:+$TSAN_OPTIONS:}log_path=$reports/tsan:log_exe_name=1"
 export BERTH_TEST_SLOW="$slow"   # multiplies how long a test waits for an event
 export BERTH_TEST_PLACE="$place" # of the tests' own /tmp
 

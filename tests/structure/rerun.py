@@ -28,6 +28,7 @@ memory) echo x >/dev/shm/kept; echo "ok 2 sometimes" ;;
 alone-at-home) [ ! -e /tmp/seen ] || exit 1; sleep 0.5; echo x >/tmp/seen; echo "ok 2 sometimes" ;;
 long) echo "not ok 2 sometimes"; seq -f '# line %.0f' 200; echo "ok 3 fine"; seq -f '# fine %.0f' 200; exit 1 ;;
 absent) echo "skipped: not here"; exit 77 ;;
+silent) ulimit -f 0; trap '' XFSZ; report; ulimit -f unlimited; echo "ok 2 sometimes" ;;
 *) "$what"; echo "ok 2 sometimes" ;; # a program whose exit code is lost
 esac
 '''
@@ -72,6 +73,7 @@ ALONE = {
     'left': ([('left', 'left')], 1, 2, ['failed: left-0: left behind: process', '): sleep 60', '0 passed, 1 failed'], []),
     'memory': ([('memory', 'memory')], 1, 2, ['failed: memory-0: left behind: shared memory /dev/shm/kept'], []),
     'unseen': ([('alone-at-home', 'fail')] * 3, 0, 1, ['3 passed, 0 failed'], ['failed:']),
+    'named': ([('report', 'pass')], 1, 1, ['failed: sanitizer report asan.sh-act.sh-named-0-report-pass.report.'], []),
     'stuck': ([('hang', 'pass')], 1, 1, ['still running, load average', '): sleep 60', '0 passed, 1 failed'], ['flaky:']),
 }
 
@@ -89,6 +91,7 @@ CASES = {
     'hang': ([('hang', 'pass')], 1, 1, ['0 passed, 1 failed'], ['flaky:']),
     # A test that passes, or fails for another reason, does not hide a report of one of its processes.
     'report': ([('report', 'pass')], 1, 1, ['heap-use-after-free', 'failed: sanitizer report asan.', '1 passed, 1 failed'], ['flaky:']),
+    'silent': ([('silent', 'pass')], 0, 1, ['flaky: sanitizer report asan.', ': it is empty', '1 passed, 0 failed'], ['failed:']),
     'undefined': ([('undefined', 'pass')], 1, 1, ['signed integer overflow', '1 passed, 1 failed'], ['flaky:']),
     'race': ([('fail', 'pass'), ('race', 'pass')], 1, 1, ['data race', 'failed: sanitizer report tsan.', '1 passed, 2 failed'],
              ['flaky:']),
