@@ -6,8 +6,8 @@ and none failed.
                                           that passed there counts as passed; its cases get "flaky: TEST: CASE".
                                       results.tsv beside LOG then has each test with passed, failed, flaky or skipped.
     count.py --rerun LOG REPORTS          print the tests that may run again: all that failed, or none
-REPORTS is the directory of the sanitizers' reports (log_path). Each file there counts as a failed test; an empty one,
-whose process was killed as it began or could not write, gets a line "flaky: ..."."""
+REPORTS is the directory of the sanitizers' reports (log_path). Each file there counts as a failed test,
+also an empty one: its process was killed as it began, or could not write."""
 import json
 import os
 import re
@@ -153,13 +153,9 @@ def main():
     failed = [test for test in tests if has_failed(test) and test not in flaky]
     passed = [test for test in tests if test not in skipped + failed]
     reports = read_reports(directory)
-    # Killed as it began to report, or its files may have no bytes: there is nothing to read.
-    empty = [name for name, text in reports.items() if not text.strip()]
-    for name in empty:
-        del reports[name]
     results = [(test['name'], kind) for kind, those in (('skipped', skipped), ('flaky', flaky), ('failed', failed),
                ('passed', [test for test in passed if test not in flaky])) for test in those]
-    results += [('sanitizer report', 'failed')] * bool(reports) + [('sanitizer report', 'flaky')] * bool(empty)
+    results += [('sanitizer report', 'failed')] * bool(reports)
     if tests:
         with open(os.path.join(os.path.dirname(path), 'results.tsv'), 'w', encoding='utf-8') as file:
             file.writelines('\t'.join(result) + '\n' for result in sorted(results))
@@ -181,8 +177,6 @@ def main():
         for test in those:
             for case in failed_cases(test):
                 print(f"{kind}: {test['name']}: {case}")
-    for name in empty:
-        print(f'flaky: sanitizer report {name}: it is empty')
     for name in reports:
         print(f'failed: sanitizer report {name}')
     print(f"suites: {suites.replace(' ', ', ')}"

@@ -16,7 +16,7 @@ struct comm;
 enum precision { PRECISION_F32, PRECISION_BF16, PRECISION_F16 };
 enum loss_kind { LOSS_CROSS_ENTROPY, LOSS_MSE };
 
-/* What an executor is made from. Everything is borrowed until executor_free. */
+/* What an executor is made from. Everything is borrowed while the executor exists. */
 struct executor_request {
 	const struct graph *graph;
 	int batch; /* the most samples in one run */
@@ -51,7 +51,7 @@ struct executor_request {
 	int crop_pad;
 };
 
-/* The batch of one run, in host memory, borrowed until executor_run returns.
+/* The batch of one run, in host memory, borrowed until device_executor_run returns.
  *
  * An update may consist of several runs (gradient accumulation). The first run (first) starts new
  * gradients, later runs add to them, and the last run (last) reduces and updates. */
@@ -73,7 +73,7 @@ struct executor_input {
 	float vote;	  /* see executor_request.vote; read from the update's last run */
 };
 
-/* What this rank's runs added up since the last executor_read. */
+/* What this rank's runs added up since the last device_executor_read. */
 struct executor_totals {
 	double loss_sum, last_loss_sum; /* sums over samples; last: over the last update's runs */
 	int64_t samples, top1, top5;	/* top counts are 0 with LOSS_MSE */
@@ -131,8 +131,8 @@ int device_executor_start_votes(struct device_executor *executor, struct error *
 /* Get the answer to the last request. If the device runs asynchronously this waits for that update,
  * but not if further updates have run since. */
 int device_executor_finish_votes(struct device_executor *executor, float *out, struct error *err);
-/* As executor_ops.grad_scaler. Devices without it ignore begin and report in now that
- * nothing is scaled. */
+/* As executor_ops.grad_scaler. Devices without it ignore begin and report in now that nothing is
+ * scaled. */
 int device_executor_grad_scaler(struct device_executor *executor,
 				const struct grad_scaler_state *begin,
 				struct grad_scaler_state *now, struct error *err);

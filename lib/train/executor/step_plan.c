@@ -2,7 +2,6 @@
 #include "train/executor/step_plan.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 /* Slots of one node: y, copy, argmax, sum, dx, dz, copy_out. */
 #define NODE_SLOTS 7
@@ -254,13 +253,13 @@ static void add_part(struct placing *placing, int value, int slot)
 	placing->claims[slot]++;
 }
 
-/* Make the parts of the gradient of node's result the node's own. */
+/* Make the parts of the gradient of node's result the node's own. x + (x + z) makes one slot two
+ * parts of x's gradient: their sum needs another slot. */
 static void collect_parts(struct placing *placing, struct step_node *node, int time)
 {
 	struct parts *parts = &placing->parts[node->output];
 	int max = node->kind == OP_BATCHNORM ? 2 : 1;
-	bool once =
-		true; /* is the first part no other part, too? x + (x + z) makes one place two */
+	bool once = true; /* is the first part no other part, too? */
 
 	node->dy_count = parts->count;
 	for (int i = 0; i < parts->count; i++) {

@@ -58,7 +58,8 @@ struct step_plan {
 };
 
 /* What a node needs besides its values, in bytes; 0: it does not need that. copy: its input in its
- * own layout; copy_out: the gradient of that input in its own layout. argmax: see step_node. */
+ * own layout; copy_out: the gradient of that input in its own layout, 0 if the device adds to
+ * gradients. argmax: see step_node. */
 struct step_size {
 	size_t copy, copy_out, argmax;
 };

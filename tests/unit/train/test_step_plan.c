@@ -17,12 +17,12 @@
 
 enum holds { VALUE, COPY, ARGMAX, GRADIENT, OWN };
 
-/* The range holds a value (or a copy, ...), or a part of its gradient: which node made it, and how
- * many readers' shares it has. One range may be the gradient of two values. */
+/* The range holds a value (or a copy, ...), or a part of its gradient: how many readers' shares it
+ * has. One range may be the gradient of two values. */
 struct label {
 	size_t begin, end;
 	enum holds holds;
-	int value, maker, shares;
+	int value, shares;
 };
 
 #define LABELS 4096
@@ -224,8 +224,7 @@ static void check_target(const struct machine *machine, const struct step_node *
 static void pass_on(struct machine *machine, const struct step_node *node, int value, int slot,
 		    bool add, bool copies)
 {
-	struct label label = {
-		.holds = GRADIENT, .value = value, .maker = machine->node, .shares = 1};
+	struct label label = {.holds = GRADIENT, .value = value, .shares = 1};
 	struct label *there = add ? find(machine, slot, GRADIENT, value) : NULL;
 
 	check_target(machine, node, slot);
@@ -284,7 +283,7 @@ static void run(const struct step_plan *plan, const struct step_rules *rules)
 	if (plan->train) {
 		assert_false(overlap(machine, plan->output, plan->output_gradient));
 		write(machine, plan->output_gradient,
-		      (struct label){.holds = GRADIENT, .value = output, .maker = n, .shares = 1});
+		      (struct label){.holds = GRADIENT, .value = output, .shares = 1});
 		for (; machine->node >= 0; machine->node--)
 			backward(machine);
 	}
