@@ -114,9 +114,11 @@ within 30 mountpoint a
 within 30 mountpoint b
 mount | grep -E "$DIR/[ab] "
 
-# The bits of a run that nothing disturbs.
-train whole . --steps 160000 --save-every 800
+# The bits of a run that nothing disturbs, and how long it takes: the kills below are spread over it.
+began=$(date +%s%3N)
+train whole . --steps 480000 --save-every 800
 ends 0 $pid whole
+took_ms=$(($(date +%s%3N) - began))
 rm -rf whole-c
 mv c whole-c
 
@@ -126,9 +128,10 @@ for ((i = 0; ; i++)); do
 	client=$([ $((i % 2)) = 0 ] && echo a || echo b)
 	before=0 killed=
 	[ ! -e brick/$c/latest ] || before=$(latest)
-	train storm "$client" --steps 160000 --save-every 800
+	train storm "$client" --steps 480000 --save-every 800
 	if [ $kills -lt "${KILLS:-30}" ]; then
-		sleep "0.$((RANDOM % 60 + 10))"
+		ms=$((100 + RANDOM % (took_ms / ${KILLS:-30} + 1)))
+		sleep "$((ms / 1000)).$(printf %03d $((ms % 1000)))"
 		if kill -KILL "$(inner $pid)" 2>/dev/null; then
 			kills=$((kills + 1)) killed=yes
 		fi
@@ -145,7 +148,7 @@ for ((i = 0; ; i++)); do
 	[ -n "$killed" ] || fail "exit code $code"
 done
 [ $kills -ge "${KILLS:-30}" ] || fail "it ended after $kills kills"
-cmp whole-c/step-00160000.safetensors brick/$c/step-00160000.safetensors
+cmp whole-c/step-00480000.safetensors brick/$c/step-00480000.safetensors
 cmp whole-c/latest brick/$c/latest
 echo "ok: $kills kills, resumed $resumed times, the same bits in the end"
 
