@@ -262,13 +262,14 @@ static int round_once(struct times *t, struct error *err)
 	kernel_weights(&config, t->memory.weights, t->memory.weight_count);
 	kernel_fill(&config, arena + slots[t->lowered.plan.input].offset, input, 2);
 	cudaEventRecord(t->events[t->next++], stream_of(t));
-	rc = compiled_graph_forward(t->compiled, &t->memory.graph_memory, stream_of(t), err);
+	rc = compiled_graph_run(t->compiled, &t->memory.graph_memory, stream_of(t), false, NULL,
+				err);
 	if (rc)
 		return rc;
 	kernel_fill(&config, arena + slots[t->lowered.plan.output_gradient].offset, output, 3);
 	cudaEventRecord(t->events[t->next++], stream_of(t));
-	return compiled_graph_backward(t->compiled, &t->memory.graph_memory, stream_of(t), false,
-				       &sink, err);
+	return compiled_graph_run(t->compiled, &t->memory.graph_memory, stream_of(t), false, &sink,
+				  err);
 }
 
 static int compare(const void *a, const void *b)

@@ -60,8 +60,8 @@ def within(found, what, value, bound):
 
 def conformance(here, found):
     for name in ('losses', 'ops', 'ops_norm'):
-        program = here.program(f'test_train_{name}')
-        _, output = run([program, 'cuda'], here.left_s(), here.env())
+        program = here.program(f'test_train_{name}_cuda')
+        _, output = run([program], here.left_s(), here.env())
         found[name] = output.strip().splitlines()[-1]
 
 
@@ -222,7 +222,7 @@ def sanitizer(here, found):
     wrong = []
     for check, program in (('memcheck', [*run_small, 'off']), ('memcheck', [*run_small, 'bf16']),
                            ('racecheck', [here.program('test_train_losses'), 'cuda']),
-                           ('racecheck', [here.program('test_train_ops_norm'), 'cuda']),
+                           ('racecheck', [here.program('test_train_ops_norm_cuda')]),
                            ('initcheck', [here.program('test_train_losses'), 'cuda'])):
         name = f'{check} {os.path.basename(program[0])} {program[-1]}'
         code, output = run([tool, '--tool', check, '--error-exitcode', '9', *program], here.left_s(180), here.env(),

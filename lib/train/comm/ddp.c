@@ -60,6 +60,8 @@ int buckets_make(const struct graph *graph, size_t first_bytes, size_t cap_bytes
 	}
 	if (buckets.list[buckets.bucket_count].params)
 		buckets.bucket_count++;
+	if (buckets.bucket_count)
+		buckets.list[buckets.bucket_count - 1].count++; /* the vote */
 	*out = buckets;
 	return 0;
 }

@@ -21,10 +21,12 @@ struct bucket {
 
 /* Weights, gradients and momentum are three flat buffers with one layout. Parameters lie without
  * gaps, in the order in which backward finishes their gradients. So a bucket is a range of the
- * buffer, and reducing needs no copy. offsets and bucket_of are indexed by the graph's parameters;
- * ready is the order itself. */
+ * buffer, and reducing needs no copy. The gradients have one more element, the last of the last
+ * bucket: the rank's vote (executor_input.vote). offsets and bucket_of are indexed by the graph's
+ * parameters; ready is the order itself. */
 struct buckets {
-	size_t bucket_count, total;
+	size_t bucket_count;
+	size_t total; /* elements of all parameters: where the vote is */
 	struct bucket *list;
 	size_t *offsets;
 	size_t *bucket_of;

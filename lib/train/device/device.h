@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The device interface: every backend that computes implements it, at one of two levels.
  *
- * Ops: one call computes one operation, forward or backward. Every device has them. The op
- * conformance suite checks each against float64, and the default executor (executor/op_executor.c)
- * runs them in order.
+ * Ops: one call computes one operation, forward or backward. The default executor
+ * (executor/op_executor.c) runs them in order.
  *
- * Executor: takes a whole network and does its steps (executor/executor.h). A device without one
- * gets the default executor. A faster one chooses its own layouts, fusions, workspaces and graph
- * capture.
+ * Executor: takes a whole network and does its steps (executor/executor.h). It chooses its own
+ * layouts, fusions, workspaces and graph capture.
+ *
+ * Either way the op conformance suite (tests/unit/train/op_network.h) compares each op with
+ * float64.
  *
  * To callers, images are NCHW, convolution weights OIHW, linear weights [out][in], all dense. Calls
  * on a queue happen in order. The host sees results after queue_wait or copy_out. */
@@ -38,7 +39,7 @@ struct tensor {
 int64_t tensor_count(const struct tensor *tensor); /* elements; 1 for rank 0 */
 struct tensor tensor_make(void *data, enum element_type type, int rank, const int64_t *shape);
 
-/* ---- lower level: ops ---- */
+/* ---- ops ---- */
 
 enum op_kind {
 	OP_CONV2D,    /* x [N,C,H,W], w [O,C,k,k], b [O] or absent -> y [N,O,H',W'] */
@@ -179,10 +180,8 @@ struct device_ops {
 			       struct error *err);
 	void (*host_memory_free)(struct device *device, void *memory);
 
-	/* Lower level. Returns -ERR_UNAVAILABLE for an op that the device lacks. */
+	/* Exactly one of the two. run: one op; -ERR_UNAVAILABLE for an op that the device lacks. */
 	int (*run)(struct device_queue *queue, const struct op_call *call, struct error *err);
-
-	/* Upper level: executor/executor.h. NULL: the default executor runs the ops. */
 	const struct executor_ops *executor;
 };
 

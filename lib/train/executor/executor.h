@@ -8,6 +8,7 @@
 #include "train/device/device.h"
 
 struct graph;
+struct step_plan;
 struct buckets;
 struct comm;
 
@@ -28,12 +29,10 @@ struct executor_request {
 	bool evaluates;
 	const struct buckets *buckets; /* where each parameter lies in the flat buffers */
 	struct comm *comm;	       /* reduces the buckets across ranks */
-	/* Flat, device memory. gradients and momentum are NULL without train. */
+	/* Flat, device memory. gradients and momentum are NULL without train; gradients has one
+	 * element more than the others (see ddp.h). */
 	float *weights, *gradients, *momentum;
-	/* gradients has one more element, which the last bucket's reduction includes: the update's
-	 * executor_input.vote. device_executor_start_votes then gets the sum over ranks. */
-	bool vote;
-	bool vote_nonfinite; /* with vote: a rank whose loss is not finite votes NaN */
+	bool vote_nonfinite; /* a rank whose loss is not finite votes NaN */
 	/* Flat, device memory: the graph's buffers (running statistics), which training changes.
 	 * NULL if the graph has none. */
 	float *buffers;
@@ -70,7 +69,8 @@ struct executor_input {
 	int64_t step;	      /* the number that first_nonfinite_step reports for this run */
 	float lr;
 	bool first, last; /* position among an update's runs; ignored if train is false */
-	float vote;	  /* see executor_request.vote; read from the update's last run */
+	/* Summed over ranks (device_executor_start_votes); read from the update's last run. */
+	float vote;
 };
 
 /* What this rank's runs added up since the last device_executor_read. */
@@ -92,7 +92,7 @@ struct grad_scaler_state {
 
 struct executor; /* opaque; belongs to the device */
 
-/* A device's own executor. open, run, read, close and grad_scaler: as the functions below.
+/* A device's own executor. Members that are not described here: as the functions below.
  * start_votes and finish_votes: both NULL unless the device works asynchronously to the host. */
 struct executor_ops {
 	/* executor_input may bring raw or resident instead of x. */
@@ -101,6 +101,8 @@ struct executor_ops {
 	bool reduced;
 	int (*open)(struct device_queue *queue, const struct executor_request *request,
 		    struct executor **out, struct error *err);
+	/* Called before the first run. */
+	const struct step_plan *(*plan)(const struct executor *executor, size_t *element);
 	int (*run)(struct executor *executor, const struct executor_input *input,
 		   struct error *err);
 	int (*read)(struct executor *executor, struct executor_totals *out, struct error *err);
@@ -121,12 +123,16 @@ bool device_executor_reduced(const struct device *device);
 struct device_executor; /* opaque */
 int device_executor_new(struct device_queue *queue, const struct executor_request *request,
 			struct device_executor **out, struct error *err);
+/* The plan for a full batch, borrowed; NULL: the default executor plans nothing. *element: bytes of
+ * an activation. Call it before the first run. */
+const struct step_plan *device_executor_plan(const struct device_executor *executor,
+					     size_t *element);
 int device_executor_run(struct device_executor *executor, const struct executor_input *input,
 			struct error *err);
 int device_executor_read(struct device_executor *executor, struct executor_totals *out,
 			 struct error *err);
-/* With executor_request.vote: request the sum of the ranks' votes in the last update. Does not
- * wait; one request at a time. */
+/* In training: request the sum of the ranks' votes in the last update. Does not wait; one request
+ * at a time. */
 int device_executor_start_votes(struct device_executor *executor, struct error *err);
 /* Get the answer to the last request. If the device runs asynchronously this waits for that update,
  * but not if further updates have run since. */

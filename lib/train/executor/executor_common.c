@@ -3,6 +3,7 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "train/comm/comm.h"
 #include "train/comm/ddp.h"
@@ -119,7 +120,7 @@ int executor_common_vote(struct executor_common *common, const struct executor_i
 	float vote = diverged ? NAN : input->vote;
 
 	/* Write a vote of 0, too: otherwise the last update's sum would remain there. */
-	if (!request->vote || !input->last)
+	if (!input->last)
 		return 0;
 	return common->queue->device->ops->copy_in(common->queue,
 						   request->gradients + request->buckets->total,
@@ -153,11 +154,10 @@ static int gradient_ready(struct executor_common *common, int param, struct erro
 	while (!rc && common->next_bucket < buckets->bucket_count &&
 	       !common->pending[common->next_bucket]) {
 		const struct bucket *bucket = &buckets->list[common->next_bucket++];
-		bool last = common->next_bucket == buckets->bucket_count;
 
-		rc = request->comm->ops->all_reduce(
-			request->comm, common->queue, request->gradients + bucket->offset,
-			bucket->count + (last && request->vote), ELEMENT_F32, COMM_SUM, err);
+		rc = request->comm->ops->all_reduce(request->comm, common->queue,
+						    request->gradients + bucket->offset,
+						    bucket->count, ELEMENT_F32, COMM_SUM, err);
 	}
 	return rc;
 }
@@ -171,4 +171,31 @@ int executor_common_op_ready(struct executor_common *common, const struct graph_
 	if (!rc)
 		rc = gradient_ready(common, op->weight, err);
 	return rc ? rc : comm->ops->progress(comm, err);
+}
+
+void *compiled_sizes_add(struct compiled_sizes *sizes, int count, void *compiled)
+{
+	void *replaced = sizes->list[COMPILED_SIZES_MAX - 1].compiled;
+
+	memmove(sizes->list + 1, sizes->list, sizeof sizes->list - sizeof *sizes->list);
+	sizes->list[0].count = count;
+	sizes->list[0].compiled = compiled;
+	return replaced;
+}
+
+void *compiled_sizes_use(struct compiled_sizes *sizes, int count)
+{
+	int i = 0;
+
+	while (i < COMPILED_SIZES_MAX && sizes->list[i].compiled && sizes->list[i].count != count)
+		i++;
+	if (i == COMPILED_SIZES_MAX || !sizes->list[i].compiled)
+		return NULL;
+
+	void *found = sizes->list[i].compiled;
+
+	memmove(sizes->list + 1, sizes->list, (size_t)i * sizeof *sizes->list);
+	sizes->list[0].count = count;
+	sizes->list[0].compiled = found;
+	return found;
 }

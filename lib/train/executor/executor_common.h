@@ -55,4 +55,22 @@ void executor_common_begin_update(struct executor_common *common);
 int executor_common_op_ready(struct executor_common *common, const struct graph_op *op,
 			     struct error *err);
 
+/* ---- what an executor compiled, per number of samples ---- */
+
+/* The batch, an epoch's last one, and those after a change of ranks. */
+#define COMPILED_SIZES_MAX 4
+
+/* Most recently used first; it ends at the first without compiled. */
+struct compiled_sizes {
+	struct {
+		int count;
+		void *compiled;
+	} list[COMPILED_SIZES_MAX];
+};
+
+/* What was compiled for count samples; it becomes the first. NULL: nothing was. */
+void *compiled_sizes_use(struct compiled_sizes *sizes, int count);
+/* Add compiled as the first. Return the one that it replaces, for the caller to free, or NULL. */
+void *compiled_sizes_add(struct compiled_sizes *sizes, int count, void *compiled);
+
 #endif

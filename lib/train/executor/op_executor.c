@@ -389,7 +389,7 @@ int device_executor_new(struct device_queue *queue, const struct executor_reques
 	executor->queue = queue;
 	if (request->train && request->comm && request->comm->ops->begin_step)
 		executor->comm = request->comm;
-	if (request->vote)
+	if (request->train)
 		executor->vote = request->gradients + request->buckets->total;
 	executor->ops = executor_ops_of(queue->device);
 	rc = executor->ops->open(queue, request, &executor->own, err);
@@ -399,6 +399,12 @@ int device_executor_new(struct device_queue *queue, const struct executor_reques
 	}
 	*out = executor;
 	return 0;
+}
+
+const struct step_plan *device_executor_plan(const struct device_executor *executor,
+					     size_t *element)
+{
+	return executor->ops->plan ? executor->ops->plan(executor->own, element) : NULL;
 }
 
 int device_executor_run(struct device_executor *executor, const struct executor_input *input,

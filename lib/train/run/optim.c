@@ -6,7 +6,7 @@
 static int gradients_new(struct optim *optim, struct comm *comm, struct error *err)
 {
 	const struct device_ops *ops = optim->queue->device->ops;
-	size_t bytes = (optim->count + 1) * sizeof(float); /* one more element for the vote */
+	size_t bytes = (optim->count + 1) * sizeof(float); /* and the vote */
 	void *memory = NULL;
 	int rc = comm->ops->memory ? comm->ops->memory(comm, optim->queue, bytes, &memory, err) : 0;
 

@@ -12,10 +12,9 @@
 struct optim {
 	struct device_queue *queue;
 	size_t count, buffer_count;
-	float *weights, *gradients,
-		*momentum;	/* gradients has one more element, for executor_request.vote */
-	bool gradients_of_comm; /* allocated by comm, not ours to free */
-	float *buffers;		/* NULL if the graph has none */
+	float *weights, *gradients, *momentum; /* gradients has one more element, the vote */
+	bool gradients_of_comm;		       /* allocated by comm, not ours to free */
+	float *buffers;			       /* NULL if the graph has none */
 };
 
 /* Allocate memory for buckets and graph, zeroed except for the gradients. comm chooses the memory

@@ -238,7 +238,6 @@ static int build(struct train_setup *setup, struct error *err)
 		.comm = setup->comm,
 		.weights = setup->optim.weights,
 		.gradients = setup->optim.gradients,
-		.vote = true,
 		.vote_nonfinite = !options->nan_continues,
 		.momentum = setup->optim.momentum,
 		.buffers = setup->optim.buffers,
@@ -260,7 +259,7 @@ static int build(struct train_setup *setup, struct error *err)
 	request.train = request.evaluates = false;
 	request.smoothing = 0; /* the validation loss must not depend on training options */
 	request.gradients = request.momentum = NULL;
-	request.vote = request.vote_nonfinite = false;
+	request.vote_nonfinite = false;
 	request.crop_pad = 0;
 	if (setup->val)
 		request.table = setup->val->table ? setup->val->table[0] : NULL;

@@ -96,21 +96,6 @@ static void input_case(struct lab *lab, int channels, int padded, bool bytes)
 	free(p);
 }
 
-/* A result as callers see it: float32 NCHW. */
-static void output_case(struct lab *lab, bool add)
-{
-	const int n = 3, c = 10, hw = 12;
-	struct numbers from = lab_random(lab, (size_t)(n * c * hw), true);
-	struct numbers to = lab_result(lab, from.count, false, add);
-	struct exact *exact = exact_new(&to, add);
-
-	kernel_output(&lab->config, from.memory, to.memory, n, c, hw, add);
-	lab_done(lab, 0, NULL);
-	for (int i = 0; i < n * c * hw; i++)
-		exact_term(&exact[i], from.at[(i / (c * hw) * hw + i % hw) * c + i / hw % c], 1);
-	lab_check(lab, "float32", &to, exact);
-}
-
 /* ---- ReLU, additions ---- */
 
 static double *relu_of(const double *values, const double *switches, size_t count)
@@ -310,8 +295,6 @@ void element_cases(struct lab *lab)
 		input_case(lab, inputs[i].channels, inputs[i].padded, inputs[i].bytes);
 	}
 	for (int add = 0; add < 2; add++) {
-		lab_case(lab, add ? "output, added" : "output");
-		output_case(lab, add);
 		lab_case(lab, add ? "ReLU, added" : "ReLU");
 		relu_case(lab, add);
 		lab_case(lab, add ? "add and fork, added" : "add and fork");

@@ -8,7 +8,7 @@
 
 struct loss_case {
 	int n, classes;
-	bool mse, add, scaled;
+	bool mse, scaled;
 	double smoothing;
 	const char *name;
 };
@@ -103,7 +103,7 @@ static void loss_logits(struct lab *lab, struct loss_room *room)
 static void check_loss(struct lab *lab, const struct loss_room *room)
 {
 	const struct loss_case *lc = room->lc;
-	struct exact *losses = exact_new(&room->losses, false), *dx = exact_new(&room->dx, lc->add);
+	struct exact *losses = exact_new(&room->losses, false), *dx = exact_new(&room->dx, false);
 
 	for (int n = 0; n < lc->n; n++) {
 		if (lc->mse)
@@ -127,7 +127,7 @@ static void loss_case(struct lab *lab, const struct loss_case *lc)
 	lab_case(lab, lc->name);
 	loss_logits(lab, &room);
 	room.losses = lab_result(lab, n, false, false);
-	room.dx = lab_result(lab, room.x.count, true, lc->add);
+	room.dx = lab_result(lab, room.x.count, true, false);
 	room.scale = (double)share * (lc->scaled ? (double)scaler.scale : 1);
 	room.label_ranks = lab_bytes(lab, n * sizeof *room.label_ranks, NULL);
 
@@ -143,7 +143,6 @@ static void loss_case(struct lab *lab, const struct loss_case *lc)
 		.n = lc->n,
 		.classes = lc->classes,
 		.mse = lc->mse,
-		.add = lc->add,
 		.smoothing = (float)lc->smoothing,
 	};
 
@@ -157,9 +156,9 @@ static const struct loss_case cases[] = {
 	{17, 10, .name = "cross-entropy"},
 	{17, 1000, .smoothing = 0.1, .scaled = true,
 	 .name = "cross-entropy of 1000, smoothed, scaled"},
-	{17, 33, .add = true, .scaled = true, .name = "cross-entropy, scaled, added"},
+	{17, 33, .scaled = true, .name = "cross-entropy, scaled"},
 	{17, 9, .mse = true, .name = "mse"},
-	{17, 130, .mse = true, .add = true, .scaled = true, .name = "mse, scaled, added"},
+	{17, 130, .mse = true, .scaled = true, .name = "mse, scaled"},
 };
 
 void loss_cases(struct lab *lab)

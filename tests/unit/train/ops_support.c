@@ -24,19 +24,7 @@ struct bench {
 	struct slot slots[SLOTS];
 };
 
-/* The devices, and the factor on exact_check's error bound that each is allowed. */
-static const struct device_row {
-	const char *name;
-	double slack;
-	const char *why;
-} device_rows[] = {
-	{"cpu-reference", 1, "float32 sums in a fixed order, long ones in float64"},
-	{"cpu", 1, "oneDNN's direct algorithms: float32 sums in another order"},
-	{"cuda", 1, "float32 without TF32: sums in another order"},
-};
-
 uint64_t test_seed;
-static const struct device_row *chosen = &device_rows[0];
 
 static void good(int rc, const struct error *err)
 {
@@ -44,38 +32,20 @@ static void good(int rc, const struct error *err)
 		fail_msg("%s (%d)", err->text, rc);
 }
 
-static struct device *open_device(void)
+int bench_choose(void)
 {
-	struct error err = {0};
-	struct device *device;
-
-	if (!device_find(chosen->name, 0, getenv("BERTH_MODULE_PATH"), &device, NULL, &err))
-		return device;
-	fprintf(stderr, "%s\n", err.text);
-	exit(1);
-}
-
-int bench_choose(int argc, char **argv)
-{
-	const char *name = argc > 1 ? argv[1] : "cpu-reference";
 	const char *seed = getenv("BERTH_TEST_SEED");
 	struct device *device;
+	struct error err = {0};
 
 	test_seed = seed ? strtoull(seed, NULL, 10) : (uint64_t)time(NULL);
 	printf("BERTH_TEST_SEED=%llu\n", (unsigned long long)test_seed);
-	for (chosen = device_rows; strcmp(chosen->name, name); chosen++)
-		if (chosen == &device_rows[ROWS(device_rows) - 1]) {
-			fprintf(stderr, "ops_support.c lacks a row for device %s\n", name);
-			exit(1);
-		}
-	device = open_device();
-
-	int same = !strcmp(device->ops->name, name);
-
-	if (!same)
-		printf("skipped: device %s is missing: %s\n", name, device->ops->name);
+	if (op_emitter.device->open(0, &device, &err)) {
+		printf("skipped: device %s is missing: %s\n", op_emitter.device->name, err.text);
+		return 77;
+	}
 	device->ops->close(device);
-	return same ? 0 : 77;
+	return 0;
 }
 
 int bench_begin(void **state)
@@ -84,7 +54,7 @@ int bench_begin(void **state)
 	struct error err = {0};
 
 	bench->random = test_seed * 2654435761u + 88172645463325252u;
-	bench->device = open_device();
+	good(op_emitter.device->open(0, &bench->device, &err), &err);
 	good(bench->device->ops->queue_new(bench->device, &bench->queue, &err), &err);
 	*state = bench;
 	return 0;
@@ -108,6 +78,11 @@ int bench_end(void **state)
 	bench->device->ops->close(bench->device);
 	free(bench);
 	return 0;
+}
+
+bool bench_supports(int64_t batch, bool add_dx)
+{
+	return (batch || !op_emitter.network) && (op_emitter.adds || !add_dx);
 }
 
 static uint64_t next(struct bench *bench)
@@ -252,7 +227,9 @@ void bench_settle(struct bench *bench)
 
 int bench_try(struct bench *bench, const struct op_call *call, struct error *err)
 {
-	return bench->device->ops->run(bench->queue, call, err);
+	int rc = op_check(call, err);
+
+	return rc ? rc : op_emitter.run(bench->queue, call, err);
 }
 
 static void check_slots(struct bench *bench, const struct op_call *call)
@@ -324,7 +301,7 @@ void exact_check(struct bench *bench, const char *what, const struct tensor *ten
 
 	for (int64_t i = 0; i < tensor_count(tensor); i++) {
 		const struct exact *at = &exact[i];
-		double bound = chosen->slack * 8 * sqrt((double)at->count + 1) * 0x1p-24 * at->size;
+		double bound = 8 * sqrt((double)at->count + 1) * 0x1p-24 * at->size;
 
 		/* Compare infinities instead of subtracting them. */
 		if (isnan(at->sum) ? !isnan(seen[i])

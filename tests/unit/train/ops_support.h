@@ -5,20 +5,23 @@
 
 #include <stdbool.h>
 
-#include "train/device/device.h"
+#include "op_network.h"
 
 extern uint64_t test_seed;
 struct bench; /* opaque */
 
-/* Start a test program: print test_seed (from BERTH_TEST_SEED or the clock) and open the device
- * that argv[1] names (default: cpu-reference). Return 0, or 77 with a message if that device is
- * missing. */
-int bench_choose(int argc, char **argv);
+/* Start a test program: print test_seed (from BERTH_TEST_SEED or the clock) and open op_emitter's
+ * device. Return 0, or 77 with a message if that device is missing. */
+int bench_choose(void);
 /* cmocka's group set-up and tear-down: *state is the bench. */
 int bench_begin(void **state);
 int bench_end(void **state);
 /* End a case: free its memory. */
 void bench_clear(struct bench *bench);
+
+/* Does the device run an op on a batch of this size that adds its dx, if add is set? Executors
+ * handle empty batches before they run any op. */
+bool bench_supports(int64_t batch, bool add_dx);
 
 /* An integer from 0 to n - 1, and a uniform number from -1 to 1, from the run's random sequence. */
 int64_t bench_below(struct bench *bench, int64_t n);
@@ -60,8 +63,7 @@ struct exact {
 struct exact *exact_new(struct bench *bench, const struct tensor *tensor, bool add);
 void exact_add(struct exact *exact, double left, double right);
 /* Check each element of tensor against exact. Errors of float32 sums grow like a random walk; 8
- * standard deviations are allowed, times the factor in the device's row in ops_support.c. Frees
- * exact. */
+ * standard deviations are allowed. Frees exact. */
 void exact_check(struct bench *bench, const char *what, const struct tensor *tensor,
 		 struct exact *exact);
 

@@ -258,8 +258,10 @@ static float *state_of(const struct rig *rig, int i)
 
 static size_t state_bytes(const struct rig *rig, int i)
 {
+	/* The gradients end with the vote. */
 	return sizeof(float) *
-	       (i < STATES - 1 ? rig->buckets.total : (size_t)rig->graph->buffer_total + 1);
+		       (i < STATES - 1 ? rig->buckets.total : (size_t)rig->graph->buffer_total) +
+	       sizeof(float);
 }
 
 static void push(struct rig *rig)

@@ -464,7 +464,7 @@ static void begin(struct recorder *recorder, const struct row *row)
 		.buckets = &recorder->buckets,
 		.comm = &recorder->comm,
 		.weights = untouched(graph->weight_count),
-		.gradients = row->train ? untouched(graph->weight_count) : NULL,
+		.gradients = row->train ? untouched(graph->weight_count + 1) : NULL,
 		.momentum = row->train ? untouched(graph->weight_count) : NULL,
 		.buffers = graph->buffer_total ? untouched(graph->buffer_total) : NULL,
 		.sgd = {.momentum = 0.9f, .weight_decay = 0.01f},

@@ -57,7 +57,7 @@ static struct rig *rig_begin(const char *model)
 	good(model_build(model, &shape, 10, STEM_DEFAULT, &rig->graph, &err), &err);
 	good(buckets_make(rig->graph, DDP_FIRST_BYTES, DDP_CAP_BYTES, &rig->buckets, &err), &err);
 	rig->weights = floats(rig->graph->weight_count);
-	rig->gradients = floats(rig->graph->weight_count);
+	rig->gradients = floats(rig->graph->weight_count + 1);
 	rig->momentum = floats(rig->graph->weight_count);
 	rig->buffers = floats(rig->graph->buffer_total + 1);
 	good(graph_initialise(rig->graph, 5, rig->buckets.offsets, rig->weights, &err), &err);

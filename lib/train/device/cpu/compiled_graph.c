@@ -211,9 +211,6 @@ static int compile_all(struct compile *compile)
 		(struct layout){compiled->count, x->channels, x->height, x->width, 1};
 	for (int i = 0; !rc && i < compiled->plan.node_count; i++)
 		rc = make_layer(compile, i);
-	if (!rc && compiled->layouts[compile->graph->output].block != 1)
-		rc = error_set(compile->err, ERR_INTERNAL, "the output of model %s is not a vector",
-			       compile->graph->model);
 	return rc ? rc : place(compile);
 }
 

@@ -74,13 +74,6 @@ static int memory_new(struct device *device, size_t size_bytes, void **out, stru
 	return 0;
 }
 
-static int run(struct device_queue *queue, const struct op_call *call, struct error *err)
-{
-	int rc = op_check(call, err);
-
-	return rc ? rc : cpu_op((struct cpu *)queue->device, call, err);
-}
-
 const struct device_ops device_cpu = {
 	.name = "cpu",
 	.open = cpu_open,
@@ -94,6 +87,5 @@ const struct device_ops device_cpu = {
 	.queue_native = host_queue_native,
 	.copy_in = host_copy,
 	.copy_out = host_copy,
-	.run = run,
 	.executor = &cpu_executor,
 };

@@ -3,7 +3,7 @@
  * (dnnl.h), and berth's own kernels (kernels.h) the rest. What runs only once per step comes from
  * the reference device.
  *
- * Upper level: compiled_graph.c makes the layers of a step's nodes (executor/step_plan.h) for one
+ * compiled_graph.c makes the layers of a step's nodes (executor/step_plan.h) for one
  * number of samples, with the layouts that they prefer, and has them placed. compiled_graph_run.c
  * runs them. executor.c keeps the compiled graphs, the totals and the update. */
 #ifndef BERTH_TRAIN_CPU_H
@@ -22,8 +22,6 @@ struct cpu {
 };
 
 struct planes planes_of(const struct layout *layout);
-
-int cpu_op(struct cpu *cpu, const struct op_call *call, struct error *err);
 
 /* ---- compiled graphs ---- */
 

@@ -10,15 +10,13 @@
 #include "train/device/cpu/cpu.h"
 #include "train/executor/executor_common.h"
 
-#define COMPILED_GRAPHS_MAX                                                                        \
-	4 /* the batch, an epoch's last one, and those after a change of ranks */
-
 struct executor {
 	struct cpu *cpu;
 	struct device_queue *queue;
 	struct executor_request request;
 	struct executor_common common;
-	struct compiled_graph *compiled_graphs[COMPILED_GRAPHS_MAX]; /* most recently used first */
+	struct compiled_sizes sizes;
+	struct compiled_graph *compiled; /* for the present number of samples */
 	char *arena;
 	size_t arena_bytes;
 	float *losses;
@@ -29,13 +27,29 @@ static void executor_free(struct executor *executor)
 {
 	if (!executor)
 		return;
-	for (int i = 0; i < COMPILED_GRAPHS_MAX; i++)
-		compiled_graph_free(executor->compiled_graphs[i]);
+	for (int i = 0; i < COMPILED_SIZES_MAX; i++)
+		compiled_graph_free(executor->sizes.list[i].compiled);
 	executor->cpu->device.ops->memory_free(&executor->cpu->device, executor->arena);
 	executor_common_free(&executor->common);
 	free(executor->losses);
 	free(executor->label_ranks);
 	free(executor);
+}
+
+static int compile(struct executor *executor, int count, struct error *err)
+{
+	const struct graph *graph = executor->request.graph;
+	struct compiled_graph *compiled;
+	int rc = compiled_graph_new(executor->cpu, &executor->request, count, &compiled, err);
+
+	if (rc)
+		return rc;
+	executor->compiled = compiled;
+	compiled_graph_free(compiled_sizes_add(&executor->sizes, count, compiled));
+	if (compiled->layouts[graph->output].block != 1)
+		return error_set(err, ERR_INTERNAL, "the output of model %s is not a vector",
+				 graph->model);
+	return 0;
 }
 
 static int executor_new(struct device_queue *queue, const struct executor_request *request,
@@ -57,8 +71,7 @@ static int executor_new(struct device_queue *queue, const struct executor_reques
 		rc = executor_common_new(&executor->request, queue, &executor->common, err);
 	/* Do this now, so that a lack of memory shows before training starts. */
 	if (!rc)
-		rc = compiled_graph_new(executor->cpu, &executor->request, request->batch,
-					&executor->compiled_graphs[0], err);
+		rc = compile(executor, request->batch, err);
 	if (rc)
 		executor_free(executor);
 	else
@@ -66,43 +79,32 @@ static int executor_new(struct device_queue *queue, const struct executor_reques
 	return rc;
 }
 
-/* The compiled graph for count samples becomes compiled_graphs[0], and the arena is large enough
- * for it. */
+/* Make executor->compiled fit count samples, and the arena large enough for it. */
 static int find_compiled_graph(struct executor *executor, int count, struct error *err)
 {
 	struct device *device = &executor->cpu->device;
-	struct compiled_graph *found = NULL;
-	int index = 0, rc = 0;
+	size_t bytes;
+	int rc = 0;
 
-	while (index < COMPILED_GRAPHS_MAX && executor->compiled_graphs[index] &&
-	       executor->compiled_graphs[index]->count != count)
-		index++;
-	if (index < COMPILED_GRAPHS_MAX && executor->compiled_graphs[index])
-		found = executor->compiled_graphs[index];
-	else
-		rc = compiled_graph_new(executor->cpu, &executor->request, count, &found, err);
+	executor->compiled = compiled_sizes_use(&executor->sizes, count);
+	if (!executor->compiled)
+		rc = compile(executor, count, err);
 	if (rc)
 		return rc;
-	if (index == COMPILED_GRAPHS_MAX)
-		compiled_graph_free(executor->compiled_graphs[--index]);
-	memmove(executor->compiled_graphs + 1, executor->compiled_graphs,
-		(size_t)index * sizeof *executor->compiled_graphs);
-	executor->compiled_graphs[0] = found;
-	if (executor->arena && found->plan.arena_bytes <= executor->arena_bytes)
+	bytes = executor->compiled->plan.arena_bytes;
+	if (executor->arena && bytes <= executor->arena_bytes)
 		return 0;
 	device->ops->memory_free(device, executor->arena);
 	executor->arena = NULL;
-	executor->arena_bytes = found->plan.arena_bytes;
-	return device->ops->memory_new(device, found->plan.arena_bytes, (void **)&executor->arena,
-				       err);
+	executor->arena_bytes = bytes;
+	return device->ops->memory_new(device, bytes, (void **)&executor->arena, err);
 }
 
 static struct op_call loss_call(const struct executor *executor, const struct executor_input *input)
 {
-	return executor_common_loss(
-		&executor->common, input,
-		compiled_graph_output(executor->compiled_graphs[0], executor->arena), input->target,
-		executor->losses);
+	return executor_common_loss(&executor->common, input,
+				    compiled_graph_output(executor->compiled, executor->arena),
+				    input->target, executor->losses);
 }
 
 static int run_loss(const struct op_call *call, struct error *err)
@@ -120,8 +122,7 @@ static int forward(struct executor *executor, const struct executor_input *input
 	struct op_call call;
 
 	if (!rc)
-		rc = compiled_graph_forward(executor->compiled_graphs[0], executor->arena, input->x,
-					    err);
+		rc = compiled_graph_forward(executor->compiled, executor->arena, input->x, err);
 	if (rc)
 		return rc;
 	call = loss_call(executor, input);
@@ -156,7 +157,7 @@ static int backward(struct executor *executor, const struct executor_input *inpu
 	if (!input->count) {
 		rc = backward_nothing(executor, input, err);
 	} else {
-		struct compiled_graph *compiled = executor->compiled_graphs[0];
+		struct compiled_graph *compiled = executor->compiled;
 		struct op_call call = loss_call(executor, input);
 
 		call.pass = OP_BACKWARD;
@@ -216,8 +217,16 @@ static int executor_read(struct executor *executor, struct executor_totals *out,
 	return 0;
 }
 
+/* That of the last batch: after executor_new, a full one. */
+static const struct step_plan *executor_plan(const struct executor *executor, size_t *element)
+{
+	*element = sizeof(float);
+	return &executor->compiled->plan;
+}
+
 const struct executor_ops cpu_executor = {
 	.open = executor_new,
+	.plan = executor_plan,
 	.run = executor_run,
 	.read = executor_read,
 	.close = executor_free,

@@ -486,10 +486,9 @@ static int node_backward(const struct node_run *run, const struct gradient_sink 
 
 /* ---- all nodes ---- */
 
-/* Run all nodes forward, or with a sink backward. */
-static int run_nodes(const struct compiled_graph *compiled,
-		     const struct compiled_graph_memory *memory, cudaStream_t stream, bool add,
-		     const struct gradient_sink *sink, struct error *err)
+int compiled_graph_run(const struct compiled_graph *compiled,
+		       const struct compiled_graph_memory *memory, cudaStream_t stream, bool add,
+		       const struct gradient_sink *sink, struct error *err)
 {
 	const struct node_observer *observer = &compiled->observer;
 	int nodes = compiled->lowered->plan.node_count, rc = 0;
@@ -505,18 +504,4 @@ static int run_nodes(const struct compiled_graph *compiled,
 			observer->passed(observer->context, index, sink);
 	}
 	return rc;
-}
-
-int compiled_graph_forward(const struct compiled_graph *compiled,
-			   const struct compiled_graph_memory *memory, cudaStream_t stream,
-			   struct error *err)
-{
-	return run_nodes(compiled, memory, stream, false, NULL, err);
-}
-
-int compiled_graph_backward(const struct compiled_graph *compiled,
-			    const struct compiled_graph_memory *memory, cudaStream_t stream,
-			    bool add, const struct gradient_sink *sink, struct error *err)
-{
-	return run_nodes(compiled, memory, stream, add, sink, err);
 }

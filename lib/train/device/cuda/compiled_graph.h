@@ -32,18 +32,16 @@ struct node_observer {
 void compiled_graph_set_observer(struct compiled_graph *compiled,
 				 const struct node_observer *observer);
 
-/* Run from the lowered graph's input slot to its output slot. */
-int compiled_graph_forward(const struct compiled_graph *compiled,
-			   const struct compiled_graph_memory *memory, cudaStream_t stream,
-			   struct error *err);
-/* Run from the output_gradient slot to the flat gradients; add: add to those of earlier runs. Calls
- * ready after each node whose parameters have their gradients. */
+/* Where a backward run reports each node whose parameters have their gradients. */
 struct gradient_sink {
 	void *context;
 	int (*ready)(void *context, const struct graph_op *op, struct error *err);
 };
-int compiled_graph_backward(const struct compiled_graph *compiled,
-			    const struct compiled_graph_memory *memory, cudaStream_t stream,
-			    bool add, const struct gradient_sink *sink, struct error *err);
+/* Without sink: run forward, from the lowered graph's input slot to its output slot. With sink: run
+ * backward, from the output_gradient slot to the flat gradients; add: add to those of earlier
+ * runs. */
+int compiled_graph_run(const struct compiled_graph *compiled,
+		       const struct compiled_graph_memory *memory, cudaStream_t stream, bool add,
+		       const struct gradient_sink *sink, struct error *err);
 
 #endif

@@ -370,13 +370,6 @@ static int copy_out(struct device_queue *queue, void *to, const void *from, size
 	return copy(queue, to, from, size_bytes, cudaMemcpyDeviceToHost, err);
 }
 
-static int run(struct device_queue *queue, const struct op_call *call, struct error *err)
-{
-	int rc = op_check(call, err);
-
-	return rc ? rc : cuda_op((struct cuda_queue *)queue, call, err);
-}
-
 const struct device_ops device_cuda = {
 	.name = "cuda",
 	.open = cuda_open,
@@ -394,6 +387,5 @@ const struct device_ops device_cuda = {
 	.copy_out = copy_out,
 	.host_memory_new = host_memory_new,
 	.host_memory_free = host_memory_free,
-	.run = run,
 	.executor = &cuda_executor,
 };

@@ -2,7 +2,7 @@
 /* Inside the CUDA device (module device-cuda.so). cuDNN computes convolutions, cuBLASLt linear
  * layers, and berth's own kernels (kernels/kernels.h) the rest. Activations are NHWC.
  *
- * Upper level: lowered_graph.c adds to a step's plan (executor/step_plan.h) what only this device
+ * lowered_graph.c adds to a step's plan (executor/step_plan.h) what only this device
  * needs. compiled_graph.c runs that for one number of samples. executor.c feeds it, captures it in
  * CUDA graphs and updates the weights. */
 #ifndef BERTH_TRAIN_CUDA_H
@@ -138,10 +138,6 @@ int cuda_linear_back_weights(const struct cuda_linear *linear, cudaStream_t stre
 			     const void *dy, void *dw, bool add, void *workspace,
 			     struct error *err);
 
-/* ---- lower level (ops.c) and executor (executor.c) ---- */
-
-int cuda_op(struct cuda_queue *queue, const struct op_call *call, struct error *err);
-
-extern const struct executor_ops cuda_executor;
+extern const struct executor_ops cuda_executor; /* executor.c */
 
 #endif

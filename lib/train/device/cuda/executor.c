@@ -10,8 +10,6 @@
 #include "train/device/cuda/executor_memory.h"
 #include "train/device/cuda/kernels/element.h"
 
-#define COMPILED_GRAPHS_MAX                                                                        \
-	4 /* the batch, an epoch's last one, and those after a change of ranks */
 #define FREE_WAIT_MS 10000
 
 /* A sequence of launches: run once directly, then captured. */
@@ -35,9 +33,9 @@ struct executor {
 	struct executor_common common;
 	struct lowered_graph lowered;
 	struct executor_memory memory;
-	struct compiled_entry compiled_graphs[COMPILED_GRAPHS_MAX]; /* most recently used first */
+	struct compiled_sizes sizes; /* struct compiled_entry, malloced */
 	struct captured_graph update;
-	const struct compiled_entry *current; /* for this run; NULL: it has no samples */
+	struct compiled_entry *current; /* for this run; NULL: it has no samples */
 	bool first, last;
 };
 
@@ -58,9 +56,11 @@ static void compiled_entry_drop_captured(struct compiled_entry *entry)
 
 static void compiled_entry_free(struct compiled_entry *entry)
 {
+	if (!entry)
+		return;
 	compiled_entry_drop_captured(entry);
 	compiled_graph_free(entry->compiled);
-	*entry = (struct compiled_entry){0};
+	free(entry);
 }
 
 /* Limit the workspace of layers to what they have plus what is free, less what an evaluation's
@@ -70,7 +70,7 @@ static void limit_workspace(struct executor *executor)
 	size_t available, total, max = TUNING_WORKSPACE, later = 0;
 
 	if (!executor->request.deterministic && !cudaMemGetInfo(&available, &total)) {
-		if (!executor->compiled_graphs[0].compiled)
+		if (!executor->sizes.list[0].compiled)
 			later = executor_bytes_of_eval(&executor->request,
 						       executor->cuda->multiprocessors);
 		later += total / RESERVED_FRACTION;
@@ -80,39 +80,46 @@ static void limit_workspace(struct executor *executor)
 	executor->cuda->workspace_limit = max < TUNING_WORKSPACE ? max : TUNING_WORKSPACE;
 }
 
-/* Make the compiled graph for count samples compiled_graphs[0]. Only the full batch's algorithms
- * are chosen by time: other sizes run once per epoch. */
+/* Only the full batch's algorithms are chosen by time: other sizes run once per epoch. */
+static int compile(struct executor *executor, int count, struct error *err)
+{
+	struct compiled_entry *entry = calloc(1, sizeof *entry), *replaced;
+	int rc;
+
+	if (!entry)
+		return error_memory(err, "a training step");
+	limit_workspace(executor);
+	entry->count = count;
+	rc = compiled_graph_new(executor->cuda, &executor->request, &executor->lowered, count,
+				count == executor->request.batch, &entry->compiled, err);
+	if (rc) {
+		free(entry);
+		return rc;
+	}
+	executor->current = entry;
+	replaced = compiled_sizes_add(&executor->sizes, count, entry);
+	if (replaced)
+		rc = cuda_wait(executor->config.stream, CUDA_WAIT_MS, err);
+	compiled_entry_free(replaced);
+	return rc;
+}
+
+/* Make executor->current fit count samples, and the workspace large enough for it. */
 static int find_compiled_graph(struct executor *executor, int count, struct error *err)
 {
-	struct compiled_entry *entries = executor->compiled_graphs, found = {.count = count};
-	int index = 0, rc = 0;
-	bool moved;
+	bool moved = false;
+	int rc = 0;
 
-	while (index < COMPILED_GRAPHS_MAX && entries[index].compiled &&
-	       entries[index].count != count)
-		index++;
-	if (index < COMPILED_GRAPHS_MAX && entries[index].compiled) {
-		found = entries[index];
-	} else {
-		limit_workspace(executor);
-		rc = compiled_graph_new(executor->cuda, &executor->request, &executor->lowered,
-					count, count == executor->request.batch, &found.compiled,
-					err);
-	}
-	if (rc)
-		return rc;
-	if (index == COMPILED_GRAPHS_MAX) {
-		rc = cuda_wait(executor->config.stream, CUDA_WAIT_MS, err);
-		compiled_entry_free(&entries[--index]);
-	}
-	memmove(entries + 1, entries, (size_t)index * sizeof *entries);
-	entries[0] = found;
+	executor->current = compiled_sizes_use(&executor->sizes, count);
+	if (!executor->current)
+		rc = compile(executor, count, err);
 	if (!rc)
-		rc = executor_memory_grow_workspace(&executor->memory,
-						    compiled_graph_workspace(found.compiled),
-						    executor->config.stream, &moved, err);
-	for (int i = 0; !rc && moved && i < COMPILED_GRAPHS_MAX; i++)
-		compiled_entry_drop_captured(&entries[i]);
+		rc = executor_memory_grow_workspace(
+			&executor->memory, compiled_graph_workspace(executor->current->compiled),
+			executor->config.stream, &moved, err);
+	for (int i = 0; !rc && moved && i < COMPILED_SIZES_MAX; i++)
+		if (executor->sizes.list[i].compiled)
+			compiled_entry_drop_captured(executor->sizes.list[i].compiled);
 	return rc;
 }
 
@@ -122,9 +129,8 @@ static void executor_free(struct executor *executor)
 		return;
 	/* If the stream hangs, the process is about to end anyway. */
 	cuda_wait(executor->config.stream, FREE_WAIT_MS, NULL);
-	for (int i = 0; i < COMPILED_GRAPHS_MAX; i++)
-		if (executor->compiled_graphs[i].compiled)
-			compiled_entry_free(&executor->compiled_graphs[i]);
+	for (int i = 0; i < COMPILED_SIZES_MAX; i++)
+		compiled_entry_free(executor->sizes.list[i].compiled);
 	captured_graph_drop(&executor->update);
 	executor_memory_free(&executor->memory);
 	executor_common_free(&executor->common);
@@ -260,7 +266,7 @@ static int launch_vote(const struct executor *executor, struct error *err)
 {
 	const struct executor_request *request = &executor->request;
 
-	if (!request->vote || !executor->last)
+	if (!request->train || !executor->last)
 		return 0;
 	return cuda_check(cudaMemcpyAsync(request->gradients + request->buckets->total,
 					  &run_on_device(executor)->vote, sizeof(float),
@@ -274,9 +280,9 @@ static int launch_backward(struct executor *executor, struct error *err)
 	const struct executor_request *request = &executor->request;
 
 	if (executor->current)
-		return compiled_graph_backward(
-			executor->current->compiled, &executor->memory.graph_memory,
-			executor->config.stream, !executor->first, &sink, err);
+		return compiled_graph_run(executor->current->compiled,
+					  &executor->memory.graph_memory, executor->config.stream,
+					  !executor->first, &sink, err);
 	/* No samples: zero gradients, and all buckets in the same order as on other ranks. */
 	if (executor->first) {
 		int rc = cuda_check(cudaMemsetAsync(request->gradients, 0,
@@ -303,9 +309,8 @@ static int launch_run(struct executor *executor, struct error *err)
 		kernel_weights(&executor->config, executor->memory.weights,
 			       executor->memory.weight_count);
 	if (executor->current)
-		rc = compiled_graph_forward(executor->current->compiled,
-					    &executor->memory.graph_memory, executor->config.stream,
-					    err);
+		rc = compiled_graph_run(executor->current->compiled, &executor->memory.graph_memory,
+					executor->config.stream, false, NULL, err);
 	if (rc)
 		return rc;
 	rc = launch_vote(executor, err); /* the loss may change it to NaN */
@@ -380,11 +385,10 @@ static int reduce_on_host(struct executor *executor, struct error *err)
 
 	for (size_t i = 0; !rc && i < request->buckets->bucket_count; i++) {
 		const struct bucket *bucket = &request->buckets->list[i];
-		bool last = i + 1 == request->buckets->bucket_count;
 
-		rc = comm->ops->all_reduce(
-			comm, executor->queue, request->gradients + bucket->offset,
-			bucket->count + (last && request->vote), ELEMENT_F32, COMM_SUM, err);
+		rc = comm->ops->all_reduce(comm, executor->queue,
+					   request->gradients + bucket->offset, bucket->count,
+					   ELEMENT_F32, COMM_SUM, err);
 	}
 	return rc ? rc : comm->ops->finish(comm, executor->queue, err);
 }
@@ -398,18 +402,17 @@ static int executor_run(struct executor *executor, const struct executor_input *
 
 	if (rc || (!train && !input->count))
 		return rc;
+	executor->current = NULL;
 	if (input->count)
 		rc = find_compiled_graph(executor, input->count, err);
 	if (!rc)
 		rc = executor_memory_load_batch(&executor->memory, &executor->config, input, err);
 	if (rc)
 		return rc;
-	executor->current = input->count ? &executor->compiled_graphs[0] : NULL;
 	executor->first = input->first;
 	executor->last = input->last;
 	if (executor->current)
-		rc = run_captured(executor,
-				  &executor->compiled_graphs[0].captured[input->first][input->last],
+		rc = run_captured(executor, &executor->current->captured[input->first][input->last],
 				  launch_run, err);
 	else
 		rc = launch_run(executor, err);
@@ -503,10 +506,17 @@ static int executor_grad_scaler(struct executor *executor, const struct grad_sca
 	return rc ? rc : cuda_wait(stream, CUDA_WAIT_MS, err);
 }
 
+static const struct step_plan *executor_plan(const struct executor *executor, size_t *element)
+{
+	*element = number_size(executor->lowered.number);
+	return &executor->lowered.plan;
+}
+
 const struct executor_ops cuda_executor = {
 	.accepts_raw = true,
 	.reduced = true,
 	.open = executor_new,
+	.plan = executor_plan,
 	.run = executor_run,
 	.read = executor_read,
 	.close = executor_free,

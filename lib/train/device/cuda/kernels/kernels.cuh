@@ -130,13 +130,6 @@ void kernel_input(const struct kernel_config *config, const struct kernel_input 
 		LAUNCH(input_kernel<T>, blocks_for(config, pixels), THREADS, config->stream, *call))
 }
 
-void kernel_output(const struct kernel_config *config, const void *from, float *to, int n, int c,
-		   int hw, bool add)
-{
-	BY_NUMBER(LAUNCH(output_kernel<T>, blocks_for(config, (int64_t)n * c * hw), THREADS,
-			 config->stream, (const T *)from, to, n, c, hw, add))
-}
-
 void kernel_weights(const struct kernel_config *config, const struct kernel_weight *list, int count)
 {
 	/* The largest weight takes 72 rounds of this. */

@@ -44,9 +44,6 @@ struct kernel_input {
 	int n, c, h, w, padded, pad;
 };
 void kernel_input(const struct kernel_config *config, const struct kernel_input *call);
-/* [n][h w][c] to float32 [n][c][h w]; add: add to what is there. */
-void kernel_output(const struct kernel_config *config, const void *from, float *to, int n, int c,
-		   int hw, bool add);
 
 /* A weight, float32 [outputs][channels][inner], converted to [outputs][inner][padded] in the
  * type. */
@@ -175,7 +172,7 @@ struct kernel_loss {
 	const float *share;
 	const struct kernel_scaler *scaler; /* or NULL */
 	int n, classes;
-	bool mse, add;
+	bool mse;
 	float smoothing;
 };
 void kernel_loss(const struct kernel_config *config, const struct kernel_loss *call);

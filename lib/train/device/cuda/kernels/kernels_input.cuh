@@ -41,18 +41,6 @@ template <typename T> __global__ void input_kernel(struct kernel_input call)
 	}
 }
 
-template <typename T>
-__global__ void output_kernel(const T *from, float *to, int n, int c, int hw, bool add)
-{
-	int64_t count = (int64_t)n * c * hw;
-
-	for (int64_t i = thread_index(); i < count; i += thread_count()) {
-		float value = number_in(from[weight_place(i, c, hw, c)]);
-
-		to[i] = add ? to[i] + value : value;
-	}
-}
-
 template <typename T> __global__ void weights_kernel(const struct kernel_weight *list)
 {
 	const struct kernel_weight part = list[blockIdx.y];

@@ -169,15 +169,6 @@ __device__ __forceinline__ struct soft block_soft(struct soft value)
 	return value;
 }
 
-template <typename T>
-__device__ __forceinline__ void put_gradient(const struct kernel_loss &call, int64_t at,
-					     float value)
-{
-	T *dx = (T *)call.dx + at;
-
-	number_out(dx, call.add ? number_in(*dx) + value : value);
-}
-
 __device__ __forceinline__ float gradient_scale(const struct kernel_loss &call)
 {
 	return call.scaler ? *call.share * call.scaler->scale : *call.share;
@@ -204,9 +195,9 @@ template <typename T> __global__ void entropy_kernel(struct kernel_loss call)
 		all += log_sum - value;
 		before += ranks_before(value, k, target_x, target);
 		if (call.dx)
-			put_gradient<T>(call, row + k,
-					entropy_gradient(value, soft, k == target, call.smoothing,
-							 call.classes, gradient_scale(call)));
+			number_out((T *)call.dx + row + k,
+				   entropy_gradient(value, soft, k == target, call.smoothing,
+						    call.classes, gradient_scale(call)));
 	}
 	all = block_sum(all);
 	before = block_sum(before);
@@ -232,8 +223,8 @@ template <typename T> __global__ void mse_kernel(struct kernel_loss call)
 
 		sum += off * off;
 		if (call.dx)
-			put_gradient<T>(call, row + k,
-					2 * off / (float)call.classes * gradient_scale(call));
+			number_out((T *)call.dx + row + k,
+				   2 * off / (float)call.classes * gradient_scale(call));
 	}
 	sum = block_sum(sum);
 	if (!threadIdx.x && call.losses)
