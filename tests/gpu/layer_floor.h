@@ -10,8 +10,8 @@ struct floor_rates {
 	double bytes_s, flop_s;
 };
 
-/* Milliseconds. A pass of a convolution or linear layer: the larger of the times for its operations
- * and its bytes; other nodes: their bytes. Pure. */
+/* Milliseconds: of each pass the larger of the times for its operations and for its bytes
+ * (train/executor/step_cost.h). Pure. */
 double node_floor(const struct lowered_graph *lowered, const struct lowered_node *node,
 		  bool backward, const struct floor_rates *rates);
 

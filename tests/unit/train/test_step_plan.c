@@ -2,12 +2,13 @@
 /* Plans of training steps, for all models and random networks, by the rules of devices that add to
  * gradients and of devices that do not. Each plan is run on labels instead of numbers: what a node
  * reads must be what it needs, whole, and nothing may be overwritten that a later node reads. Also
- * how much memory a plan needs, and which graphs are refused. */
+ * how much memory a plan needs, what its nodes cost, and which graphs are refused. */
 #include "../rows.h"
 
 #include <stdbool.h>
 
 #include "random_graph.h"
+#include "train/executor/step_cost.h"
 #include "train/executor/step_plan.h"
 #include "train/model/graph.h"
 
@@ -503,12 +504,71 @@ static void too_large(void **state)
 	graph_free(graph);
 }
 
+/* Two samples of 2x6x6; the costs are worked out by hand. */
+static void costs(void **state)
+{
+	static const struct {
+		int node;
+		enum step_pass pass;
+		size_t element;
+		double flop, bytes;
+		const char *why;
+	} rows[] = {
+		/* x 144, y 216 values; 54 weights, 108 products per result pixel of a channel */
+		{0, STEP_FORWARD, 4, 2 * 72 * 54, 4 * (144 + 216 + 54), "convolution"},
+		{0, STEP_FORWARD, 2, 2 * 72 * 54, 2 * (144 + 216 + 54), "in 16 bits"},
+		{0, STEP_WEIGHTS, 2, 2 * 72 * 54, 2 * (144 + 216) + 4 * 54, "gradients in 32"},
+		{0, STEP_INPUT, 4, 0, 0, "nothing reaches the input"},
+		{1, STEP_FORWARD, 4, 0, 4 * 3 * 216, "batch norm: x twice, y"},
+		{1, STEP_INPUT, 4, 0, 4 * 5 * 216, "x and dy twice, dx"},
+		{1, STEP_WEIGHTS, 4, 0, 0, "one pass"},
+		{2, STEP_FORWARD, 4, 2 * 72 * 81, 4 * (216 + 216 + 81), "second convolution"},
+		{2, STEP_INPUT, 4, 2 * 72 * 81, 4 * (216 + 81 + 216), "and its input"},
+		{3, STEP_FORWARD, 4, 0, 4 * 4 * 216, "batch norm that adds"},
+		{3, STEP_INPUT, 4, 0, 4 * 6 * 216, "the same"},
+		{4, STEP_FORWARD, 4, 0, 4 * (216 + 54) + 54, "max pooling, with positions"},
+		{5, STEP_FORWARD, 4, 2 * 2 * 135, 4 * (54 + 10 + 135), "linear"},
+	};
+	const struct shape shape = {2, 6, 6};
+	struct graph *graph = graph_new("small", &shape, 5);
+	int a = graph_relu(graph, graph_batchnorm(graph, "n1",
+						  graph_conv2d(graph, "a", 0, 3, 3, 1, 1, false)));
+	int b = graph_batchnorm(graph, "n2", graph_conv2d(graph, "b", a, 3, 3, 1, 1, false));
+	struct error err = {0};
+	struct step_plan plan;
+	struct made_rules made;
+	char *text;
+
+	b = graph_maxpool2d(graph, graph_relu(graph, graph_add(graph, b, a)), 2, 2, 0);
+	graph_linear(graph, "c", b, 5);
+	assert_int_equal(step_plan_make(graph, true, &plan, &err), 0);
+	made = make_rules(&plan, 2, false, 0);
+	assert_int_equal(step_plan_place(&plan, &made.rules, &err), 0);
+	for (size_t r = 0; r < ROWS(rows); r++) {
+		const struct step_cost cost = step_node_cost(&plan, &plan.nodes[rows[r].node],
+							     rows[r].pass, 2, rows[r].element);
+
+		if (cost.flop != rows[r].flop || cost.bytes != rows[r].bytes)
+			fail_msg("%s: %g operations and %g bytes, expected %g and %g", rows[r].why,
+				 cost.flop, cost.bytes, rows[r].flop, rows[r].bytes);
+	}
+	text = step_plan_text(&plan, "title", 2, 4);
+	assert_non_null(text);
+	assert_memory_equal(text, "title\nnode ", 11);
+	assert_non_null(strstr(text, "   3 batchnorm+add+relu 3x6x6        3x6x6 "));
+	assert_non_null(strstr(text, "   4 maxpool2d 2x2/2    3x6x6        3x3x3 "));
+	free(text);
+	step_plan_free(&plan);
+	free(made.value_bytes);
+	free(made.sizes);
+	graph_free(graph);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(random_graphs),
-		cmocka_unit_test(models),
-		cmocka_unit_test(refused),
+		cmocka_unit_test(random_graphs), cmocka_unit_test(models),
+		cmocka_unit_test(costs),	 cmocka_unit_test(refused),
 		cmocka_unit_test(too_large),
 	};
 
