@@ -83,8 +83,8 @@ struct op_sgd {
  * momentum m; the running variance likewise, with v n/(n-1). In evaluation m and v are the running
  * ones, and only y is written. Backward is that of training.
  *
- * In training N H W must be 2 or more (-ERR_DATA). A batch without samples changes nothing, and its
- * gradients are zero. */
+ * In training N H W must not be 1 (executors refuse it). A batch without samples changes nothing,
+ * and its gradients are zero. */
 struct op_batchnorm {
 	float eps, momentum;
 	bool training;
@@ -117,10 +117,6 @@ struct op_call {
 	struct tensor state;
 };
 
-/* Check that call's shapes and types match and that required tensors are present. Pure; devices
- * call it first. Return 0, -ERR_INTERNAL (err names op and tensor), or -ERR_DATA (see
- * op_batchnorm). */
-int op_check(const struct op_call *call, struct error *err);
 /* The side of a convolution's or pooling's result, or -1 if the kernel does not fit. */
 int64_t op_side(int64_t side, const struct op_attributes *attributes);
 

@@ -29,6 +29,26 @@ static void find_param_ranges(struct executor_common *common)
 	}
 }
 
+/* One value has no variance: PyTorch refuses it, too. */
+static int check_norms(const struct executor_request *request, int count, struct error *err)
+{
+	const struct graph *graph = request->graph;
+
+	if (!request->train || count != 1)
+		return 0;
+	for (int i = 0; i < graph->op_count; i++) {
+		const struct shape *x = &graph->values[graph->ops[i].input];
+
+		if (graph->ops[i].kind == OP_BATCHNORM && x->height * x->width == 1)
+			return error_set(err, ERR_DATA,
+					 "in training, batch norm needs at least two values per "
+					 "channel, but a batch of one 1x1 image has only one. Use "
+					 "larger images or another --batch (an epoch's last batch "
+					 "may hold a single sample)");
+	}
+	return 0;
+}
+
 int executor_common_new(const struct executor_request *request, struct device_queue *queue,
 			struct executor_common *out, struct error *err)
 {
@@ -40,10 +60,12 @@ int executor_common_new(const struct executor_request *request, struct device_qu
 		.pending = calloc(request->buckets->bucket_count + 1, sizeof *common.pending),
 		.totals = {.first_nonfinite_step = -1},
 	};
+	int rc = common.param_ranges && common.pending ? check_norms(request, request->batch, err)
+						       : error_memory(err, "a training step");
 
-	if (!common.param_ranges || !common.pending) {
+	if (rc) {
 		executor_common_free(&common);
-		return error_memory(err, "a training step");
+		return rc;
 	}
 	find_param_ranges(&common);
 	*out = common;
@@ -64,7 +86,7 @@ int executor_common_check(const struct executor_common *common, const struct exe
 		return error_set(err, ERR_INTERNAL,
 				 "a batch has %d samples, but the executor was made for at most %d",
 				 input->count, common->request->batch);
-	return 0;
+	return check_norms(common->request, input->count, err);
 }
 
 struct op_call executor_common_loss(const struct executor_common *common,

@@ -25,12 +25,14 @@ struct executor_common {
 	struct executor_totals totals;
 };
 
-/* request and queue must outlive *out. Return 0, or -ERR_UNAVAILABLE if memory is out. */
+/* request and queue must outlive *out. Return 0; -ERR_DATA if batch norm cannot train on a full
+ * batch; -ERR_UNAVAILABLE if memory is out. */
 int executor_common_new(const struct executor_request *request, struct device_queue *queue,
 			struct executor_common *out, struct error *err);
 void executor_common_free(struct executor_common *common);
 
-/* Check that request allows input. Return 0 or -ERR_INTERNAL. */
+/* Check that request allows input. Return 0; -ERR_DATA if batch norm cannot train on so few values;
+ * or -ERR_INTERNAL. */
 int executor_common_check(const struct executor_common *common, const struct executor_input *input,
 			  struct error *err);
 /* The loss of one run, forward. x: what the graph outputs; target and losses ([count]): in the

@@ -2,6 +2,7 @@
 #include "ops_support.h"
 
 #include "../rows.h"
+#include "op_check.h"
 
 #include <math.h>
 #include <time.h>

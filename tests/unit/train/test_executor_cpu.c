@@ -224,6 +224,17 @@ static void build_wide(const struct row *row, struct graph **out)
 	*out = graph;
 }
 
+/* Batch norm of planes with one value. */
+static void build_dots(const struct row *row, struct graph **out)
+{
+	struct graph *graph = graph_new("dots", &row->shape, row->classes);
+	int value = graph_conv2d(graph, "conv", 0, 8, 1, 1, 0, false);
+
+	graph_linear(graph, "fc", graph_batchnorm(graph, "bn", value), row->classes);
+	assert_int_equal(graph->error.code, 0);
+	*out = graph;
+}
+
 /* Of the network named "random". */
 static uint64_t random_seed;
 
@@ -314,6 +325,8 @@ static void rig_begin(struct rig *rig, const struct row *row, const char *device
 	good(comm_open("self", &alone, NULL, &rig->comm, &err), &err);
 	if (!strcmp(row->model, "wide"))
 		build_wide(row, &rig->graph);
+	else if (!strcmp(row->model, "dots"))
+		build_dots(row, &rig->graph);
 	else if (!strcmp(row->model, "random"))
 		rig->graph = random_graph(random_seed, &row->shape, row->classes, 24);
 	else
@@ -743,13 +756,43 @@ static void refused(void **state)
 	rig_end(&rig);
 }
 
+/* Batch norm cannot train on one value: neither on such a batch nor on one that is an epoch's
+ * rest. */
+static void one_value(void **state)
+{
+	const struct row row = {.model = "dots", .shape = {3, 1, 1}, .classes = 4, .batch = 2};
+	struct rig rig;
+	struct error err = {0};
+	float x[2 * 3] = {1, 2, 3, 4, 5, 6};
+	int32_t target[2] = {0, 1};
+	struct executor_input input = {.x = x,
+				       .target = target,
+				       .count = 1,
+				       .global_count = 1,
+				       .first = true,
+				       .last = true};
+	struct device_executor *single;
+
+	rig_begin(&rig, &row, tested, true, true);
+	assert_int_equal(device_executor_run(rig.executor, &input, &err), -ERR_DATA);
+	assert_non_null(strstr(err.text, "--batch"));
+	input.count = input.global_count = 2;
+	good(device_executor_run(rig.executor, &input, &err), &err);
+	rig.request.batch = 1;
+	assert_int_equal(device_executor_new(rig.queue, &rig.request, &single, &err), -ERR_DATA);
+	rig.request.train = false;
+	good(device_executor_new(rig.queue, &rig.request, &single, &err), &err);
+	device_executor_free(single);
+	rig_end(&rig);
+}
+
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(direct_steps),	  cmocka_unit_test(random_steps),
 		cmocka_unit_test(winograd_steps), cmocka_unit_test(evaluations),
 		cmocka_unit_test(same_bits),	  cmocka_unit_test(ended_steps),
-		cmocka_unit_test(refused),
+		cmocka_unit_test(refused),	  cmocka_unit_test(one_value),
 	};
 	struct error err = {0};
 	struct device *device;

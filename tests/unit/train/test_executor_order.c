@@ -12,6 +12,8 @@
 #include "train/executor/executor.h"
 #include "train/model/graph.h"
 
+#include "op_check.h"
+
 enum holds { VALUE, GRADIENT, TARGET, LOSSES, PLACES, SAVED_MEAN, SAVED_INVSTD };
 
 /* What the memory from begin to end holds: the kind, its value or op, and how many parts were

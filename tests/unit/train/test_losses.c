@@ -4,6 +4,7 @@
 
 #include <math.h>
 
+#include "op_check.h"
 #include "ops_support.h"
 
 static int32_t *labels(struct bench *bench, int64_t n, int64_t classes)

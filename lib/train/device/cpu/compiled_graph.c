@@ -102,12 +102,6 @@ static int make_norm_memory(struct compile *compile, struct node *node)
 {
 	const struct planes planes = planes_of(&node->x);
 
-	if (is_training(compile) && planes.n * planes.height * planes.width == 1)
-		return error_set(
-			compile->err, ERR_DATA,
-			"in training, batch norm needs at least two values per channel, but a "
-			"batch of one 1x1 image has only one. Use larger images or another --batch "
-			"(an epoch's last batch may hold a single sample)");
 	node->saved = calloc(2 * planes.channels, sizeof *node->saved);
 	node->lanes = calloc(norm_lanes(&planes), sizeof *node->lanes);
 	return node->saved && node->lanes ? 0 : error_memory(compile->err, "a layer");

@@ -87,7 +87,7 @@ static void lower_weight(struct lowering *lowering, struct lowered_node *node)
 		(bytes + LOWERED_ALIGNMENT - 1) / LOWERED_ALIGNMENT * LOWERED_ALIGNMENT;
 }
 
-static int lower_parameters(struct lowering *lowering)
+static void lower_parameters(struct lowering *lowering)
 {
 	struct lowered_graph *lowered = lowering->lowered;
 
@@ -106,13 +106,7 @@ static int lower_parameters(struct lowering *lowering)
 			((node->fused_conv >= 0 ? SAVED_ROWS : SAVED_APPLY) * (size_t)x->channels +
 			 3) /
 			4 * 4;
-		if (lowering->request->train && lowered->batch * x->height * x->width == 1)
-			return error_set(lowering->err, ERR_DATA,
-					 "in training, batch norm needs at least two values per "
-					 "channel, but a batch of one 1x1 image has only one. Use "
-					 "a larger --batch or larger images");
 	}
-	return 0;
 }
 
 /* A convolution may compute the sums for a batch norm of its result, if nothing is added in
@@ -229,7 +223,7 @@ static int place(struct lowering *lowering)
 static int lower_all(struct lowering *lowering)
 {
 	struct lowered_graph *lowered = lowering->lowered;
-	int n = lowered->plan.node_count, rc;
+	int n = lowered->plan.node_count;
 
 	lowered->nodes = calloc((size_t)n + 1, sizeof *lowered->nodes);
 	if (!lowered->nodes)
@@ -239,8 +233,8 @@ static int lower_all(struct lowering *lowering)
 	infer_shapes(lowering);
 	pair_norm_sums(lowering);
 	pair_fused_norms(lowering);
-	rc = lower_parameters(lowering);
-	return rc ? rc : place(lowering);
+	lower_parameters(lowering);
+	return place(lowering);
 }
 
 static enum number number_of(enum precision precision)

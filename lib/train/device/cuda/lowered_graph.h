@@ -56,8 +56,7 @@ struct lowered_graph {
 };
 
 /* Lower request's graph: it decides by graph, buckets, batch, precision and train. multiprocessors
- * is the GPU's. Pure. Return 0; -ERR_DATA for a batch norm over one value; -ERR_INTERNAL or
- * -ERR_UNAVAILABLE as step_plan_make. */
+ * is the GPU's. Pure. Return 0; -ERR_INTERNAL or -ERR_UNAVAILABLE as step_plan_make. */
 int lowered_graph_make(const struct executor_request *request, int multiprocessors,
 		       struct lowered_graph *out, struct error *err);
 void lowered_graph_free(struct lowered_graph *lowered); /* clears it */
