@@ -114,27 +114,34 @@ within 30 mountpoint a
 within 30 mountpoint b
 mount | grep -E "$DIR/[ab] "
 
-# The bits of a run that nothing disturbs, and how long it takes: the kills below are spread over it.
-began=$(date +%s%3N)
-train whole . --steps 480000 --save-every 800
+# The bits of a run that nothing disturbs.
+steps=160000
+train whole . --steps $steps --save-every 800
 ends 0 $pid whole
-took_ms=$(($(date +%s%3N) - began))
 rm -rf whole-c
 mv c whole-c
 
+# kill_at SHARE: kill the run as it starts (every third), or once it has saved about SHARE of 1000 of the
+# steps; at any moment of a save
+kill_at() {
+	local target=$((steps * $1 / 1000))
+	within 60 inner $pid >/dev/null
+	if [ $((kills % 3)) != 0 ]; then
+		while inner $pid >/dev/null && ! { [ -e brick/$c/latest ] && past $target; }; do sleep 0.01; done
+	fi
+	sleep "0.0$((RANDOM % 60 + 10))"
+	kill -KILL "$(inner $pid)" 2>/dev/null
+}
+
 echo "# a kill storm: each attempt is killed, the next one runs on the other client"
-kills=0 resumed=0
+kills=0 resumed=0 wanted=${KILLS:-30}
 for ((i = 0; ; i++)); do
 	client=$([ $((i % 2)) = 0 ] && echo a || echo b)
 	before=0 killed=
 	[ ! -e brick/$c/latest ] || before=$(latest)
-	train storm "$client" --steps 480000 --save-every 800
-	if [ $kills -lt "${KILLS:-30}" ]; then
-		ms=$((100 + RANDOM % (took_ms / ${KILLS:-30} + 1)))
-		sleep "$((ms / 1000)).$(printf %03d $((ms % 1000)))"
-		if kill -KILL "$(inner $pid)" 2>/dev/null; then
-			kills=$((kills + 1)) killed=yes
-		fi
+	train storm "$client" --steps $steps --save-every 800
+	if [ $kills -lt "$wanted" ] && kill_at $(((1000 * kills + RANDOM % 500) / (wanted + 1))); then
+		kills=$((kills + 1)) killed=yes
 	fi
 	code=0
 	wait $pid 2>/dev/null || code=$?
@@ -147,8 +154,8 @@ for ((i = 0; ; i++)); do
 	[ $code != 0 ] || break # there were enough kills
 	[ -n "$killed" ] || fail "exit code $code"
 done
-[ $kills -ge "${KILLS:-30}" ] || fail "it ended after $kills kills"
-cmp whole-c/step-00480000.safetensors brick/$c/step-00480000.safetensors
+[ $kills -ge "$wanted" ] || fail "it ended after $kills kills"
+cmp whole-c/step-00$steps.safetensors brick/$c/step-00$steps.safetensors
 cmp whole-c/latest brick/$c/latest
 echo "ok: $kills kills, resumed $resumed times, the same bits in the end"
 
