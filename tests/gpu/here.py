@@ -302,7 +302,7 @@ def make(here, folder, options):
 # ---- a build for another machine ----
 
 PROGRAMS = ('cudnn-fusions', 'cudnn-engines', 'layer-times', 'ops-sixteen', 'parity-steps', 'test_train_losses_cuda',
-            'test_train_ops_cuda', 'test_train_ops_norm_cuda', 'test_train_step_cpu')
+            'test_train_ops_cuda', 'test_train_ops_norm_cuda', 'test_train_step')
 # Libraries of every system with a driver, or with PyTorch or the toolkit.
 THERE = re.compile(r'(libc|libm|libdl|librt|libpthread|ld-linux[^.]*|linux-vdso|libgcc_s|libstdc\+\+|libcuda|libcudart|libcudnn\w*'
                    r'|libcublas\w*|libnccl|libnv\w*)\.so')

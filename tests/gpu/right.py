@@ -86,8 +86,8 @@ def conformance_16bit(here, found):
 
 def steps(here, found):
     """Whole steps in each precision, starting with NaNs as gradients, compared with the reference on the CPU. In 16 bits
-    the bound is the effect of rounding alone (test_executor_cpu.c)."""
-    program, wrong = here.program('test_train_step_cpu'), []
+    the bound is the effect of rounding alone (test_step.c)."""
+    program, wrong = here.program('test_train_step'), []
     for arguments in (['f32'], ['bf16'], ['fp16'], ['bf16', 'no-graph'], ['f32', 'all']):
         code, output = run([program, 'cuda', *arguments], here.left_s(200), here.env(), fails=False)
         name = ' '.join(arguments)

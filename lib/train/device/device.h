@@ -97,7 +97,8 @@ struct op_batchnorm {
  * another value by then. Backward writes those of dx, dx2, dw and db that are present. It
  * overwrites them whatever they held (even NaN), or adds to them if add_* is set. add_dx and
  * add_dx2 serve values that several ops read; add_dw, for dw and db, serves a second micro-batch.
- * OP_RELU may have y in x's place and dx in dy's; no other op may alias.
+ * OP_RELU may have y in x's place and dx in dy's; no other op may alias. A plan keeps less of the
+ * forward pass for its nodes (executor/step_plan.h).
  *
  * Losses have no dy. Backward writes dx = scale * d(y[n])/dx for each sample n. With scale = 1 /
  * samples of the global batch, the sum over ranks is the gradient of the mean. smoothing is e of

@@ -3,7 +3,7 @@
 
 #include <stdlib.h>
 
-/* Slots of one node: y, copy, argmax, sum, dx, dz, copy_out. */
+/* Slots of one node: y, copy, kept, sum, dx, dz, copy_out. */
 #define NODE_SLOTS 7
 
 /* ---- nodes ---- */
@@ -74,7 +74,7 @@ static struct step_node *node_new(struct fusing *fusing, const struct graph_op *
 		.input2 = op->input2,
 		.output = op->output,
 		.copy = NO_SLOT,
-		.argmax = NO_SLOT,
+		.kept = NO_SLOT,
 		.sum = NO_SLOT,
 		.dx = NO_SLOT,
 		.dz = NO_SLOT,
@@ -229,7 +229,7 @@ static void place_forward(struct placing *placing, int index)
 	extend_lifetime(placing, node->x, index);
 	extend_lifetime(placing, node->z, index);
 	node->copy = add_slot_if(placing, size->copy, index);
-	node->argmax = add_slot_if(placing, size->argmax, index);
+	node->kept = add_slot_if(placing, size->kept, index);
 	if (node->kind == OP_RELU && node->input && placing->plan->readers[node->input] == 1)
 		node->y = node->x;
 	else
@@ -289,7 +289,7 @@ static void keep_values(struct placing *placing, const struct step_node *node, b
 	if (node->kind == OP_RELU ||
 	    (node->kind == OP_BATCHNORM && node->input2 >= 0 && node->relu))
 		extend_lifetime(placing, node->y, time);
-	extend_lifetime(placing, node->argmax, time);
+	extend_lifetime(placing, node->kept, time);
 }
 
 /* Where a node writes the gradient of value: to what is there, to like if that is a slot, or to one

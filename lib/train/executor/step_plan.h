@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* What one training step does, decided before anything runs: which ops are fused, where each value
  * and gradient lies while it is needed, and which gradients are added up. A device says how large
- * things are and what it can do (step_rules); it then turns each node into calls. */
+ * things are and what it can do (step_rules). Its emitter then turns each node into calls of its
+ * library, forward and backward: cpu/compiled_graph_run.c, cuda/compiled_graph.c. */
 #ifndef BERTH_TRAIN_EXECUTOR_STEP_PLAN_H
 #define BERTH_TRAIN_EXECUTOR_STEP_PLAN_H
 
@@ -20,6 +21,10 @@
  * adds that value; relu applies a ReLU after it. op is borrowed from the graph; for a batch norm it
  * is the batch norm. Values have the graph's numbers; values inside a node are never written.
  *
+ * Of the forward pass, backward may read: x, or copy if there is one, of a convolution or linear
+ * layer; x of a batch norm; y of a ReLU, and of a batch norm with input2 and relu; kept. The rest
+ * may be overwritten by then.
+ *
  * Times: node i runs forward at i, the loss at node_count, and node i backward at 2 * node_count -
  * i. Slots are indices in step_plan.slots. */
 struct step_node {
@@ -31,14 +36,15 @@ struct step_node {
 	/* Slots of input, input2 and output. A ReLU that is the only reader of its input has both
 	 * in one slot: its gradient needs only the result. */
 	int x, z, y;
-	int copy;   /* slot for a copy of x, or of z if there is one, in the node's own layout */
-	int argmax; /* slot for what a pooling keeps for its backward pass */
+	int copy; /* slot for a copy of x, or of z if there is one, in the node's own layout */
+	int kept; /* slot for what the node writes for its backward pass (a pooling: positions) */
 
 	/* Backward. dy: the parts of the gradient of the result. If there are more than the node
 	 * reads itself, it first adds them up in sum. */
 	int dy[STEP_READERS_MAX], dy_count, sum;
 	/* Where the node writes the gradients of input and input2; NO_SLOT: not needed. Each may be
-	 * a slot of dy, which the node then overwrites. add: add to what is there. */
+	 * a slot of dy, which the node then overwrites; for an addition such a gradient is there
+	 * already. add: add to what is there. */
 	int dx, dz;
 	bool add_dx, add_dz;
 	/* The slot to which the node copies dx, or dz if there is one, in the value's layout. */
@@ -58,10 +64,10 @@ struct step_plan {
 };
 
 /* What a node needs besides its values, in bytes; 0: it does not need that. copy: its input in its
- * own layout; copy_out: the gradient of that input in its own layout, 0 if the device adds to
- * gradients. argmax: see step_node. */
+ * own layout, kept for backward by convolutions and linear layers only; copy_out: the gradient of
+ * that input in its own layout, 0 if the device adds to gradients. kept: see step_node. */
 struct step_size {
-	size_t copy, copy_out, argmax;
+	size_t copy, copy_out, kept;
 };
 
 struct step_rules {
@@ -71,8 +77,9 @@ struct step_rules {
 	const struct step_size *sizes; /* per node */
 	size_t scratch_bytes[STEP_SCRATCHES];
 	/* Can the device's ops add to a gradient? Then the first node that reaches a gradient
-	 * writes it, and later ones add. Otherwise each writes a part of its own, batch norms read
-	 * two parts at once, and gradients take the place of those that they are made from. */
+	 * writes it, and later ones add: each node has one dy and no sum. Otherwise each writes a
+	 * part of its own, batch norms read two parts at once, and gradients take the place of
+	 * those that they are made from. */
 	bool adds;
 };
 

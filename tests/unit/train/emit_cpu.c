@@ -40,7 +40,7 @@ static int forward(const struct emitted *emitted)
 {
 	const struct op_call *call = emitted->network->call;
 	const struct compiled_graph *compiled = emitted->compiled;
-	const struct node *node = &compiled->nodes[emitted->network->node];
+	const struct cpu_node *node = &compiled->nodes[emitted->network->node];
 	const struct layout *y = &compiled->layouts[emitted->network->graph->output];
 	const struct layout wanted = dense(y);
 	size_t channels = (size_t)node->x.channels;

@@ -16,7 +16,7 @@
 
 /* ---- memory that holds labels ---- */
 
-enum holds { VALUE, COPY, ARGMAX, GRADIENT, OWN };
+enum holds { VALUE, COPY, KEPT, GRADIENT, OWN };
 
 /* The range holds a value (or a copy, ...), or a part of its gradient: how many readers' shares it
  * has. One range may be the gradient of two values. */
@@ -139,11 +139,10 @@ static void forward(struct machine *machine)
 		holds_value(machine, node->z, node->input2, "z is not there");
 	if (size->copy)
 		write(machine, node->copy, (struct label){.holds = COPY, .value = source});
-	if (size->argmax)
-		write(machine, node->argmax,
-		      (struct label){.holds = ARGMAX, .value = node->output});
+	if (size->kept)
+		write(machine, node->kept, (struct label){.holds = KEPT, .value = node->output});
 	if (overlap(machine, node->y, node->z) || overlap(machine, node->y, node->copy) ||
-	    overlap(machine, node->y, node->argmax) ||
+	    overlap(machine, node->y, node->kept) ||
 	    (overlap(machine, node->y, node->x) && node->kind != OP_RELU))
 		wrong(machine, "its result overwrites what it reads", node->output);
 	if (overlap(machine, node->y, node->x) && is_rectified(machine->plan, node->input))
@@ -199,8 +198,9 @@ static void read_values(struct machine *machine, const struct step_node *node)
 	if (node->kind == OP_RELU ||
 	    (node->kind == OP_BATCHNORM && node->input2 >= 0 && node->relu))
 		holds_it(machine, node->y, VALUE, node->output, "y is not there");
-	if (node->argmax != NO_SLOT)
-		holds_it(machine, node->argmax, ARGMAX, node->output, "argmax is not there");
+	if (node->kept != NO_SLOT)
+		holds_it(machine, node->kept, KEPT, node->output,
+			 "what the node keeps is not there");
 }
 
 /* Does a node that writes to slot overwrite what it still reads? Batch norms and ReLUs go through
@@ -218,7 +218,7 @@ static void check_target(const struct machine *machine, const struct step_node *
 		wrong(machine, "a gradient overwrites x", node->input);
 	if (reads_y && overlap(machine, slot, node->y))
 		wrong(machine, "a gradient overwrites y", node->output);
-	if (overlap(machine, slot, node->argmax) || (layer && overlap(machine, slot, node->copy)))
+	if (overlap(machine, slot, node->kept) || (layer && overlap(machine, slot, node->copy)))
 		wrong(machine, "a gradient overwrites what the node kept", node->output);
 }
 
@@ -323,7 +323,7 @@ static struct made_rules make_rules(const struct step_plan *plan, int batch, boo
 		size_t more = is_layer(node) ? 64 : 0;
 
 		if (node->kind == OP_MAXPOOL2D)
-			made.sizes[i].argmax = bytes_of(graph, node->output, batch) / 2;
+			made.sizes[i].kept = bytes_of(graph, node->output, batch) / 2;
 		if (!adds && own && (seed >> (i % 50) & 1))
 			made.sizes[i].copy = bytes_of(graph, from, batch) + more;
 		if (!adds && own && from && (seed >> (i % 50 + 5) & 1))

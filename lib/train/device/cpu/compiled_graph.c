@@ -32,7 +32,7 @@ static bool is_training(const struct compile *compile)
 }
 
 /* Make the copies between a value's layout and the one that node needs (preferred). */
-static int make_copies(struct compile *compile, struct node *node, const struct layout *value,
+static int make_copies(struct compile *compile, struct cpu_node *node, const struct layout *value,
 		       bool wants_gradient)
 {
 	struct dnnl_context *dnnl = compile->compiled->cpu->dnnl;
@@ -55,7 +55,7 @@ static bool has_norm(const struct graph *graph)
 	return false;
 }
 
-static int make_conv(struct compile *compile, struct node *node)
+static int make_conv(struct compile *compile, struct cpu_node *node)
 {
 	const struct executor_request *request = compile->compiled->request;
 	struct cpu_conv_request wanted = {
@@ -81,7 +81,7 @@ static int make_conv(struct compile *compile, struct node *node)
 	return make_copies(compile, node, &node->x, wanted.dx);
 }
 
-static int make_linear(struct compile *compile, struct node *node)
+static int make_linear(struct compile *compile, struct cpu_node *node)
 {
 	const struct executor_request *request = compile->compiled->request;
 	const struct graph_param *w = &request->graph->params[node->step->op->weight];
@@ -98,7 +98,7 @@ static int make_linear(struct compile *compile, struct node *node)
 	return make_copies(compile, node, &node->x, request->train && node->step->input);
 }
 
-static int make_norm_memory(struct compile *compile, struct node *node)
+static int make_norm_memory(struct compile *compile, struct cpu_node *node)
 {
 	const struct planes planes = planes_of(&node->x);
 
@@ -111,7 +111,7 @@ static int make_norm_memory(struct compile *compile, struct node *node)
 static int make_layer(struct compile *compile, int index)
 {
 	struct compiled_graph *compiled = compile->compiled;
-	struct node *node = &compiled->nodes[index];
+	struct cpu_node *node = &compiled->nodes[index];
 	const struct step_node *step = &compiled->plan.nodes[index];
 	const struct shape *y = &compile->graph->values[step->output];
 	int rc = 0;
@@ -143,14 +143,13 @@ static size_t layout_bytes(const struct layout *layout)
 	return layout_count(layout) * sizeof(float);
 }
 
-static struct step_size size_of(const struct node *node)
+static struct step_size size_of(const struct cpu_node *node)
 {
 	return (struct step_size){
 		.copy = node->copy_in ? layout_bytes(&node->preferred) : 0,
 		.copy_out = node->copy_out ? layout_bytes(&node->preferred_dx) : 0,
-		.argmax = node->step->kind == OP_MAXPOOL2D
-				  ? layout_count(&node->y) * sizeof(uint16_t)
-				  : 0,
+		.kept = node->step->kind == OP_MAXPOOL2D ? layout_count(&node->y) * sizeof(uint16_t)
+							 : 0,
 	};
 }
 
@@ -169,7 +168,7 @@ static int place(struct compile *compile)
 	}
 	/* The input is the caller's. */
 	for (int i = 0; i < n; i++) {
-		const struct node *node = &compiled->nodes[i];
+		const struct cpu_node *node = &compiled->nodes[i];
 		const struct planes planes = planes_of(&node->x);
 
 		sizes[i] = size_of(node);
@@ -241,7 +240,7 @@ void compiled_graph_free(struct compiled_graph *compiled)
 	if (!compiled)
 		return;
 	for (int i = 0; compiled->nodes && i < compiled->plan.node_count; i++) {
-		struct node *node = &compiled->nodes[i];
+		struct cpu_node *node = &compiled->nodes[i];
 
 		cpu_conv_free(node->conv);
 		cpu_linear_free(node->linear);

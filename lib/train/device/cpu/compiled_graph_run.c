@@ -37,12 +37,12 @@ static float *buffer(const struct run *run, int index)
 }
 
 /* What node reads in its own layout: the copy, or the value itself. */
-static const float *preferred(const struct run *run, const struct node *node, int slot)
+static const float *preferred(const struct run *run, const struct cpu_node *node, int slot)
 {
 	return node->copy_in ? at(run, node->step->copy) : value(run, slot);
 }
 
-static struct layer_memory layer_memory(const struct run *run, const struct node *node)
+static struct layer_memory layer_memory(const struct run *run, const struct cpu_node *node)
 {
 	const struct executor_request *request = run->compiled->request;
 
@@ -58,7 +58,7 @@ static struct layer_memory layer_memory(const struct run *run, const struct node
 	};
 }
 
-static struct norm_call norm_call(const struct run *run, const struct node *node)
+static struct norm_call norm_call(const struct run *run, const struct cpu_node *node)
 {
 	const struct executor_request *request = run->compiled->request;
 	const struct graph_op *op = node->step->op;
@@ -86,12 +86,12 @@ static struct norm_call norm_call(const struct run *run, const struct node *node
 	};
 }
 
-static uint16_t *argmax(const struct run *run, const struct node *node)
+static uint16_t *argmax(const struct run *run, const struct cpu_node *node)
 {
-	return (uint16_t *)at(run, node->step->argmax);
+	return (uint16_t *)at(run, node->step->kept);
 }
 
-static int copy_in(const struct run *run, const struct node *node, struct error *err)
+static int copy_in(const struct run *run, const struct cpu_node *node, struct error *err)
 {
 	int from = node->step->input2 >= 0 ? node->step->z : node->step->x;
 
@@ -100,7 +100,7 @@ static int copy_in(const struct run *run, const struct node *node, struct error 
 	return cpu_reorder_run(node->copy_in, value(run, from), at(run, node->step->copy), err);
 }
 
-static int node_forward(const struct run *run, const struct node *node, struct error *err)
+static int node_forward(const struct run *run, const struct cpu_node *node, struct error *err)
 {
 	const struct kernels *kernels = run->compiled->cpu->kernels;
 	const struct layer_memory memory = layer_memory(run, node);
@@ -164,7 +164,7 @@ float *compiled_graph_output_gradient(const struct compiled_graph *compiled, cha
 /* ---- backward ---- */
 
 /* The gradient of node's result, summed if it has more parts than node reads. */
-static const float *gradient(const struct run *run, const struct node *node)
+static const float *gradient(const struct run *run, const struct cpu_node *node)
 {
 	const float *first = at(run, node->step->dy[0]);
 	float *sum = at(run, node->step->sum);
@@ -179,13 +179,13 @@ static const float *gradient(const struct run *run, const struct node *node)
 	return sum;
 }
 
-static int params_ready(const struct run *run, const struct node *node, struct error *err)
+static int params_ready(const struct run *run, const struct cpu_node *node, struct error *err)
 {
 	return run->common ? executor_common_op_ready(run->common, node->step->op, err) : 0;
 }
 
 /* Parameters first: their bucket can be reduced while the rest is computed. */
-static int layer_backward(const struct run *run, const struct node *node, const float *dy,
+static int layer_backward(const struct run *run, const struct cpu_node *node, const float *dy,
 			  struct error *err)
 {
 	struct layer_memory memory = layer_memory(run, node);
@@ -204,7 +204,7 @@ static int layer_backward(const struct run *run, const struct node *node, const 
 	return rc;
 }
 
-static int norm_backward(const struct run *run, const struct node *node, const float *dy,
+static int norm_backward(const struct run *run, const struct cpu_node *node, const float *dy,
 			 struct error *err)
 {
 	struct norm_call call = norm_call(run, node);
@@ -218,7 +218,7 @@ static int norm_backward(const struct run *run, const struct node *node, const f
 	return params_ready(run, node, err);
 }
 
-static int node_backward(const struct run *run, const struct node *node, struct error *err)
+static int node_backward(const struct run *run, const struct cpu_node *node, struct error *err)
 {
 	const struct kernels *kernels = run->compiled->cpu->kernels;
 	const struct planes planes = planes_of(&node->x);

@@ -25,8 +25,8 @@ struct planes planes_of(const struct layout *layout);
 
 /* ---- compiled graphs ---- */
 
-/* One node, which runs forward and backward. */
-struct node {
+/* What this device adds to a node of the plan. */
+struct cpu_node {
 	const struct step_node *step;
 	struct layout x, y; /* layouts of the values */
 	/* The layouts that a convolution or linear layer prefers for x and for its gradient. With
@@ -50,7 +50,7 @@ struct compiled_graph {
 	const struct executor_request *request; /* borrowed */
 	int count;
 	struct step_plan plan;
-	struct node *nodes;	/* as the plan's */
+	struct cpu_node *nodes; /* as the plan's */
 	struct layout *layouts; /* per value */
 };
 

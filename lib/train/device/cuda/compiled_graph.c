@@ -299,7 +299,7 @@ static struct kernel_pool pool_call(const struct node_run *run)
 		.y = run->y,
 		.dy = run->dy,
 		.dx = run->dx,
-		.argmax = slot_address(run, node->step->argmax),
+		.argmax = slot_address(run, node->step->kept),
 		.add = node->step->add_dx,
 	};
 }

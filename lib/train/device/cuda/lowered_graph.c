@@ -205,7 +205,7 @@ static int place(struct lowering *lowering)
 		const struct lowered_node *node = &lowered->nodes[i];
 
 		if (node->step->kind == OP_MAXPOOL2D)
-			sizes[i].argmax =
+			sizes[i].kept =
 				(size_t)shape_count(&node->y_shape) * (size_t)lowered->batch;
 		add_scratch(lowering, node, rules.scratch_bytes);
 	}
