@@ -24,6 +24,7 @@
 #include "train/comm/comm.h"
 #include "train/device/cuda/compiled_graph.h"
 #include "train/device/cuda/executor_memory.h"
+#include "train/executor/step_cost.h"
 
 extern const struct device_ops device_cuda;
 
@@ -338,15 +339,14 @@ static void tell_node(const struct times *t, int i, bool backward, double ms, do
 	const struct lowered_node *node = &t->lowered.nodes[i];
 	const struct shape *x = &node->x_shape, *y = &node->y_shape;
 	const struct op_attributes *window = &node->step->op->attributes;
+	char name[32];
 
-	printf("{\"node\": %d, \"op\": \"%s%s%s\", \"pass\": \"%s\", \"x\": \"%dx%dx%d\", "
+	step_node_name(node->step, name, sizeof name);
+	printf("{\"node\": %d, \"op\": \"%s\", \"pass\": \"%s\", \"x\": \"%dx%dx%d\", "
 	       "\"y\": \"%dx%dx%d\", \"kernel\": %d, \"stride\": %d, \"ms\": %.4f, "
 	       "\"floor_ms\": %.4f}\n",
-	       i, op_name(node->step->kind),
-	       node->step->kind == OP_BATCHNORM && node->step->input2 >= 0 ? "+add" : "",
-	       node->step->kind == OP_BATCHNORM && node->step->relu ? "+relu" : "",
-	       backward ? "backward" : "forward", x->height, x->width, x->channels, y->height,
-	       y->width, y->channels, window->kernel, window->stride, ms, floor_ms);
+	       i, name, backward ? "backward" : "forward", x->height, x->width, x->channels,
+	       y->height, y->width, y->channels, window->kernel, window->stride, ms, floor_ms);
 }
 
 static void tell(const struct times *t, const double *ms)

@@ -43,14 +43,12 @@ static struct step_cost layer_cost(const struct costing *costing, enum step_pass
 	return cost;
 }
 
-/* The gradient of an addition is dy itself, unless it lies elsewhere. */
-static double copies_of_add(const struct costing *costing)
+/* An addition's gradients are copies of dy, unless they lie in its place. */
+static double copy_bytes(const struct costing *costing, int slot, bool add)
 {
-	const struct step_node *node = costing->node;
-	int dy = node->dy[0];
+	bool there = slot == NO_SLOT || slot == step_node_dy(costing->node);
 
-	return 2 * costing->y *
-	       ((node->dz != NO_SLOT && node->dz != dy) + (node->dx != NO_SLOT && node->dx != dy));
+	return there ? 0 : (add ? 3 : 2) * costing->y;
 }
 
 /* Reads and writes of x and y. */
@@ -58,19 +56,23 @@ static double elementwise_bytes(const struct costing *costing, bool backward)
 {
 	const struct step_node *node = costing->node;
 	double x = costing->x, y = costing->y, z = node->input2 >= 0 ? x : 0;
-	bool dx = node->dx != NO_SLOT;
+	/* Writing a gradient of the input's size, and reading what it is added to. */
+	double dx = node->dx == NO_SLOT ? 0 : node->add_dx ? 2 * x : x;
+	double dz = node->dz == NO_SLOT ? 0 : node->add_dz ? 2 * x : x;
 
 	switch (node->kind) {
 	case OP_BATCHNORM: /* statistics, then the result; sums, then the gradient */
-		return backward ? 4 * x + (dx ? x : 0) + z : 2 * x + y + z;
+		return backward ? 4 * x + dx + dz : 2 * x + y + z;
 	case OP_RELU:
-		return !backward ? x + y : dx ? 2 * y + x : 0;
+		return !backward ? x + y : node->dx == NO_SLOT ? 0 : 2 * y + dx;
 	case OP_ADD:
-		return backward ? copies_of_add(costing) : 2 * x + y;
+		return backward ? copy_bytes(costing, node->dx, node->add_dx) +
+					  copy_bytes(costing, node->dz, node->add_dz)
+				: 2 * x + y;
 	case OP_MAXPOOL2D: /* and the positions, as bytes */
-		return x + y + y / costing->element;
+		return (backward ? dx : x) + y + y / costing->element;
 	default:
-		return x + y;
+		return (backward ? dx : x) + y;
 	}
 }
 
@@ -92,20 +94,26 @@ struct step_cost step_node_cost(const struct step_plan *plan, const struct step_
 
 /* ---- text ---- */
 
-static void write_op(FILE *out, const struct step_node *node)
+void step_node_name(const struct step_node *node, char *text, size_t size)
 {
-	char text[48];
-	int window = node->op->attributes.kernel;
-	bool has_window = node->kind == OP_CONV2D || node->kind == OP_MAXPOOL2D;
-
-	snprintf(text, sizeof text, "%s%s%s", op_name(node->kind),
+	snprintf(text, size, "%s%s%s", op_name(node->kind),
 		 node->kind == OP_BATCHNORM && node->input2 >= 0 ? "+add" : "",
 		 node->kind != OP_RELU && node->relu ? "+relu" : "");
-	if (has_window)
-		snprintf(text, sizeof text, "%s %dx%d", op_name(node->kind), window, window);
-	if (has_window && node->op->attributes.stride > 1)
-		snprintf(text, sizeof text, "%s %dx%d/%d", op_name(node->kind), window, window,
-			 node->op->attributes.stride);
+}
+
+static void write_op(FILE *out, const struct step_node *node)
+{
+	const struct op_attributes *window = &node->op->attributes;
+	char text[64], name[32];
+
+	step_node_name(node, name, sizeof name);
+	if (node->kind != OP_CONV2D && node->kind != OP_MAXPOOL2D)
+		snprintf(text, sizeof text, "%s", name);
+	else if (window->stride > 1)
+		snprintf(text, sizeof text, "%s %dx%d/%d", name, window->kernel, window->kernel,
+			 window->stride);
+	else
+		snprintf(text, sizeof text, "%s %dx%d", name, window->kernel, window->kernel);
 	fprintf(out, " %-18s", text);
 }
 

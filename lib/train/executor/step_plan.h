@@ -43,8 +43,9 @@ struct step_node {
 	 * reads itself, it first adds them up in sum. */
 	int dy[STEP_READERS_MAX], dy_count, sum;
 	/* Where the node writes the gradients of input and input2; NO_SLOT: not needed. Each may be
-	 * a slot of dy, which the node then overwrites; for an addition such a gradient is there
-	 * already. add: add to what is there. */
+	 * a slot of dy, which the node then overwrites (write dz before dx); an addition's gradient
+	 * is there already, and without step_rules.adds both may be in that slot. add: add to what
+	 * is there. */
 	int dx, dz;
 	bool add_dx, add_dz;
 	/* The slot to which the node copies dx, or dz if there is one, in the value's layout. */

@@ -236,7 +236,7 @@ static void pass_on(struct machine *machine, const struct step_node *node, int v
 		return;
 	}
 	if (copies) {
-		if (slot != step_node_dy(node))
+		if (slot != step_node_dy(node) || node->kind != OP_ADD)
 			write(machine, slot, (struct label){.holds = OWN, .value = value});
 		slot = node->copy_out;
 		check_target(machine, node, slot);
@@ -255,7 +255,8 @@ static void backward(struct machine *machine)
 	gather(machine, node);
 	read_values(machine, node);
 	if (node->dx != NO_SLOT && node->dz != NO_SLOT && overlap(machine, node->dx, node->dz) &&
-	    node->kind != OP_ADD && !(node->input == node->input2 && node->add_dx))
+	    !(node->kind == OP_ADD && node->dx == node->dz && !machine->rules->adds) &&
+	    !(node->input == node->input2 && node->add_dx))
 		wrong(machine, "dx and dz are in one place", node->input);
 	if ((node->input > 0) != (node->dx != NO_SLOT) ||
 	    (node->input2 > 0) != (node->dz != NO_SLOT))
@@ -505,62 +506,84 @@ static void too_large(void **state)
 }
 
 /* Two samples of 2x6x6; the costs are worked out by hand. */
-static void costs(void **state)
+static const struct {
+	int node;
+	enum step_pass pass;
+	size_t element;
+	double flop, bytes;
+	const char *why;
+	bool adds;
+} cost_rows[] = {
+	/* x 144, y 216 values; 54 weights, 108 products per result pixel of a channel */
+	{0, STEP_FORWARD, 4, 2 * 72 * 54, 4 * (144 + 216 + 54), "convolution"},
+	{0, STEP_FORWARD, 2, 2 * 72 * 54, 2 * (144 + 216 + 54), "in 16 bits"},
+	{0, STEP_WEIGHTS, 2, 2 * 72 * 54, 2 * (144 + 216) + 4 * 54, "gradients in 32"},
+	{0, STEP_INPUT, 4, 0, 0, "nothing reaches the input"},
+	{1, STEP_FORWARD, 4, 0, 4 * 3 * 216, "batch norm: x twice, y"},
+	{1, STEP_INPUT, 4, 0, 4 * 5 * 216, "x and dy twice, dx"},
+	{1, STEP_WEIGHTS, 4, 0, 0, "one pass"},
+	{2, STEP_FORWARD, 4, 2 * 72 * 81, 4 * (216 + 216 + 81), "second convolution"},
+	{2, STEP_INPUT, 4, 2 * 72 * 81, 4 * (216 + 81 + 216), "and its input"},
+	{3, STEP_FORWARD, 4, 0, 4 * 4 * 216, "batch norm that adds"},
+	{3, STEP_INPUT, 4, 0, 4 * 6 * 216, "the same"},
+	{4, STEP_FORWARD, 4, 0, 4 * (216 + 54) + 54, "max pooling, with positions"},
+	{5, STEP_INPUT, 4, 2 * 18 * 9, 4 * (54 + 9 + 54), "a 1x1 convolution"},
+	{5, STEP_INPUT, 4, 2 * 18 * 9, 4 * (54 + 9 + 2 * 54), "it adds", true},
+	{6, STEP_INPUT, 4, 0, 0, "an addition's gradients are dy"},
+	{6, STEP_INPUT, 4, 0, 4 * 2 * 54, "one is a copy", true},
+	{7, STEP_FORWARD, 4, 2 * 2 * 135, 4 * (54 + 10 + 135), "linear"},
+};
+
+static struct graph *costed(void)
 {
-	static const struct {
-		int node;
-		enum step_pass pass;
-		size_t element;
-		double flop, bytes;
-		const char *why;
-	} rows[] = {
-		/* x 144, y 216 values; 54 weights, 108 products per result pixel of a channel */
-		{0, STEP_FORWARD, 4, 2 * 72 * 54, 4 * (144 + 216 + 54), "convolution"},
-		{0, STEP_FORWARD, 2, 2 * 72 * 54, 2 * (144 + 216 + 54), "in 16 bits"},
-		{0, STEP_WEIGHTS, 2, 2 * 72 * 54, 2 * (144 + 216) + 4 * 54, "gradients in 32"},
-		{0, STEP_INPUT, 4, 0, 0, "nothing reaches the input"},
-		{1, STEP_FORWARD, 4, 0, 4 * 3 * 216, "batch norm: x twice, y"},
-		{1, STEP_INPUT, 4, 0, 4 * 5 * 216, "x and dy twice, dx"},
-		{1, STEP_WEIGHTS, 4, 0, 0, "one pass"},
-		{2, STEP_FORWARD, 4, 2 * 72 * 81, 4 * (216 + 216 + 81), "second convolution"},
-		{2, STEP_INPUT, 4, 2 * 72 * 81, 4 * (216 + 81 + 216), "and its input"},
-		{3, STEP_FORWARD, 4, 0, 4 * 4 * 216, "batch norm that adds"},
-		{3, STEP_INPUT, 4, 0, 4 * 6 * 216, "the same"},
-		{4, STEP_FORWARD, 4, 0, 4 * (216 + 54) + 54, "max pooling, with positions"},
-		{5, STEP_FORWARD, 4, 2 * 2 * 135, 4 * (54 + 10 + 135), "linear"},
-	};
 	const struct shape shape = {2, 6, 6};
 	struct graph *graph = graph_new("small", &shape, 5);
-	int a = graph_relu(graph, graph_batchnorm(graph, "n1",
-						  graph_conv2d(graph, "a", 0, 3, 3, 1, 1, false)));
-	int b = graph_batchnorm(graph, "n2", graph_conv2d(graph, "b", a, 3, 3, 1, 1, false));
-	struct error err = {0};
-	struct step_plan plan;
-	struct made_rules made;
-	char *text;
+	int a = graph_conv2d(graph, "a", 0, 3, 3, 1, 1, false), b;
 
+	a = graph_relu(graph, graph_batchnorm(graph, "n1", a));
+	b = graph_batchnorm(graph, "n2", graph_conv2d(graph, "b", a, 3, 3, 1, 1, false));
 	b = graph_maxpool2d(graph, graph_relu(graph, graph_add(graph, b, a)), 2, 2, 0);
-	graph_linear(graph, "c", b, 5);
-	assert_int_equal(step_plan_make(graph, true, &plan, &err), 0);
-	made = make_rules(&plan, 2, false, 0);
-	assert_int_equal(step_plan_place(&plan, &made.rules, &err), 0);
-	for (size_t r = 0; r < ROWS(rows); r++) {
-		const struct step_cost cost = step_node_cost(&plan, &plan.nodes[rows[r].node],
-							     rows[r].pass, 2, rows[r].element);
+	b = graph_add(graph, graph_conv2d(graph, "c", b, 3, 1, 1, 0, false), b);
+	graph_linear(graph, "d", b, 5);
+	assert_int_equal(graph->error.code, 0);
+	return graph;
+}
 
-		if (cost.flop != rows[r].flop || cost.bytes != rows[r].bytes)
-			fail_msg("%s: %g operations and %g bytes, expected %g and %g", rows[r].why,
-				 cost.flop, cost.bytes, rows[r].flop, rows[r].bytes);
+static void costs(void **state)
+{
+	struct graph *graph = costed();
+	struct error err = {0};
+
+	for (int adds = 0; adds < 2; adds++) {
+		struct step_plan plan;
+		struct made_rules made;
+		char *text;
+
+		assert_int_equal(step_plan_make(graph, true, &plan, &err), 0);
+		made = make_rules(&plan, 2, adds, 0);
+		assert_int_equal(step_plan_place(&plan, &made.rules, &err), 0);
+		for (size_t r = 0; r < ROWS(cost_rows); r++) {
+			const struct step_cost cost =
+				step_node_cost(&plan, &plan.nodes[cost_rows[r].node],
+					       cost_rows[r].pass, 2, cost_rows[r].element);
+
+			if (cost_rows[r].adds != adds)
+				continue;
+			if (cost.flop != cost_rows[r].flop || cost.bytes != cost_rows[r].bytes)
+				fail_msg("%s: %g operations and %g bytes, expected %g and %g",
+					 cost_rows[r].why, cost.flop, cost.bytes, cost_rows[r].flop,
+					 cost_rows[r].bytes);
+		}
+		text = step_plan_text(&plan, "title", 2, 4);
+		assert_non_null(text);
+		assert_memory_equal(text, "title\nnode ", 11);
+		assert_non_null(strstr(text, "   3 batchnorm+add+relu 3x6x6        3x6x6 "));
+		assert_non_null(strstr(text, "   4 maxpool2d 2x2/2    3x6x6        3x3x3 "));
+		free(text);
+		step_plan_free(&plan);
+		free(made.value_bytes);
+		free(made.sizes);
 	}
-	text = step_plan_text(&plan, "title", 2, 4);
-	assert_non_null(text);
-	assert_memory_equal(text, "title\nnode ", 11);
-	assert_non_null(strstr(text, "   3 batchnorm+add+relu 3x6x6        3x6x6 "));
-	assert_non_null(strstr(text, "   4 maxpool2d 2x2/2    3x6x6        3x3x3 "));
-	free(text);
-	step_plan_free(&plan);
-	free(made.value_bytes);
-	free(made.sizes);
 	graph_free(graph);
 }
 

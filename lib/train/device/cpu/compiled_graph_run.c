@@ -246,8 +246,10 @@ static int node_backward(const struct run *run, const struct cpu_node *node, str
 		if (dx)
 			kernels->avgpool_backward(&planes, dy, dx);
 		break;
-	default: /* an addition: both gradients are dy itself */
+	case OP_ADD: /* both gradients are dy itself */
 		break;
+	default:
+		return error_set(err, ERR_INTERNAL, "a node has an unknown kind");
 	}
 	if (!rc && node->copy_out)
 		rc = cpu_reorder_run(node->copy_out, at(run, node->step->dz),
