@@ -221,10 +221,10 @@ def sanitizer(here, found):
                  '--steps', '3', '--no-eval', '--deterministic', '--amp']
     wrong = []
     for check, program in (('memcheck', [*run_small, 'off']), ('memcheck', [*run_small, 'bf16']),
-                           ('racecheck', [here.program('test_train_losses'), 'cuda']),
+                           ('racecheck', [here.program('test_train_losses_cuda')]),
                            ('racecheck', [here.program('test_train_ops_norm_cuda')]),
-                           ('initcheck', [here.program('test_train_losses'), 'cuda'])):
-        name = f'{check} {os.path.basename(program[0])} {program[-1]}'
+                           ('initcheck', [here.program('test_train_losses_cuda')])):
+        name = ' '.join([check, os.path.basename(program[0]), *program[1:][-1:]])
         code, output = run([tool, '--tool', check, '--error-exitcode', '9', *program], here.left_s(180), here.env(),
                            fails=False)
         if code and ('not supported' in output or 'permission' in output.lower()):

@@ -3,14 +3,26 @@
 PATH, every part is skipped with that reason, in the table, in the JSON and by the exit code."""
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
+
+from here import PROGRAMS
 
 EXPECTED = {'machine', 'torch-baselines', 'cudnn-fusions', 'cudnn-engines', 'nccl-shared-gpu', 'conv-layers',
             'conformance', 'conformance-16bit', 'steps', 'one-step',
             'fifty-steps', 'ddp', 'checkpoints', 'sanitizer', 'bench-resnet50-bf16', 'bench-resnet50-fp16',
             'bench-resnet18-512', 'bench-resnet18-128', 'layer-types'}
+
+
+def programs():
+    """Each program that a part asks for by name is packed for another machine."""
+    here = os.path.dirname(os.path.abspath(__file__))
+    for name in ('right.py', 'speed.py', 'parts.py'):
+        with open(os.path.join(here, name), encoding='utf-8') as file:
+            asked = set(re.findall(r"here\.program\('([^']+)'\)", file.read()))
+        assert asked <= set(PROGRAMS), (name, asked - set(PROGRAMS))
 
 
 def check(run, folder, smi, reason):
@@ -125,6 +137,7 @@ print(json.dumps(parts.attempt(h, 'bench-resnet18-128', 400)))
 
 def main():
     run = sys.argv[1]
+    programs()
     with tempfile.TemporaryDirectory() as folder:
         check(run, folder, None, 'nvidia-smi is missing')
         check(run, folder, 'echo "No devices were found"; exit 6', 'nvidia-smi reports No devices were found')

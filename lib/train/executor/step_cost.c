@@ -231,8 +231,7 @@ char *step_plan_text(const struct step_plan *plan, const char *title, int sample
 
 	if (!out)
 		return NULL;
-	if (title)
-		fprintf(out, "%s\n", title);
+	fprintf(out, "%s\n", title);
 	fprintf(out, "node %-18s %-12s %-12s %-12s %9s %9s%s\n", "op", "x", "y", "slots", "GFLOP",
 		"MB", plan->train ? " gradients          GFLOP        MB" : "");
 	for (int i = 0; i < plan->node_count; i++)

@@ -21,8 +21,7 @@ struct step_cost step_node_cost(const struct step_plan *plan, const struct step_
 
 /* "batchnorm+add+relu". */
 void step_node_name(const struct step_node *node, char *text, size_t size);
-/* The plan as a table for people, malloced; NULL if memory is out. title: its first line, or NULL.
- * Pure. */
+/* The plan as a table for people, malloced; NULL if memory is out. title: its first line. Pure. */
 char *step_plan_text(const struct step_plan *plan, const char *title, int samples, size_t element);
 
 #endif

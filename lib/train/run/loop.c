@@ -3,13 +3,11 @@
 
 #include <inttypes.h>
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 
 #include "base/clock.h"
 #include "train/checkpoint/saver.h"
 #include "train/data/sample_log.h"
-#include "train/executor/step_cost.h"
 #include "train/run/begin.h"
 #include "train/run/eval.h"
 #include "train/run/heartbeat.h"
@@ -555,32 +553,6 @@ static bool close_run(struct run *run)
 	return written;
 }
 
-/* The plan of a step as text, on rank 0. Collective. */
-static int explain_step(struct run *run, struct train_result *out, struct error *err)
-{
-	static const char *const precisions[] = {"float32", "bf16", "fp16"};
-	struct train_setup *setup = &run->setup;
-	const struct train_options *options = setup->options;
-	size_t element;
-	const struct step_plan *plan = device_executor_plan(setup->executor, &element);
-	char title[160];
-	int rc = 0;
-
-	snprintf(title, sizeof title, "one step of %s on %s: %d samples per rank, %s",
-		 options->model, setup->device->ops->name, options->batch,
-		 precisions[options->precision]);
-	if (!plan)
-		rc = error_set(err, ERR_USAGE,
-			       "--explain-step needs a device that plans its steps, but device %s "
-			       "runs one op after the other. Use --device cpu with oneDNN, or cuda",
-			       setup->device->ops->name);
-	else if (!setup->comm->rank)
-		out->step = step_plan_text(plan, title, options->batch, element);
-	if (plan && !setup->comm->rank && !out->step)
-		rc = error_memory(err, "the plan of a step");
-	return rank_group_ready(&setup->group, rc, err);
-}
-
 static int train(struct run *run, struct train_result *out, struct error *err)
 {
 	int rc;
@@ -609,7 +581,8 @@ int train_run(const struct train_options *options, const struct ranks_place *pla
 			    .saved_at_s = clock_now_s()};
 	rc = train_setup_open(&run->setup, err);
 	if (!rc)
-		rc = options->explain_step ? explain_step(run, out, err) : train(run, out, err);
+		rc = options->explain_step ? train_setup_explain(&run->setup, &out->step, err)
+					   : train(run, out, err);
 	if (rc && run->setup.comm)
 		run->setup.comm->ops->abort(run->setup.comm, err->text);
 	/* A thread that a file system blocks may still use it. */

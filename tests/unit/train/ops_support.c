@@ -81,9 +81,9 @@ int bench_end(void **state)
 	return 0;
 }
 
-bool bench_supports(int64_t batch, bool add_dx)
+bool bench_supports(int64_t batch)
 {
-	return (batch || !op_emitter.network) && (op_emitter.adds || !add_dx);
+	return batch || !op_emitter.network;
 }
 
 static uint64_t next(struct bench *bench)

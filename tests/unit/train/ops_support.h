@@ -19,9 +19,9 @@ int bench_end(void **state);
 /* End a case: free its memory. */
 void bench_clear(struct bench *bench);
 
-/* Does the device run an op on a batch of this size that adds its dx, if add is set? Executors
- * handle empty batches before they run any op. */
-bool bench_supports(int64_t batch, bool add_dx);
+/* Does the device run an op on a batch of this size? Executors handle empty ones before they run
+ * any op. */
+bool bench_supports(int64_t batch);
 
 /* An integer from 0 to n - 1, and a uniform number from -1 to 1, from the run's random sequence. */
 int64_t bench_below(struct bench *bench, int64_t n);

@@ -108,8 +108,10 @@ static void conv_backward(struct bench *bench, const struct conv_case *cv, struc
 
 static void conv_run(struct bench *bench, const struct conv_case *cv, unsigned how, bool nan)
 {
-	if (!bench_supports(cv->n, how & ADD_DX))
+	if (!bench_supports(cv->n))
 		return;
+	if (!op_emitter.adds)
+		how &= ~(unsigned)ADD_DX;
 
 	struct op_attributes attributes = {cv->kernel, cv->stride, cv->pad};
 	int64_t oh = op_side(cv->h, &attributes), ow = op_side(cv->w, &attributes);
@@ -225,8 +227,10 @@ static void linear_run(struct bench *bench, int64_t n, int64_t inputs, int64_t o
 {
 	struct op_call call = {.kind = OP_LINEAR};
 
-	if (!bench_supports(n, how & ADD_DX))
+	if (!bench_supports(n))
 		return;
+	if (!op_emitter.adds)
+		how &= ~(unsigned)ADD_DX;
 
 	/* Images are treated as vectors. */
 	call.x = inputs % 4 ? bench_random(bench, 2, (int64_t[]){n, inputs})
@@ -274,13 +278,16 @@ static void linear(void **state)
 
 /* ---- relu ---- */
 
-/* in_place: y shares x's memory, and dx shares dy's, as in a network; add: dx is added to. */
+/* in_place: y shares x's memory, and dx shares dy's; add: dx is added to. A network has them in
+ * place. */
 static void relu_run(struct bench *bench, const int64_t *shape, bool in_place, bool add)
 {
 	struct op_call call = {.kind = OP_RELU};
 
-	if (op_emitter.network && (in_place || add || !shape[0]))
+	if (!bench_supports(shape[0]))
 		return;
+	in_place = in_place && !op_emitter.network;
+	add = add && !op_emitter.network;
 
 	call.x = bench_random(bench, 4, shape);
 
@@ -361,8 +368,9 @@ static void pool_run(struct bench *bench, const struct conv_case *cv, int levels
 	int64_t oh = op_side(cv->h, &attributes), ow = op_side(cv->w, &attributes);
 	struct op_call call = {.kind = OP_MAXPOOL2D, .attributes = attributes};
 
-	if (!bench_supports(cv->n, add))
+	if (!bench_supports(cv->n))
 		return;
+	add = add && op_emitter.adds;
 
 	call.x = bench_random(bench, 4, (int64_t[]){cv->n, cv->c, cv->h, cv->w});
 	for (int64_t i = 0; levels && i < tensor_count(&call.x); i++)
