@@ -39,8 +39,8 @@ saved = sorted(os.listdir(folder)) if os.path.isdir(folder) else []
 if saved:
     print('resumed after step', saved[-1], flush=True)
 trainer.train(resume_from_checkpoint=True if saved else None)
-# PyTorch 2.15 sometimes aborts at its end ("terminate called without an active exception"), also under torchrun, if the
-# model's DistributedDataParallel outlives its process group.
+# Otherwise PyTorch 2.15 sometimes aborts as the interpreter ends ("terminate called without an active exception"), also
+# under torchrun.
 del trainer
 gc.collect()
 torch.distributed.destroy_process_group()

@@ -81,6 +81,25 @@ class Frameworks(unittest.TestCase):
         out, _ = self.job(2, 'stop_transformers.py', 0)
         self.assertIn('resumed after step', out)
 
+    def test_exit_stopped(self):
+        """Clean-up code and functions of atexit run; if they fail, that is the exit code."""
+        def program(cleanup):
+            return subprocess.run([PYTHON, '-c', f"""
+import atexit, berth.torch
+atexit.register(print, 'by atexit')
+try:
+    berth.torch.exit_stopped()
+finally:
+    {cleanup}
+"""], env=os.environ | {'PYTHONPATH': PACKAGE}, capture_output=True, text=True, timeout=100, check=False)
+
+        job = program('print("cleaned up")')
+        self.assertEqual((job.returncode, job.stdout), (75, 'cleaned up\nby atexit\n'), job.stderr)
+        job = program('raise ValueError("no space")')
+        self.assertEqual((job.returncode, job.stdout), (1, 'by atexit\n'), job.stderr)
+        job = program('raise SystemExit(3)')
+        self.assertEqual((job.returncode, job.stdout), (75, 'by atexit\n'), job.stderr)
+
     def test_jax(self):
         out, _ = self.job(2, 'sum_jax.py', 0)
         self.assertEqual(out.count('2 processes, sum 3.0'), 2, out)

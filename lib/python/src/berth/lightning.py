@@ -31,4 +31,4 @@ class SaveAndStop(lightning.pytorch.Callback):
     def on_fit_end(self, *_: Any) -> None:
         """A Lightning hook."""
         if self._stopped:
-            raise SystemExit(berth.EXIT_STOPPED)
+            berth.torch.exit_stopped()

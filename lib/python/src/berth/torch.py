@@ -2,11 +2,14 @@
 """berth for PyTorch programs: start, stop together in time, and an order of samples that survives a resume."""
 from __future__ import annotations
 
+import atexit
+import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Iterator, Sized
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 import torch.distributed as dist
@@ -14,7 +17,7 @@ from torch.utils.data import Sampler
 
 import berth
 
-__all__ = ['ResumableSampler', 'StopInTime', 'init']
+__all__ = ['ResumableSampler', 'StopInTime', 'exit_stopped', 'init']
 
 
 def init(backend: str | None = None, **arguments: Any) -> torch.device:
@@ -74,6 +77,26 @@ class StopInTime:
             stop = bool(flag.item())
         self._stop = self._stop or stop
         return stop
+
+
+def exit_stopped() -> NoReturn:
+    """sys.exit(berth.EXIT_STOPPED) that PyTorch cannot turn into an abort. Within Lightning and the Hugging Face
+    Trainer, PyTorch 2.15 often ends with SIGABRT after the interpreter, and the job would not be requeued.
+    Clean-up code and functions of atexit run as usual; an exception that ends the program keeps its exit code, but
+    another SystemExit does not."""
+    atexit.register(_leave)
+    raise SystemExit(berth.EXIT_STOPPED)
+
+
+def _leave() -> None:
+    """Registered last, so it runs first: the other functions of atexit, then the end."""
+    atexit.unregister(_leave)
+    if getattr(sys, 'last_value', None) is not None:
+        return  # the clean-up code has failed
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(berth.EXIT_STOPPED)
 
 
 class ResumableSampler(Sampler[int]):

@@ -33,4 +33,4 @@ class SaveAndStop(transformers.TrainerCallback):
         if self._stopped:
             berth.report(saved=os.path.join(args.output_dir, f'checkpoint-{state.global_step}'),
                          next='start the same command again')
-            raise SystemExit(berth.EXIT_STOPPED)
+            berth.torch.exit_stopped()
