@@ -14,7 +14,8 @@ teardown() {
 	remove_dir
 }
 
-# Each rank writes its own process id and that of a child in a session of its own, as torchrun's workers are.
+# Each rank writes its own process id and that of a child in a session of its own, as torchrun's workers are. It runs
+# in bash: dash starts a command with vfork, and is in state D instead of T if the child is stopped before its exec.
 # shellcheck disable=SC2016 # the ranks expand it
 PROGRAM='setsid sleep 300 & echo $$ $! >>up; until [ -e finish ]; do sleep 0.1; done; kill $!; echo "rank $RANK ends"'
 
@@ -33,7 +34,7 @@ all() {
 }
 
 @test "SIGTSTP (Ctrl-Z) stops berth run and all processes of its ranks; SIGCONT continues them" {
-	"$BERTH" run -n 2 -- sh -c "$PROGRAM" >out 2>&1 &
+	"$BERTH" run -n 2 -- bash -c "$PROGRAM" >out 2>&1 &
 	pid=$!
 	wait_for up 2
 	for _ in 1 2; do
@@ -51,7 +52,7 @@ all() {
 
 @test "SIGSTOP for longer than --node-timeout: the agents stop the ranks and wait, the job continues" {
 	"$BERTH" run --launcher loopback -N 3 -n 3 --fan-out 1 --node-timeout 4s --hang-timeout 5s \
-		-- sh -c "$PROGRAM" >out 2>&1 &
+		-- bash -c "$PROGRAM" >out 2>&1 &
 	pid=$!
 	wait_for up 3
 	kill -STOP $pid
@@ -67,7 +68,7 @@ all() {
 }
 
 @test "a suspended berth run that is killed leaves no rank" {
-	"$BERTH" run --launcher loopback -N 2 -n 2 --node-timeout 4s -- sh -c "$PROGRAM" >out 2>&1 &
+	"$BERTH" run --launcher loopback -N 2 -n 2 --node-timeout 4s -- bash -c "$PROGRAM" >out 2>&1 &
 	pid=$!
 	wait_for up 2
 	kill -TSTP $pid

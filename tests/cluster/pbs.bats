@@ -454,7 +454,7 @@ variables() {
 	rm -f "$SHARE"/pause.*
 	pbs_start pause 2:mpiprocs=1 <<-S
 	export PBS_CONF_FILE=$CLUSTER/share/pbs/pbs.conf
-	"\$BERTH" run -n 2 --node-timeout 4s -- sh -c 'echo \$\$ >pause.\$RANK; until [ -e pause.go ]; do sleep 0.1; done; echo "rank \$RANK ends"'
+	"\$BERTH" run -n 2 --node-timeout 4s -- bash -c 'echo \$\$ >pause.\$RANK; until [ -e pause.go ]; do sleep 0.1; done; echo "rank \$RANK ends"'
 	echo "code \$?"
 	S
 	until_seen "$SHARE/pause.0" .; until_seen "$SHARE/pause.1" .

@@ -50,7 +50,7 @@ pause() {
 
 @test "scontrol suspend for longer than --node-timeout, of a batch job and of salloc: the job continues" {
 	submit pause -N2 -w n1,n2 <<-'S'
-	"$BERTH" run --ranks-per-node 1 --node-timeout 4s -- sh -c 'echo $$ >pause.$RANK; until [ -e pause.go ]; do sleep 0.1; done; echo "rank $RANK ends"'
+	"$BERTH" run --ranks-per-node 1 --node-timeout 4s -- bash -c 'echo $$ >pause.$RANK; until [ -e pause.go ]; do sleep 0.1; done; echo "rank $RANK ends"'
 	echo "code $?"
 	S
 	pause "$job"
