@@ -112,12 +112,9 @@ static int run(struct device_queue *queue, const struct op_call *call, struct er
 {
 	switch (call->kind) {
 	case OP_CROSS_ENTROPY:
-		return reference_cross_entropy(call, err);
 	case OP_MSE:
-		reference_mse(call);
-		return 0;
 	case OP_LABEL_RANK:
-		return reference_label_rank(call, err);
+		return reference_loss(call, err);
 	case OP_SGD:
 		((struct cpu *)queue->device)
 			->kernels->sgd(&call->sgd, call->w.data, call->dw.data, call->state.data,

@@ -45,9 +45,8 @@ void reference_maxpool2d(const struct op_call *call);
 void reference_batchnorm(const struct op_call *call);
 void reference_add(const struct op_call *call);
 void reference_avgpool(const struct op_call *call);
-int reference_cross_entropy(const struct op_call *call, struct error *err);
-void reference_mse(const struct op_call *call);
-int reference_label_rank(const struct op_call *call, struct error *err);
+/* OP_CROSS_ENTROPY, OP_MSE or OP_LABEL_RANK. */
+int reference_loss(const struct op_call *call, struct error *err);
 void reference_sgd(const struct op_call *call);
 
 #endif

@@ -107,15 +107,6 @@ static struct op_call loss_call(const struct executor *executor, const struct ex
 				    input->target, executor->losses);
 }
 
-static int run_loss(const struct op_call *call, struct error *err)
-{
-	if (call->kind == OP_MSE) {
-		reference_mse(call);
-		return 0;
-	}
-	return reference_cross_entropy(call, err);
-}
-
 static int forward(struct executor *executor, const struct executor_input *input, struct error *err)
 {
 	int rc = find_compiled_graph(executor, input->count, err);
@@ -126,11 +117,12 @@ static int forward(struct executor *executor, const struct executor_input *input
 	if (rc)
 		return rc;
 	call = loss_call(executor, input);
-	rc = run_loss(&call, err);
+	rc = reference_loss(&call, err);
 	if (rc || call.kind == OP_MSE)
 		return rc;
+	call.kind = OP_LABEL_RANK;
 	call.y = tensor_make(executor->label_ranks, ELEMENT_I32, 1, call.x.shape);
-	return reference_label_rank(&call, err);
+	return reference_loss(&call, err);
 }
 
 /* No samples: zero gradients, and all buckets in the same order as on other ranks. */
@@ -163,7 +155,7 @@ static int backward(struct executor *executor, const struct executor_input *inpu
 		call.pass = OP_BACKWARD;
 		call.dx = tensor_make(compiled_graph_output_gradient(compiled, executor->arena),
 				      ELEMENT_F32, 2, call.x.shape);
-		rc = run_loss(&call, err);
+		rc = reference_loss(&call, err);
 		if (!rc)
 			rc = compiled_graph_backward(compiled, executor->arena, input->x,
 						     !input->first,
