@@ -7,7 +7,7 @@ and none failed.
                                       results.tsv beside LOG then has each test with passed, failed, flaky or skipped.
     count.py --rerun LOG REPORTS          print the tests that may run again: all that failed, or none
 REPORTS is the directory of the sanitizers' reports (log_path). Each file there counts as a failed test,
-also an empty one: its process was killed as it began, or could not write."""
+also an empty one: its process could not write. See isolate.py for those of processes that were killed."""
 import json
 import os
 import re

@@ -29,6 +29,13 @@ alone-at-home) [ ! -e /tmp/seen ] || exit 1; sleep 0.5; echo x >/tmp/seen; echo 
 long) echo "not ok 2 sometimes"; seq -f '# line %.0f' 200; echo "ok 3 fine"; seq -f '# fine %.0f' 200; exit 1 ;;
 absent) echo "skipped: not here"; exit 77 ;;
 silent) ulimit -f 0; trap '' XFSZ; report; ulimit -f unlimited; echo "ok 2 sometimes" ;;
+cut | leak | whole) # a process with such a report is killed, or ends by itself
+	sh -c 'path=${ASAN_OPTIONS##*log_path=} path=${path%%:*}.program.$$
+		printf "==%d==Unable to get registers from thread 8.\n" $$ >"$path"
+		[ "$0" != leak ] || echo "==7==ERROR: LeakSanitizer: detected memory leaks" >>"$path"
+		[ "$0" = whole ] || kill -KILL $$' "$what"
+	sh -c 'path=${ASAN_OPTIONS##*log_path=}; : >"${path%%:*}.program.$$"; kill -KILL $$'
+	echo "ok 2 sometimes" ;;
 *) "$what"; echo "ok 2 sometimes" ;; # a program whose exit code is lost
 esac
 '''
@@ -74,6 +81,9 @@ ALONE = {
     'memory': ([('memory', 'memory')], 1, 2, ['failed: memory-0: left behind: shared memory /dev/shm/kept'], []),
     'unseen': ([('alone-at-home', 'fail')] * 3, 0, 1, ['3 passed, 0 failed'], ['failed:']),
     'named': ([('report', 'pass')], 1, 1, ['failed: sanitizer report asan.sh-act.sh-named-0-report-pass.report.'], []),
+    'cut': ([('cut', 'pass')], 0, 1, ['1 passed, 0 failed'], ['failed:']),
+    'leak': ([('leak', 'pass')], 1, 1, ['failed: sanitizer report asan.', '1 passed, 1 failed'], []),
+    'whole': ([('whole', 'pass')], 1, 1, ['failed: sanitizer report asan.', '1 passed, 1 failed'], []),
     'stuck': ([('hang', 'pass')], 1, 1, ['still running, load average', '): sleep 60', '0 passed, 1 failed'], ['flaky:']),
 }
 
