@@ -217,9 +217,9 @@ const struct arguments_option train_options_table[] = {
 	{"cpu-conv", "auto|direct",
 	 "Algorithm of convolutions on the CPU: the fastest (auto, default) or the most exact",
 	 ARGUMENTS_READ, TRAIN(direct), .read = read_cpu_conv},
-	{"comm", "auto|nccl|mpi|self",
+	{"comm", "auto|nccl|mpi|gloo|self",
 	 "Library that sums gradients across ranks (default: auto, which is nccl between GPUs, "
-	 "else mpi)",
+	 "else mpi under a launcher that serves MPI, else gloo)",
 	 ARGUMENTS_TEXT, TRAIN(comm)},
 	{"allow-shared-gpu", NULL, "Allow several ranks on one GPU with NCCL; slow, for tests",
 	 ARGUMENTS_FLAG, TRAIN(allow_shared_gpu)},

@@ -18,7 +18,7 @@
 struct client {
 	struct ranks_place place;
 	struct store_job job;
-	bool agent_store;	     /* torchrun uses MASTER_PORT for its own store */
+	int port; /* MASTER_PORT, or its neighbour if torchrun itself listens there */
 	struct store_server *server; /* on rank 0, once it was needed */
 	struct store_client store;
 };
@@ -43,7 +43,7 @@ static int read_node_rank(const struct env *env, const struct ranks_place *place
 	if (rc)
 		return rc;
 	/* torchrun numbers its groups itself, whatever NODE_RANK was at its start. */
-	bool torchrun = env_get(env, "TORCHELASTIC_USE_AGENT_STORE") != NULL;
+	bool torchrun = env_get(env, TORCHRUN_WORKER) != NULL;
 
 	if (node >= 0 && group >= 0 && node != group && !torchrun)
 		return error_set(err, ERR_DATA,
@@ -146,16 +146,19 @@ static int join(const struct env *env, int timeout_ms, void **state, struct rank
 		return rc;
 	}
 	/* Distinguishes this job from another at the same address and port. */
-	const char *job = env_get(env, "BERTH_JOB_ID"), *attempt = env_get(env, "BERTH_ATTEMPT");
-	const char *run = env_get(env, "TORCHELASTIC_RUN_ID");
-	const char *store = env_get(env, "TORCHELASTIC_USE_AGENT_STORE");
+	const char *job = env_get(env, "BERTH_JOB_ID"), *run = env_get(env, "TORCHELASTIC_RUN_ID");
+	const char *attempt = env_get(env, "BERTH_ATTEMPT");
+	const char *restart = env_get(env, "TORCHELASTIC_RESTART_COUNT");
+	const char *store = env_get(env, TORCHRUN_WORKER);
 
-	snprintf(client->job.label, sizeof client->job.label, "%.80s/%.10s",
+	snprintf(client->job.label, sizeof client->job.label, "%.80s/%.10s.%.10s",
 		 job   ? job
 		 : run ? run
 		       : "",
-		 attempt ? attempt : "0");
-	client->agent_store = store && !strcmp(store, "True");
+		 attempt ? attempt : "0", restart ? restart : "0");
+	client->port = client->place.port;
+	if (store && !strcmp(store, "True") && client->port)
+		client->port += client->port < 65535 ? 1 : -1;
 	client->store.channel.fd = -1;
 	*state = client;
 	*place = client->place;
@@ -170,28 +173,21 @@ static int serve_or_connect(struct client *client, int timeout_ms, struct error 
 
 	if (client->store.channel.fd >= 0)
 		return 0;
-	if (client->agent_store)
-		return error_set(
-			err, ERR_UNAVAILABLE,
-			"torchrun itself uses MASTER_PORT %d (TORCHELASTIC_USE_AGENT_STORE is "
-			"True), so the ranks cannot exchange data: use berth run, or torchrun with "
-			"TORCHELASTIC_USE_AGENT_STORE=False",
-			place->port);
 	if (!place->address[0] || !place->port)
 		return error_set(err, ERR_DATA,
 				 "%s is not set, so the %d ranks have no rendezvous address; set "
 				 "MASTER_ADDR to rank 0's address and MASTER_PORT to a free port",
 				 place->address[0] ? "MASTER_PORT" : "MASTER_ADDR", place->size);
 	log_info(LOG_RENDEZVOUS, "rank %d of %d %s %s port %d", place->rank, place->size,
-		 place->rank ? "connects to" : "listens on", place->address, place->port);
+		 place->rank ? "connects to" : "listens on", place->address, client->port);
 	if (place->rank)
-		return store_connect(place->address, place->port, place->rank, place->size,
+		return store_connect(place->address, client->port, place->rank, place->size,
 				     &client->job, timeout_ms, &client->store, err);
 	client->store.rank = 0;
 	client->store.size = place->size;
 	snprintf(client->store.where, sizeof client->store.where, "%s port %d", place->address,
-		 place->port);
-	return store_serve(place->address, place->port, place->size, &client->job, &client->server,
+		 client->port);
+	return store_serve(place->address, client->port, place->size, &client->job, &client->server,
 			   &client->store.channel.fd, err);
 }
 

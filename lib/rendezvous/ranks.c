@@ -77,7 +77,8 @@ static int join_env(const struct env *env, int timeout_ms, struct ranks *ranks, 
 int ranks_join(const struct env *env, int timeout_ms, struct ranks **out, struct error *err)
 {
 	struct ranks *ranks = calloc(1, sizeof *ranks);
-	bool pmix = env_get(env, "PMIX_NAMESPACE") != NULL;
+	/* PMIx's variables are torchrun's own, not its workers'. */
+	bool pmix = env_get(env, "PMIX_NAMESPACE") && !env_get(env, TORCHRUN_WORKER);
 	bool numbers = env_get(env, "RANK") || env_get(env, "WORLD_SIZE");
 	int rc = 0;
 

@@ -130,9 +130,12 @@ struct ranks_client_ops {
 };
 extern const struct ranks_client_ops ranks_client_env;
 
-/* Join over PMIx if the environment has PMIX_NAMESPACE and the module loads. Otherwise join with
- * RANK and WORLD_SIZE, or as a world of one rank. Return 0, or -ERR_DATA naming the contradictory
- * variables. */
+/* torchrun sets it for its workers, to "True" if it listens at MASTER_PORT itself. */
+#define TORCHRUN_WORKER "TORCHELASTIC_USE_AGENT_STORE"
+
+/* Join over PMIx if the environment has PMIX_NAMESPACE, unless torchrun started this process, and
+ * the module loads. Otherwise join with RANK and WORLD_SIZE, or as a world of one. Return 0, or
+ * -ERR_DATA naming the contradictory variables. */
 int ranks_join(const struct env *env, int timeout_ms, struct ranks **out, struct error *err);
 const struct ranks_place *ranks_place(const struct ranks *ranks);
 int ranks_barrier(struct ranks *ranks, int timeout_ms, struct error *err);

@@ -16,6 +16,9 @@ import sys
 import tempfile
 import time
 
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'support'))
+from listening import listening  # noqa: E402
+
 BERTH = sys.argv[1]
 LOOPBACK = '127.0.0.1'
 PMIX_PROGRAM = sys.argv[2] if len(sys.argv) > 2 else ''
@@ -55,32 +58,6 @@ def servers(pid):
         except OSError:
             pass
     return found
-
-
-def listening(pid):
-    """Ports on which this process listens."""
-    inodes = set()
-    try:
-        for fd in os.listdir(f'/proc/{pid}/fd'):
-            try:
-                match = re.match(r'socket:\[(\d+)\]', os.readlink(f'/proc/{pid}/fd/{fd}'))
-            except OSError:
-                continue
-            if match:
-                inodes.add(match.group(1))
-    except OSError:
-        return set()
-    ports = set()
-    for table in ('tcp', 'tcp6'):
-        try:
-            with open(f'/proc/{pid}/net/{table}', encoding='ascii') as file:
-                rows = file.read().splitlines()[1:]
-        except OSError:
-            continue
-        for row in map(str.split, rows):
-            if row[3] == '0A' and row[9] in inodes:
-                ports.add(int(row[1].rsplit(':', 1)[1], 16))
-    return ports
 
 
 def start(script, report, *options):

@@ -48,7 +48,7 @@ def lines_of(root, command):
 
 def check_format(root):
     need('clang-format-14')
-    code, lines = lines_of(root, ['clang-format-14', '--dry-run', '-Werror', *tracked(root, '*.c', '*.h', '*.cu', '*.cuh')])
+    code, lines = lines_of(root, ['clang-format-14', '--dry-run', '-Werror', *tracked(root, '*.c', '*.h', '*.cc', '*.cu', '*.cuh')])
     return lines or [f'clang-format-14 exited with code {code}'] if code else []
 
 

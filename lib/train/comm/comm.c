@@ -6,16 +6,23 @@
 
 #include "base/module.h"
 
+static const struct library {
+	const char *name, *module, *symbol;
+	int global; /* Open MPI's plug-ins look symbols up in the global scope */
+} nccl = {"nccl", "comm-nccl", "comm_nccl", 0}, mpi = {"mpi", "comm-mpi", "comm_mpi", 1},
+  gloo = {"gloo", "comm-gloo", "comm_gloo", 0};
+
 int comm_check_name(const char *name, struct error *err)
 {
-	static const char *const names[] = {"auto", "nccl", "mpi", "self"};
+	static const char *const names[] = {"auto", "nccl", "mpi", "gloo", "self"};
 
 	for (size_t i = 0; i < sizeof names / sizeof *names; i++)
 		if (!strcmp(name, names[i]))
 			return 0;
 	return error_set(
 		err, ERR_USAGE,
-		"unknown communication library '%s'; expected one of: auto, nccl, mpi, self", name);
+		"unknown communication library '%s'; expected one of: auto, nccl, mpi, gloo, self",
+		name);
 }
 
 static bool on_gpu(const struct comm_request *request)
@@ -25,22 +32,58 @@ static bool on_gpu(const struct comm_request *request)
 	return queue && queue->device->ops->queue_native(queue);
 }
 
-/* Return 0 with *ops NULL if the module is not installed and automatic allows that. */
-static int nccl_load(const struct comm_request *request, bool automatic, const char *search_path,
-		     void **ops, struct error *err)
+/* Would MPI_Init find the other ranks? */
+static bool has_mpi_launcher(const struct env *env)
 {
-	*ops = NULL;
-	if (!on_gpu(request))
-		return automatic ? 0
-				 : error_set(err, ERR_USAGE,
-					     "--comm nccl requires GPUs, but this run trains on "
-					     "%s. Use --comm mpi",
-					     request->queue ? request->queue->device->ops->name
-							    : "the CPU");
-	int rc = module_load(COMM_NCCL_MODULE, "comm_nccl", search_path, 0, ops,
-			     automatic ? NULL : err);
+	/* torchrun's workers inherit what is meant for torchrun. */
+	if (!env || env_get(env, "TORCHELASTIC_USE_AGENT_STORE"))
+		return false;
+	return (env_get(env, "PMIX_NAMESPACE") || env_get(env, "PMI_RANK") ||
+		env_get(env, "OMPI_COMM_WORLD_SIZE"));
+}
 
-	return automatic ? 0 : rc;
+static int load(const struct library *library, const char *search_path, void **ops,
+		struct error *err)
+{
+	return module_load(library->module, library->symbol, search_path, library->global, ops,
+			   err);
+}
+
+/* *why: the reason. */
+static int load_automatic(const struct comm_request *request, const char *search_path, void **ops,
+			  const char **why, struct error *err)
+{
+	struct error no_mpi = {0};
+
+	*why = "every rank has a GPU";
+	if (on_gpu(request) && !load(&nccl, search_path, ops, NULL))
+		return 0;
+	*why = "the launcher serves MPI";
+	if (has_mpi_launcher(request->env) && !load(&mpi, search_path, ops, &no_mpi))
+		return 0;
+	*why = no_mpi.code ? "MPI is missing" : "the launcher serves no MPI";
+	int rc = load(&gloo, search_path, ops, err);
+
+	if (rc && no_mpi.code)
+		*err = no_mpi;
+	return rc ? error_prefix(err, "%d ranks need MPI or gloo", request->size) : 0;
+}
+
+static int load_named(const char *name, const struct comm_request *request, const char *search_path,
+		      void **ops, struct error *err)
+{
+	const struct library *library = !strcmp(name, "nccl")  ? &nccl
+					: !strcmp(name, "mpi") ? &mpi
+							       : &gloo;
+
+	if (library == &nccl && !on_gpu(request))
+		return error_set(err, ERR_USAGE,
+				 "--comm nccl requires GPUs, but this run trains on %s. Use --comm "
+				 "auto",
+				 request->queue ? request->queue->device->ops->name : "the CPU");
+	return load(library, search_path, ops, err)
+		       ? error_prefix(err, "--comm %s cannot be used", name)
+		       : 0;
 }
 
 int comm_open(const char *name, const struct comm_request *request, const char *search_path,
@@ -48,6 +91,7 @@ int comm_open(const char *name, const struct comm_request *request, const char *
 {
 	bool automatic = !strcmp(name, "auto");
 	int rc = comm_check_name(name, err);
+	const char *why = NULL;
 	void *ops = NULL;
 
 	if (rc)
@@ -60,15 +104,13 @@ int comm_open(const char *name, const struct comm_request *request, const char *
 					 request->size);
 		return comm_self.open(request, out, err);
 	}
-	if (automatic || !strcmp(name, "nccl"))
-		rc = nccl_load(request, automatic, search_path, &ops, err);
-	/* Load it with global symbols: Open MPI's plug-ins look them up in the global scope. */
-	if (!rc && !ops)
-		rc = module_load(COMM_MPI_MODULE, "comm_mpi", search_path, 1, &ops, err);
-	if (rc)
-		return error_prefix(err, "%d ranks need %s", request->size,
-				    !strcmp(name, "nccl") ? "NCCL" : "MPI");
-	return ((const struct comm_ops *)ops)->open(request, out, err);
+	rc = automatic ? load_automatic(request, search_path, &ops, &why, err)
+		       : load_named(name, request, search_path, &ops, err);
+	if (!rc)
+		rc = ((const struct comm_ops *)ops)->open(request, out, err);
+	if (!rc)
+		(*out)->why = why;
+	return rc;
 }
 
 /* Move host values through device memory, which collectives require; on a CPU this copies a few

@@ -34,6 +34,7 @@ struct comm_request {
 struct comm {
 	const struct comm_ops *ops;
 	int rank, size;
+	const char *why; /* comm_open chose it for this reason; NULL: its caller chose */
 };
 
 /* Rules for all collectives. Every rank makes the same calls in the same order with the same
@@ -42,7 +43,7 @@ struct comm {
  * progress. After an error or abort a comm can only be closed. Errors: -ERR_NETWORK after the
  * deadline (err names the missing ranks), after abort, or when a peer is lost. */
 struct comm_ops {
-	const char *name; /* "self", "mpi", "nccl" */
+	const char *name; /* "self", "mpi", "nccl", "gloo" */
 	/* Collectives take device memory, put work on queue's stream (queue_native) and do not wait
 	 * for it, so a CUDA graph may capture them. If false, the memory is host memory. */
 	bool on_stream;
@@ -84,15 +85,14 @@ struct comm_ops {
 };
 
 extern const struct comm_ops comm_self; /* for a single rank */
-#define COMM_MPI_MODULE "comm-mpi"	/* comm-mpi.so; symbol "comm_mpi" */
-#define COMM_NCCL_MODULE "comm-nccl"	/* comm-nccl.so; symbol "comm_nccl" */
 
 /* Check that a comm of that name exists, without loading anything. Return 0, or -ERR_USAGE with the
  * list of comms. */
 int comm_check_name(const char *name, struct error *err);
-/* Open "auto", "self", "nccl" or "mpi". "auto" is self for a single rank; else nccl for a GPU if
- * its module is installed; else mpi. search_path: see base/module.h. Return -ERR_USAGE for an
- * unknown name, self for several ranks, or nccl without a GPU. */
+/* Open "auto", "self", "nccl", "mpi" or "gloo". "auto" is self for a single rank; else nccl for a
+ * GPU if its module is installed; else mpi if an MPI launcher started the ranks and its module is
+ * installed; else gloo. search_path: see base/module.h. Return -ERR_USAGE for an unknown name, self
+ * for several ranks, or nccl without a GPU. */
 int comm_open(const char *name, const struct comm_request *request, const char *search_path,
 	      struct comm **out, struct error *err);
 

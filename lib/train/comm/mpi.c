@@ -8,7 +8,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
-#include <unistd.h>
 
 #include "base/clock.h"
 #include "train/comm/comm.h"
@@ -60,12 +59,13 @@ static int check_world(const struct comm_request *request, struct error *err)
 	if (size == request->size && rank == request->rank)
 		return 0;
 	if (size == 1)
-		return error_set(err, ERR_DATA,
-				 "this is rank %d of WORLD_SIZE %d, but MPI reports a single rank: "
-				 "its launcher (torchrun?) starts no MPI programs, and without "
-				 "NCCL the ranks need MPI. Use berth train -n %d with the same "
-				 "options, or mpirun -n %d berth exec -- berth-train",
-				 request->rank, request->size, request->size, request->size);
+		return error_set(
+			err, ERR_DATA,
+			"this is rank %d of WORLD_SIZE %d, but MPI reports a single rank: "
+			"its launcher (torchrun?) starts no MPI programs. Use --comm gloo, "
+			"berth train -n %d with the same options, or mpirun -n %d berth exec "
+			"-- berth-train",
+			request->rank, request->size, request->size, request->size);
 	return error_set(err, ERR_DATA,
 			 "RANK and WORLD_SIZE mean rank %d of %d, but MPI reports rank %d of %d: "
 			 "one of the two is left over from another program. Unset RANK and "
@@ -390,45 +390,15 @@ static int mpi_finish(struct comm *comm, struct device_queue *queue, struct erro
 	return 0;
 }
 
-/* Rank 0 creates the shared memory and the others map it. If one cannot (ranks in separate
- * containers), that is not an error: no rank then uses it. */
 static int mpi_memory(struct comm *comm, struct device_queue *queue, size_t size_bytes, void **out,
 		      struct error *err)
 {
 	struct mpi *mpi = (struct mpi *)comm;
-	struct shm_handle name = {.pid = -1};
-	struct shm_allreduce *shm = NULL;
-	struct error why = {0};
-	const struct device_ops *ops = queue->device->ops;
-	bool on_host = !ops->queue_native || !ops->queue_native(queue);
-	int32_t arrived = 0;
-	int rc;
 
 	*out = NULL;
-	if (mpi->shm || comm->size == 1 || !on_host || !mpi->one_node)
-		return 0;
-	if (!comm->rank)
-		arrived = !shm_allreduce_create(0, comm->size, size_bytes,
-						(uint64_t)clock_now_ms() ^ (uint64_t)getpid() << 40,
-						&shm, &name, &why);
-	rc = mpi_broadcast(comm, queue, &name, sizeof name, 0, err);
-	if (!rc)
-		rc = mpi_finish(comm, queue, err);
-	if (!rc && comm->rank)
-		arrived = name.pid >= 0 && !shm_allreduce_attach(comm->rank, comm->size, size_bytes,
-								 &name, &shm, &why);
-	if (!rc)
-		rc = mpi_all_reduce(comm, queue, &arrived, 1, ELEMENT_I32, COMM_MIN, err);
-	if (!rc)
-		rc = mpi_finish(comm, queue, err);
-	if (rc || !arrived) {
-		shm_allreduce_free(shm);
-		return rc;
-	}
-	shm_allreduce_seal(shm);
-	mpi->shm = shm;
-	*out = shm_allreduce_buffer(shm);
-	return 0;
+	return mpi->one_node && !mpi->shm
+		       ? shm_allreduce_open(comm, queue, size_bytes, &mpi->shm, out, err)
+		       : 0;
 }
 
 static int mpi_barrier(struct comm *comm, struct device_queue *queue, struct error *err)

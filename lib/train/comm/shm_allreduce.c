@@ -13,6 +13,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/clock.h"
+
 #define CHUNK                                                                                      \
 	16384 /* floats: long compared with the cost of taking a chunk, short compared with a step \
 	       */
@@ -153,6 +155,42 @@ int shm_allreduce_attach(int rank, int ranks, size_t size_bytes, const struct sh
 	else
 		*out = shm;
 	return rc;
+}
+
+int shm_allreduce_open(struct comm *comm, struct device_queue *queue, size_t size_bytes,
+		       struct shm_allreduce **out, void **buffer, struct error *err)
+{
+	const struct device_ops *ops = queue->device->ops;
+	struct shm_handle name = {.pid = -1};
+	struct shm_allreduce *shm = NULL;
+	struct error why = {0};
+	int32_t arrived = 0;
+	int rc;
+
+	if (comm->size == 1 || (ops->queue_native && ops->queue_native(queue)))
+		return 0;
+	if (!comm->rank)
+		arrived = !shm_allreduce_create(0, comm->size, size_bytes,
+						(uint64_t)clock_now_ms() ^ (uint64_t)getpid() << 40,
+						&shm, &name, &why);
+	rc = comm->ops->broadcast(comm, queue, &name, sizeof name, 0, err);
+	if (!rc)
+		rc = comm->ops->finish(comm, queue, err);
+	if (!rc && comm->rank)
+		arrived = name.pid >= 0 && !shm_allreduce_attach(comm->rank, comm->size, size_bytes,
+								 &name, &shm, &why);
+	if (!rc)
+		rc = comm->ops->all_reduce(comm, queue, &arrived, 1, ELEMENT_I32, COMM_MIN, err);
+	if (!rc)
+		rc = comm->ops->finish(comm, queue, err);
+	if (rc || !arrived) {
+		shm_allreduce_free(shm);
+		return rc;
+	}
+	shm_allreduce_seal(shm);
+	*out = shm;
+	*buffer = shm_allreduce_buffer(shm);
+	return 0;
 }
 
 void shm_allreduce_seal(struct shm_allreduce *shm)

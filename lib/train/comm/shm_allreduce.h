@@ -16,6 +16,7 @@
 #include <stdint.h>
 
 #include "base/error.h"
+#include "train/comm/comm.h"
 
 struct shm_allreduce;
 
@@ -36,6 +37,11 @@ int shm_allreduce_create(int rank, int ranks, size_t size_bytes, uint64_t nonce,
  * Return 0, or -ERR_UNAVAILABLE if it is inaccessible (another user, another PID namespace). */
 int shm_allreduce_attach(int rank, int ranks, size_t size_bytes, const struct shm_handle *name,
 			 struct shm_allreduce **out, struct error *err);
+/* The memory op of a comm (comm.h) that reduces by shared memory. *out stays NULL, with *buffer, if
+ * the device has its own memory or some rank cannot map it (ranks in separate containers); that is
+ * not an error. Collective. */
+int shm_allreduce_open(struct comm *comm, struct device_queue *queue, size_t size_bytes,
+		       struct shm_allreduce **out, void **buffer, struct error *err);
 /* Close the descriptor once all ranks have mapped the memory; no process can map it afterwards. */
 void shm_allreduce_seal(struct shm_allreduce *shm);
 /* NULL is allowed; other ranks keep their mapping. */

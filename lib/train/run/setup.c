@@ -84,11 +84,12 @@ static void report_device(const struct train_setup *setup, const struct error *n
 	if (*no_gpu->text)
 		rank_group_note(&setup->group, "note: not using a GPU: %s", no_gpu->text);
 	if (*text)
-		rank_group_note(&setup->group, "computing on %s%s", text,
+		rank_group_note(&setup->group, "computing on %s%s%s", text,
 				options->precision == PRECISION_BF16		   ? ", bf16"
 				: options->precision == PRECISION_F16		   ? ", fp16"
 				: options->tf32 && device_executor_reduced(device) ? ", TF32"
-										   : "");
+										   : "",
+				setup->ranks);
 	else if (strcmp(wanted, device->ops->name))
 		rank_group_note(&setup->group,
 				"warning: computing on %s, which is slow: the module %s.so or the "
@@ -122,17 +123,23 @@ static int open_comm(struct train_setup *setup, struct error *no_gpu, struct err
 	request.queue = setup->queue;
 	if (!rc)
 		rc = comm_open(options->comm, &request, options->module_path, &setup->comm, err);
-	if (!rc && !setup->comm->ops->on_stream && setup->device->ops->queue_native(setup->queue)) {
+	if (rc)
+		return rc;
+	const char *why = setup->comm->why;
+
+	if (place->size > 1)
+		snprintf(setup->ranks, sizeof setup->ranks, "; %d ranks over %s%s%s%s", place->size,
+			 setup->comm->ops->name, why ? " (" : "", why ? why : "", why ? ")" : "");
+	if (!setup->comm->ops->on_stream && setup->device->ops->queue_native(setup->queue)) {
 		struct comm *staged = comm_stage(setup->comm);
 
 		if (!staged)
 			return error_memory(err, "communication");
 		setup->comm = staged;
 	}
-	if (!rc)
-		setup->group = rank_group_make(setup->comm, setup->queue, setup->sink->note,
-					       setup->sink->context);
-	return rc;
+	setup->group =
+		rank_group_make(setup->comm, setup->queue, setup->sink->note, setup->sink->context);
+	return 0;
 }
 
 /* Open the GPU meter, if a GPU trains and metrics are written. */

@@ -436,18 +436,25 @@ static void test_no_address(void **state)
 	env_free(env);
 }
 
-/* torchrun itself listens on MASTER_PORT: ranks learn only their places, and the port stays
- * untouched. */
+/* torchrun itself listens on MASTER_PORT: the ranks meet at the next port. */
 static void test_torchrun(void **state)
 {
-	struct ranks *ranks = join_rank(0, 2, free_port(), "TORCHELASTIC_USE_AGENT_STORE=True");
+	int port = free_port();
 	struct error err = {0};
+	int fd = store_listen("127.0.0.1", port, &err);
+	struct ranks *first = join_rank(0, 2, port, "TORCHELASTIC_USE_AGENT_STORE=True");
+	struct ranks *second = join_rank(1, 2, port, "TORCHELASTIC_USE_AGENT_STORE=True");
+	size_t size = 0;
+	void *data = NULL;
 
-	assert_non_null(ranks);
-	assert_int_equal(ranks_place(ranks)->size, 2);
-	assert_int_equal(ranks_barrier(ranks, 100, &err), -ERR_UNAVAILABLE);
-	assert_non_null(strstr(err.text, "torchrun"));
-	ranks_leave(ranks);
+	assert_true(fd >= 0);
+	assert_int_equal(ranks_put(first, "key", "value", 5, &err), 0);
+	assert_int_equal(ranks_get(second, 0, "key", 20000, &data, &size, &err), 0);
+	assert_int_equal(size, 5);
+	free(data);
+	ranks_leave(second);
+	ranks_leave(first);
+	close(fd);
 }
 
 static void test_port_taken(void **state)

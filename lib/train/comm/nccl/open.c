@@ -20,18 +20,8 @@ static int join_ranks(struct nccl *nccl, const struct comm_request *request, str
 	if (!request->env)
 		return error_set(err, ERR_INTERNAL, "NCCL's rendezvous requires the environment");
 
-	int rc = ranks_join(request->env, request->timeout_ms, &nccl->ranks, err);
-
-	if (rc)
-		return rc;
-	const struct ranks_place *place = ranks_place(nccl->ranks);
-
-	if (place->rank != request->rank || place->size != request->size)
-		return error_set(err, ERR_DATA,
-				 "this is rank %d of %d, but the rendezvous reports rank %d of %d: "
-				 "one of the two is left over from another program",
-				 request->rank, request->size, place->rank, place->size);
-	return 0;
+	return ranks_join_as(request->env, request->rank, request->size, request->timeout_ms,
+			     &nccl->ranks, err);
 }
 
 static int describe_gpu(struct nccl *nccl, int version, struct rank_gpu *out, struct error *err)
@@ -74,15 +64,15 @@ static void pretend_hosts(const struct nccl *nccl)
 /* The deadline has passed: find the ranks that are missing. */
 static int set_init_error(struct nccl *nccl, struct error *err)
 {
-	char missing[512];
+	struct ranks_list missing = {0};
 
-	nccl_rendezvous_missing(&nccl->rendezvous, MISSING_MS, missing, sizeof missing);
-	if (missing[0])
+	nccl_rendezvous_missing(&nccl->rendezvous, MISSING_MS, &missing);
+	if (missing.count)
 		return error_set(
 			err, ERR_NETWORK,
 			"NCCL initialization did not complete within %d s; missing ranks: %s. Look "
 			"for earlier errors in their output, or raise --comm-timeout",
-			nccl->timeout_ms / 1000, missing);
+			nccl->timeout_ms / 1000, missing.text);
 	return error_set(err, ERR_NETWORK,
 			 "NCCL initialization did not complete within %d s, although all %d ranks "
 			 "entered it: they cannot reach each other. Test the network with berth "

@@ -15,8 +15,6 @@
 /* Other ranks wait longer for rank 0's decision than rank 0 waits for them: it names who is
  * missing. */
 #define DECISION_MS 5000
-#define MIN_WAIT_MS 20 /* for one rank's value */
-#define NAMED_MAX 16
 
 /* Rank 0's decision, and the hosts. */
 struct decision {
@@ -26,77 +24,32 @@ struct decision {
 	char hosts[][64]; /* [size] */
 };
 
-static int left_ms(int64_t until)
-{
-	int64_t left = until - clock_now_ms();
-
-	return left > MIN_WAIT_MS ? (int)left : MIN_WAIT_MS;
-}
-
-/* A value of exactly size bytes. */
-static int get_exact(struct ranks *ranks, int rank, const char *key, int timeout_ms, void *to,
-		     size_t size, struct error *err)
-{
-	void *data;
-	size_t got;
-	int rc = ranks_get(ranks, rank, key, timeout_ms, &data, &got, err);
-
-	if (rc)
-		return rc;
-	if (got == size)
-		memcpy(to, data, size);
-	else
-		rc = error_set(err, ERR_DATA,
-			       "rank %d stored %zu bytes as %s, expected %zu: it runs another "
-			       "version of berth",
-			       rank, got, key, size);
-	free(data);
-	return rc;
-}
-
 /* ---- begin ---- */
-
-static void add_missing(char *text, size_t size, int rank, int *count)
-{
-	size_t used = strlen(text);
-
-	if (++*count <= NAMED_MAX)
-		snprintf(text + used, size - used, "%s%d", *count > 1 ? "," : "", rank);
-}
-
-static void end_missing(char *text, size_t size, int count)
-{
-	size_t used = strlen(text);
-
-	if (count > NAMED_MAX)
-		snprintf(text + used, size - used, " and %d more", count - NAMED_MAX);
-}
 
 static int collect_gpus(struct ranks *ranks, struct rank_gpu *rank_gpus, int size, int timeout_ms,
 			struct error *err)
 {
 	int64_t until = clock_now_ms() + timeout_ms;
-	char missing[128] = "";
-	int count = 0;
+	struct ranks_list missing = {0};
 
 	for (int rank = 1; rank < size; rank++) {
 		struct error why = {0};
-		int rc = get_exact(ranks, rank, KEY_GPU, left_ms(until), &rank_gpus[rank],
-				   sizeof rank_gpus[rank], &why);
+		int rc = ranks_get_exact(ranks, rank, KEY_GPU, ranks_left_ms(until),
+					 &rank_gpus[rank], sizeof rank_gpus[rank], &why);
 
 		if (rc == -ERR_DATA) {
 			*err = why;
 			return rc;
 		}
 		if (rc)
-			add_missing(missing, sizeof missing, rank, &count);
+			ranks_list_add(&missing, rank, NULL);
 	}
-	end_missing(missing, sizeof missing, count);
-	return count ? error_set(err, ERR_NETWORK,
-				 "rank%s %s did not start NCCL within %d s. Look for earlier "
-				 "errors in the output, or raise --comm-timeout",
-				 count > 1 ? "s" : "", missing, timeout_ms / 1000)
-		     : 0;
+	return missing.count
+		       ? error_set(err, ERR_NETWORK,
+				   "rank%s %s did not start NCCL within %d s. Look for earlier "
+				   "errors in the output, or raise --comm-timeout",
+				   missing.count > 1 ? "s" : "", missing.text, timeout_ms / 1000)
+		       : 0;
 }
 
 /* On rank 0. */
@@ -141,8 +94,8 @@ static int apply_decision(struct ranks *ranks, int timeout_ms, unsigned char *id
 {
 	size_t hosts_size = (size_t)rendezvous->size * sizeof *rendezvous->hosts;
 	struct decision *decision = calloc(1, sizeof *decision + hosts_size);
-	int rc = decision ? get_exact(ranks, 0, KEY_DECISION, timeout_ms, decision,
-				      sizeof *decision + hosts_size, err)
+	int rc = decision ? ranks_get_exact(ranks, 0, KEY_DECISION, timeout_ms, decision,
+					    sizeof *decision + hosts_size, err)
 			  : error_memory(err, "the ranks' GPUs");
 
 	if (rc) {
@@ -191,26 +144,11 @@ int nccl_rendezvous_announce(const struct nccl_rendezvous *rendezvous, struct er
 	return ranks_put(rendezvous->ranks, KEY_ENTERED, "in", 2, err);
 }
 
-void nccl_rendezvous_missing(const struct nccl_rendezvous *rendezvous, int wait_ms, char *text,
-			     size_t size)
+void nccl_rendezvous_missing(const struct nccl_rendezvous *rendezvous, int wait_ms,
+			     struct ranks_list *missing)
 {
-	int64_t until = clock_now_ms() + wait_ms;
-	int count = 0;
-
-	text[0] = 0;
-	for (int rank = 0; rank < rendezvous->size; rank++) {
-		char in[2];
-		size_t used;
-
-		if (rank == rendezvous->rank || !get_exact(rendezvous->ranks, rank, KEY_ENTERED,
-							   left_ms(until), in, sizeof in, NULL))
-			continue;
-		add_missing(text, size, rank, &count);
-		used = strlen(text);
-		if (count <= NAMED_MAX)
-			snprintf(text + used, size - used, " on %s", rendezvous->hosts[rank]);
-	}
-	end_missing(text, size, count);
+	ranks_find_missing(rendezvous->ranks, KEY_ENTERED, (const char(*)[64])rendezvous->hosts,
+			   wait_ms, missing);
 }
 
 int nccl_rendezvous_send_report(const struct nccl_rendezvous *rendezvous,
@@ -227,9 +165,10 @@ void nccl_rendezvous_collect_reports(const struct nccl_rendezvous *rendezvous, i
 
 	for (int rank = 0; rank < rendezvous->size; rank++)
 		reported[rank] =
-			rank == rendezvous->rank || get_exact(rendezvous->ranks, rank, KEY_POSITION,
-							      left_ms(until), &reports[rank],
-							      sizeof reports[rank], NULL)
+			rank == rendezvous->rank ||
+					ranks_get_exact(rendezvous->ranks, rank, KEY_POSITION,
+							ranks_left_ms(until), &reports[rank],
+							sizeof reports[rank], NULL)
 				? NULL
 				: &reports[rank];
 }

@@ -7,7 +7,7 @@
 #include <stdbool.h>
 
 #include "base/error.h"
-#include "rendezvous/ranks.h"
+#include "rendezvous/exchange.h"
 #include "train/comm/nccl/watch.h"
 #include "train/comm/shared_gpu.h"
 
@@ -30,11 +30,11 @@ int nccl_rendezvous_begin(struct ranks *ranks, const struct rank_gpu *own, bool 
 			  struct nccl_rendezvous *out, struct error *err);
 void nccl_rendezvous_free(struct nccl_rendezvous *rendezvous);
 
-/* announce: publish that this rank enters NCCL's initialisation. missing: list the ranks that have
- * not announced within wait_ms in all, as numbers ("1,3", with hosts), or "". */
+/* announce: publish that this rank enters NCCL's initialisation. missing: list the ranks, with
+ * hosts, that have not announced within wait_ms in all. */
 int nccl_rendezvous_announce(const struct nccl_rendezvous *rendezvous, struct error *err);
-void nccl_rendezvous_missing(const struct nccl_rendezvous *rendezvous, int wait_ms, char *text,
-			     size_t size);
+void nccl_rendezvous_missing(const struct nccl_rendezvous *rendezvous, int wait_ms,
+			     struct ranks_list *missing);
 
 /* send_report: publish this rank's position. collect_reports: gather the others' within wait_ms in
  * all. reports[size] is room for them; reported[size] points to those of ranks that sent one and is

@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* One communicator. Shared by gloo.c (collectives and the thread that runs them) and open.c. */
+#ifndef BERTH_TRAIN_COMM_GLOO_GLOO_INTERNAL_H
+#define BERTH_TRAIN_COMM_GLOO_GLOO_INTERNAL_H
+
+#include <pthread.h>
+
+#include "rendezvous/exchange.h"
+#include "train/comm/comm.h"
+#include "train/comm/gloo/mesh.h"
+#include "train/comm/shm_allreduce.h"
+
+struct gloo_job {
+	enum { GLOO_ALL_REDUCE, GLOO_BROADCAST, GLOO_ALL_GATHER, GLOO_BARRIER } kind;
+	void *data;
+	const void *from;
+	size_t count; /* elements, or bytes */
+	enum element_type type;
+	enum comm_reduce reduce;
+	int root;
+};
+
+struct gloo {
+	struct comm comm;
+	struct gloo_mesh *mesh;
+	struct ranks *ranks;
+	char (*hosts)[64]; /* [size] */
+	int timeout_ms;
+	bool one_node;
+	struct shm_allreduce *shm; /* all ranks are on one node and share memory; else NULL */
+
+	pthread_t thread;
+	bool thread_runs; /* until it is joined */
+
+	/* The lock guards all below. The thread runs the jobs from done to count, in order. */
+	pthread_mutex_t lock;
+	pthread_cond_t changed;
+	bool stop;
+	struct gloo_job *jobs;
+	size_t count, done, capacity;
+	bool failed, closing;
+	struct error why;
+};
+
+int gloo_open(const struct comm_request *request, struct comm **out, struct error *err);
+/* The job's connections have failed, or waited too long, because of *why: reset them, and add the
+ * ranks that are missing. The caller does not hold the lock. */
+void gloo_fail(struct gloo *gloo, bool waited, struct error *why);
+void *gloo_thread(void *gloo);
+
+#endif

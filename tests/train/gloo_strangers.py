@@ -1,0 +1,152 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""Programs that do not belong to the job, at the ports of gloo: gloo_strangers.py BERTH LATE_LISTEN.so
+
+Two ranks are held between listening and connecting. Meanwhile another program connects to all their ports,
+then they go on. Whatever that program sends or does not send, the ranks connect in a later try and the
+training ends well. The exception is gloo's own protocol, with which it can end a
+rank: that must be reported with its cause.
+"""
+import os
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'support'))
+from listening import listening  # noqa: E402
+
+BERTH, PRELOAD = map(os.path.abspath, sys.argv[1:3])
+WAIT_S = 60
+# gloo's header of a message: all its bytes, what it is, the receiver's slot, and where in a buffer.
+HEADER = struct.Struct('=QQQQQQ')
+SEND, RECEIVER_READY = 1, 3
+TRIES = 5
+
+
+def message(kind, slot, data=b''):
+    return HEADER.pack(HEADER.size + len(data), kind, slot, 0, len(data), 0) + data
+
+
+def silent(_):
+    pass
+
+
+def send(data):
+    def role(peer):
+        peer.sendall(data)
+    return role
+
+
+def impostor(peer):
+    """Wait until the rank asks for the word of the other rank, and send a wrong one."""
+    head = b''
+    while True:
+        while len(head) < HEADER.size:
+            more = peer.recv(HEADER.size - len(head))
+            if not more:
+                return
+            head += more
+        _, kind, slot, _, _, _ = HEADER.unpack(head)
+        if kind == RECEIVER_READY:
+            peer.sendall(message(SEND, slot, b'w' * 32))
+            return
+        head = b''
+
+
+def trainers(folder):
+    """The processes of berth-train in this folder."""
+    found = []
+    for name in filter(str.isdigit, os.listdir('/proc')):
+        try:
+            if os.readlink(f'/proc/{name}/cwd') == folder:
+                with open(f'/proc/{name}/comm', encoding='ascii') as file:
+                    found += [name] if file.read().strip() == 'berth-train' else []
+        except OSError:
+            pass
+    return found
+
+
+def store_port(pid):
+    """MASTER_PORT, where berth's own store listens without PMIx."""
+    try:
+        with open(f'/proc/{pid}/environ', encoding='latin-1') as file:
+            words = file.read().split('\0')
+    except OSError:
+        return set()  # it has ended
+    return {int(word[12:]) for word in words if word.startswith('MASTER_PORT=')}
+
+
+def doors(run, folder, seen):
+    """The ports of both ranks in this try."""
+    end = time.monotonic() + WAIT_S
+    while time.monotonic() < end and run.poll() is None:
+        ports = [listening(pid) - store_port(pid) - seen for pid in trainers(folder)]
+        if len(ports) == 2 and all(ports):
+            return set.union(*ports)
+        time.sleep(0.01)
+    run.terminate()
+    raise SystemExit(f'the ranks of the run do not listen: {run.communicate()[0]}')
+
+
+def attack(role, tries=1):
+    """Run a training with this stranger at each of the first tries; its exit code and messages."""
+    with tempfile.TemporaryDirectory() as folder:
+        folder = os.path.realpath(folder)
+        # For the ranks alone: PMIx's server listens, too.
+        ranks = ['env', f'LD_PRELOAD={PRELOAD}', f'LATE_LISTEN={folder}/try',
+                 f'ASAN_OPTIONS={os.environ.get("ASAN_OPTIONS", "")}:verify_asan_link_order=0',
+                 os.path.join(os.path.dirname(BERTH), 'berth-train'), 'linear', '--comm', 'gloo', '--data',
+                 'synthetic:1x8x8,n=64,classes=3', '--steps', '2', '--comm-timeout', '20s']
+        run = subprocess.Popen([BERTH, 'run', '-n', '2', '--', *ranks], cwd=folder, stdin=subprocess.DEVNULL,
+                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        seen, peers = set(), []
+        for number in range(1, TRIES + 1):
+            if number <= tries:
+                ports = doors(run, folder, seen)
+                seen |= ports
+                peers += [socket.create_connection(('127.0.0.1', port)) for port in ports]
+                for peer in peers[-len(ports):]:
+                    threading.Thread(target=quietly, args=(role, peer), daemon=True).start()
+            with open(f'{folder}/try.{number}', 'w', encoding='ascii'):
+                pass
+        try:
+            text = run.communicate(timeout=120)[0]
+        finally:
+            run.kill()
+        for peer in peers:
+            peer.close()
+        return run.returncode, text
+
+
+def quietly(role, peer):
+    try:
+        role(peer)
+    except OSError:
+        pass  # the rank has closed this connection
+
+
+def main():
+    rows = {'silent': silent, 'zeros': send(bytes(4096)), 'noise': send(os.urandom(4096)),
+            'http': send(b'GET / HTTP/1.0\r\n\r\n'), 'closes': lambda peer: peer.close(), 'impostor': impostor}
+    for name, role in rows.items():
+        code, text = attack(role)
+        print(f'--- {name}: {code}\n{text}')
+        assert code == 0, name
+        assert 'trained linear' in text, name
+        assert 'try 1 of 5 failed' in text and 'try 2 of' not in text, name
+    assert 'does not belong to this job' in text
+    code, text = attack(lambda peer: peer.close(), TRIES)
+    print(f'--- at each try: {code}\n{text}')
+    assert code == 76 and 'could not connect with gloo in 5 tries' in text
+    # What gloo does not forgive: data for a buffer that does not exist.
+    code, text = attack(send(message(SEND, 12345, b'x')))
+    print(f'--- speaks gloo: {code}\n{text}')
+    assert code == 76 and 'gloo failed in its own thread' in text and 'another program connected' in text
+
+
+if __name__ == '__main__':
+    main()
