@@ -12,7 +12,7 @@ builds=(plain asan tsan)
 # of meson.
 use_build() {
 	prefix=() options=(--build "build-ci-$1")
-	meson=(-Dwerror=true -Dpmix=enabled -Dmpi=enabled -Djpeg=enabled -Ddnnl=enabled -Dman=enabled
+	meson=(-Dwerror=true -Dpmix=enabled -Dmpi=enabled -Dgloo=enabled -Djpeg=enabled -Ddnnl=enabled -Dman=enabled
 		-Dgpu_arch=90) # one is enough to compile the kernels, if nvcc is present
 	case $1 in
 	asan) # Open MPI and PMIx keep memory until the process ends: tests/lsan.supp names them.

@@ -121,6 +121,10 @@ static int show(const struct arguments *arguments, const struct run_setup *setup
 	if (faults)
 		return error_set(err, ERR_NETWORK, "%zu fault%s on %zu node%s", faults,
 				 plural(faults), nodes, plural(nodes));
+	if (nodes > 1)
+		log_user(LOG_NOTE,
+			 "whoever can connect to these nodes can disturb a job's NCCL, gloo "
+			 "or MPI, which do not authenticate peers (SECURITY.md)");
 	log_user(LOG_NOTE, "%zu node%s checked, no fault", nodes, plural(nodes));
 	return 0;
 }

@@ -15,7 +15,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 HERE = os.path.join(ROOT, 'tests', 'gpu')
 TAIL = 1500  # characters of a failed program's output that are kept
 # Options of a build of the trainer only.
-BUILD = ['-Dtrainer_only=true', '-Dmpi=disabled', '-Dpmix=disabled', '-Djpeg=disabled',
+BUILD = ['-Dtrainer_only=true', '-Dmpi=disabled', '-Dgloo=disabled', '-Dpmix=disabled', '-Djpeg=disabled',
          '-Dcuda=enabled', '-Dnccl=enabled']
 
 

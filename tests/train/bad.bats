@@ -211,7 +211,7 @@ PY
 }
 
 @test "berth-train with WORLD_SIZE=2 but no other rank fails soon and reports why" {
-	for comm in auto nccl mpi self; do
+	for comm in auto nccl mpi gloo self; do
 		run timeout 60 env RANK=0 WORLD_SIZE=2 LOCAL_RANK=0 MASTER_ADDR=127.0.0.1 MASTER_PORT=1 \
 			"$BUILD/bin/berth-train" linear --data "$DATA" --comm $comm --comm-timeout 5s --steps 2
 		echo "$comm: $status $output"

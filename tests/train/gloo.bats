@@ -34,7 +34,7 @@ rank() {
 	expect 69 timeout 60 bin/berth train linear -n 2 --data "$DATA" --steps 2
 	[[ "$output" == *"2 ranks need MPI or gloo: module comm-mpi.so is not installed"* ]]
 	expect 69 timeout 60 bin/berth train linear -n 2 --data "$DATA" --steps 2 --comm gloo
-	[[ "$output" == *"--comm gloo cannot be used: module comm-gloo.so is not installed"* ]]
+	[[ "$output" == *"2 ranks need gloo: module comm-gloo.so is not installed"* ]]
 	train linear -n 1 --data "$DATA" --steps 2 --no-eval 2>err
 	[[ "$(line err)" != *over* ]]
 }
@@ -83,7 +83,7 @@ PY
 		exec "$BUILD/bin/berth-train" linear --data '"$DATA"' --steps 2 --comm gloo'
 	[[ "$output" == *"rank 0 on "*" has gloo build "*", but rank 1 on "*" has 000000000000: install the same libgloo on all nodes"* ]]
 	expect 76 rank 0 2 "$(free_port)" --comm gloo --comm-timeout 1s
-	[[ "$output" == *"rank 1 did not start gloo within 1 s. "* ]]
+	[[ "$output" == *"rank 1 of 2 did not start gloo within 1 s. "* ]]
 }
 
 @test "an interface without an address" {

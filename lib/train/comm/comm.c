@@ -7,9 +7,9 @@
 #include "base/module.h"
 
 static const struct library {
-	const char *name, *module, *symbol;
+	const char *title, *module, *symbol;
 	int global; /* Open MPI's plug-ins look symbols up in the global scope */
-} nccl = {"nccl", "comm-nccl", "comm_nccl", 0}, mpi = {"mpi", "comm-mpi", "comm_mpi", 1},
+} nccl = {"NCCL", "comm-nccl", "comm_nccl", 0}, mpi = {"MPI", "comm-mpi", "comm_mpi", 1},
   gloo = {"gloo", "comm-gloo", "comm_gloo", 0};
 
 int comm_check_name(const char *name, struct error *err)
@@ -77,12 +77,14 @@ static int load_named(const char *name, const struct comm_request *request, cons
 							       : &gloo;
 
 	if (library == &nccl && !on_gpu(request))
-		return error_set(err, ERR_USAGE,
-				 "--comm nccl requires GPUs, but this run trains on %s. Use --comm "
-				 "auto",
-				 request->queue ? request->queue->device->ops->name : "the CPU");
+		return error_set(
+			err, ERR_USAGE,
+			"%d ranks need NCCL: --comm nccl requires GPUs, but this run trains "
+			"on %s. Use --comm auto",
+			request->size,
+			request->queue ? request->queue->device->ops->name : "the CPU");
 	return load(library, search_path, ops, err)
-		       ? error_prefix(err, "--comm %s cannot be used", name)
+		       ? error_prefix(err, "%d ranks need %s", request->size, library->title)
 		       : 0;
 }
 

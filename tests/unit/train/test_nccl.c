@@ -2,279 +2,25 @@
 /* comm-nccl.so as installed, between processes, on a stand-in for libnccl (stand-in/) and the fake
  * CUDA runtime (tests/support/fake-cuda): its results when all goes well, and its messages when
  * something fails. tests/gpu tests the real NCCL. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
+#include "comm_job.h"
 
-#include <cmocka.h>
-
-#include <arpa/inet.h>
-#include <netinet/in.h>
 #include <pthread.h>
 #include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
-#include <sys/socket.h>
-#include <sys/wait.h>
 #include <time.h>
-#include <unistd.h>
 
 #include "base/env.h"
 #include "pretend_gpu.h"
 #include "rendezvous/ranks.h"
-#include "train/comm/comm.h"
 #include "train/comm/shared_gpu.h"
 
-#define RANKS 4
-#define SHORT_MS 3000 /* a deadline that is meant to expire */
-#define LONG_MS 60000
-
-/* A rank's results, in memory that all processes share. */
-struct said {
-	char text[1024];
-	int code;
-	char host_id[64];
-	double seconds;
-};
-static struct said *said;
-
-struct rank {
-	struct device *device;
-	struct device_queue *queue;
-	struct comm *comm;
-	int rank, size;
-	bool allow_shared;
-	int timeout_ms;
-	struct error err;
-};
-
-static double now_s(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
-}
-
-/* For a rank's process, where cmocka's asserts cannot be used. */
-#define WANT(condition)                                                                            \
-	do {                                                                                       \
-		if (!(condition)) {                                                                \
-			fprintf(stderr, "rank %d, line %d: %s; %s\n", rank->rank, __LINE__,        \
-				#condition, rank->err.text);                                       \
-			_exit(99);                                                                 \
-		}                                                                                  \
-	} while (0)
-
-static void lost(void *context, const char *why)
-{
-	struct said *own = context;
-
-	snprintf(own->text, sizeof own->text, "lost: %s", why);
-	_exit(76);
-}
-
-static int rank_open(struct rank *rank)
-{
-	struct env *env = env_capture();
-	struct comm_request request = {
-		.rank = rank->rank,
-		.size = rank->size,
-		.local_rank = rank->rank,
-		.timeout_ms = rank->timeout_ms,
-		.env = env,
-		.allow_shared_gpu = rank->allow_shared,
-		.lost = lost,
-		.context = &said[rank->rank],
-	};
-
-	rank->device = pretend_gpu_open();
-	if (!env || !rank->device ||
-	    rank->device->ops->queue_new(rank->device, &rank->queue, &rank->err))
-		_exit(98);
-	request.queue = rank->queue;
-	int rc = comm_open("nccl", &request, env_get(env, "BERTH_MODULE_PATH"), &rank->comm,
-			   &rank->err);
-
-	env_free(env);
-	return rc;
-}
-
-static void rank_close(struct rank *rank)
-{
-	rank->comm->ops->close(rank->comm);
-	rank->device->ops->queue_free(rank->queue);
-	rank->device->ops->close(rank->device);
-}
-
-/* ---- ranks ---- */
-
-typedef void (*rank_role)(struct rank *rank);
-
-static int free_port(void)
-{
-	struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-	socklen_t size = sizeof at;
-	int fd = socket(AF_INET, SOCK_STREAM, 0);
-
-	assert_true(fd >= 0 && !bind(fd, (struct sockaddr *)&at, size) &&
-		    !getsockname(fd, (struct sockaddr *)&at, &size));
-	close(fd);
-	return ntohs(at.sin_port);
-}
-
-static void set_number(const char *name, int value)
-{
-	char text[16];
-
-	snprintf(text, sizeof text, "%d", value);
-	setenv(name, text, 1);
-}
-
-static void rank_run(rank_role role, int number, int size, int port, const char *fault, int gpu,
-		     int timeout_ms)
-{
-	struct rank rank = {.rank = number, .size = size, .timeout_ms = timeout_ms};
-	double begin = now_s();
-
-	alarm(100);
-	set_number("RANK", number);
-	set_number("WORLD_SIZE", size);
-	set_number("LOCAL_RANK", number);
-	set_number("MASTER_PORT", port);
-	setenv("MASTER_ADDR", "127.0.0.1", 1);
-	set_number("FAKE_CUDA_GPU", gpu);
-	if (fault)
-		setenv("STAND_IN_NCCL", fault, 1);
-	role(&rank);
-	snprintf(said[number].text, sizeof said[number].text, "%s", rank.err.text);
-	said[number].code = rank.err.code;
-	said[number].seconds = now_s() - begin;
-	_exit(0);
-}
-
-/* Run role on size ranks, with one GPU each or one for all; status[size]: exit codes. */
-static void job(rank_role role, int size, const char *fault, bool one_gpu, int timeout_ms,
-		int *status)
-{
-	pid_t pids[RANKS];
-	int port = free_port();
-
-	memset(said, 0, RANKS * sizeof *said);
-	for (int rank = 0; rank < size; rank++) {
-		pids[rank] = fork();
-		assert_true(pids[rank] >= 0);
-		if (!pids[rank])
-			rank_run(role, rank, size, port, fault, one_gpu ? 7 : rank, timeout_ms);
-	}
-	for (int rank = 0; rank < size; rank++) {
-		int state;
-
-		assert_int_equal(waitpid(pids[rank], &state, 0), pids[rank]);
-		status[rank] = WIFEXITED(state) ? WEXITSTATUS(state) : 128 + WTERMSIG(state);
-	}
-}
-
-static void has(int rank, const char *text)
-{
-	if (!strstr(said[rank].text, text))
-		fail_msg("rank %d reports \"%s\", expected \"%s\" in it", rank, said[rank].text,
-			 text);
-}
-
-static void all_well(int size, const int *status)
-{
-	for (int rank = 0; rank < size; rank++) {
-		assert_string_equal(said[rank].text, "");
-		assert_int_equal(status[rank], 0);
-	}
-}
-
 /* ---- all goes well ---- */
-
-static void reduce_one(struct rank *rank, enum element_type type, enum comm_reduce reduce,
-		       double expected)
-{
-	enum { COUNT = 100000 }; /* more than the stand-in handles at once */
-	size_t width = element_size(type);
-	char *host = malloc(COUNT * width);
-	void *memory;
-
-	WANT(host &&
-	     !rank->device->ops->memory_new(rank->device, COUNT * width, &memory, &rank->err));
-	for (int i = 0; i < COUNT; i++) {
-		double value = rank->rank + 1 + i % 7;
-
-		if (type == ELEMENT_F32)
-			((float *)(void *)host)[i] = (float)value;
-		else if (type == ELEMENT_F64)
-			((double *)(void *)host)[i] = value;
-		else if (type == ELEMENT_I32)
-			((int32_t *)(void *)host)[i] = (int32_t)value;
-		else
-			((int64_t *)(void *)host)[i] = (int64_t)value;
-	}
-	rank->device->ops->copy_in(rank->queue, memory, host, COUNT * width, &rank->err);
-	WANT(!rank->comm->ops->all_reduce(rank->comm, rank->queue, memory, COUNT, type, reduce,
-					  &rank->err));
-	WANT(!rank->comm->ops->finish(rank->comm, rank->queue, &rank->err));
-	memset(host, 0, COUNT * width);
-	rank->device->ops->copy_out(rank->queue, host, memory, COUNT * width, &rank->err);
-	for (int i = 0; i < COUNT; i++) {
-		double want = reduce == COMM_SUM ? expected + i % 7 * rank->size : expected + i % 7;
-		double got = type == ELEMENT_F32   ? (double)((float *)(void *)host)[i]
-			     : type == ELEMENT_F64 ? ((double *)(void *)host)[i]
-			     : type == ELEMENT_I32 ? ((int32_t *)(void *)host)[i]
-						   : (double)((int64_t *)(void *)host)[i];
-
-		WANT(got == want);
-	}
-	rank->device->ops->memory_free(rank->device, memory);
-	free(host);
-}
-
-static void well(struct rank *rank)
-{
-	double values[2] = {rank->rank, -rank->rank};
-	unsigned char *all, shared[5] = {0};
-	int sum = rank->size * (rank->size + 1) / 2;
-
-	WANT(!rank_open(rank));
-	for (enum element_type type = ELEMENT_F32; type <= ELEMENT_F64; type++) {
-		reduce_one(rank, type, COMM_SUM, sum);
-		reduce_one(rank, type, COMM_MIN, 1);
-		reduce_one(rank, type, COMM_MAX, rank->size);
-	}
-	WANT(!comm_reduce_on_host(rank->comm, rank->queue, values, 2, COMM_MAX, &rank->err));
-	WANT(values[0] == rank->size - 1 && values[1] == 0);
-	if (rank->rank == 1)
-		memcpy(shared, "hello", 5);
-	WANT(!comm_broadcast_on_host(rank->comm, rank->queue, shared, 5, 1, &rank->err));
-	WANT(!memcmp(shared, "hello", 5));
-	WANT(!rank->device->ops->memory_new(rank->device, (size_t)rank->size * 8, (void **)&all,
-					    &rank->err));
-	values[0] = rank->rank * 2.5;
-	WANT(!rank->comm->ops->all_gather(rank->comm, rank->queue, values, all, sizeof *values,
-					  &rank->err));
-	WANT(!rank->comm->ops->finish(rank->comm, rank->queue, &rank->err));
-	rank->device->ops->queue_wait(rank->queue, 0, &rank->err);
-	for (int r = 0; r < rank->size; r++)
-		WANT(((double *)(void *)all)[r] == r * 2.5);
-	rank->device->ops->memory_free(rank->device, all);
-	WANT(!rank->comm->ops->barrier(rank->comm, rank->queue, &rank->err));
-	snprintf(said[rank->rank].host_id, sizeof said->host_id, "%s",
-		 getenv("NCCL_HOSTID") ? getenv("NCCL_HOSTID") : "");
-	rank_close(rank);
-}
 
 static void test_well(void **state)
 {
 	int status[RANKS];
 
-	job(well, 3, NULL, false, LONG_MS, status);
-	all_well(3, status);
+	job(rank_well, 3, NULL, false, LONG_MS, status);
+	job_all_well(3, status);
 	assert_string_equal(said[0].host_id, "");
 }
 
@@ -314,7 +60,7 @@ static void test_ordered(void **state)
 	int status[RANKS];
 
 	job(ordered, 2, "slow=1:1", false, LONG_MS, status);
-	all_well(2, status);
+	job_all_well(2, status);
 }
 
 /* Steps of two buckets that are captured once and replayed; the result of each is checked. */
@@ -369,7 +115,7 @@ static void test_replay(void **state)
 	int status[RANKS];
 
 	job(replay, 2, NULL, false, LONG_MS, status);
-	all_well(2, status);
+	job_all_well(2, status);
 }
 
 /* Each bucket's mark is correct in a replayed graph: collective 7 is the second of step 4. */
@@ -379,8 +125,8 @@ static void test_replay_hangs(void **state)
 
 	job(replay, 2, "hang=1:7", false, SHORT_MS, status);
 	for (int rank = 0; rank < 2; rank++) {
-		has(rank, "waited 3 s at step 4, bucket 1");
-		has(rank, "a GPU has stalled");
+		job_has(rank, "waited 3 s at step 4, bucket 1");
+		job_has(rank, "a GPU has stalled");
 		assert_int_equal(said[rank].code, ERR_NETWORK);
 	}
 }
@@ -393,7 +139,7 @@ static void test_barrier_hangs(void **state)
 
 	job(replay, 2, "hang=1:1200", false, SHORT_MS, status);
 	for (int rank = 0; rank < 2; rank++) {
-		has(rank, "waited 3 s at collective 1 (after step 600)");
+		job_has(rank, "waited 3 s at collective 1 (after step 600)");
 		assert_int_equal(said[rank].code, ERR_NETWORK);
 		/* The graph delays the end of the communicator, and no rank waits for that. */
 		assert_int_equal(status[rank], 0);
@@ -414,7 +160,7 @@ static void test_begin_hangs(void **state)
 
 	job(open_alone, 2, "init-hang", false, SHORT_MS, status);
 	for (int rank = 0; rank < 2; rank++) {
-		has(rank, "did not complete within 3 s, although all 2 ranks entered it");
+		job_has(rank, "did not complete within 3 s, although all 2 ranks entered it");
 		assert_int_equal(said[rank].code, ERR_NETWORK);
 		assert_true(said[rank].seconds < 3 * (3 + 2 + 5));
 	}
@@ -432,7 +178,7 @@ static void test_who_did_not_come(void **state)
 
 	job(open_or_stay_away, 3, NULL, false, SHORT_MS, status);
 	for (int rank = 0; rank < 2; rank++) {
-		has(rank, "rank 2 did not start NCCL within 3 s");
+		job_has(rank, "rank 2 did not start NCCL within 3 s");
 		assert_int_equal(said[rank].code, ERR_NETWORK);
 	}
 }
@@ -459,7 +205,7 @@ static void test_who_did_not_enter(void **state)
 	int status[RANKS];
 
 	job(open_or_stop_before, 2, "version=22809", false, SHORT_MS, status);
-	has(0, "missing ranks: 1 on elsewhere.");
+	job_has(0, "missing ranks: 1 on elsewhere.");
 }
 
 static void test_one_gpu(void **state)
@@ -468,10 +214,10 @@ static void test_one_gpu(void **state)
 
 	job(open_alone, 2, NULL, true, LONG_MS, status);
 	for (int rank = 0; rank < 2; rank++) {
-		has(rank, "rank 0  ");
-		has(rank, "rank 1  ");
-		has(rank, "GPU-07070707-0707-0707-0707-070707070707");
-		has(rank, "--allow-shared-gpu");
+		job_has(rank, "rank 0  ");
+		job_has(rank, "rank 1  ");
+		job_has(rank, "GPU-07070707-0707-0707-0707-070707070707");
+		job_has(rank, "--allow-shared-gpu");
 		assert_int_equal(said[rank].code, ERR_UNAVAILABLE);
 	}
 }
@@ -479,7 +225,7 @@ static void test_one_gpu(void **state)
 static void well_shared(struct rank *rank)
 {
 	rank->allow_shared = true;
-	well(rank);
+	rank_well(rank);
 }
 
 static void test_one_gpu_allowed(void **state)
@@ -487,7 +233,7 @@ static void test_one_gpu_allowed(void **state)
 	int status[RANKS];
 
 	job(well_shared, 2, NULL, true, LONG_MS, status);
-	all_well(2, status);
+	job_all_well(2, status);
 	assert_string_equal(said[0].host_id, "berth-rank-0");
 	assert_string_equal(said[1].host_id, "berth-rank-1");
 }
@@ -497,7 +243,7 @@ static void test_too_old(void **state)
 	int status[RANKS];
 
 	job(open_alone, 1, "version=21212", false, LONG_MS, status);
-	has(0, "libnccl.so.2 is NCCL 2.12.12, but berth requires 2.18.1 or newer");
+	job_has(0, "libnccl.so.2 is NCCL 2.12.12, but berth requires 2.18.1 or newer");
 	assert_int_equal(said[0].code, ERR_UNAVAILABLE);
 }
 
@@ -539,11 +285,11 @@ static void test_late(void **state)
 	int status[RANKS];
 
 	job(steps_closed, 2, NULL, false, SHORT_MS, status);
-	has(0, "waited 3 s at step 3, bucket 2 for rank 1 on ");
-	has(0, "not in a collective; last at step 3, bucket 2");
+	job_has(0, "waited 3 s at step 3, bucket 2 for rank 1 on ");
+	job_has(0, "not in a collective; last at step 3, bucket 2");
 	/* Its own deadline starts when it reaches that bucket. */
-	has(1, "another rank failed: rank 0 on ");
-	has(1, "waited 3 s at step 3, bucket 2 for rank 1");
+	job_has(1, "another rank failed: rank 0 on ");
+	job_has(1, "waited 3 s at step 3, bucket 2 for rank 1");
 	for (int rank = 0; rank < 2; rank++)
 		assert_int_equal(said[rank].code, ERR_NETWORK);
 }
@@ -556,9 +302,9 @@ static void test_broken(void **state)
 	/* Rank 1's fifth collective is step 2's bucket 1. */
 	job(steps_closed, 3, "error=1:4,hang=1:5", false, LONG_MS, status);
 	for (int rank = 0; rank < 3; rank++) {
-		has(rank, rank == 1 ? "rank 1 on " : "another rank failed: rank 1 on ");
-		has(rank, "remote process exited");
-		has(rank, "step 2, bucket");
+		job_has(rank, rank == 1 ? "rank 1 on " : "another rank failed: rank 1 on ");
+		job_has(rank, "remote process exited");
+		job_has(rank, "step 2, bucket");
 		assert_int_equal(said[rank].code, ERR_NETWORK);
 		assert_true(said[rank].seconds < LONG_MS / 2000.0);
 	}
@@ -583,10 +329,10 @@ static void test_gives_up(void **state)
 	int status[RANKS];
 
 	job(gives_up, 3, NULL, false, LONG_MS, status);
-	has(1, "the data is damaged");
+	job_has(1, "the data is damaged");
 	for (int rank = 0; rank < 3; rank += 2) {
-		has(rank, "another rank failed: rank 1 on ");
-		has(rank, "the data is damaged");
+		job_has(rank, "another rank failed: rank 1 on ");
+		job_has(rank, "the data is damaged");
 	}
 	assert_int_equal(status[2], 76);
 	assert_true(said[0].seconds < LONG_MS / 2000.0);
@@ -609,8 +355,8 @@ static void test_rank_0_ends(void **state)
 
 	job(rank_0_ends, 3, NULL, false, LONG_MS, status);
 	for (int rank = 1; rank < 3; rank++) {
-		has(rank, " but rank 0 on ");
-		has(rank, " has ended");
+		job_has(rank, " but rank 0 on ");
+		job_has(rank, " has ended");
 		assert_int_equal(said[rank].code, ERR_NETWORK);
 		assert_true(said[rank].seconds < LONG_MS / 2000.0);
 	}
@@ -651,7 +397,7 @@ static void test_abort(void **state)
 
 	job(aborted, 2, NULL, false, LONG_MS, status);
 	assert_int_equal(status[0], 0);
-	has(0, "the test requested it");
+	job_has(0, "the test requested it");
 	assert_true(said[0].seconds < 3 * 10);
 }
 
@@ -676,8 +422,8 @@ static void test_lost(void **state)
 	job(stuck, 2, "hang=0:0", false, SHORT_MS, status);
 	for (int rank = 0; rank < 2; rank++) {
 		assert_int_equal(status[rank], 76);
-		has(rank, "lost: rank");
-		has(rank, "step 1, bucket 0");
+		job_has(rank, "lost: rank");
+		job_has(rank, "step 1, bucket 0");
 	}
 }
 
@@ -718,11 +464,9 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_lost),
 	};
 
-	said = mmap(NULL, RANKS * sizeof *said, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
-		    -1, 0);
-	if (said == MAP_FAILED)
-		return 1;
+	job_comm = "nccl";
+	job_device = pretend_gpu_open;
 	return argc > 1 && !strcmp(argv[1], "deadlines")
-		       ? cmocka_run_group_tests(deadlines, NULL, NULL)
-		       : cmocka_run_group_tests(quick, NULL, NULL);
+		       ? job_main(deadlines, sizeof deadlines / sizeof *deadlines)
+		       : job_main(quick, sizeof quick / sizeof *quick);
 }

@@ -270,11 +270,12 @@ static void gloo_close(struct comm *comm)
 
 	if (!gloo)
 		return;
+	pthread_mutex_lock(&gloo->lock);
+	gloo->closing = !gloo->failed;
+	pthread_mutex_unlock(&gloo->lock);
 	/* The others may have ended already without notice: that is not an error at this point. */
-	if (!gloo->failed) {
-		gloo->closing = true;
+	if (gloo->closing)
 		gloo_barrier(comm, NULL, NULL);
-	}
 	pthread_mutex_lock(&gloo->lock);
 	gloo->stop = true;
 	pthread_cond_broadcast(&gloo->changed);

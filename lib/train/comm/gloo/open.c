@@ -39,7 +39,7 @@ static void local_address(const char *towards, char *text, size_t size)
 	socklen_t length = sizeof own;
 
 	*text = 0;
-	if (!*towards || getaddrinfo(towards, "9", &hints, &found))
+	if (!towards || !*towards || getaddrinfo(towards, "9", &hints, &found))
 		return;
 
 	int fd = socket(found->ai_family, found->ai_socktype | SOCK_CLOEXEC, 0);
@@ -110,9 +110,10 @@ static int missing_error(const struct gloo *gloo, const struct ranks_list *missi
 			 const char *what, int timeout_ms, struct error *err)
 {
 	return error_set(err, ERR_NETWORK,
-			 "rank%s %s did not %s within %d s. Look for earlier errors in the output, "
-			 "or raise --comm-timeout",
-			 missing->count > 1 ? "s" : "", missing->text, what, timeout_ms / 1000);
+			 "rank%s %s of %d did not %s within %d s. Look for earlier errors in the "
+			 "output, or raise --comm-timeout",
+			 missing->count > 1 ? "s" : "", missing->text, gloo->comm.size, what,
+			 timeout_ms / 1000);
 }
 
 /* own: why this rank cannot take part, or zeros. */
@@ -228,6 +229,24 @@ static int connect_ranks(struct gloo *gloo, struct error *err)
 	}
 }
 
+/* gloo writes to connections that the other end may have closed, which raises SIGPIPE. */
+static int connect_without_signal(struct gloo *gloo, struct error *err)
+{
+	sigset_t pipe, before;
+
+	sigemptyset(&pipe);
+	sigaddset(&pipe, SIGPIPE);
+	pthread_sigmask(SIG_BLOCK, &pipe, &before);
+
+	int rc = connect_ranks(gloo, err);
+
+	while (!sigismember(&before, SIGPIPE) &&
+	       sigtimedwait(&pipe, NULL, &(struct timespec){0}) > 0)
+		;
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	return rc;
+}
+
 static int start_thread(struct gloo *gloo, struct error *err)
 {
 	sigset_t all, before;
@@ -260,7 +279,7 @@ int gloo_open(const struct comm_request *request, struct comm **out, struct erro
 		rc = exchange_starts(gloo, &own, err);
 	}
 	if (!rc)
-		rc = connect_ranks(gloo, err);
+		rc = connect_without_signal(gloo, err);
 	if (!rc)
 		rc = start_thread(gloo, err);
 	if (rc) {
