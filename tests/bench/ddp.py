@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Training on 2 ranks of 1 thread, side by side in one run:
-    ddp.py BERTH [--model MODEL] [--stem cifar|default] [--batch N] [--steps N] [--turns N] [--device NAME]
-berth train on 1 rank and on 2, and PyTorch's DistributedDataParallel (gloo) on 2, with dense and with
-channels-last memory, also under berth run; all with one thread per rank, on images of 3x32x32 in memory. The kinds
+    ddp.py BERTH [--model MODEL] [--stem cifar|default] [--batch N] [--steps N] [--turns N] [--device NAME] [--job]
+berth train on 1 rank and on 2, over MPI and over gloo, and PyTorch's DistributedDataParallel (gloo) on 2, with dense
+and with channels-last memory, also under berth run; all with one thread per rank, on images of 3x32x32 in memory.
+With --job the 2 ranks are those of the job in which it runs, such as one on each of two nodes. The kinds
 take turns. images/s are those of all ranks, from the median step of each run without the first steps; the result is
 the median over the turns. Needs an idle machine."""
 import argparse
@@ -14,6 +15,8 @@ import sys
 import tempfile
 import time
 
+# In namespaces of one machine, nodes bind their ranks to the same cores.
+JOB = ['--ranks-per-node', 1, '--bind', 'none']
 SKIPPED = 3  # warm-up steps; DDP rebuilds its buckets after the first
 
 
@@ -52,10 +55,10 @@ def run(*command):
         sys.exit(f'ddp.py: {done.args} exited with code {done.returncode}:\n{done.stdout}')
 
 
-def ours(options, ranks, folder):
+def ours(options, ranks, folder, comm='auto'):
     out = tempfile.mkdtemp(dir=folder)
     run(options.berth, 'train', options.model, *(['--stem', options.stem] if options.model != 'convnet' else []),
-        '-n', ranks, '--env', 'OMP_NUM_THREADS=1', '--data',
+        '--comm', comm, *(['--nodes', 1, '-n', 1] if ranks == 1 else JOB if options.job else ['-n', ranks]), '--env', 'OMP_NUM_THREADS=1', '--data',
         f'synthetic:3x32x32,n={options.batch * ranks * options.steps},classes=10', '--batch', options.batch,
         '--steps', options.steps, '--lr', 0.01, '--momentum', 0.9, '--weight-decay', 1e-4, '--no-eval',
         '--log-every', 1, '--metrics', out, '--device', options.device)
@@ -65,7 +68,7 @@ def ours(options, ranks, folder):
 
 def theirs(options, layout, folder):
     path = os.path.join(folder, 'torch.json')
-    run(options.berth, 'run', '-n', 2, '--env', 'OMP_NUM_THREADS=1', '--', options.python, __file__, options.berth,
+    run(options.berth, 'run', *(JOB if options.job else ['-n', 2]), '--env', 'OMP_NUM_THREADS=1', '--', options.python, __file__, options.berth,
         '--torch', path, '--model', options.model, '--stem', options.stem, '--batch', options.batch,
         '--steps', options.steps, *layout)
     with open(path, encoding='utf-8') as file:
@@ -74,10 +77,11 @@ def theirs(options, layout, folder):
 
 
 def main(options):
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(dir=options.folder) as folder:
         kinds = {
             'berth, 1 rank': lambda: ours(options, 1, folder),
-            'berth, 2 ranks': lambda: ours(options, 2, folder),
+            'berth, 2 ranks, MPI': lambda: ours(options, 2, folder, 'mpi'),
+            'berth, 2 ranks, gloo': lambda: ours(options, 2, folder, 'gloo'),
             'PyTorch DDP, 2 ranks': lambda: theirs(options, [], folder),
             'PyTorch DDP, 2 ranks, channels last': lambda: theirs(options, ['--channels-last'], folder),
         }
@@ -91,9 +95,12 @@ def main(options):
     for name, values in rates.items():
         print(f'{name:38} {middle[name]:8.1f} images/s  (slowest {min(values):.1f}, fastest {max(values):.1f}, '
               f'{len(values)} runs)')
-    one, two, *torch = middle.values()
-    print(f'2 ranks: {two / (2 * one):.2f} of twice one rank (aim: 0.95), and {two / max(torch):.2f} times '
+    one, mpi, gloo, *torch = middle.values()
+    print(f'2 ranks over MPI: {mpi / (2 * one):.2f} of twice one rank (aim: 0.95), and {mpi / max(torch):.2f} times '
           f'the faster DDP (aim: 1)')
+    pairs = [theirs / ours for ours, theirs in zip(rates['berth, 2 ranks, gloo'], rates['berth, 2 ranks, MPI'])]
+    print(f'2 ranks over gloo: {gloo / max(torch):.2f} times the faster DDP (aim: 1); its step takes '
+          f'{statistics.median(pairs):.3f} of that over MPI (median of pairs; aim: at most 1.05)')
 
 
 parser = argparse.ArgumentParser()
@@ -107,6 +114,8 @@ parser.add_argument('--device', default='auto')
 parser.add_argument('--python', default='/usr/bin/python3')
 parser.add_argument('--torch', help='run as a rank of PyTorch and write to this file')
 parser.add_argument('--channels-last', action='store_true')
+parser.add_argument('--job', action='store_true')
+parser.add_argument('--folder', help='a directory that all nodes share')
 chosen = parser.parse_args()
 if chosen.torch:
     pytorch(chosen)

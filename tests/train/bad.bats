@@ -220,7 +220,7 @@ PY
 		*) return 1 ;;
 		esac
 		[[ "$output" == *2* ]]
-		[[ $status != 65 || $comm != mpi || $output == *"Use berth train -n 2 with the same options, or mpirun -n 2 berth exec -- berth-train" ]]
+		[[ $status != 65 || $comm != mpi || $output == *"Use --comm gloo, berth train -n 2 with the same options, or mpirun -n 2 berth exec -- berth-train" ]]
 	done
 	expect 65 timeout 60 env RANK=2 WORLD_SIZE=2 LOCAL_RANK=0 MASTER_ADDR=127.0.0.1 MASTER_PORT=1 \
 		"$BUILD/bin/berth-train" linear --data "$DATA"

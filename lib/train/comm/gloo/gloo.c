@@ -19,25 +19,10 @@ extern __attribute__((visibility("default"))) const struct comm_ops comm_gloo;
 
 /* ---- the thread ---- */
 
-static int run(struct gloo *gloo, const struct gloo_job *job, int timeout_ms, struct error *err)
-{
-	switch (job->kind) {
-	case GLOO_ALL_REDUCE:
-		return gloo_mesh_all_reduce(gloo->mesh, timeout_ms, job->data, job->count,
-					    job->type, job->reduce, err);
-	case GLOO_BROADCAST:
-		return gloo_mesh_broadcast(gloo->mesh, timeout_ms, job->data, job->count, job->root,
-					   err);
-	case GLOO_ALL_GATHER:
-		return gloo_mesh_all_gather(gloo->mesh, timeout_ms, job->from, job->data,
-					    job->count, err);
-	default:
-		return gloo_mesh_barrier(gloo->mesh, timeout_ms, err);
-	}
-}
-
-/* A rank that waits in a collective says so; the others hang, or have ended. */
-void gloo_fail(struct gloo *gloo, bool waited, struct error *why)
+/* The connections have failed because of *why, or a collective waited too long: reset them, and add
+ * the ranks that are missing. A rank that waits in a collective publishes that; the others hang, or
+ * have ended. The caller does not hold the lock. */
+static void fail(struct gloo *gloo, bool waited, struct error *why)
 {
 	struct ranks_list missing = {0};
 	int rank = gloo->comm.rank;
@@ -71,17 +56,17 @@ void *gloo_thread(void *context)
 			pthread_cond_wait(&gloo->changed, &gloo->lock);
 			continue;
 		}
-		struct gloo_job job = gloo->jobs[gloo->done];
+		struct mesh_job job = gloo->jobs[gloo->done];
 		struct error why = {0};
 		int timeout_ms =
 			gloo->closing && CLOSE_MS < gloo->timeout_ms ? CLOSE_MS : gloo->timeout_ms;
 		int64_t until = clock_now_ms() + timeout_ms;
 
 		pthread_mutex_unlock(&gloo->lock);
-		int rc = run(gloo, &job, timeout_ms, &why);
+		int rc = gloo_mesh_run(gloo->mesh, &job, timeout_ms, &why);
 
 		if (rc && !gloo->closing)
-			gloo_fail(gloo, clock_now_ms() >= until, &why);
+			fail(gloo, clock_now_ms() >= until, &why);
 		pthread_mutex_lock(&gloo->lock);
 		if (rc && !gloo->failed) {
 			gloo->failed = true;
@@ -105,7 +90,7 @@ static int check(const struct gloo *gloo, struct error *err)
 	return gloo->failed ? error_set(err, ERR_NETWORK, "%s", gloo->why.text) : 0;
 }
 
-static int begin(struct comm *comm, struct gloo_job job, struct error *err)
+static int begin(struct comm *comm, struct mesh_job job, struct error *err)
 {
 	struct gloo *gloo = (struct gloo *)comm;
 
@@ -114,7 +99,7 @@ static int begin(struct comm *comm, struct gloo_job job, struct error *err)
 
 	if (!rc && gloo->count == gloo->capacity) {
 		size_t room = gloo->capacity ? gloo->capacity * 2 : 16;
-		struct gloo_job *grown = realloc(gloo->jobs, room * sizeof *grown);
+		struct mesh_job *grown = realloc(gloo->jobs, room * sizeof *grown);
 
 		if (grown) {
 			gloo->jobs = grown;
@@ -140,7 +125,7 @@ static int gloo_all_reduce(struct comm *comm, struct device_queue *queue, void *
 	    shm_allreduce_contains(gloo->shm, data, count))
 		return shm_allreduce_start(gloo->shm, data, count, err);
 	return begin(comm,
-		     (struct gloo_job){.kind = GLOO_ALL_REDUCE,
+		     (struct mesh_job){.kind = MESH_ALL_REDUCE,
 				       .data = data,
 				       .count = count,
 				       .type = type,
@@ -153,8 +138,8 @@ static int gloo_broadcast(struct comm *comm, struct device_queue *queue, void *d
 {
 	return begin(
 		comm,
-		(struct gloo_job){
-			.kind = GLOO_BROADCAST, .data = data, .count = size_bytes, .root = root},
+		(struct mesh_job){
+			.kind = MESH_BROADCAST, .data = data, .count = size_bytes, .root = root},
 		err);
 }
 
@@ -163,8 +148,8 @@ static int gloo_all_gather(struct comm *comm, struct device_queue *queue, const 
 {
 	return begin(
 		comm,
-		(struct gloo_job){
-			.kind = GLOO_ALL_GATHER, .from = from, .data = to, .count = size_bytes},
+		(struct mesh_job){
+			.kind = MESH_ALL_GATHER, .from = from, .data = to, .count = size_bytes},
 		err);
 }
 
@@ -193,7 +178,7 @@ static int finish_shm(struct gloo *gloo, struct error *err)
 		if (rc)
 			return rc;
 		if (clock_now_ms() > until) {
-			gloo_fail(gloo, true, &why);
+			fail(gloo, true, &why);
 			pthread_mutex_lock(&gloo->lock);
 			gloo->failed = true;
 			gloo->why = why;
@@ -235,7 +220,7 @@ static int gloo_finish(struct comm *comm, struct device_queue *queue, struct err
 
 static int gloo_barrier(struct comm *comm, struct device_queue *queue, struct error *err)
 {
-	int rc = begin(comm, (struct gloo_job){.kind = GLOO_BARRIER}, err);
+	int rc = begin(comm, (struct mesh_job){.kind = MESH_BARRIER}, err);
 
 	return rc ? rc : gloo_finish(comm, queue, err);
 }

@@ -10,16 +10,6 @@
 #include "train/comm/gloo/mesh.h"
 #include "train/comm/shm_allreduce.h"
 
-struct gloo_job {
-	enum { GLOO_ALL_REDUCE, GLOO_BROADCAST, GLOO_ALL_GATHER, GLOO_BARRIER } kind;
-	void *data;
-	const void *from;
-	size_t count; /* elements, or bytes */
-	enum element_type type;
-	enum comm_reduce reduce;
-	int root;
-};
-
 struct gloo {
 	struct comm comm;
 	struct gloo_mesh *mesh;
@@ -36,16 +26,13 @@ struct gloo {
 	pthread_mutex_t lock;
 	pthread_cond_t changed;
 	bool stop;
-	struct gloo_job *jobs;
+	struct mesh_job *jobs;
 	size_t count, done, capacity;
 	bool failed, closing;
 	struct error why;
 };
 
 int gloo_open(const struct comm_request *request, struct comm **out, struct error *err);
-/* The job's connections have failed, or waited too long, because of *why: reset them, and add the
- * ranks that are missing. The caller does not hold the lock. */
-void gloo_fail(struct gloo *gloo, bool waited, struct error *why);
 void *gloo_thread(void *gloo);
 
 #endif

@@ -224,64 +224,62 @@ static void set_reduce(gloo::AllreduceOptions &options, void *data, size_t count
 	options.setReduceFunction(functions[reduce]);
 }
 
-int gloo_mesh_all_reduce(struct gloo_mesh *mesh, int timeout_ms, void *data, size_t count,
-			 enum element_type type, enum comm_reduce reduce, struct error *err)
+static void all_reduce(std::shared_ptr<gloo::Context> context, const struct mesh_job *job,
+		       milliseconds timeout)
 {
-	return guarded(err, [&] {
-		gloo::AllreduceOptions options(mesh->context);
+	gloo::AllreduceOptions options(context);
 
-		switch (type) {
-		case ELEMENT_F32:
-			set_reduce<float>(options, data, count, reduce);
+	switch (job->type) {
+	case ELEMENT_F32:
+		set_reduce<float>(options, job->data, job->count, job->reduce);
+		break;
+	case ELEMENT_F64:
+		set_reduce<double>(options, job->data, job->count, job->reduce);
+		break;
+	case ELEMENT_I32:
+		set_reduce<int32_t>(options, job->data, job->count, job->reduce);
+		break;
+	case ELEMENT_I64:
+		set_reduce<int64_t>(options, job->data, job->count, job->reduce);
+		break;
+	}
+	options.setTimeout(timeout);
+	gloo::allreduce(options);
+}
+
+int gloo_mesh_run(struct gloo_mesh *mesh, const struct mesh_job *job, int timeout_ms,
+		  struct error *err)
+{
+	const milliseconds timeout(timeout_ms);
+	char *data = static_cast<char *>(job->data);
+
+	return guarded(err, [&] {
+		gloo::BroadcastOptions broadcast(mesh->context);
+		gloo::AllgatherOptions gather(mesh->context);
+		gloo::BarrierOptions barrier(mesh->context);
+
+		switch (job->kind) {
+		case MESH_ALL_REDUCE:
+			all_reduce(mesh->context, job, timeout);
 			break;
-		case ELEMENT_F64:
-			set_reduce<double>(options, data, count, reduce);
+		case MESH_BROADCAST:
+			broadcast.setOutput(data, job->count);
+			broadcast.setRoot(job->root);
+			broadcast.setTimeout(timeout);
+			gloo::broadcast(broadcast);
 			break;
-		case ELEMENT_I32:
-			set_reduce<int32_t>(options, data, count, reduce);
+		case MESH_ALL_GATHER:
+			gather.setInput(static_cast<char *>(const_cast<void *>(job->from)),
+					job->count);
+			gather.setOutput(data, job->count * mesh->size);
+			gather.setTimeout(timeout);
+			gloo::allgather(gather);
 			break;
-		case ELEMENT_I64:
-			set_reduce<int64_t>(options, data, count, reduce);
+		case MESH_BARRIER:
+			barrier.setTimeout(timeout);
+			gloo::barrier(barrier);
 			break;
 		}
-		options.setTimeout(milliseconds(timeout_ms));
-		gloo::allreduce(options);
-	});
-}
-
-int gloo_mesh_broadcast(struct gloo_mesh *mesh, int timeout_ms, void *data, size_t size_bytes,
-			int root, struct error *err)
-{
-	return guarded(err, [&] {
-		gloo::BroadcastOptions options(mesh->context);
-
-		options.setOutput(static_cast<char *>(data), size_bytes);
-		options.setRoot(root);
-		options.setTimeout(milliseconds(timeout_ms));
-		gloo::broadcast(options);
-	});
-}
-
-int gloo_mesh_all_gather(struct gloo_mesh *mesh, int timeout_ms, const void *from, void *to,
-			 size_t size_bytes, struct error *err)
-{
-	return guarded(err, [&] {
-		gloo::AllgatherOptions options(mesh->context);
-
-		options.setInput(static_cast<char *>(const_cast<void *>(from)), size_bytes);
-		options.setOutput(static_cast<char *>(to), size_bytes * mesh->size);
-		options.setTimeout(milliseconds(timeout_ms));
-		gloo::allgather(options);
-	});
-}
-
-int gloo_mesh_barrier(struct gloo_mesh *mesh, int timeout_ms, struct error *err)
-{
-	return guarded(err, [&] {
-		gloo::BarrierOptions options(mesh->context);
-
-		options.setTimeout(milliseconds(timeout_ms));
-		gloo::barrier(options);
 	});
 }
 

@@ -38,14 +38,21 @@ int gloo_mesh_connect(struct gloo_mesh *mesh, int timeout_ms, const struct mesh_
 /* Reset all connections, so that the other ranks notice. */
 void gloo_mesh_reset(struct gloo_mesh *mesh);
 
-/* As in comm.h, but complete on return; every wait ends after timeout_ms. */
-int gloo_mesh_all_reduce(struct gloo_mesh *mesh, int timeout_ms, void *data, size_t count,
-			 enum element_type type, enum comm_reduce reduce, struct error *err);
-int gloo_mesh_broadcast(struct gloo_mesh *mesh, int timeout_ms, void *data, size_t size_bytes,
-			int root, struct error *err);
-int gloo_mesh_all_gather(struct gloo_mesh *mesh, int timeout_ms, const void *from, void *to,
-			 size_t size_bytes, struct error *err);
-int gloo_mesh_barrier(struct gloo_mesh *mesh, int timeout_ms, struct error *err);
+enum mesh_kind { MESH_ALL_REDUCE, MESH_BROADCAST, MESH_ALL_GATHER, MESH_BARRIER };
+
+/* A collective, as in comm.h. */
+struct mesh_job {
+	enum mesh_kind kind;
+	void *data;
+	const void *from;
+	size_t count; /* elements, or bytes */
+	enum element_type type;
+	enum comm_reduce reduce;
+	int root;
+};
+/* It is complete on return; every wait in it ends after timeout_ms. */
+int gloo_mesh_run(struct gloo_mesh *mesh, const struct mesh_job *job, int timeout_ms,
+		  struct error *err);
 
 /* Which libgloo is loaded: hexadecimal digits that are equal for equal builds; "" if it carries
  * none. */

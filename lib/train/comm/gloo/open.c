@@ -75,10 +75,8 @@ static int new_mesh(struct gloo *gloo, const struct comm_request *request, struc
 		return error_set(
 			err, ERR_UNAVAILABLE,
 			"GLOO_SOCKET_IFNAME is %s, but this node has no interface of that "
-			"name with an address. Choose one with berth run --nic, or unset it",
+			"name with an address. Choose one with berth run --iface, or unset it",
 			list);
-	log_info(LOG_TRAIN, "gloo uses %s%s", *interface ? "interface " : "address ",
-		 *interface ? interface : address);
 	return rc ? error_prefix(err, "gloo found no address to listen at") : 0;
 }
 
