@@ -96,9 +96,8 @@ static void end_with_message()
 	} catch (...) {
 	}
 	dprintf(STDERR_FILENO,
-		"berth-train: error: gloo failed in its own thread, perhaps because another "
-		"program "
-		"connected to one of this job's ports: %s\n",
+		"berth-train: error: gloo failed in its own thread: %s. Another program may have "
+		"connected to one of this job's ports\n",
 		text);
 	_exit(ERR_NETWORK);
 }
