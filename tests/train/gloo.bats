@@ -39,6 +39,25 @@ rank() {
 	[[ "$(line err)" != *over* ]]
 }
 
+@test "torchrun's variables: the ranks meet beside MASTER_PORT, where torchrun itself listens" {
+	# What torchrun of PyTorch 2.15 sets for a program started with --no_python. (That of Debian 12 fails with it.)
+	python3 - "$BUILD/bin/berth-train" linear --data "$DATA" --steps 2 --no-eval <<'PY'
+import os, socket, subprocess, sys
+agent = socket.create_server(('127.0.0.1', 0))
+port = agent.getsockname()[1]
+common = {'WORLD_SIZE': '2', 'LOCAL_WORLD_SIZE': '2', 'GROUP_RANK': '0', 'MASTER_ADDR': 'localhost', 'MASTER_PORT': str(port),
+          'TORCHELASTIC_USE_AGENT_STORE': 'True', 'TORCHELASTIC_RUN_ID': 'a run', 'TORCHELASTIC_RESTART_COUNT': '0',
+          # Of a berth run around torchrun.
+          'PMIX_NAMESPACE': 'another', 'PMIX_RANK': '0'}
+ranks = [subprocess.Popen(['timeout', '60', *sys.argv[1:]], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                          env={**os.environ, **common, 'RANK': str(rank), 'LOCAL_RANK': str(rank)}) for rank in range(2)]
+text = ''.join(rank.communicate()[0] for rank in ranks)
+print(text)
+assert [rank.returncode for rank in ranks] == [0, 0]
+assert '; 2 ranks over gloo (the launcher serves no MPI)' in text and ': 2 steps, 2 ranks' in text
+PY
+}
+
 @test "the same bits in repeats, on 2, 3 and 5 ranks; against MPI the losses of an epoch" {
 	# Without shared memory, so that gloo reduces the gradients.
 	net() {
