@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* berth's all-reduce (comm mpi) compared with plain MPI_Allreduce in the same ranks:
- *     BERTH_MODULE_PATH=BUILD/lib/modules berth run -n 2 -- bench-all-reduce [MB] [TURNS]
+/* berth's all-reduce over COMM (mpi, or gloo) compared with plain MPI_Allreduce in the same ranks:
+ *     BERTH_MODULE_PATH=BUILD/lib/modules berth run -n 2 -- bench-all-reduce [MB] [TURNS] [COMM]
  * Reduces one buffer into a second one, as osu_allreduce does, and in place, as training needs it;
  * and the same elements as PyTorch's buckets of a ResNet-18 (2.1, 28.9 and the rest), begun one
  * after the other and finished together. The kinds take turns; a turn's time is that of the slower
@@ -130,7 +130,8 @@ int main(int argc, char **argv)
 	struct ranks_place place;
 	struct device *device = NULL;
 	double *taken = NULL;
-	int mb = 45;
+	const char *comm = argc > 3 ? argv[3] : "mpi";
+	int mb = 45, started = 0, finalised = 0;
 	int rc = argc > 1 ? number_int("MB", argv[1], 1, 2000, &mb, &err) : 0;
 
 	if (!rc && argc > 2)
@@ -153,9 +154,11 @@ int main(int argc, char **argv)
 		struct comm_request request = {.rank = place.rank,
 					       .size = place.size,
 					       .local_rank = place.local_rank,
-					       .timeout_ms = 60000};
+					       .timeout_ms = 60000,
+					       .env = env};
 
-		rc = comm_open("mpi", &request, env_get(env, "BERTH_MODULE_PATH"), &bench.comm,
+		MPI_Init(NULL, NULL);
+		rc = comm_open(comm, &request, env_get(env, "BERTH_MODULE_PATH"), &bench.comm,
 			       &err);
 	}
 	if (!rc && bench.comm->ops->memory)
@@ -172,6 +175,10 @@ int main(int argc, char **argv)
 		say(&bench, taken);
 	if (bench.comm)
 		bench.comm->ops->close(bench.comm);
+	MPI_Initialized(&started);
+	MPI_Finalized(&finalised);
+	if (started && !finalised)
+		MPI_Finalize();
 	if (bench.queue)
 		device->ops->queue_free(bench.queue);
 	if (device)
