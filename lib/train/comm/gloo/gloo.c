@@ -58,14 +58,15 @@ void *gloo_thread(void *context)
 		}
 		struct mesh_job job = gloo->jobs[gloo->done];
 		struct error why = {0};
+		bool closing = gloo->closing;
 		int timeout_ms =
-			gloo->closing && CLOSE_MS < gloo->timeout_ms ? CLOSE_MS : gloo->timeout_ms;
+			closing && CLOSE_MS < gloo->timeout_ms ? CLOSE_MS : gloo->timeout_ms;
 		int64_t until = clock_now_ms() + timeout_ms;
 
 		pthread_mutex_unlock(&gloo->lock);
 		int rc = gloo_mesh_run(gloo->mesh, &job, timeout_ms, &why);
 
-		if (rc && !gloo->closing)
+		if (rc && !closing)
 			fail(gloo, clock_now_ms() >= until, &why);
 		pthread_mutex_lock(&gloo->lock);
 		if (rc && !gloo->failed) {
