@@ -35,6 +35,10 @@ namespace
 
 constexpr uint64_t WORD_SLOT = 0x626572; /* no collective of gloo has it: theirs are above 2^56 */
 
+/* A message of the ring. With gloo's own 1 MB, a step of ResNet-18 on two nodes takes 2 % longer.
+ */
+constexpr size_t SEGMENT_BYTES = 4 << 20;
+
 /* gloo's context with connections that were made here. */
 class Connected : public gloo::Context
 {
@@ -243,6 +247,7 @@ static void all_reduce(std::shared_ptr<gloo::Context> context, const struct mesh
 		break;
 	}
 	options.setTimeout(timeout);
+	options.setMaxSegmentSize(SEGMENT_BYTES);
 	gloo::allreduce(options);
 }
 
