@@ -123,8 +123,8 @@ static int show(const struct arguments *arguments, const struct run_setup *setup
 				 plural(faults), nodes, plural(nodes));
 	if (nodes > 1)
 		log_user(LOG_NOTE,
-			 "whoever can connect to these nodes can disturb a job's NCCL, gloo "
-			 "or MPI, which do not authenticate peers (SECURITY.md)");
+			 "NCCL, gloo and MPI do not authenticate peers: anyone who can connect to "
+			 "these nodes can disturb a job (SECURITY.md)");
 	log_user(LOG_NOTE, "%zu node%s checked, no fault", nodes, plural(nodes));
 	return 0;
 }

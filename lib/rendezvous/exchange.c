@@ -109,7 +109,7 @@ void ranks_find_missing(struct ranks *ranks, const char *key, const char (*hosts
 		if (rank == place->rank)
 			continue;
 		if (ranks_get(ranks, rank, key, ranks_left_ms(until), &data, &size, NULL))
-			ranks_list_add(missing, rank, hosts ? hosts[rank] : NULL);
+			ranks_list_add(missing, rank, hosts[rank]);
 		else
 			free(data);
 	}

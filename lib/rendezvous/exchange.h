@@ -27,7 +27,7 @@ int ranks_get_exact(struct ranks *ranks, int rank, const char *key, int timeout_
  * -ERR_DATA. */
 int ranks_exchange(struct ranks *ranks, const char *key, const void *own, size_t size_bytes,
 		   int timeout_ms, void *all, struct ranks_list *missing, struct error *err);
-/* Add the ranks that have not put key within wait_ms in all. hosts may be NULL. */
+/* Add the ranks that have not put key within wait_ms in all. */
 void ranks_find_missing(struct ranks *ranks, const char *key, const char (*hosts)[64], int wait_ms,
 			struct ranks_list *missing);
 

@@ -57,7 +57,8 @@ def run(*command):
 def ours(options, ranks, folder, comm='auto'):
     out = tempfile.mkdtemp(dir=folder)
     run(options.berth, 'train', options.model, *(['--stem', options.stem] if options.model != 'convnet' else []),
-        '--comm', comm, *(['--nodes', 1, '-n', 1] if ranks == 1 else JOB if options.job else ['-n', ranks]), '--env', 'OMP_NUM_THREADS=1', '--data',
+        '--comm', comm, *(['--nodes', 1, '-n', 1] if ranks == 1 else JOB if options.job else ['-n', ranks]),
+        '--env', 'OMP_NUM_THREADS=1', '--data',
         f'synthetic:3x32x32,n={options.batch * ranks * options.steps},classes=10', '--batch', options.batch,
         '--steps', options.steps, '--lr', 0.01, '--momentum', 0.9, '--weight-decay', 1e-4, '--no-eval',
         '--log-every', 1, '--metrics', out, '--device', options.device)
@@ -67,8 +68,8 @@ def ours(options, ranks, folder, comm='auto'):
 
 def theirs(options, layout, folder):
     path = os.path.join(folder, 'torch.json')
-    run(options.berth, 'run', *(JOB if options.job else ['-n', 2]), '--env', 'OMP_NUM_THREADS=1', '--', options.python, __file__, options.berth,
-        '--torch', path, '--model', options.model, '--stem', options.stem, '--batch', options.batch,
+    run(options.berth, 'run', *(JOB if options.job else ['-n', 2]), '--env', 'OMP_NUM_THREADS=1', '--',
+        options.python, __file__, options.berth, '--torch', path, '--model', options.model, '--stem', options.stem, '--batch', options.batch,
         '--steps', options.steps, *layout)
     with open(path, encoding='utf-8') as file:
         options.version, seconds = json.load(file)

@@ -135,12 +135,7 @@ PY
 		--comm-timeout 6s >out 2>err 3>&- &
 	run_pid=$!
 	wait_for m/metrics.jsonl 3
-	for folder in /proc/[0-9]*; do
-		[ "$(readlink "$folder/cwd")" = "$DIR" ] || continue
-		grep -qsaz '^RANK=1$' "$folder/environ" && grep -qsa berth-train "$folder/cmdline" &&
-			hung=${folder#/proc/}
-	done
-	[ -n "$hung" ] || { kill "$run_pid"; wait "$run_pid"; return 1; }
+	hung=$(trainer_of 1) || { kill "$run_pid"; wait "$run_pid"; return 1; }
 	kill -STOP "$hung"
 	ends 76 "$run_pid" err
 	grep -q "rank [02] on $(hostname) waited 6 s in a collective; missing ranks: 1 on $(hostname)\." err

@@ -2,10 +2,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Programs that do not belong to the job, at the ports of gloo: gloo_strangers.py BERTH LATE_LISTEN.so
 
-Two ranks are held between listening and connecting. Meanwhile another program connects to all their ports,
-then they go on. Whatever that program sends or does not send, the ranks connect in a later try and the
-training ends well. The exception is gloo's own protocol, with which it can end a
-rank: that must be reported with its cause.
+A preloaded library stops two ranks between listening and connecting. Meanwhile another program connects to
+all their ports; then the ranks continue. Whatever that program sends, they connect in a later try, and the
+training succeeds. Only a message in gloo's own protocol can end a rank, which must report the cause.
 """
 import os
 import socket
@@ -93,7 +92,7 @@ def doors(run, folder, seen):
 
 
 def attack(role, tries=1):
-    """Run a training with this stranger at each of the first tries; its exit code and messages."""
+    """Run a training with this peer at each of the first tries; return its exit code and messages."""
     with tempfile.TemporaryDirectory() as folder:
         folder = os.path.realpath(folder)
         # For the ranks alone: PMIx's server listens, too.

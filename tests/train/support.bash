@@ -37,6 +37,19 @@ train() {
 
 DATA=synthetic:1x16x16,n=640,classes=5
 
+# trainer_of RANK: the process of berth-train with that rank whose working directory is $DIR
+trainer_of() {
+	local folder
+	for folder in /proc/[0-9]*; do
+		[ "$(readlink "$folder/cwd")" = "$DIR" ] || continue
+		if grep -qsaz "^RANK=$1\$" "$folder/environ" && grep -qsa berth-train "$folder/cmdline"; then
+			echo "${folder#/proc/}"
+			return
+		fi
+	done
+	return 1
+}
+
 # same_rows A B: the metrics in the directories A and B are the same, except for times
 # near_rows A B RELATIVE: their losses differ by at most RELATIVE
 same_rows() {

@@ -26,8 +26,8 @@ int gloo_mesh_new(int rank, int size, const char *interface, const char *address
 		  struct gloo_mesh **out, struct error *err);
 void gloo_mesh_free(struct gloo_mesh *mesh); /* NULL is allowed */
 
-/* Listen for the other ranks, each at an own port, and describe that in contacts[size]. It drops
- * the connections of an earlier try. timeout_ms: of each wait in gloo_mesh_connect. */
+/* Listen for the other ranks, and write to contacts[size] how each of them connects. Drops the
+ * connections of an earlier try. timeout_ms: of each wait in gloo_mesh_connect. */
 int gloo_mesh_listen(struct gloo_mesh *mesh, int timeout_ms, struct mesh_contact *contacts,
 		     struct error *err);
 /* Connect to all ranks, and check that each end sends the word that this rank expects, so that

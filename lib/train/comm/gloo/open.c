@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Opening a communicator: where this rank listens, and how the ranks find each other. gloo itself
- * neither knows who connects nor tries again, so a stranger's connection costs one of several tries
- * here. */
+/* Opening a communicator: where this rank listens, and how the ranks find each other. gloo
+ * neither authenticates peers nor retries. So the ranks do: an unauthenticated peer that connects
+ * first costs one try. */
 #include <netdb.h>
 #include <signal.h>
 #include <stdio.h>
