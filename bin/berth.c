@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "base/spelling.h"
 #include "verb.h"
+#include "version.h"
 
 #define VERBS_MAX 16
 
@@ -88,6 +89,25 @@ static int configure_log(void)
 	return rc ? verb_fail(&err) : 0;
 }
 
+/* berth --version [--json] */
+static int print_version(int count, char **options)
+{
+	struct error err;
+	bool as_json = count == 1 && !strcmp(options[0], "--json");
+
+	if (count && !as_json) {
+		error_set(&err, ERR_USAGE, "--version takes no option but --json; got '%s'",
+			  options[count > 1 && !strcmp(options[0], "--json")]);
+		return verb_fail(&err);
+	}
+	struct env *env = env_capture();
+	int rc = env ? version_print(env_get(env, "BERTH_MODULE_PATH"), as_json)
+		     : verb_fail((error_memory(&err, "the environment"), &err));
+
+	env_free(env);
+	return rc ? rc : flushed();
+}
+
 int main(int argc, char **argv)
 {
 	int rc;
@@ -109,8 +129,7 @@ int main(int argc, char **argv)
 		return flushed();
 	}
 	if (!strcmp(argv[1], "--version") || !strcmp(argv[1], "-V")) {
-		printf("berth %s\n", BERTH_VERSION);
-		return flushed();
+		return print_version(argc - 2, argv + 2);
 	}
 	for (const struct verb *verb = verbs; verb->name; verb++) {
 		if (strcmp(verb->name, argv[1]))

@@ -25,7 +25,10 @@
  * turns inside, so a thread that waits in one holds up the others. Values returned by pointer
  * stay valid and unchanged until berth_finalize. Not for use in a child after fork.
  *
- * PMIx programs and MPI programs may use their libraries beside this one. */
+ * PMIx programs and MPI programs may use their libraries beside this one.
+ *
+ * Versions. A program linked with libberth.so.0 runs with every later libberth.so.0: functions and
+ * codes are only added. The number rises when one of them, or a structure, changes. */
 #ifndef BERTH_H
 #define BERTH_H
 
@@ -52,7 +55,7 @@ enum berth_code {
 const char *berth_error(void);
 /* A short description of a code, for programs that keep only the code. Never NULL. */
 const char *berth_code_text(int code);
-/* "0.1.0": of the library that is loaded. */
+/* "0.2.0": of the library that is loaded. */
 const char *berth_version(void);
 
 /* ---- the job ---- */

@@ -120,7 +120,7 @@ there() { # PATTERN: exactly one file or link below the prefix
 
 @test "the installed berth prints its version" {
 	run "$PREFIX/bin/berth" --version
-	[ "$output" = "berth $BERTH_VERSION" ]
+	[ "${lines[0]}" = "berth $BERTH_VERSION" ]
 }
 
 @test "the installed berth finds its modules" {

@@ -66,6 +66,13 @@ load ../support/berth
 	[ -z "$(awk '{print $3}' <<<"$output" | grep -v '^berth_')" ]
 }
 
+@test "no function that libberth.so.0 once had is gone: else the soversion has to rise" {
+	soname=$(readelf -d "$BUILD/lib/libberth.so" | sed -n 's/.*SONAME.*\[\(.*\)\]/\1/p')
+	expect 0 nm -D --defined-only "$BUILD/lib/libberth.so"
+	# A new function gets a line in this file.
+	diff <(awk '{print $3}' <<<"$output" | sort) "$SOURCE/tests/golden/$soname"
+}
+
 @test "modules export their tables and nothing else" {
 	for module in "$BUILD"/lib/modules/*.so; do
 		run nm -D --defined-only "$module"

@@ -98,8 +98,8 @@ def main():
     for path in paths:
         pages[re.sub(r'.*/berth-?|\.\d\.scd$', '', path)] = run(sys.executable, page_py, path, berth, version).stdout
     faults = []
-    told = run(berth, '--version').stdout
-    if told != f'berth {version}\n':
+    told = run(berth, '--version').stdout.splitlines()[0]
+    if told != f'berth {version}':
         faults.append(f'berth --version prints {told!r}, meson has {version}')
     for name, page in pages.items():
         if f'"berth {version}"' not in page.splitlines()[0]:

@@ -142,7 +142,7 @@ static const char *usual(const struct check *check, const char *key)
 	return best;
 }
 
-/* "berth 0.1.0, x86_64, driver 580.65" */
+/* "berth 0.2.0, x86_64, driver 580.65" */
 static void describe(const json_t *answer, char *text, size_t size)
 {
 	size_t used = 0;

@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* berth --version: which libraries this berth runs with, and which modules it can load. The file
+ * that the loader chose names a library's version best: the same text would come from a copy that a
+ * module file or LD_LIBRARY_PATH put in front of the system's. */
+#include <dlfcn.h>
+#include <link.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/env.h"
+#include "base/json.h"
+#include "base/module.h"
+#include "table.h"
+#include "verb.h"
+#include "version.h"
+
+/* A module of lib/modules, or berth itself (NULL), and the library it stands on. */
+static const struct part {
+	const char *title, *module, *symbol, *library, *without;
+} parts[] = {
+	{"hwloc", NULL, NULL, "libhwloc.so", NULL},
+	{"jansson", NULL, NULL, "libjansson.so", NULL},
+	{"libsodium", NULL, NULL, "libsodium.so", NULL},
+	{"zlib", NULL, NULL, "libz.so", NULL},
+	{"PMIx", "ranks-pmix", "ranks_client_pmix", "libpmix.so",
+	 "MPI programs see a world of one rank"},
+	{"MPI", "comm-mpi", "comm_mpi", "libmpi.so", "berth train does without it"},
+	{"gloo", "comm-gloo", "comm_gloo", "libgloo.so", "berth train does without it"},
+	{"NCCL", "comm-nccl", "comm_nccl", NULL, "berth train does without it"},
+	{"CUDA", "device-cuda", "device_cuda", "libcudart.so", "berth train uses CPUs"},
+	{"oneDNN", "device-cpu", "device_cpu", "libdnnl.so", "berth train on CPUs is slow"},
+	{"libjpeg", "data-jpeg", "data_jpeg", "libjpeg.so",
+	 "berth train reads no folders of images"},
+};
+
+struct loaded {
+	const char *library;
+	char *path;
+};
+
+/* For dl_iterate_phdr: keep the path of the first library that is named so, with links resolved. */
+static int match(struct dl_phdr_info *info, size_t size, void *data)
+{
+	struct loaded *loaded = data;
+	const char *slash = strrchr(info->dlpi_name, '/');
+
+	(void)size;
+	if (strncmp(slash ? slash + 1 : info->dlpi_name, loaded->library, strlen(loaded->library)))
+		return 0;
+	loaded->path = realpath(info->dlpi_name, NULL);
+	return 1;
+}
+
+/* {title, module, found, library, reason} of a part. A new reference; NULL when memory is out. */
+static json_t *part_json(const struct part *part, const char *search_path)
+{
+	struct loaded loaded = {.library = part->library};
+	struct error err = {0};
+	void *ops;
+	int rc = part->module ? module_load(part->module, part->symbol, search_path, 0, &ops, &err)
+			      : 0;
+
+	if (!rc && part->library)
+		dl_iterate_phdr(match, &loaded);
+	json_t *json = json_pack("{s:s, s:o, s:b, s:o, s:o}", "title", part->title, "module",
+				 json_text(part->module), "found", !rc, "library",
+				 json_text(loaded.path), "reason", json_text(rc ? err.text : NULL));
+
+	free(loaded.path);
+	return json;
+}
+
+/* "not installed" is enough on a screen; --json has where berth looked. */
+static void print_text(const json_t *list)
+{
+	struct table table = {0};
+	struct paint paint = {"", "", "", "", 1000};
+	size_t i;
+	json_t *json;
+
+	TABLE_ROW(&table, "part", "module", "library");
+	json_array_foreach(list, i, json)
+	{
+		const char *library = json_string_value(json_object_get(json, "library"));
+		const char *reason = json_string_value(json_object_get(json, "reason"));
+		const char *module = json_string_value(json_object_get(json, "module"));
+		const char *looked = reason ? strstr(reason, " (looked in ") : NULL;
+		char text[1024];
+
+		if (reason)
+			snprintf(text, sizeof text, "no: %s: %.*s", parts[i].without,
+				 looked ? (int)(looked - reason) : (int)strlen(reason), reason);
+		else
+			snprintf(text, sizeof text, "%s",
+				 library	    ? library
+				 : parts[i].library ? "built in"
+						    : "loaded when used");
+		TABLE_ROW(&table, parts[i].title, module ? module : "", text);
+	}
+	printf("berth %s\n", BERTH_VERSION);
+	table_print(&table, &paint, 0);
+}
+
+int version_print(const char *search_path, bool as_json)
+{
+	struct error err = {0};
+	JSON_AUTO list = json_array();
+	JSON_AUTO document = NULL;
+	int rc = list ? 0 : error_memory(&err, "the list of libraries");
+
+	for (size_t i = 0; !rc && i < sizeof parts / sizeof *parts; i++)
+		if (json_array_append_new(list, part_json(&parts[i], search_path)))
+			rc = error_memory(&err, "the list of libraries");
+	if (!rc && as_json) {
+		document = json_pack("{s:s, s:s, s:O}", "schema", "berth.version/1", "version",
+				     BERTH_VERSION, "parts", list);
+		rc = document ? json_print(document, stdout, &err)
+			      : error_memory(&err, "the list of libraries");
+	} else if (!rc) {
+		print_text(list);
+	}
+	return rc ? verb_fail(&err) : 0;
+}
