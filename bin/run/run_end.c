@@ -257,7 +257,7 @@ static void describe_cause(const struct job_result *result, const char *kind, in
 		snprintf(why, size,
 			 "berth received SIG%s (from the user, scancel --signal or #SBATCH "
 			 "--signal) and forwarded it to the ranks",
-			 sigabbrev_np(result->user_signal));
+			 error_signal_name(result->user_signal));
 	else if (!strcmp(kind, "stopped") && result->warned)
 		snprintf(why, size,
 			 "the job's time limit is near, so berth asked the ranks to save");

@@ -16,7 +16,7 @@ static int read_signal(const char *text, void *out, struct error *err)
 	const char *name = strncmp(text, "SIG", 3) ? text : text + 3;
 
 	for (int i = 1; i < SIGRTMIN; i++)
-		if (sigabbrev_np(i) && !strcmp(sigabbrev_np(i), name)) {
+		if (error_signal_name(i) && !strcmp(error_signal_name(i), name)) {
 			*(int *)out = i;
 			return 0;
 		}

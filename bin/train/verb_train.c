@@ -51,6 +51,14 @@ static int run_trainer(struct arguments *arguments, struct error *err)
 		error_memory(err, "the command line");
 		return -1;
 	}
+	if (access(path, X_OK)) {
+		error_set(err, ERR_UNAVAILABLE,
+			  "the trainer is not installed: there is no %s that can be run; the Python "
+			  "wheel has none, see docs/install.md for other ways to install berth",
+			  path);
+		free(path);
+		return -1;
+	}
 	argv[count++] = path;
 	argv[count++] = train->options.model;
 	for (int i = 0; i < train->given_count; i++)

@@ -52,10 +52,15 @@ extra|cmd:shellcheck|shellcheck|ShellCheck|
 extra|cmd:codespell|codespell|codespell|
 extra|cmd:clang-format-14|clang-format-14||
 extra|cmd:clang-tidy-14|clang-tidy-14||
+extra|cmd:dh|debhelper||
+extra|cmd:dh_python3|dh-python||
+extra|cmd:lintian|lintian||
 extra|deb:libopenblas0-pthread|libopenblas0-pthread||
 extra|deb:python3-torchvision|python3-torchvision||
 extra|deb:python3-fusepy|python3-fusepy fuse3||
-full|cmd:pip3|python3-pip|python3-pip|
+full|cmd:pip3|python3-pip python3-venv|python3-pip|
+full|cmd:debootstrap|debootstrap|debootstrap|
+full|cmd:autoreconf|autoconf automake libtool|autoconf automake libtool|
 full|cmd:glusterd|glusterfs-server glusterfs-client|glusterfs-server glusterfs-fuse|
 full|cmd:sshfs|sshfs|fuse-sshfs|
 full|cmd:qemu-system-x86_64|qemu-system-x86||

@@ -52,9 +52,9 @@ struct timespec clock_after_ms(int64_t timeout_ms)
 
 bool clock_join(pthread_t thread, int64_t timeout_ms)
 {
-	/* GCC's ThreadSanitizer does not know pthread_clockjoin_np. It would report that the joined
-	 * thread races with its caller. */
-#ifdef __SANITIZE_THREAD__
+	/* Before glibc 2.31, there is no pthread_clockjoin_np. GCC's ThreadSanitizer does not know
+	 * it, and would report that the joined thread races with its caller. */
+#if defined __SANITIZE_THREAD__ || !__GLIBC_PREREQ(2, 31)
 	struct timespec deadline = after_ms(CLOCK_REALTIME, timeout_ms);
 
 	return !pthread_timedjoin_np(thread, NULL, &deadline);

@@ -36,4 +36,7 @@ int error_prefix(struct error *err, const char *format, ...) __attribute__((form
 /* Report that memory is out: return -ERR_UNAVAILABLE with a text that names what. */
 int error_memory(struct error *err, const char *what);
 
+/* "TERM" for SIGTERM; NULL for a number without a name. glibc has sigabbrev_np only since 2.32. */
+const char *error_signal_name(int number);
+
 #endif

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "base/bytes.h"
@@ -325,4 +326,14 @@ int file_make_dirs(const char *path, struct error *err)
 	}
 	free(part);
 	return rc;
+}
+
+void file_close_range(int first, int last)
+{
+#ifdef SYS_close_range
+	if (first > last || !syscall(SYS_close_range, first, last, 0))
+		return;
+#endif
+	for (int fd = first; fd <= last && fd < 65536; fd++)
+		close(fd);
 }

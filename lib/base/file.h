@@ -65,4 +65,8 @@ bool file_wait_writable(int fd, int timeout_ms);
  * file_check_owner. Return 0 or -ERR_OUTPUT; err names the component. */
 int file_make_dirs(const char *path, struct error *err);
 
+/* Close the descriptors from first to last; none if first > last. Safe after fork. Before
+ * Linux 5.9, which has no close_range, those above 65535 stay open. */
+void file_close_range(int first, int last);
+
 #endif

@@ -47,7 +47,7 @@ static void suspend(struct job *job, bool on)
 
 static const char *stop_name(const struct job *job)
 {
-	const char *name = sigabbrev_np(job->result->interrupted);
+	const char *name = error_signal_name(job->result->interrupted);
 
 	return name ? name : "TERM";
 }

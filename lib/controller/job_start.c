@@ -27,7 +27,7 @@
 int job_start_add_inventory(struct job *job, size_t node, const json_t *text, struct error *err)
 {
 	json_t *inventory;
-	int64_t port;
+	int64_t port = -1;
 	int rc = json_get_object("INVENTORY", text, "card", &inventory, err);
 
 	if (!rc)

@@ -163,7 +163,7 @@ static bool is_rechecking(struct job *job, int64_t now)
 
 static const char *signal_name(int number)
 {
-	const char *name = sigabbrev_np(number);
+	const char *name = error_signal_name(number);
 
 	return name ? name : strsignal(number);
 }

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "alloc/slurm.h"
+#include "base/file.h"
 #include "launch/launcher.h"
 
 /* Slurm sends its signals (preemption, --signal, scancel --signal) to the tasks of steps, not to
@@ -66,9 +67,8 @@ static int start(const struct launcher_job *job, struct launcher_process **out, 
 		 * gets a session of its own, because the controller forwards the terminal's
 		 * signals. */
 		setsid();
-		if (pair[1] > 3)
-			close_range(3, (unsigned)pair[1] - 1, 0);
-		close_range((unsigned)pair[1] + 1, ~0u, 0);
+		file_close_range(3, pair[1] - 1);
+		file_close_range(pair[1] + 1, INT_MAX);
 		_exit(job->agent(job->context, 0, pair[1]));
 	}
 	close(pair[1]);

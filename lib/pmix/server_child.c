@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <jansson.h>
+#include <limits.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -14,6 +15,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/file.h"
 #include "base/json.h"
 #include "base/module.h"
 #include "pmix/server_process_internal.h"
@@ -302,7 +304,7 @@ static void detach(int fd, pid_t parent)
 	}
 	if (fd != 3)
 		dup3(fd, 3, O_CLOEXEC);
-	close_range(4, ~0u, 0);
+	file_close_range(4, INT_MAX);
 }
 
 /* Wait for the agent or PMIx. false: the agent has gone. */

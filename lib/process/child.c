@@ -11,10 +11,10 @@
 #include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <sys/utsname.h>
 #include <unistd.h>
 
+#include "base/file.h"
 #include "process/executable.h"
 
 #define DEFAULT_PATH "/usr/local/bin:/usr/bin:/bin"
@@ -107,18 +107,6 @@ static _Noreturn void report_and_exit(const struct child_spec *spec, int stage)
 	_exit(127);
 }
 
-/* Close all descriptors from first to last except the report, which exec closes. */
-static void close_others(int first, int last)
-{
-#ifdef SYS_close_range
-	if (first > last || !syscall(SYS_close_range, first, last, 0))
-		return;
-#endif
-	/* Before Linux 5.9. Descriptors with O_CLOEXEC close at exec anyway. */
-	for (int fd = first; fd <= last && fd < 65536; fd++)
-		close(fd);
-}
-
 static void set_stdio(const struct child_spec *spec)
 {
 	/* dup2 onto itself would leave close-on-exec as it is. */
@@ -126,8 +114,9 @@ static void set_stdio(const struct child_spec *spec)
 		report_and_exit(spec, CHILD_STAGE_STDIO);
 	if (dup2(spec->stdout_fd, 1) < 0 || dup2(spec->stderr_fd, 2) < 0)
 		report_and_exit(spec, CHILD_STAGE_STDIO);
-	close_others(3, spec->report_fd - 1);
-	close_others(spec->report_fd + 1, INT_MAX);
+	/* exec closes the report. */
+	file_close_range(3, spec->report_fd - 1);
+	file_close_range(spec->report_fd + 1, INT_MAX);
 }
 
 static void reset_signals(void)

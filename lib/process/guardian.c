@@ -3,12 +3,14 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/file.h"
 #include "process/supervise.h"
 #include "process/tmpdir.h"
 
@@ -21,9 +23,8 @@ static void detach(int keep_fd)
 	prctl(PR_SET_NAME, "berth-guard");
 	/* Close everything: a reader of the agent's pipe or connection must see its end when the
 	 * agent ends. */
-	if (keep_fd > 0)
-		close_range(0, (unsigned)keep_fd - 1, 0);
-	close_range((unsigned)(keep_fd + 1), ~0u, 0);
+	file_close_range(0, keep_fd - 1);
+	file_close_range(keep_fd + 1, INT_MAX);
 	while (open("/dev/null", O_RDWR) >= 0 && fcntl(STDERR_FILENO, F_GETFD) < 0)
 		; /* until standard input, output and error are open */
 	/* The guardian must not keep a file system from being unmounted. */

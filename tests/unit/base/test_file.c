@@ -5,11 +5,19 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/file.h"
@@ -126,6 +134,54 @@ static void test_cannot(void **state)
 	assert_int_equal(rmdir(path), 0);
 }
 
+/* In a child: close_range fails as before Linux 5.9 if old is set. Returns 0 if just the right ones
+ * are closed. */
+static int close_in_child(bool old)
+{
+	struct sock_filter code[] = {
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_close_range, 0, 1),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | ENOSYS),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+	};
+	struct sock_fprog program = {.len = sizeof code / sizeof *code, .filter = code};
+	int status;
+	pid_t pid = fork();
+
+	if (pid == 0) {
+		if (old && (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) ||
+			    prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program)))
+			_exit(2);
+		for (int fd = 100; fd < 105; fd++)
+			dup2(STDERR_FILENO, fd);
+		file_close_range(101, 103);
+		file_close_range(104, 103);
+		for (int fd = 100; fd < 105; fd++)
+			if ((fcntl(fd, F_GETFD) < 0) != (fd > 100 && fd < 104))
+				_exit(1);
+		file_close_range(101, INT_MAX);
+		_exit(fcntl(100, F_GETFD) < 0 || fcntl(104, F_GETFD) >= 0);
+	}
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	return status;
+}
+
+static void test_close_range(void **state)
+{
+	assert_int_equal(close_in_child(false), 0);
+	assert_int_equal(close_in_child(true), 0);
+}
+
+static void test_signal_name(void **state)
+{
+	for (int i = 0; i < 80; i++)
+		if (!sigabbrev_np(i))
+			assert_null(error_signal_name(i));
+		else
+			assert_string_equal(error_signal_name(i), sigabbrev_np(i));
+	assert_null(error_signal_name(-1));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -133,6 +189,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_link_stays, make_dir, remove_dir),
 		cmocka_unit_test_setup_teardown(test_special_stays, make_dir, remove_dir),
 		cmocka_unit_test_setup_teardown(test_cannot, make_dir, remove_dir),
+		cmocka_unit_test(test_close_range),
+		cmocka_unit_test(test_signal_name),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,10 @@
+#!/bin/sh
+# SPDX-License-Identifier: BSD-3-Clause
+# Print the names of the source's files, each followed by a NUL: those that git tracks in a clone, else all
+# that lie here, without build directories.
+cd "$(dirname "$0")/.."
+if [ -e .git ]; then
+	git ls-files -z
+else
+	find . -path './build*' -prune -o \( -type f -o -type l \) -print0
+fi
