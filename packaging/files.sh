@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Print the names of the source's files, each followed by a NUL: those that git tracks in a clone, else all
 # that lie here, without build directories.
-cd "$(dirname "$0")/.."
+cd "$(dirname "$0")/.." || exit
 if [ -e .git ]; then
 	git ls-files -z
 else

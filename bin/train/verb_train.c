@@ -52,10 +52,11 @@ static int run_trainer(struct arguments *arguments, struct error *err)
 		return -1;
 	}
 	if (access(path, X_OK)) {
-		error_set(err, ERR_UNAVAILABLE,
-			  "the trainer is not installed: there is no %s that can be run; the Python "
-			  "wheel has none, see docs/install.md for other ways to install berth",
-			  path);
+		error_set(
+			err, ERR_UNAVAILABLE,
+			"the trainer is not installed: there is no %s that can be run; the Python "
+			"wheel has none, see docs/install.md for other ways to install berth",
+			path);
 		free(path);
 		return -1;
 	}

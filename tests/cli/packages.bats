@@ -68,5 +68,5 @@ count() { # RESULT...: run count.py on tests with these results
 	need shellcheck
 	cd "$SOURCE"
 	# Without .bats files, whose grammar this shellcheck does not fully support.
-	expect 0 sh -c 'find .ci bin jobscripts tests modulefiles -type f \( -name "*.sh" -o -name run \) -print | xargs shellcheck -x'
+	expect 0 sh -c 'find .ci bin jobscripts packaging tests modulefiles -type f \( -name "*.sh" -o -name run \) -print | xargs shellcheck -x'
 }

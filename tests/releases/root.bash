@@ -25,7 +25,7 @@ root_make() {
 	mkdir -p "$root"
 	case $release in
 	noble) # Debian has no package of Ubuntu's keys; nothing of this root leaves it.
-		where=(http://archive.ubuntu.com/ubuntu gutsy) options=(--components=main,universe --no-check-gpg) ;;
+		where=(http://archive.ubuntu.com/ubuntu gutsy) options=("--components=main,universe" --no-check-gpg) ;;
 	esac
 	debootstrap --variant=minbase --include=ca-certificates "${options[@]}" "$release" "$root" "${where[@]}" \
 		>"$root.log" 2>&1 || {
@@ -34,6 +34,8 @@ root_make() {
 	}
 	printf '#!/bin/sh\nexit 101\n' >"$root/usr/sbin/policy-rc.d" # no service starts
 	chmod 755 "$root/usr/sbin/policy-rc.d"
+	# A mirror of sid that is a snapshot has a list that has expired.
+	echo 'Acquire::Check-Valid-Until "false";' >"$root/etc/apt/apt.conf.d/snapshot"
 	cp /etc/resolv.conf "$root/etc/resolv.conf"
 	chroot "$root" useradd -m someone
 	chroot "$root" apt-get -qq update && touch "$root/etc/root-made"
@@ -50,6 +52,7 @@ root_run() {
 	local layer
 	layer=$(realpath "$1")
 	shift
+	# shellcheck disable=SC2016 # the inner shell expands them
 	env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LANG=C.UTF-8 DEBIAN_FRONTEND=noninteractive CI=true \
 		unshare --mount --pid --fork --kill-child --propagation private bash -c '
 		set -e

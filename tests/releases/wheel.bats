@@ -61,7 +61,7 @@ int main(void)
 		expect 0 root_user "$layer" env/bin/berth run -n 3 -- ./sum
 		[ "$(grep -c 'MPI size 3 sum 3' <<<"$output")" -eq 3 ]
 	fi
-	root_user "$layer" sh -c 'env/bin/pip uninstall -y berth-hpc && ! find env | grep -i berth'
+	root_user "$layer" sh -c 'env/bin/pip uninstall -y berth-hpc && ! find env -type f | grep -i berth'
 	rm -rf "$layer"
 }
 
