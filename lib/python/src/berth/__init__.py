@@ -5,6 +5,8 @@ Every function works without berth, too: under torchrun, or alone as rank 0 of 1
 contradict each other raise Error. Nothing here imports a framework; see berth.torch, berth.jax,
 berth.lightning and berth.transformers.
 """
+from __future__ import annotations  # for Python 3.9
+
 import importlib.metadata
 import json
 import os
