@@ -60,6 +60,7 @@ extra|deb:python3-torchvision|python3-torchvision||
 extra|deb:python3-fusepy|python3-fusepy fuse3||
 full|cmd:pip3|python3-pip python3-venv|python3-pip|
 full|cmd:debootstrap|debootstrap|debootstrap|
+full|cmd:rpmbuild|rpm|rpm-build|
 full|cmd:autoreconf|autoconf automake libtool|autoconf automake libtool|
 full|cmd:glusterd|glusterfs-server glusterfs-client|glusterfs-server glusterfs-fuse|
 full|cmd:sshfs|sshfs|fuse-sshfs|

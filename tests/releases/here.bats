@@ -13,11 +13,18 @@ load ../support/berth
 	expect 0 lintian --fail-on error,warning "$DIR"/debs/*.changes
 }
 
-@test "a tarball has what a clone has, and the packages' version is the source's" {
+@test "packages built from a tarball have the files that those from a clone have" {
 	need git
 	[ -e "$SOURCE/.git" ] || skip "no clone"
 	git -C "$SOURCE" archive --format tar --prefix berth/ HEAD | tar -x -C "$DIR"
 	"$DIR/berth/packaging/files.sh" | tr '\0' '\n' | sed 's|^\./||' | sort >"$DIR/tarball"
 	git -C "$SOURCE" ls-tree -r --name-only HEAD | sort | diff - "$DIR/tarball"
-	grep -qx "version = \"$BERTH_VERSION\"" "$SOURCE/lib/python/pyproject.toml"
+}
+
+@test "files that name the version name that of the source" {
+	cd "$SOURCE"
+	grep -qx "version = \"$BERTH_VERSION\"" lib/python/pyproject.toml
+	grep -qx "Version:  *$BERTH_VERSION" packaging/berth.spec
+	grep -qF "version(\"$BERTH_VERSION\")" packaging/spack/packages/berth/package.py
+	grep -qx "version = '$BERTH_VERSION'" "packaging/easybuild/berth-$BERTH_VERSION-system.eb"
 }
