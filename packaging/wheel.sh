@@ -3,11 +3,11 @@
 # Build the wheel berth-hpc: berth, libberth and the Python package, for machines with glibc 2.28 (RHEL 8) or
 # newer, which need nothing else installed:
 #   packaging/wheel.sh [DIRECTORY]        where the .whl goes (build-wheel)
-# Clang of the package ziglang compiles for the old glibc. hwloc, jansson, libsodium and zlib are built from
-# Debian's sources and are inside. The PMIx module is compiled with this machine's headers (4.2 or newer), and uses
+# Clang of the package ziglang compiles for the old glibc. hwloc, jansson, libsodium, libxml2 and zlib are built
+# from Debian's sources and are inside. The PMIx module is compiled with this machine's headers (4.2 or newer), and uses
 # the libpmix.so.2 of the machine it runs on, if there is one. The trainer is not part of it.
 # Needs: Debian's apt-get (any user), autoreconf, libtool, make, pkg-config, scdoc, PMIx's headers, Python's venv, and
-# PyPI. ARCH=aarch64 compiles for that; the default is x86_64.
+# PyPI. ARCH=aarch64 compiles for that (without man pages); the default is x86_64.
 set -eu
 cd "$(dirname "$0")/.."
 mkdir -p "${1:-build-wheel}"
@@ -30,7 +30,7 @@ quietly() { # COMMAND...: show its output only if it fails
 say "compiler and tools from PyPI"
 python3 -m venv "$work/venv"
 python=$work/venv/bin/python
-quietly "$work/venv/bin/pip" install ziglang==0.17.1 meson==1.7.2 ninja==1.11.1.4 wheel==0.45.1 auditwheel==6.4.2
+quietly "$work/venv/bin/pip" install ziglang==0.17.1 meson==1.7.2 ninja==1.11.1.4 wheel==0.45.1
 for tool in cc ar ranlib; do
 	options=
 	[ "$tool" != cc ] || options="-target $arch-linux-gnu.$glibc"
@@ -39,7 +39,7 @@ for tool in cc ar ranlib; do
 done
 export ZIG_GLOBAL_CACHE_DIR="$work/zig" ZIG_LOCAL_CACHE_DIR="$work/zig"
 
-say "sources of hwloc, jansson, libsodium and zlib"
+say "sources of hwloc, jansson, libsodium, libxml2 and zlib"
 mkdir -p "$work/lists/partial" "$work/cache/archives/partial" "$work/src"
 echo "deb-src http://deb.debian.org/debian bookworm main" >"$work/sources.list"
 apt() {
@@ -47,10 +47,12 @@ apt() {
 		-o Dir::State::Lists="$work/lists" -o Dir::Cache="$work/cache" -o APT::Sandbox::User= "$@")
 }
 apt update
-apt source hwloc jansson libsodium zlib
+apt source hwloc jansson libsodium libxml2 zlib
 
 export CC="$work/cc" AR="$work/ar" RANLIB="$work/ranlib" CFLAGS='-O2 -fPIC'
 deps=$work/deps
+pmix_version=$(pkg-config --modversion pmix) pmix_flags=$(pkg-config --cflags pmix)
+export PKG_CONFIG_LIBDIR="$deps/lib/pkgconfig"
 library() { # NAME [OPTIONS OF configure]
 	say "building $1"
 	cd "$work/src/$1"-*/
@@ -60,13 +62,17 @@ library() { # NAME [OPTIONS OF configure]
 	*/zlib-*) quietly ./configure --static --prefix="$deps" ;;
 	*) quietly ./configure --host="$arch-linux-gnu" --prefix="$deps" --disable-shared --enable-static --with-pic "$@" ;;
 	esac
-	quietly make install
+	# Debian's patches are newer than what autoconf made.
+	quietly make ACLOCAL=: AUTOCONF=: AUTOHEADER=: AUTOMAKE=: install
 	cd "$source"
 }
 library zlib
 library jansson
 library libsodium
-library hwloc --disable-libxml2 --disable-pci --disable-opencl --disable-cuda --disable-nvml --disable-rsmi \
+# hwloc's own parser reads only files as hwloc writes them.
+library libxml2 --without-python --without-zlib --without-lzma --without-iconv --without-icu --without-http --without-ftp \
+	--without-readline --without-debug --without-threads
+library hwloc --disable-pci --disable-opencl --disable-cuda --disable-nvml --disable-rsmi \
 	--disable-levelzero --disable-gl --disable-libudev --disable-cairo --disable-plugins
 
 # Only names to link with: the functions are those of the user's libpmix.so.2, in Debian in a directory of its own.
@@ -75,8 +81,8 @@ grep -oh '\<PMIx_[A-Za-z_]*(' lib/pmix/*.c | sort -u | sed 's/(/(void) {}/; s/^/
 cat >"$deps/lib/pkgconfig/pmix.pc" <<PC
 Name: pmix
 Description: headers of this machine
-Version: $(pkg-config --modversion pmix)
-Cflags: $(pkg-config --cflags pmix)
+Version: $pmix_version
+Cflags: $pmix_flags
 Libs: -L$deps/lib -Wl,-rpath,/usr/lib/$arch-linux-gnu/pmix2/lib -lpmix
 PC
 
@@ -86,7 +92,7 @@ printf '[binaries]\nc = %s\nar = %s\npkg-config = %s\n[host_machine]\nsystem = %
 packaging/files.sh | (mkdir "$work/berth" && tar -c --null -T - | tar -x -C "$work/berth")
 cd "$work/berth"
 unset CC AR RANLIB CFLAGS
-export PATH="$work/venv/bin:$PATH" PKG_CONFIG_LIBDIR="$deps/lib/pkgconfig"
+export PATH="$work/venv/bin:$PATH"
 quietly meson setup build --cross-file "$work/cross.ini" --buildtype=release --prefix=/usr --libdir=lib \
 	-Dprefer_static=true -Dc_link_args=-s \
 	-Dpkgconfig.relocatable=true -Dtests=disabled -Dpmix=enabled -Dmpi=disabled -Dgloo=disabled -Dnccl=disabled \
@@ -100,7 +106,7 @@ wheel=$work/wheel
 data=$wheel/berth_hpc-$version.data
 mkdir -p "$data" "$wheel/berth_hpc-$version.dist-info"
 mv "$work/tree/usr" "$data/data"
-rm -r "$data/data/bin/berth-train" "$data/data/share/man/man1/berth-train.1" "$data/data/share/modulefiles"
+rm -rf "$data/data/bin/berth-train" "$data/data/share/man/man1/berth-train.1" "$data/data/share/modulefiles"
 mkdir "$data/scripts"
 mv "$data/data/bin/berth" "$data/scripts"
 rmdir "$data/data/bin"
@@ -126,8 +132,13 @@ cat >"$wheel/berth_hpc-$version.dist-info/WHEEL" <<WHEEL
 Wheel-Version: 1.0
 Generator: berth packaging/wheel.sh
 Root-Is-Purelib: false
-Tag: py3-none-manylinux_2_28_$arch
+Tag: py3-none-manylinux_${glibc%.*}_${glibc#*.}_$arch
 WHEEL
+# auditwheel would count what this machine's libpmix.so.2 needs, too.
+newest=$(find "$data" \( -name '*.so*' -o -path '*/scripts/berth' \) -exec readelf -V {} + | grep -o 'GLIBC_[0-9.]*' | sort -uV | tail -n 1)
+[ "$(printf '%s\n' "$newest" "GLIBC_$glibc" | sort -V | tail -n 1)" = "GLIBC_$glibc" ] || {
+	echo "berth: error: a file needs $newest, not $glibc or older" >&2
+	exit 1
+}
 quietly "$python" -m wheel pack --dest-dir "$out" "$wheel"
-"$work/venv/bin/auditwheel" show "$out/berth_hpc-$version-py3-none-manylinux_2_28_$arch.whl" >&2
 ls "$out"/*.whl

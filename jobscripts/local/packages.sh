@@ -65,6 +65,8 @@ full|cmd:autoreconf|autoconf automake libtool|autoconf automake libtool|
 full|cmd:glusterd|glusterfs-server glusterfs-client|glusterfs-server glusterfs-fuse|
 full|cmd:sshfs|sshfs|fuse-sshfs|
 full|cmd:qemu-system-x86_64|qemu-system-x86||
+full|cmd:qemu-aarch64|qemu-user||
+full|file:/usr/aarch64-linux-gnu/lib/ld-linux-aarch64.so.1|libc6-arm64-cross||
 full|cmd:busybox|busybox-static|busybox|
 TABLE
 }

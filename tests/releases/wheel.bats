@@ -23,6 +23,28 @@ teardown_file() { roots_teardown; }
 	[ -n "$output" ] && ! grep -v ' ranks_' <<<"$output"
 }
 
+@test "the wheel for aarch64 plans as this machine's berth does, under qemu" {
+	need qemu-aarch64 qemu-user
+	[ -e /usr/aarch64-linux-gnu/lib/ld-linux-aarch64.so.1 ] || skip "no aarch64 glibc (Debian: libc6-arm64-cross)"
+	expect 0 env ARCH=aarch64 "$SOURCE/packaging/wheel.sh" "$DIR"
+	python3 -m zipfile -e "$DIR"/*.whl "$DIR/wheel"
+	arm=("$DIR"/wheel/*.data/scripts/berth)
+	chmod +x "${arm[0]}"
+	arm=(qemu-aarch64 -L /usr/aarch64-linux-gnu "${arm[0]}")
+	expect 0 "${arm[@]}" --version
+	# Debian 12's qemu has no PR_SET_CHILD_SUBREAPER, so `berth run` cannot be tried.
+	expect 0 "${arm[@]}" info
+	count=0
+	for topology in "$FIXTURES"/topo/*.xml "${BERTH_TEST_TOPO-/nowhere}"/*.xml; do
+		[ -e "$topology" ] && "$BERTH" plan --topology "$topology" >"$DIR/here" 2>&1 || continue
+		echo "$topology"
+		"${arm[@]}" plan --topology "$topology" 2>&1 | diff "$DIR/here" -
+		count=$((count + 1))
+	done
+	echo "$count topologies"
+	[ "$count" -gt 20 ]
+}
+
 release() { # NAME [PACKAGES]
 	local root=$ROOTS/$1 layer=$ROOTS/$1-wheel
 	shift
