@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* berth --version: which libraries this berth runs with, and which modules it can load. The file
- * that the loader chose names a library's version best: the same text would come from a copy that a
- * module file or LD_LIBRARY_PATH put in front of the system's. */
+/* berth --version: which libraries this berth runs with, and which modules it can load. The path of
+ * a library says more than its number: LD_LIBRARY_PATH or a module file may have put another copy
+ * in front of the system's. */
 #include <dlfcn.h>
 #include <link.h>
 #include <stdio.h>

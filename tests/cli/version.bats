@@ -51,6 +51,13 @@ print({part["title"]: part for part in json.load(sys.stdin)["parts"]}[sys.argv[2
 	[[ $(value reason oneDNN) == None || $(value reason oneDNN) == *"looked in"*"$DIR/bin"* ]]
 }
 
+@test "berth without a trainer beside it says so" {
+	mkdir -p "$DIR/bin"
+	cp "$BERTH" "$DIR/bin/berth"
+	expect 69 "$DIR/bin/berth" train convnet -n 1
+	[[ $output == *"the trainer is not installed: there is no $DIR/bin/berth-train"* ]]
+}
+
 @test "bad options are named" {
 	for bad in --jsn json ''; do
 		expect 64 "$BERTH" --version "$bad"
