@@ -71,11 +71,11 @@ static json_t *part_json(const struct part *part, const char *search_path)
 	return json;
 }
 
-/* "not installed" is enough on a screen; --json has where berth looked. */
+/* On a screen, "not installed" is enough; --json lists where berth looked. */
 static void print_text(const json_t *list)
 {
 	struct table table = {0};
-	struct paint paint = {"", "", "", "", 1000};
+	struct paint paint = {"", "", "", "", .width = 1000}; /* paths are not wrapped */
 	size_t i;
 	json_t *json;
 

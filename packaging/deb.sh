@@ -2,13 +2,13 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Build the Debian packages for the release that this machine runs (Debian 12, 13, Ubuntu 24.04):
 #   packaging/deb.sh [DIRECTORY]     where the .deb files go (build-deb); berth-cuda is built if nvcc is there
-# Works in a copy of the source: a clone's tracked files, or an unpacked tarball. Needs no root if what
-# `apt-get build-dep` would install is there; else it says what is missing. Exit code: 0, or that of the first
-# command that failed.
+# Works in a copy of the source: a clone's tracked files, or an unpacked tarball. Needs no root. If packages for the
+# build are missing, it lists them and stops. Exit code: 0, or that of the first command that failed.
 set -eu
-cd "$(dirname "$0")/.."
-mkdir -p "${1:-build-deb}"
-out=$(cd "${1:-build-deb}" && pwd)
+source=$(cd "$(dirname "$0")/.." && pwd)
+mkdir -p "${1:-$source/build-deb}"
+out=$(cd "${1:-$source/build-deb}" && pwd)
+cd "$source"
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 

@@ -9,10 +9,10 @@
 # Needs: Debian's apt-get (any user), autoreconf, libtool, make, pkg-config, scdoc, PMIx's headers, Python's venv, and
 # PyPI. ARCH=aarch64 compiles for that (without man pages); the default is x86_64.
 set -eu
-cd "$(dirname "$0")/.."
-mkdir -p "${1:-build-wheel}"
-out=$(cd "${1:-build-wheel}" && pwd)
-source=$PWD
+source=$(cd "$(dirname "$0")/.." && pwd)
+mkdir -p "${1:-$source/build-wheel}"
+out=$(cd "${1:-$source/build-wheel}" && pwd)
+cd "$source"
 arch=${ARCH-x86_64}
 glibc=2.28
 work=$(mktemp -d)
@@ -100,7 +100,7 @@ quietly meson setup build --cross-file "$work/cross.ini" --buildtype=release --p
 quietly meson compile -C build
 quietly meson install -C build --destdir "$work/tree"
 
-# Everything below the prefix goes to the environment's own; pip makes bin's files executable.
+# pip installs NAME.data/data into the environment's prefix, and makes NAME.data/scripts executable.
 say "packing"
 wheel=$work/wheel
 data=$wheel/berth_hpc-$version.data

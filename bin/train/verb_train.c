@@ -55,7 +55,7 @@ static int run_trainer(struct arguments *arguments, struct error *err)
 		error_set(
 			err, ERR_UNAVAILABLE,
 			"the trainer is not installed: there is no %s that can be run; the Python "
-			"wheel has none, see docs/install.md for other ways to install berth",
+			"wheel has none: install berth from source, or its Debian package",
 			path);
 		free(path);
 		return -1;

@@ -51,7 +51,7 @@ print({part["title"]: part for part in json.load(sys.stdin)["parts"]}[sys.argv[2
 	[[ $(value reason oneDNN) == None || $(value reason oneDNN) == *"looked in"*"$DIR/bin"* ]]
 }
 
-@test "berth without a trainer beside it says so" {
+@test "berth train without berth-train: exit code 69" {
 	mkdir -p "$DIR/bin"
 	cp "$BERTH" "$DIR/bin/berth"
 	expect 69 "$DIR/bin/berth" train convnet -n 1

@@ -17,7 +17,7 @@ roots_teardown() {
 	[ -n "${BERTH_TEST_ROOTS-}" ] || rm -rf "$ROOTS"
 }
 
-# root_make RELEASE DIRECTORY: bookworm, trixie, sid or noble, with package lists. An existing one is kept.
+# root_make RELEASE DIRECTORY: noble or a release of Debian, with package lists. An existing one is kept.
 root_make() {
 	local release=$1 root=$2 where=(http://deb.debian.org/debian) options=(--components=main)
 	[ ! -e "$root/etc/root-made" ] || return 0
