@@ -138,7 +138,8 @@ def compare(here, found, talk, speeds, row, goals):
     if talk.lost or (name in speeds and (speeds[name] is None or here.left_s() < 20)):
         return
     try:
-        answer = talk.ask(row, here.left_s(470))  # max-autotune compiles for 412 s on an H200
+        # max-autotune compiles for 412 s on an H200. A minute is kept for the other turns.
+        answer = talk.ask(row, min(470, max(1, here.left_s() - 60)))
     except Fail as why:
         answer = {'error': str(why)[-TAIL:]}
     if 'error' in answer:

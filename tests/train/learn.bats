@@ -8,7 +8,7 @@ load support
 		train "$model" -n 1 --data synthetic:1x16x16,n=6400,classes=5 --batch 32 --epochs 3 \
 			--metrics "$model" >/dev/null
 		below "$(loss "$model" val)" 0.2
-		below "$(loss "$model" train)" 0.2
+		below "$(loss "$model" train 20)" 0.2 # one batch may be an unlucky one
 	done
 }
 

@@ -74,11 +74,12 @@ for key, row in one.items():
 PY
 }
 
-# loss DIRECTORY SPLIT: the last one logged
+# loss DIRECTORY SPLIT [COUNT]: the last one logged, or the mean of the last COUNT
 loss() {
-	python3 - "$1/metrics.jsonl" "$2" <<'PY'
+	python3 - "$1/metrics.jsonl" "$2" "${3-1}" <<'PY'
 import json, sys
-print([json.loads(line)['loss'] for line in open(sys.argv[1]) if json.loads(line)['split'] == sys.argv[2]][-1])
+last = [json.loads(line)['loss'] for line in open(sys.argv[1]) if json.loads(line)['split'] == sys.argv[2]][-int(sys.argv[3]):]
+print(sum(last) / len(last))
 PY
 }
 

@@ -45,6 +45,14 @@ int dnnl_failed(dnnl_status_t status, const char *what, struct error *err)
 
 /* ---- engine ---- */
 
+struct made_md {
+	struct made_md *next;
+	int rank;
+	dnnl_dims_t dims;
+	dnnl_format_tag_t tag;
+	owned_md md;
+};
+
 int dnnl_context_new(struct dnnl_context **out, struct error *err)
 {
 	struct dnnl_context *dnnl = calloc(1, sizeof *dnnl);
@@ -76,6 +84,13 @@ void dnnl_context_free(struct dnnl_context *dnnl)
 {
 	if (!dnnl)
 		return;
+	while (dnnl->mds) {
+		struct made_md *md = dnnl->mds;
+
+		dnnl->mds = md->next;
+		dnnl_memory_desc_destroy(md->md);
+		free(md);
+	}
 	dnnl_primitive_attr_destroy(dnnl->attr);
 	dnnl_stream_destroy(dnnl->stream);
 	dnnl_engine_destroy(dnnl->engine);
@@ -91,31 +106,8 @@ void dnnl_context_describe(char *text, size_t size)
 
 /* ---- primitives ---- */
 
-int primitive_desc(const struct dnnl_context *dnnl, const void *op,
-		   const_dnnl_primitive_desc_t hint, const char *what, dnnl_primitive_desc_t *out,
-		   struct error *err)
-{
-	dnnl_primitive_desc_t desc = NULL;
-	dnnl_status_t status =
-		dnnl_primitive_desc_create(&desc, op, dnnl->attr, dnnl->engine, hint);
-
-	if (status == dnnl_unimplemented)
-		desc = NULL;
-	else if (status)
-		return dnnl_failed(status, what, err);
-	*out = desc;
-	return 0;
-}
-
-dnnl_memory_desc_t primitive_md(const_dnnl_primitive_desc_t desc, dnnl_query_t query, int index)
-{
-	const dnnl_memory_desc_t *md = dnnl_primitive_desc_query_md(desc, query, index);
-
-	return md ? *md : (dnnl_memory_desc_t){0};
-}
-
 static int add_argument(const struct dnnl_context *dnnl, struct primitive *primitive, int argument,
-			const dnnl_memory_desc_t *md, const char *what, struct error *err)
+			const_dnnl_memory_desc_t md, const char *what, struct error *err)
 {
 	dnnl_exec_arg_t *to = &primitive->arguments[primitive->count];
 	dnnl_status_t status = dnnl_memory_create(&to->memory, md, dnnl->engine, DNNL_MEMORY_NONE);
@@ -137,15 +129,17 @@ int primitive_new(const struct dnnl_context *dnnl, const_dnnl_primitive_desc_t d
 	if (count >= PRIMITIVE_ARGUMENTS)
 		rc = error_set(err, ERR_INTERNAL, "%s has too many arguments", what);
 	for (int i = 0; !rc && i < count; i++) {
-		dnnl_memory_desc_t md = primitive_md(desc, arguments[i].query, arguments[i].index);
-
-		rc = add_argument(dnnl, &primitive, arguments[i].argument, &md, what, err);
+		rc = add_argument(
+			dnnl, &primitive, arguments[i].argument,
+			dnnl_primitive_desc_query_md(desc, arguments[i].query, arguments[i].index),
+			what, err);
 	}
 	if (!rc) {
-		dnnl_memory_desc_t md = primitive_md(desc, dnnl_query_scratchpad_md, 0);
+		const_dnnl_memory_desc_t md =
+			dnnl_primitive_desc_query_md(desc, dnnl_query_scratchpad_md, 0);
 
-		primitive.scratch = (dnnl_memory_desc_get_size(&md) + 63) / 64 * 16;
-		rc = add_argument(dnnl, &primitive, DNNL_ARG_SCRATCHPAD, &md, what, err);
+		primitive.scratch = (dnnl_memory_desc_get_size(md) + 63) / 64 * 16;
+		rc = add_argument(dnnl, &primitive, DNNL_ARG_SCRATCHPAD, md, what, err);
 	}
 	if (rc)
 		primitive_free(&primitive);
@@ -166,8 +160,7 @@ int primitive_run(const struct dnnl_context *dnnl, struct primitive *primitive,
 		if (at == primitive->at[i])
 			continue;
 		/* oneDNN writes only to outputs, but its C API has one kind of pointer. */
-		status = dnnl_memory_set_data_handle_v2(primitive->arguments[i].memory, (void *)at,
-							dnnl->stream);
+		status = dnnl_memory_set_data_handle(primitive->arguments[i].memory, (void *)at);
 		primitive->at[i] = at;
 	}
 	if (!status)
@@ -187,8 +180,8 @@ void primitive_free(struct primitive *primitive)
 	*primitive = (struct primitive){0};
 }
 
-int reorder_new(const struct dnnl_context *dnnl, const dnnl_memory_desc_t *from,
-		const dnnl_memory_desc_t *to, bool add, struct primitive *out, struct error *err)
+int reorder_new(const struct dnnl_context *dnnl, const_dnnl_memory_desc_t from,
+		const_dnnl_memory_desc_t to, bool add, struct primitive *out, struct error *err)
 {
 	static const struct primitive_argument arguments[] = {{DNNL_ARG_FROM, dnnl_query_src_md, 0},
 							      {DNNL_ARG_TO, dnnl_query_dst_md, 0}};
@@ -201,7 +194,7 @@ int reorder_new(const struct dnnl_context *dnnl, const dnnl_memory_desc_t *from,
 	if (!status && add) {
 		status = dnnl_post_ops_create(&post);
 		if (!status)
-			status = dnnl_post_ops_append_sum(post, 1);
+			status = dnnl_post_ops_append_sum(post, 1, 0, dnnl_data_type_undef);
 		if (!status)
 			status = dnnl_primitive_attr_set_post_ops(attr, post);
 	}
@@ -238,37 +231,56 @@ static dnnl_format_tag_t block_tag(const struct layout *layout)
 	}
 }
 
-dnnl_memory_desc_t md_make(int rank, const dnnl_dims_t dims, dnnl_format_tag_t tag)
+const_dnnl_memory_desc_t md_make(struct dnnl_context *dnnl, int rank, const dnnl_dims_t dims,
+				 dnnl_format_tag_t tag)
 {
-	dnnl_memory_desc_t md = {0};
+	size_t size = (size_t)rank * sizeof *dims;
+	struct made_md *made = dnnl->mds;
 
-	dnnl_memory_desc_init_by_tag(&md, rank, dims, dnnl_f32, tag);
-	return md;
+	while (made && (made->rank != rank || made->tag != tag || memcmp(made->dims, dims, size)))
+		made = made->next;
+	if (made)
+		return made->md;
+	made = calloc(1, sizeof *made);
+	if (!made)
+		return NULL;
+	if (dnnl_memory_desc_create_with_tag(&made->md, rank, dims, dnnl_f32, tag)) {
+		free(made);
+		return NULL;
+	}
+	made->next = dnnl->mds;
+	made->rank = rank;
+	made->tag = tag;
+	memcpy(made->dims, dims, size);
+	dnnl->mds = made;
+	return made->md;
 }
 
-dnnl_memory_desc_t layout_md(const struct layout *layout)
+const_dnnl_memory_desc_t layout_md(struct dnnl_context *dnnl, const struct layout *layout)
 {
 	dnnl_dims_t dims = {layout->n, layout->channels, layout->height, layout->width};
 
-	return md_make(4, dims, block_tag(layout));
+	return md_make(dnnl, 4, dims, block_tag(layout));
 }
 
-int md_block(const dnnl_memory_desc_t *md)
+struct layout md_layout(struct dnnl_context *dnnl, const_dnnl_memory_desc_t md)
 {
 	static const int blocks[] = {1, 8, 16};
-	dnnl_memory_desc_t nhwc = md_make(4, md->dims, dnnl_nhwc);
+	const dnnl_dim_t *dims = md_dims(md);
+	struct layout layout = {(int)dims[0], (int)dims[1], (int)dims[2], (int)dims[3], 0};
 
-	if (md->dims[1] <= LAYOUT_NARROW && dnnl_memory_desc_equal(&nhwc, md))
-		return (int)md->dims[1];
-	for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++) {
-		struct layout layout = {(int)md->dims[0], (int)md->dims[1], (int)md->dims[2],
-					(int)md->dims[3], blocks[i]};
-		dnnl_memory_desc_t same = layout_md(&layout);
-
-		if (dnnl_memory_desc_equal(&same, md))
-			return blocks[i];
+	if (layout.channels <= LAYOUT_NARROW &&
+	    dnnl_memory_desc_equal(md_make(dnnl, 4, dims, dnnl_nhwc), md)) {
+		layout.block = layout.channels;
+		return layout;
 	}
-	return 0;
+	for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++) {
+		layout.block = blocks[i];
+		if (dnnl_memory_desc_equal(layout_md(dnnl, &layout), md))
+			return layout;
+	}
+	layout.block = 0;
+	return layout;
 }
 
 /* ---- copy ---- */
@@ -283,13 +295,13 @@ int cpu_reorder_new(struct dnnl_context *dnnl, const struct layout *from, const 
 		    struct cpu_reorder **out, struct error *err)
 {
 	struct cpu_reorder *copy = calloc(1, sizeof *copy);
-	dnnl_memory_desc_t from_md = layout_md(from), to_md = layout_md(to);
 	int rc;
 
 	if (!copy)
 		return error_memory(err, "a layer");
 	copy->dnnl = dnnl;
-	rc = reorder_new(dnnl, &from_md, &to_md, false, &copy->reorder, err);
+	rc = reorder_new(dnnl, layout_md(dnnl, from), layout_md(dnnl, to), false, &copy->reorder,
+			 err);
 	if (!rc && copy->reorder.scratch) {
 		copy->scratch = aligned_alloc(64, copy->reorder.scratch * sizeof(float));
 		rc = copy->scratch ? 0 : error_memory(err, "a layer");

@@ -53,7 +53,7 @@ struct cpu_conv {
 
 /* The descriptors of one convolution. */
 struct conv_mds {
-	dnnl_memory_desc_t x, w, b, y;
+	const_dnnl_memory_desc_t x, w, b, y; /* b: NULL without a bias */
 	dnnl_dims_t strides, pads;
 };
 
@@ -65,15 +65,17 @@ static bool is_nhwc(const struct layout *layout)
 
 /* y of a convolution of x. One block of 16 channels equals NHWC, but oneDNN has code for it
  * together with an NHWC x only under that name. */
-static dnnl_memory_desc_t result_md(const struct layout *x, const struct layout *y)
+static const_dnnl_memory_desc_t result_md(struct dnnl_context *dnnl, const struct layout *x,
+					  const struct layout *y)
 {
 	dnnl_dims_t dims = {y->n, y->channels, y->height, y->width};
 
-	return is_nhwc(x) && y->channels <= LAYOUT_NARROW ? md_make(4, dims, dnnl_nhwc)
-							  : layout_md(y);
+	return is_nhwc(x) && y->channels <= LAYOUT_NARROW ? md_make(dnnl, 4, dims, dnnl_nhwc)
+							  : layout_md(dnnl, y);
 }
 
-static struct conv_mds conv_mds(const struct cpu_conv_request *request, int block)
+static struct conv_mds conv_mds(struct dnnl_context *dnnl, const struct cpu_conv_request *request,
+				int block)
 {
 	const struct layout *x = &request->x;
 	const struct op_attributes *window = &request->window;
@@ -84,10 +86,10 @@ static struct conv_mds conv_mds(const struct cpu_conv_request *request, int bloc
 
 	if (block)
 		in.block = block;
-	return (struct conv_mds){.x = layout_md(&in),
-				 .w = md_make(4, w_dims, dnnl_format_tag_any),
-				 .b = md_make(1, b_dims, dnnl_a),
-				 .y = result_md(&in, &out),
+	return (struct conv_mds){.x = layout_md(dnnl, &in),
+				 .w = md_make(dnnl, 4, w_dims, dnnl_format_tag_any),
+				 .b = request->bias ? md_make(dnnl, 1, b_dims, dnnl_a) : NULL,
+				 .y = result_md(dnnl, &in, &out),
 				 .strides = {window->stride, window->stride},
 				 .pads = {window->pad, window->pad}};
 }
@@ -102,32 +104,40 @@ static int rank_of(const_dnnl_primitive_desc_t desc)
 	return !strncmp(name, "ref", 3) ? 0 : strstr(name, "gemm") ? 1 : 2;
 }
 
+/* *out is NULL without an error if there is no implementation. */
+static int desc_result(dnnl_status_t status, dnnl_primitive_desc_t desc, const char *what,
+		       dnnl_primitive_desc_t *out, struct error *err)
+{
+	*out = status ? NULL : desc;
+	return status == dnnl_unimplemented ? 0 : dnnl_failed(status, what, err);
+}
+
 static int conv_desc(const struct cpu_conv *conv, const struct cpu_conv_request *request,
 		     const struct conv_mds *mds, enum conv_part kind,
 		     const_dnnl_primitive_desc_t hint, bool direct, dnnl_primitive_desc_t *out,
 		     struct error *err)
 {
+	static const dnnl_dims_t dilates = {0};
+	const struct dnnl_context *dnnl = conv->dnnl;
 	dnnl_alg_kind_t algorithm = direct ? dnnl_convolution_direct : dnnl_convolution_auto;
-	const dnnl_memory_desc_t *b = request->bias ? &mds->b : NULL;
-	dnnl_convolution_desc_t op;
+	dnnl_primitive_desc_t desc = NULL;
 	dnnl_status_t status;
 
 	if (kind == CONV_FORWARD)
-		status = dnnl_convolution_forward_desc_init(
-			&op, request->backward ? dnnl_forward_training : dnnl_forward_inference,
-			algorithm, &mds->x, &mds->w, b, &mds->y, mds->strides, mds->pads,
-			mds->pads);
+		status = dnnl_convolution_forward_primitive_desc_create(
+			&desc, dnnl->engine,
+			request->backward ? dnnl_forward_training : dnnl_forward_inference,
+			algorithm, mds->x, mds->w, mds->b, mds->y, mds->strides, dilates, mds->pads,
+			mds->pads, dnnl->attr);
 	else if (kind == CONV_INPUT)
-		status = dnnl_convolution_backward_data_desc_init(&op, algorithm, &mds->x, &mds->w,
-								  &mds->y, mds->strides, mds->pads,
-								  mds->pads);
+		status = dnnl_convolution_backward_data_primitive_desc_create(
+			&desc, dnnl->engine, algorithm, mds->x, mds->w, mds->y, mds->strides,
+			dilates, mds->pads, mds->pads, hint, dnnl->attr);
 	else
-		status = dnnl_convolution_backward_weights_desc_init(
-			&op, algorithm, &mds->x, &mds->w, b, &mds->y, mds->strides, mds->pads,
-			mds->pads);
-	if (status)
-		return dnnl_failed(status, "a convolution", err);
-	return primitive_desc(conv->dnnl, &op, hint, "a convolution", out, err);
+		status = dnnl_convolution_backward_weights_primitive_desc_create(
+			&desc, dnnl->engine, algorithm, mds->x, mds->w, mds->b, mds->y,
+			mds->strides, dilates, mds->pads, mds->pads, hint, dnnl->attr);
+	return desc_result(status, desc, "a convolution", out, err);
 }
 
 /* As direct requests, or direct if the other has no implementation. */
@@ -150,31 +160,31 @@ static size_t larger(size_t a, size_t b)
 	return a > b ? a : b;
 }
 
-static size_t md_floats(const dnnl_memory_desc_t *md)
+static size_t md_floats(const_dnnl_memory_desc_t md)
 {
 	return (dnnl_memory_desc_get_size(md) + 63) / 64 * 16;
 }
 
 /* Make a reorder from dense weights to md's layout, unless they are equal. */
-static int conv_pack(struct cpu_conv *conv, const dnnl_memory_desc_t *md, enum conv_part part,
+static int conv_pack(struct cpu_conv *conv, const_dnnl_memory_desc_t md, enum conv_part part,
 		     struct error *err)
 {
-	dnnl_memory_desc_t from = md_make(4, md->dims, dnnl_oihw);
+	const_dnnl_memory_desc_t from = md_make(conv->dnnl, 4, md_dims(md), dnnl_oihw);
 
-	if (dnnl_memory_desc_equal(&from, md))
+	if (dnnl_memory_desc_equal(from, md))
 		return 0;
 	conv->pack = larger(conv->pack, md_floats(md));
-	return reorder_new(conv->dnnl, &from, md, false, &conv->parts[part], err);
+	return reorder_new(conv->dnnl, from, md, false, &conv->parts[part], err);
 }
 
-static int conv_unpack(struct cpu_conv *conv, const dnnl_memory_desc_t *md, struct error *err)
+static int conv_unpack(struct cpu_conv *conv, const_dnnl_memory_desc_t md, struct error *err)
 {
-	dnnl_memory_desc_t to = md_make(4, md->dims, dnnl_oihw);
-	int rc = reorder_new(conv->dnnl, md, &to, true, &conv->parts[UNPACK_ADD], err);
+	const_dnnl_memory_desc_t to = md_make(conv->dnnl, 4, md_dims(md), dnnl_oihw);
+	int rc = reorder_new(conv->dnnl, md, to, true, &conv->parts[UNPACK_ADD], err);
 
 	conv->pack = larger(conv->pack, md_floats(md));
-	if (!rc && !dnnl_memory_desc_equal(&to, md))
-		rc = reorder_new(conv->dnnl, md, &to, false, &conv->parts[UNPACK], err);
+	if (!rc && !dnnl_memory_desc_equal(to, md))
+		rc = reorder_new(conv->dnnl, md, to, false, &conv->parts[UNPACK], err);
 	return rc;
 }
 
@@ -186,20 +196,17 @@ static int conv_new_forward(struct cpu_conv *conv, const struct cpu_conv_request
 	dnnl_primitive_desc_t desc = NULL;
 
 	for (int block = 0; block < 2; block++) {
-		struct conv_mds mds = conv_mds(request, block);
+		struct conv_mds mds = conv_mds(conv->dnnl, request, block);
 		int rc = conv_desc_any(conv, request, &mds, CONV_FORWARD, NULL, &desc, err);
 
 		if (rc)
 			return rc;
 		if (!desc)
 			continue;
-		dnnl_memory_desc_t x = primitive_md(desc, dnnl_query_src_md, 0);
-		dnnl_memory_desc_t y = primitive_md(desc, dnnl_query_dst_md, 0);
-
-		choice->x = request->x;
-		choice->x.block = md_block(&x);
-		choice->y = (struct layout){(int)y.dims[0], (int)y.dims[1], (int)y.dims[2],
-					    (int)y.dims[3], md_block(&y)};
+		choice->x = md_layout(conv->dnnl,
+				      dnnl_primitive_desc_query_md(desc, dnnl_query_src_md, 0));
+		choice->y = md_layout(conv->dnnl,
+				      dnnl_primitive_desc_query_md(desc, dnnl_query_dst_md, 0));
 		if (choice->x.block && choice->y.block)
 			break;
 		dnnl_primitive_desc_destroy(desc);
@@ -209,8 +216,8 @@ static int conv_new_forward(struct cpu_conv *conv, const struct cpu_conv_request
 		return dnnl_failed(dnnl_unimplemented, "a convolution", err);
 	*out = desc;
 
-	dnnl_memory_desc_t w = primitive_md(desc, dnnl_query_weights_md, 0);
-	int rc = conv_pack(conv, &w, PACK_FORWARD, err);
+	int rc = conv_pack(conv, dnnl_primitive_desc_query_md(desc, dnnl_query_weights_md, 0),
+			   PACK_FORWARD, err);
 
 	return rc ? rc
 		  : primitive_new(conv->dnnl, desc, forward_arguments, request->bias ? 4 : 3,
@@ -221,17 +228,16 @@ static int conv_new_input(struct cpu_conv *conv, const struct cpu_conv_request *
 			  const_dnnl_primitive_desc_t hint, struct cpu_conv_choice *choice,
 			  struct error *err)
 {
-	struct conv_mds mds = conv_mds(request, 0);
+	struct conv_mds mds = conv_mds(conv->dnnl, request, 0);
 	dnnl_primitive_desc_t desc = NULL;
 	struct layout any = choice->x;
 	int rc = 0;
 
 	any.block = 0;
-	choice->dx = choice->x;
-	mds.y = result_md(&choice->x, &choice->y);
+	mds.y = result_md(conv->dnnl, &choice->x, &choice->y);
 	/* Try the layout of x first, which needs no reorder. */
 	for (int i = 0; !rc && !desc && i < 2; i++) {
-		mds.x = layout_md(i ? &any : &choice->x);
+		mds.x = layout_md(conv->dnnl, i ? &any : &choice->x);
 		rc = conv_desc_any(conv, request, &mds, CONV_INPUT, hint, &desc, err);
 	}
 	if (rc)
@@ -239,12 +245,12 @@ static int conv_new_input(struct cpu_conv *conv, const struct cpu_conv_request *
 	if (!desc)
 		return dnnl_failed(dnnl_unimplemented, "a convolution's gradient", err);
 
-	dnnl_memory_desc_t dx = primitive_md(desc, dnnl_query_diff_src_md, 0);
-	dnnl_memory_desc_t w = primitive_md(desc, dnnl_query_weights_md, 0);
-
-	choice->dx.block = md_block(&dx);
-	rc = choice->dx.block ? conv_pack(conv, &w, PACK_INPUT, err)
-			      : dnnl_failed(dnnl_unimplemented, "a convolution's gradient", err);
+	choice->dx = md_layout(conv->dnnl,
+			       dnnl_primitive_desc_query_md(desc, dnnl_query_diff_src_md, 0));
+	rc = choice->dx.block
+		     ? conv_pack(conv, dnnl_primitive_desc_query_md(desc, dnnl_query_weights_md, 0),
+				 PACK_INPUT, err)
+		     : dnnl_failed(dnnl_unimplemented, "a convolution's gradient", err);
 	if (!rc)
 		rc = primitive_new(conv->dnnl, desc, input_arguments, 3, "a convolution's gradient",
 				   &conv->parts[CONV_INPUT], err);
@@ -256,21 +262,20 @@ static int conv_new_weights(struct cpu_conv *conv, const struct cpu_conv_request
 			    const_dnnl_primitive_desc_t hint, const struct cpu_conv_choice *choice,
 			    struct error *err)
 {
-	struct conv_mds mds = conv_mds(request, 0);
+	struct conv_mds mds = conv_mds(conv->dnnl, request, 0);
 	dnnl_primitive_desc_t desc = NULL;
 	int rc;
 
-	mds.x = layout_md(&choice->x);
-	mds.y = result_md(&choice->x, &choice->y);
+	mds.x = layout_md(conv->dnnl, &choice->x);
+	mds.y = result_md(conv->dnnl, &choice->x, &choice->y);
 	rc = conv_desc_any(conv, request, &mds, CONV_WEIGHTS, hint, &desc, err);
 	if (rc)
 		return rc;
 	if (!desc)
 		return dnnl_failed(dnnl_unimplemented, "a convolution's gradient", err);
 
-	dnnl_memory_desc_t dw = primitive_md(desc, dnnl_query_diff_weights_md, 0);
-
-	rc = conv_unpack(conv, &dw, err);
+	rc = conv_unpack(conv, dnnl_primitive_desc_query_md(desc, dnnl_query_diff_weights_md, 0),
+			 err);
 	if (!rc)
 		rc = primitive_new(conv->dnnl, desc, weights_arguments, request->bias ? 4 : 3,
 				   "a convolution's gradient", &conv->parts[CONV_WEIGHTS], err);
@@ -427,35 +432,33 @@ struct cpu_linear {
 };
 
 struct linear_mds {
-	dnnl_memory_desc_t x, w, b, y;
+	const_dnnl_memory_desc_t x, w, b, y; /* b: NULL without a bias */
 };
 
-static struct linear_mds linear_mds(int n, int inputs, int outputs)
+static struct linear_mds linear_mds(struct dnnl_context *dnnl, int n, int inputs, int outputs,
+				    bool bias)
 {
 	dnnl_dims_t x = {n, inputs}, w = {outputs, inputs}, b = {outputs}, y = {n, outputs};
 
-	return (struct linear_mds){md_make(2, x, dnnl_ab), md_make(2, w, dnnl_ab),
-				   md_make(1, b, dnnl_a), md_make(2, y, dnnl_ab)};
+	return (struct linear_mds){md_make(dnnl, 2, x, dnnl_ab), md_make(dnnl, 2, w, dnnl_ab),
+				   bias ? md_make(dnnl, 1, b, dnnl_a) : NULL,
+				   md_make(dnnl, 2, y, dnnl_ab)};
 }
 
-static int linear_primitive(struct cpu_linear *linear, dnnl_status_t status, const void *op,
-			    const_dnnl_primitive_desc_t hint,
-			    const struct primitive_argument *arguments, int count,
-			    struct primitive *out, dnnl_primitive_desc_t *kept, struct error *err)
+/* Make *out from desc, which status belongs to, and free desc unless it is kept. */
+static int linear_primitive(struct cpu_linear *linear, dnnl_status_t status,
+			    dnnl_primitive_desc_t desc, const struct primitive_argument *arguments,
+			    int count, struct primitive *out, dnnl_primitive_desc_t *kept,
+			    struct error *err)
 {
-	dnnl_primitive_desc_t desc = NULL;
 	int rc = dnnl_failed(status, "a linear layer", err);
 
-	if (!rc)
-		rc = primitive_desc(linear->dnnl, op, hint, "a linear layer", &desc, err);
-	if (!rc && !desc)
-		rc = dnnl_failed(dnnl_unimplemented, "a linear layer", err);
-	if (!rc)
-		rc = primitive_new(linear->dnnl, desc, arguments, count, "a linear layer", out,
-				   err);
+	if (rc)
+		return rc;
+	rc = primitive_new(linear->dnnl, desc, arguments, count, "a linear layer", out, err);
 	if (!rc && kept)
 		*kept = desc;
-	else if (desc)
+	else
 		dnnl_primitive_desc_destroy(desc);
 	return rc;
 }
@@ -463,17 +466,18 @@ static int linear_primitive(struct cpu_linear *linear, dnnl_status_t status, con
 static int linear_new_backward(struct cpu_linear *linear, const struct linear_mds *mds,
 			       const_dnnl_primitive_desc_t hint, struct error *err)
 {
-	dnnl_inner_product_desc_t op;
-	dnnl_status_t status =
-		dnnl_inner_product_backward_data_desc_init(&op, &mds->x, &mds->w, &mds->y);
-	int rc = linear_primitive(linear, status, &op, hint, input_arguments, 3,
-				  &linear->backward_input, NULL, err);
+	const struct dnnl_context *dnnl = linear->dnnl;
+	dnnl_primitive_desc_t desc = NULL;
+	dnnl_status_t status = dnnl_inner_product_backward_data_primitive_desc_create(
+		&desc, dnnl->engine, mds->x, mds->w, mds->y, hint, dnnl->attr);
+	int rc = linear_primitive(linear, status, desc, input_arguments, 3, &linear->backward_input,
+				  NULL, err);
 
 	if (rc)
 		return rc;
-	status = dnnl_inner_product_backward_weights_desc_init(
-		&op, &mds->x, &mds->w, linear->bias ? &mds->b : NULL, &mds->y);
-	return linear_primitive(linear, status, &op, hint, weights_arguments, linear->bias ? 4 : 3,
+	status = dnnl_inner_product_backward_weights_primitive_desc_create(
+		&desc, dnnl->engine, mds->x, mds->w, mds->b, mds->y, hint, dnnl->attr);
+	return linear_primitive(linear, status, desc, weights_arguments, linear->bias ? 4 : 3,
 				&linear->backward_weights, NULL, err);
 }
 
@@ -481,9 +485,8 @@ int cpu_linear_new(struct dnnl_context *dnnl, int n, int inputs, int outputs, bo
 		   bool backward, struct cpu_linear **out, size_t *scratch, struct error *err)
 {
 	struct cpu_linear *linear = calloc(1, sizeof *linear);
-	struct linear_mds mds = linear_mds(n, inputs, outputs);
-	dnnl_primitive_desc_t forward = NULL;
-	dnnl_inner_product_desc_t op;
+	struct linear_mds mds = linear_mds(dnnl, n, inputs, outputs, bias);
+	dnnl_primitive_desc_t desc = NULL, forward = NULL;
 	dnnl_status_t status;
 	int rc;
 
@@ -493,10 +496,10 @@ int cpu_linear_new(struct dnnl_context *dnnl, int n, int inputs, int outputs, bo
 	linear->bias = bias;
 	linear->outputs = (size_t)outputs;
 	linear->weights = (size_t)outputs * (size_t)inputs;
-	status = dnnl_inner_product_forward_desc_init(
-		&op, backward ? dnnl_forward_training : dnnl_forward_inference, &mds.x, &mds.w,
-		bias ? &mds.b : NULL, &mds.y);
-	rc = linear_primitive(linear, status, &op, NULL, forward_arguments, bias ? 4 : 3,
+	status = dnnl_inner_product_forward_primitive_desc_create(
+		&desc, dnnl->engine, backward ? dnnl_forward_training : dnnl_forward_inference,
+		mds.x, mds.w, mds.b, mds.y, dnnl->attr);
+	rc = linear_primitive(linear, status, desc, forward_arguments, bias ? 4 : 3,
 			      &linear->forward, &forward, err);
 	if (!rc && backward)
 		rc = linear_new_backward(linear, &mds, forward, err);
