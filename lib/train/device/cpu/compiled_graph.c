@@ -65,7 +65,7 @@ static int make_conv(struct compile *compile, struct cpu_node *node)
 		.bias = node->step->op->bias >= 0,
 		.backward = request->train,
 		.dx = request->train && node->step->input,
-		.direct = request->direct,
+		.winograd = request->direct ? NULL : compile->compiled->cpu->kernels->winograd,
 		.nhwc = !has_norm(compile->graph),
 	};
 	struct cpu_conv_choice choice;

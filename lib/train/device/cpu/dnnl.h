@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* oneDNN behind berth's own interface. Only dnnl.c and dnnl_layers.c call it, because the C API of
- * 3.x differs from that of 2.x.
+/* Convolutions and linear layers: oneDNN behind berth's own interface, and Winograd's algorithm
+ * (winograd.h) where it pays. Only the dnnl*.c files call oneDNN.
  *
  * Weights, biases and their gradients are always dense to callers (OIHW, [out][in]); values have
  * the given layout. A primitive uses as many threads as OpenMP provides, and all functions block
@@ -13,6 +13,7 @@
 #include <stddef.h>
 
 #include "base/error.h"
+#include "train/device/cpu/winograd.h"
 #include "train/device/device.h"
 
 /* The layout of a value: NCHW in blocks of `block` channels. 1 is dense, 8 is nChw8c, 16 is
@@ -45,14 +46,14 @@ struct cpu_conv_request {
 	int outputs;
 	struct op_attributes window;
 	bool bias;
-	bool backward; /* the gradients of weights and bias */
-	bool dx;       /* and the gradient of x */
-	bool direct;   /* no Winograd */
+	bool backward;			 /* the gradients of weights and bias */
+	bool dx;			 /* and the gradient of x */
+	const struct winograd *winograd; /* used where it pays; NULL: nowhere */
 	/* x and y may be NHWC if they have at most LAYOUT_NARROW channels. */
 	bool nhwc;
 };
 #define LAYOUT_NARROW 16
-/* What oneDNN chose: the layouts of x, y (dy has y's) and dx, and the floats of scratch per
+/* What was chosen: the layouts of x, y (dy has y's) and dx, and the floats of scratch per
  * call. */
 struct cpu_conv_choice {
 	struct layout x, y, dx;

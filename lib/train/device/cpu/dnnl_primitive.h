@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Shared by dnnl.c and dnnl_layers.c: a oneDNN primitive with its arguments. */
+/* Shared by the dnnl*.c files: a oneDNN primitive with its arguments. */
 #ifndef BERTH_TRAIN_CPU_DNNL_PRIMITIVE_H
 #define BERTH_TRAIN_CPU_DNNL_PRIMITIVE_H
 
@@ -32,6 +32,10 @@ struct primitive_argument {
 	dnnl_query_t query;
 	int index; /* for the weights and their gradients: 1 is the bias */
 };
+/* What primitives of both kinds of layer read and write. The bias comes last: without one, the
+ * count is one less. */
+extern const struct primitive_argument forward_arguments[4], input_arguments[3],
+	weights_arguments[4];
 int primitive_new(const struct dnnl_context *dnnl, const_dnnl_primitive_desc_t desc,
 		  const struct primitive_argument *arguments, int count, const char *what,
 		  struct primitive *out, struct error *err);
@@ -53,5 +57,10 @@ const_dnnl_memory_desc_t layout_md(struct dnnl_context *dnnl, const struct layou
 /* The layout of md, which describes a value of four dimensions; block 0 if struct layout cannot
  * express it. */
 struct layout md_layout(struct dnnl_context *dnnl, const_dnnl_memory_desc_t md);
+
+static inline size_t larger(size_t a, size_t b)
+{
+	return a > b ? a : b;
+}
 
 #endif

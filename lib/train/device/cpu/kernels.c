@@ -490,6 +490,7 @@ static void sgd(const struct op_sgd *how, float *w, const float *dw, float *stat
 
 const struct kernels KERNELS_NAME = {
 	.name = KERNELS_TEXT,
+	.winograd = KERNELS_WINOGRAD,
 	.norm_forward = norm_forward,
 	.norm_backward = norm_backward,
 	.relu_forward = relu_forward,

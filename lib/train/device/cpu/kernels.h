@@ -12,6 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "train/device/cpu/winograd.h"
 #include "train/device/device.h"
 
 /* A value in memory: n images of `blocks` planes. A plane has height x width positions of `block`
@@ -47,6 +48,7 @@ size_t norm_lanes(const struct planes *planes);
 
 struct kernels {
 	const char *name;
+	const struct winograd *winograd; /* NULL: none for this instruction set */
 	void (*norm_forward)(const struct norm_call *call);
 	void (*norm_backward)(const struct norm_call *call);
 	/* y may be x, and dx may be dy. Backward blocks the gradient where y <= 0. */

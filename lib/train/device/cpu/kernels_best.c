@@ -17,7 +17,7 @@ const struct kernels *kernels_best(void)
 	__builtin_cpu_init();
 	if (__builtin_cpu_supports("avx512f"))
 		return &kernels_avx512;
-	if (__builtin_cpu_supports("avx2"))
+	if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
 		return &kernels_avx2;
 #endif
 	return &kernels_base;

@@ -1,31 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Convolution and the linear layer. */
+/* See dnnl.h: convolution. */
+#include <omp.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "train/device/cpu/dnnl_primitive.h"
-
-/* What primitives of both kinds of layer read and write. The bias comes last: without one, the
- * count is one less. */
-static const struct primitive_argument forward_arguments[] = {
-	{DNNL_ARG_SRC, dnnl_query_src_md, 0},
-	{DNNL_ARG_WEIGHTS, dnnl_query_weights_md, 0},
-	{DNNL_ARG_DST, dnnl_query_dst_md, 0},
-	{DNNL_ARG_BIAS, dnnl_query_weights_md, 1},
-};
-static const struct primitive_argument input_arguments[] = {
-	{DNNL_ARG_DIFF_DST, dnnl_query_diff_dst_md, 0},
-	{DNNL_ARG_WEIGHTS, dnnl_query_weights_md, 0},
-	{DNNL_ARG_DIFF_SRC, dnnl_query_diff_src_md, 0},
-};
-static const struct primitive_argument weights_arguments[] = {
-	{DNNL_ARG_SRC, dnnl_query_src_md, 0},
-	{DNNL_ARG_DIFF_DST, dnnl_query_diff_dst_md, 0},
-	{DNNL_ARG_DIFF_WEIGHTS, dnnl_query_diff_weights_md, 0},
-	{DNNL_ARG_DIFF_BIAS, dnnl_query_diff_weights_md, 1},
-};
-
-/* ---- convolution ---- */
 
 /* Weights are converted to a primitive's layout right before it runs, while they are in the cache.
  * Gradients of weights are converted back right after. The converted copies are not kept. PACK_*
@@ -43,6 +22,8 @@ enum conv_part {
 
 struct cpu_conv {
 	struct dnnl_context *dnnl;
+	const struct winograd *winograd; /* instead of the parts */
+	struct winograd_call call;	 /* its sizes */
 	struct primitive parts[CONV_PARTS];
 	bool bias;
 	size_t pack; /* floats of scratch before the primitives' own */
@@ -112,14 +93,14 @@ static int desc_result(dnnl_status_t status, dnnl_primitive_desc_t desc, const c
 	return status == dnnl_unimplemented ? 0 : dnnl_failed(status, what, err);
 }
 
-static int conv_desc(const struct cpu_conv *conv, const struct cpu_conv_request *request,
+static int conv_desc(struct cpu_conv *conv, const struct cpu_conv_request *request,
 		     const struct conv_mds *mds, enum conv_part kind,
-		     const_dnnl_primitive_desc_t hint, bool direct, dnnl_primitive_desc_t *out,
+		     const_dnnl_primitive_desc_t hint, dnnl_primitive_desc_t *out,
 		     struct error *err)
 {
 	static const dnnl_dims_t dilates = {0};
 	const struct dnnl_context *dnnl = conv->dnnl;
-	dnnl_alg_kind_t algorithm = direct ? dnnl_convolution_direct : dnnl_convolution_auto;
+	dnnl_alg_kind_t algorithm = dnnl_convolution_direct;
 	dnnl_primitive_desc_t desc = NULL;
 	dnnl_status_t status;
 
@@ -137,27 +118,9 @@ static int conv_desc(const struct cpu_conv *conv, const struct cpu_conv_request 
 		status = dnnl_convolution_backward_weights_primitive_desc_create(
 			&desc, dnnl->engine, algorithm, mds->x, mds->w, mds->b, mds->y,
 			mds->strides, dilates, mds->pads, mds->pads, hint, dnnl->attr);
+	if (!status && rank_of(desc) < conv->rank)
+		conv->rank = rank_of(desc);
 	return desc_result(status, desc, "a convolution", out, err);
-}
-
-/* As direct requests, or direct if the other has no implementation. */
-static int conv_desc_any(struct cpu_conv *conv, const struct cpu_conv_request *request,
-			 const struct conv_mds *mds, enum conv_part kind,
-			 const_dnnl_primitive_desc_t hint, dnnl_primitive_desc_t *out,
-			 struct error *err)
-{
-	int rc = conv_desc(conv, request, mds, kind, hint, request->direct, out, err);
-
-	if (!rc && !*out && !request->direct)
-		rc = conv_desc(conv, request, mds, kind, hint, true, out, err);
-	if (!rc && *out && rank_of(*out) < conv->rank)
-		conv->rank = rank_of(*out);
-	return rc;
-}
-
-static size_t larger(size_t a, size_t b)
-{
-	return a > b ? a : b;
 }
 
 static size_t md_floats(const_dnnl_memory_desc_t md)
@@ -197,7 +160,7 @@ static int conv_new_forward(struct cpu_conv *conv, const struct cpu_conv_request
 
 	for (int block = 0; block < 2; block++) {
 		struct conv_mds mds = conv_mds(conv->dnnl, request, block);
-		int rc = conv_desc_any(conv, request, &mds, CONV_FORWARD, NULL, &desc, err);
+		int rc = conv_desc(conv, request, &mds, CONV_FORWARD, NULL, &desc, err);
 
 		if (rc)
 			return rc;
@@ -238,7 +201,7 @@ static int conv_new_input(struct cpu_conv *conv, const struct cpu_conv_request *
 	/* Try the layout of x first, which needs no reorder. */
 	for (int i = 0; !rc && !desc && i < 2; i++) {
 		mds.x = layout_md(conv->dnnl, i ? &any : &choice->x);
-		rc = conv_desc_any(conv, request, &mds, CONV_INPUT, hint, &desc, err);
+		rc = conv_desc(conv, request, &mds, CONV_INPUT, hint, &desc, err);
 	}
 	if (rc)
 		return rc;
@@ -268,7 +231,7 @@ static int conv_new_weights(struct cpu_conv *conv, const struct cpu_conv_request
 
 	mds.x = layout_md(conv->dnnl, &choice->x);
 	mds.y = result_md(conv->dnnl, &choice->x, &choice->y);
-	rc = conv_desc_any(conv, request, &mds, CONV_WEIGHTS, hint, &desc, err);
+	rc = conv_desc(conv, request, &mds, CONV_WEIGHTS, hint, &desc, err);
 	if (rc)
 		return rc;
 	if (!desc)
@@ -322,6 +285,38 @@ static int conv_try(struct dnnl_context *dnnl, const struct cpu_conv_request *re
 	return 0;
 }
 
+/* Winograd's algorithm if the sizes allow it and it pays; *out stays NULL otherwise. */
+static int conv_new_winograd(const struct cpu_conv_request *request, struct cpu_conv **out,
+			     struct cpu_conv_choice *choice, struct error *err)
+{
+	const struct winograd *winograd = request->winograd;
+	const struct op_attributes *window = &request->window;
+	const struct layout *x = &request->x;
+	int lanes = winograd ? (int)winograd->lanes : 0;
+	struct winograd_call call = {.n = (size_t)x->n,
+				     .inputs = (size_t)x->channels,
+				     .outputs = (size_t)request->outputs,
+				     .height = (size_t)x->height,
+				     .width = (size_t)x->width,
+				     .pad = (size_t)window->pad,
+				     .threads = omp_get_max_threads()};
+
+	if (!winograd || window->kernel != 3 || window->stride != 1 || window->pad > 2 ||
+	    x->channels % lanes || request->outputs % lanes || !winograd->pays(&call))
+		return 0;
+	*out = calloc(1, sizeof **out);
+	if (!*out)
+		return error_memory(err, "a layer");
+	(*out)->winograd = winograd;
+	(*out)->call = call;
+	(*out)->bias = request->bias;
+	choice->x = choice->dx = (struct layout){x->n, x->channels, x->height, x->width, lanes};
+	choice->y = (struct layout){x->n, request->outputs, (int)op_side(x->height, window),
+				    (int)op_side(x->width, window), lanes};
+	choice->scratch = winograd->scratch(&call);
+	return 0;
+}
+
 /* The layout that oneDNN prefers for the forward pass may force loops in the backward pass, as for
  * an image of 3 channels in blocks of 16. So take the first choice without loops. For few channels
  * (6 to 16 of 5x5) specialised code exists only in NHWC; other layouts then take 4 times as long as
@@ -329,22 +324,21 @@ static int conv_try(struct dnnl_context *dnnl, const struct cpu_conv_request *re
 int cpu_conv_new(struct dnnl_context *dnnl, const struct cpu_conv_request *request,
 		 struct cpu_conv **out, struct cpu_conv_choice *choice, struct error *err)
 {
-	struct cpu_conv *best = NULL;
-	int rc = 0, first = request->x.block ? 0 : 1;
 	bool nhwc = request->nhwc && request->x.channels <= LAYOUT_NARROW &&
 		    request->outputs <= LAYOUT_NARROW;
+	const int blocks[] = {request->x.block, 0, request->x.channels};
+	struct cpu_conv *best = NULL;
+	int rc = conv_new_winograd(request, out, choice, err);
 
-	for (int i = first; i < (nhwc ? 5 : 4) && (!best || best->rank < 2);
-	     i += i == 3 ? 1 : 1 + first) {
+	if (rc || *out)
+		return rc;
+	for (int i = request->x.block ? 0 : 1; i < (nhwc ? 3 : 2) && (!best || best->rank < 2);
+	     i++) {
 		struct cpu_conv_request wanted = *request;
 		struct cpu_conv_choice found;
 		struct cpu_conv *conv = NULL;
 
-		wanted.direct = request->direct || i >= 2;
-		if (i % 2)
-			wanted.x.block = 0;
-		if (i == 4)
-			wanted.x.block = wanted.x.channels;
+		wanted.x.block = blocks[i];
 		rc = conv_try(dnnl, &wanted, &conv, &found, err);
 		if (rc || (best && best->rank >= conv->rank)) {
 			cpu_conv_free(conv);
@@ -357,6 +351,26 @@ int cpu_conv_new(struct dnnl_context *dnnl, const struct cpu_conv_request *reque
 	if (!best)
 		return rc;
 	*out = best;
+	return 0;
+}
+
+/* One pass of Winograd's algorithm. */
+static int run_winograd(const struct cpu_conv *conv, const struct layer_memory *memory,
+			void (*pass)(const struct winograd_call *call))
+{
+	struct winograd_call call = conv->call;
+
+	call.x = memory->x;
+	call.w = memory->w;
+	call.b = conv->bias ? memory->b : NULL;
+	call.dy = memory->dy;
+	call.y = memory->y;
+	call.dx = memory->dx;
+	call.dw = memory->dw;
+	call.db = conv->bias ? memory->db : NULL;
+	call.add_dw = memory->add_dw;
+	call.scratch = memory->scratch;
+	pass(&call);
 	return 0;
 }
 
@@ -380,6 +394,8 @@ int cpu_conv_forward(struct cpu_conv *conv, const struct layer_memory *memory, s
 {
 	const void *data[] = {memory->x, NULL, memory->y, memory->b};
 
+	if (conv->winograd)
+		return run_winograd(conv, memory, conv->winograd->forward);
 	return run_with_weights(conv, CONV_FORWARD, PACK_FORWARD, memory, data, "a convolution",
 				err);
 }
@@ -389,6 +405,8 @@ int cpu_conv_backward_input(struct cpu_conv *conv, const struct layer_memory *me
 {
 	const void *data[] = {memory->dy, NULL, memory->dx};
 
+	if (conv->winograd)
+		return run_winograd(conv, memory, conv->winograd->backward_input);
 	return run_with_weights(conv, CONV_INPUT, PACK_INPUT, memory, data,
 				"a convolution's gradient", err);
 }
@@ -401,9 +419,12 @@ int cpu_conv_backward_weights(struct cpu_conv *conv, const struct layer_memory *
 	float *db = memory->add_dw ? conv->bias_gradient : memory->db;
 	float *scratch = memory->scratch + conv->pack;
 	const void *data[] = {memory->x, memory->dy, dw, db}, *unpack[] = {dw, memory->dw};
-	int rc = primitive_run(conv->dnnl, &conv->parts[CONV_WEIGHTS], data, scratch,
-			       "a convolution's gradient", err);
+	int rc;
 
+	if (conv->winograd)
+		return run_winograd(conv, memory, conv->winograd->backward_weights);
+	rc = primitive_run(conv->dnnl, &conv->parts[CONV_WEIGHTS], data, scratch,
+			   "a convolution's gradient", err);
 	if (!rc && !straight)
 		rc = primitive_run(conv->dnnl, &conv->parts[memory->add_dw ? UNPACK_ADD : UNPACK],
 				   unpack, scratch, "a reorder of gradients", err);
@@ -420,141 +441,4 @@ void cpu_conv_free(struct cpu_conv *conv)
 		primitive_free(&conv->parts[i]);
 	free(conv->bias_gradient);
 	free(conv);
-}
-
-/* ---- linear ---- */
-
-struct cpu_linear {
-	struct dnnl_context *dnnl;
-	struct primitive forward, backward_input, backward_weights;
-	bool bias;
-	size_t weights, outputs;
-};
-
-struct linear_mds {
-	const_dnnl_memory_desc_t x, w, b, y; /* b: NULL without a bias */
-};
-
-static struct linear_mds linear_mds(struct dnnl_context *dnnl, int n, int inputs, int outputs,
-				    bool bias)
-{
-	dnnl_dims_t x = {n, inputs}, w = {outputs, inputs}, b = {outputs}, y = {n, outputs};
-
-	return (struct linear_mds){md_make(dnnl, 2, x, dnnl_ab), md_make(dnnl, 2, w, dnnl_ab),
-				   bias ? md_make(dnnl, 1, b, dnnl_a) : NULL,
-				   md_make(dnnl, 2, y, dnnl_ab)};
-}
-
-/* Make *out from desc, which status belongs to, and free desc unless it is kept. */
-static int linear_primitive(struct cpu_linear *linear, dnnl_status_t status,
-			    dnnl_primitive_desc_t desc, const struct primitive_argument *arguments,
-			    int count, struct primitive *out, dnnl_primitive_desc_t *kept,
-			    struct error *err)
-{
-	int rc = dnnl_failed(status, "a linear layer", err);
-
-	if (rc)
-		return rc;
-	rc = primitive_new(linear->dnnl, desc, arguments, count, "a linear layer", out, err);
-	if (!rc && kept)
-		*kept = desc;
-	else
-		dnnl_primitive_desc_destroy(desc);
-	return rc;
-}
-
-static int linear_new_backward(struct cpu_linear *linear, const struct linear_mds *mds,
-			       const_dnnl_primitive_desc_t hint, struct error *err)
-{
-	const struct dnnl_context *dnnl = linear->dnnl;
-	dnnl_primitive_desc_t desc = NULL;
-	dnnl_status_t status = dnnl_inner_product_backward_data_primitive_desc_create(
-		&desc, dnnl->engine, mds->x, mds->w, mds->y, hint, dnnl->attr);
-	int rc = linear_primitive(linear, status, desc, input_arguments, 3, &linear->backward_input,
-				  NULL, err);
-
-	if (rc)
-		return rc;
-	status = dnnl_inner_product_backward_weights_primitive_desc_create(
-		&desc, dnnl->engine, mds->x, mds->w, mds->b, mds->y, hint, dnnl->attr);
-	return linear_primitive(linear, status, desc, weights_arguments, linear->bias ? 4 : 3,
-				&linear->backward_weights, NULL, err);
-}
-
-int cpu_linear_new(struct dnnl_context *dnnl, int n, int inputs, int outputs, bool bias,
-		   bool backward, struct cpu_linear **out, size_t *scratch, struct error *err)
-{
-	struct cpu_linear *linear = calloc(1, sizeof *linear);
-	struct linear_mds mds = linear_mds(dnnl, n, inputs, outputs, bias);
-	dnnl_primitive_desc_t desc = NULL, forward = NULL;
-	dnnl_status_t status;
-	int rc;
-
-	if (!linear)
-		return error_memory(err, "a layer");
-	linear->dnnl = dnnl;
-	linear->bias = bias;
-	linear->outputs = (size_t)outputs;
-	linear->weights = (size_t)outputs * (size_t)inputs;
-	status = dnnl_inner_product_forward_primitive_desc_create(
-		&desc, dnnl->engine, backward ? dnnl_forward_training : dnnl_forward_inference,
-		mds.x, mds.w, mds.b, mds.y, dnnl->attr);
-	rc = linear_primitive(linear, status, desc, forward_arguments, bias ? 4 : 3,
-			      &linear->forward, &forward, err);
-	if (!rc && backward)
-		rc = linear_new_backward(linear, &mds, forward, err);
-	if (forward)
-		dnnl_primitive_desc_destroy(forward);
-	if (rc) {
-		cpu_linear_free(linear);
-		return rc;
-	}
-	*scratch = larger(linear->forward.scratch,
-			  larger(linear->backward_input.scratch, linear->backward_weights.scratch));
-	/* dx is added to, so it is computed in a buffer of its own first. */
-	if (backward)
-		*scratch += (linear->weights + linear->outputs + 31) / 16 * 16;
-	*out = linear;
-	return 0;
-}
-
-int cpu_linear_forward(struct cpu_linear *linear, const struct layer_memory *memory,
-		       struct error *err)
-{
-	const void *data[] = {memory->x, memory->w, memory->y, memory->b};
-
-	return primitive_run(linear->dnnl, &linear->forward, data, memory->scratch,
-			     "a linear layer", err);
-}
-
-int cpu_linear_backward(struct cpu_linear *linear, const struct layer_memory *memory,
-			struct error *err)
-{
-	size_t aside = memory->add_dw ? (linear->weights + linear->outputs + 31) / 16 * 16 : 0;
-	float *scratch = memory->scratch + aside;
-	float *dw = aside ? memory->scratch : memory->dw,
-	      *db = aside ? dw + linear->weights : memory->db;
-	const void *weights[] = {memory->x, memory->dy, dw, db};
-	const void *input[] = {memory->dy, memory->w, memory->dx};
-	int rc = primitive_run(linear->dnnl, &linear->backward_weights, weights, scratch,
-			       "a linear layer's gradient", err);
-
-	for (size_t i = 0; !rc && aside && i < linear->weights; i++)
-		memory->dw[i] += dw[i];
-	for (size_t i = 0; !rc && aside && linear->bias && i < linear->outputs; i++)
-		memory->db[i] += db[i];
-	if (!rc && memory->dx)
-		rc = primitive_run(linear->dnnl, &linear->backward_input, input, scratch,
-				   "a linear layer's gradient", err);
-	return rc;
-}
-
-void cpu_linear_free(struct cpu_linear *linear)
-{
-	if (!linear)
-		return;
-	primitive_free(&linear->forward);
-	primitive_free(&linear->backward_input);
-	primitive_free(&linear->backward_weights);
-	free(linear);
 }
