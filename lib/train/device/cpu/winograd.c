@@ -10,6 +10,11 @@
 #define FEW_TILES 128 /* see panel_of */
 #define CHUNK 32      /* rows of a gradient's product that are one piece of work */
 
+static size_t smaller(size_t a, size_t b)
+{
+	return a < b ? a : b;
+}
+
 /* ---- tiles ---- */
 
 /* A value that is cut into tiles of 4x4 outputs each. */
@@ -29,7 +34,8 @@ static struct tiles tiles_of(size_t n, const struct image *y)
 	return tiles;
 }
 
-/* The position of tile number `tile` in `image` whose first position is `pad` before the output's.
+/* The image of tile number `tile` in data, and where in it the tile begins: `pad` before its
+ * outputs.
  */
 INLINE const float *tile_at(const struct tiles *tiles, size_t tile, const struct image *image,
 			    const float *data, size_t pad, ptrdiff_t *row, ptrdiff_t *column)
@@ -116,8 +122,8 @@ static void transform_back(const struct tiles *tiles, size_t first, size_t count
 			(size_t)(tile_at(tiles, first + t, y, data, 0, &row, &column) - data);
 		size_t down = y->height - (size_t)row, across = y->width - (size_t)column;
 
-		down = down < OUTPUTS ? down : OUTPUTS;
-		across = across < OUTPUTS ? across : OUTPUTS;
+		down = smaller(down, OUTPUTS);
+		across = smaller(across, OUTPUTS);
 		for (size_t c = 0; c < channels; c += LANES) {
 			float *to = data + plane + (k + c) * y->height * y->width +
 				    ((size_t)row * y->width + (size_t)column) * LANES;
@@ -219,7 +225,7 @@ static size_t block_of(const struct winograd_call *call, const struct tiles *til
 	size_t block = channels < 128 ? 32 : channels > 512 ? 128 : up(channels / 4, 2);
 	size_t share = up((tiles->count + threads - 1) / threads, 2);
 
-	return share < block ? share : block;
+	return smaller(share, block);
 }
 
 static size_t points_size(size_t rows, size_t row)
@@ -260,9 +266,9 @@ static void convolve_panels(const struct convolution *conv, size_t panel)
 			at.at += t * in;
 			transform_data(tiles, t, 1, &conv->from, conv->x, conv->pad, at);
 		}
-#pragma omp for
+#pragma omp for schedule(static, 1)
 		for (size_t k = 0; k < out; k += panel) {
-			size_t columns = out - k < panel ? out - k : panel;
+			size_t columns = smaller(out - k, panel);
 
 			transform_weights(conv->call, conv->turned, 0, in, k, columns, w);
 			for (size_t p = 0; p < POINTS; p++)
@@ -297,9 +303,9 @@ static void convolve_tiles(const struct convolution *conv)
 			part.at += row * w.row;
 			transform_weights(conv->call, conv->turned, row, LANES, 0, out, part);
 		}
-#pragma omp for schedule(static)
+#pragma omp for schedule(static, 1)
 		for (size_t first = 0; first < tiles->count; first += block) {
-			size_t count = tiles->count - first < block ? tiles->count - first : block;
+			size_t count = smaller(tiles->count - first, block);
 
 			transform_data(tiles, first, count, &conv->from, conv->x, conv->pad, data);
 			for (size_t p = 0; p < POINTS; p++)
@@ -359,7 +365,7 @@ static void bias_gradient(const struct winograd_call *call, const struct image *
 	}
 }
 
-/* The points of block's tiles [first, first + count) of x and dy; to be called by all threads. */
+/* The points of tiles [first, first + count) of x and dy; to be called by all threads. */
 static void transform_both(const struct winograd_call *call, const struct tiles *tiles,
 			   size_t first, size_t count, struct points data, struct points gradients)
 {
@@ -390,9 +396,9 @@ static void weights_panels(const struct winograd_call *call, const struct tiles 
 			rest + (size_t)omp_get_thread_num() * points_size(in, panel), in, panel);
 
 		transform_both(call, tiles, 0, count, data, gradients);
-#pragma omp for
+#pragma omp for schedule(static, 1)
 		for (size_t k = 0; k < out; k += panel) {
-			size_t columns = out - k < panel ? out - k : panel;
+			size_t columns = smaller(out - k, panel);
 
 			for (size_t p = 0; p < POINTS; p++)
 				product(in, columns, count, data.at + p * data.matrix, 1, in,
@@ -406,8 +412,8 @@ static void weights_panels(const struct winograd_call *call, const struct tiles 
 static void weights_tiles(const struct winograd_call *call, const struct tiles *tiles)
 {
 	size_t in = call->inputs, out = call->outputs;
-	size_t block = (size_t)call->threads * block_of(call, tiles),
-	       chunks = up(in, CHUNK) / CHUNK;
+	size_t block = smaller((size_t)call->threads * block_of(call, tiles), tiles->count);
+	size_t chunks = up(in, CHUNK) / CHUNK;
 	struct points sums = points_at(call->scratch, in, out);
 	struct points data = points_at(sums.at + points_size(in, out), block, in);
 	struct points gradients = points_at(data.at + points_size(block, in), block, out);
@@ -415,13 +421,13 @@ static void weights_tiles(const struct winograd_call *call, const struct tiles *
 #pragma omp parallel num_threads(call->threads)
 	{
 		for (size_t first = 0; first < tiles->count; first += block) {
-			size_t count = tiles->count - first < block ? tiles->count - first : block;
+			size_t count = smaller(tiles->count - first, block);
 
 			transform_both(call, tiles, first, count, data, gradients);
 #pragma omp for
 			for (size_t i = 0; i < POINTS * chunks; i++) {
 				size_t p = i / chunks, row = i % chunks * CHUNK;
-				size_t rows = in - row < CHUNK ? in - row : CHUNK;
+				size_t rows = smaller(in - row, CHUNK);
 
 				product(rows, out, count, data.at + p * data.matrix + row, 1, in,
 					gradients.at + p * gradients.matrix, out,
@@ -452,27 +458,37 @@ static void backward_weights(const struct winograd_call *call)
 		bias_gradient(call, &y);
 }
 
+static bool tiles_pay(size_t n, const struct image *y)
+{
+	size_t all = n * y->height * y->width;
+
+	return all >= 256 && 2 * all >= tiles_of(n, y).count * OUTPUTS * OUTPUTS;
+}
+
 /* Measured on one core with AVX-512 and with AVX2, 16 to 512 channels: with fewer outputs,
  * transforming the weights takes longer than the products save; so do tiles that are mostly
  * outside. */
 static bool pays(const struct winograd_call *call)
 {
-	struct image y = y_of(call);
-	size_t all = call->n * y.height * y.width;
+	struct image x = x_of(call), y = y_of(call);
 
-	return all >= 256 && 2 * all >= tiles_of(call->n, &y).count * OUTPUTS * OUTPUTS;
+	return tiles_pay(call->n, &x) && tiles_pay(call->n, &y);
 }
 
-/* The larger of what the passes need if y has these tiles, or x in backward_input. */
-static size_t scratch_for(const struct winograd_call *call, const struct tiles *tiles)
+/* What a pass needs between these channels. Pieces of work go to the threads in turn, so only the
+ * first threads need memory if there are fewer pieces. */
+static size_t scratch_for(const struct winograd_call *call, const struct tiles *tiles, size_t in,
+			  size_t out)
 {
-	size_t in = call->inputs, out = call->outputs, threads = (size_t)call->threads;
-	size_t rows = up(tiles->count, 2), panel = VECTORS * LANES, block = block_of(call, tiles);
+	size_t rows = up(tiles->count, 2), panel = panel_of(call, tiles, out);
+	size_t block = block_of(call, tiles), threads = (size_t)call->threads;
 
-	if (tiles->count <= FEW_TILES)
+	if (panel) {
+		threads = smaller(threads, (out + panel - 1) / panel);
 		return points_size(rows, in) + points_size(rows, out) +
-		       threads *
-			       (points_size(in > out ? in : out, panel) + points_size(rows, panel));
+		       threads * (points_size(in, panel) + points_size(rows, panel));
+	}
+	threads = smaller(threads, (tiles->count + block - 1) / block);
 	return points_size(in, out) + threads * (points_size(block, in) + points_size(block, out));
 }
 
@@ -480,7 +496,8 @@ static size_t scratch(const struct winograd_call *call)
 {
 	struct image x = x_of(call), y = y_of(call);
 	struct tiles forth = tiles_of(call->n, &y), back = tiles_of(call->n, &x);
-	size_t one = scratch_for(call, &forth), other = scratch_for(call, &back);
+	size_t one = scratch_for(call, &forth, call->inputs, call->outputs);
+	size_t other = scratch_for(call, &back, call->outputs, call->inputs);
 
 	return one > other ? one : other;
 }

@@ -30,7 +30,8 @@ struct winograd {
 	size_t lanes;
 	/* Is it faster than a direct convolution? Looks at the sizes only. */
 	bool (*pays)(const struct winograd_call *call);
-	size_t (*scratch)(const struct winograd_call *call); /* enough for each pass */
+	/* Enough for each pass: at most 8 times w and 9 times x and y. */
+	size_t (*scratch)(const struct winograd_call *call);
 	void (*forward)(const struct winograd_call *call);
 	void (*backward_input)(const struct winograd_call *call);
 	void (*backward_weights)(const struct winograd_call *call);
