@@ -59,9 +59,10 @@ PY
 }
 
 @test "the same bits in repeats, on 2, 3 and 5 ranks; against MPI the losses of an epoch" {
-	# Without shared memory, so that gloo reduces the gradients.
+	# Without shared memory, so that gloo reduces the gradients. Small batches and Winograd's algorithm would magnify
+	# the rounding of a sum tenfold per step.
 	net() {
-		(ulimit -f 20000; train resnet18 --stem cifar -n $n --data synthetic:3x8x8,n=60,classes=5 --batch 8 --lr 0.0001 \
+		(ulimit -f 20000; train resnet18 --stem cifar -n $n --data synthetic:3x8x8,n=60,classes=5 --batch 8 --cpu-conv direct --lr 0.0001 \
 			--epochs 1 --no-eval "$@")
 	}
 	for n in 2 3 5; do
@@ -70,9 +71,8 @@ PY
 		same_rows $n.a $n.b
 		[[ " $MODULES " == *" comm-mpi "* ]] || continue
 		net --comm mpi --metrics $n.mpi
-		# Two numbers have one sum; more depend on the order, and this network magnifies a rounding (up to
-		# 7e-6 in six seeds). Halved gradients change the losses by 4e-4 and more.
-		near_rows $n.a $n.mpi $([ $n = 2 ] && echo 0 || echo 1e-4)
+		# Two numbers have one sum; more depend on the order.
+		near_rows $n.a $n.mpi $([ $n = 2 ] && echo 0 || echo 1e-5)
 	done
 }
 

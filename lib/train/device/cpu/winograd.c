@@ -75,38 +75,26 @@ INLINE void tile_load(const float *plane, const struct image *image, ptrdiff_t r
 		}
 }
 
-/* The points of `count` tiles of x, a row each. */
-static void transform_data(const struct tiles *tiles, size_t first, size_t count,
-			   const struct image *x, const float *data, size_t pad, struct points to)
+/* The points of `count` tiles, a row each: of data (side is SIDE), or of gradients of outputs (side
+ * is OUTPUTS). side is a constant. */
+INLINE void transform_tiles(const struct tiles *tiles, size_t first, size_t count,
+			    const struct image *image, const float *data, size_t pad, size_t side,
+			    struct points to)
 {
 	for (size_t t = 0; t < count; t++) {
 		ptrdiff_t row, column;
-		const float *plane = tile_at(tiles, first + t, x, data, pad, &row, &column);
+		const float *plane = tile_at(tiles, first + t, image, data, pad, &row, &column);
 
-		for (size_t c = 0; c < x->channels; c += LANES) {
+		for (size_t c = 0; c < image->channels; c += LANES) {
 			vector tile[POINTS];
 
-			tile_load(plane + c * x->height * x->width, x, row, column, SIDE, tile);
-			BOTH(data_points, tile, SIDE, SIDE);
+			tile_load(plane + c * image->height * image->width, image, row, column,
+				  side, tile);
+			if (side == SIDE)
+				BOTH(data_points, tile, SIDE, SIDE);
+			else
+				BOTH(output_points, tile, OUTPUTS, SIDE);
 			points_store(to, t, c, tile);
-		}
-	}
-}
-
-/* The same for gradients of outputs. */
-static void transform_gradients(const struct tiles *tiles, size_t first, size_t count,
-				const struct image *y, const float *data, struct points to)
-{
-	for (size_t t = 0; t < count; t++) {
-		ptrdiff_t row, column;
-		const float *plane = tile_at(tiles, first + t, y, data, 0, &row, &column);
-
-		for (size_t k = 0; k < y->channels; k += LANES) {
-			vector tile[POINTS];
-
-			tile_load(plane + k * y->height * y->width, y, row, column, OUTPUTS, tile);
-			BOTH(output_points, tile, OUTPUTS, SIDE);
-			points_store(to, t, k, tile);
 		}
 	}
 }
@@ -264,7 +252,7 @@ static void convolve_panels(const struct convolution *conv, size_t panel)
 			struct points at = data;
 
 			at.at += t * in;
-			transform_data(tiles, t, 1, &conv->from, conv->x, conv->pad, at);
+			transform_tiles(tiles, t, 1, &conv->from, conv->x, conv->pad, SIDE, at);
 		}
 #pragma omp for schedule(static, 1)
 		for (size_t k = 0; k < out; k += panel) {
@@ -307,7 +295,8 @@ static void convolve_tiles(const struct convolution *conv)
 		for (size_t first = 0; first < tiles->count; first += block) {
 			size_t count = smaller(tiles->count - first, block);
 
-			transform_data(tiles, first, count, &conv->from, conv->x, conv->pad, data);
+			transform_tiles(tiles, first, count, &conv->from, conv->x, conv->pad, SIDE,
+					data);
 			for (size_t p = 0; p < POINTS; p++)
 				product(up(count, 2), out, in, data.at + p * data.matrix, in, 1,
 					w.at + p * w.matrix, out, y.at + p * y.matrix, out, false);
@@ -377,8 +366,8 @@ static void transform_both(const struct winograd_call *call, const struct tiles 
 
 		data_row.at += t * data.row;
 		gradients_row.at += t * gradients.row;
-		transform_data(tiles, first + t, 1, &x, call->x, call->pad, data_row);
-		transform_gradients(tiles, first + t, 1, &y, call->dy, gradients_row);
+		transform_tiles(tiles, first + t, 1, &x, call->x, call->pad, SIDE, data_row);
+		transform_tiles(tiles, first + t, 1, &y, call->dy, 0, OUTPUTS, gradients_row);
 	}
 }
 

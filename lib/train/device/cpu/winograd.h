@@ -14,7 +14,7 @@
 
 /* x [n][inputs][height][width], y [n][outputs][height + 2 pad - 2][width + 2 pad - 2], both in
  * blocks of `lanes` channels (struct layout), dense w [outputs][inputs][3][3]. Channels are
- * multiples of `lanes`, pad is at most 2. b, dx may be NULL: absent or not wanted; db as b. add_dw
+ * multiples of `lanes`, pad is at most 2. b and db may be NULL: no bias. add_dw
  * adds to dw and db. */
 struct winograd_call {
 	size_t n, inputs, outputs, height, width, pad;
