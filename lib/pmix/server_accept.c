@@ -1,11 +1,17 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The PMIx server accepts connections of this user's processes only.
+/* The PMIx server accepts connections of this user's processes only, and does not wait for a peer
+ * that keeps silent.
  *
  * PMIx believes the user id that a client claims, and reads each new client's greeting before it
- * knows anything about it. It offers no callback in between. But it accepts connections through the
- * C library's accept, which a program may replace. berth's closes a peer of another user before
- * PMIx reads a byte of it, and says EAGAIN, after which PMIx waits for the next one. */
+ * knows anything about it. It offers no callback in between. But it accepts and reads through the C
+ * library's accept and recv, which a program may replace. berth's accept closes a peer of another
+ * user before PMIx reads a byte of it, and says EAGAIN, after which PMIx waits for the next one.
+ * The accepted sockets have a time limit (server_socket.c), which recv reports as EAGAIN, or as
+ * fewer bytes than MSG_WAITALL asked for. PMIx 4.2.2 drops such a peer after EAGAIN, but 4.2.3 to
+ * 6.1 read again, forever, in their single thread. berth's recv says ETIMEDOUT, after which each
+ * version drops the peer. */
 #include <errno.h>
+#include <fcntl.h>
 #include <stdbool.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -15,6 +21,7 @@
 #include "rendezvous/sock_diag.h"
 #include "pmix/server_process_internal.h"
 
+static bool serves; /* this process runs the PMIx server */
 static bool guarded;
 
 void server_accept_guard(void)
@@ -22,6 +29,7 @@ void server_accept_guard(void)
 	uid_t uid;
 	int rc = sock_diag_stranger_listens(0, geteuid(), &uid);
 
+	serves = true;
 	guarded = rc >= 0;
 	if (!guarded)
 		log_info(LOG_PMIX, "cannot check the users of peers: %s", strerror(-rc));
@@ -52,5 +60,20 @@ __attribute__((visibility("default"))) int accept(int fd, __SOCKADDR_ARG address
 		return peer;
 	close(peer);
 	errno = EAGAIN;
+	return -1;
+}
+
+__attribute__((visibility("default"))) ssize_t recv(int fd, void *data, size_t size, int flags)
+{
+	ssize_t count = recvfrom(fd, data, size, flags, NULL, NULL);
+
+	if (!serves || flags & MSG_DONTWAIT || fcntl(fd, F_GETFL) & O_NONBLOCK)
+		return count;
+	bool late =
+		count < 0 ? errno == EAGAIN : flags & MSG_WAITALL && count && (size_t)count < size;
+
+	if (!late)
+		return count;
+	errno = ETIMEDOUT;
 	return -1;
 }

@@ -37,7 +37,7 @@ struct server_process {
 void server_process_exit_text(struct server_process *process, char *text, size_t size);
 
 /* server_accept.c: from now on accept closes peers of other users, unless the kernel does not tell
- * who a peer is. */
+ * who a peer is, and recv fails with ETIMEDOUT when a blocking socket's time limit has passed. */
 void server_accept_guard(void);
 
 #endif

@@ -4,9 +4,9 @@
  * PMIx's single thread reads a new peer's first message with blocking recv() and no limit. A local
  * unauthenticated peer that connects and stays silent would block PMIx for all ranks of the node
  * forever; so would bytes that look like the header of a long message. The library has no setting
- * for it. But an accepted socket inherits the timeouts of the listening socket, and PMIx treats a
- * timeout as the end of the new peer. Connections that have sent their first message do not block,
- * and the timeout does not affect them. */
+ * for it (after 6.1: 5 s). But an accepted socket inherits the timeouts of the listening socket,
+ * and server_accept.c tells PMIx that the peer is gone when they pass. Connections that have sent
+ * their first message do not block, and the timeout does not affect them. */
 #include <dirent.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>

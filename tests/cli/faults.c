@@ -106,11 +106,13 @@ EXPORT ssize_t read(int fd, void *out, size_t size)
 	return next(fd, out, size);
 }
 
-EXPORT ssize_t recv(int fd, void *out, size_t size, int flags)
+/* berth's recv, in server_accept.c, calls it. */
+EXPORT ssize_t recvfrom(int fd, void *restrict out, size_t size, int flags,
+			struct sockaddr *restrict from, socklen_t *restrict from_size)
 {
-	ssize_t (*next)(int, void *, size_t, int) =
-		(ssize_t(*)(int, void *, size_t, int))real("recv");
-	ssize_t n = next(fd, out, size, flags);
+	ssize_t (*next)(int, void *, size_t, int, struct sockaddr *, socklen_t *) = (ssize_t(*)(
+		int, void *, size_t, int, struct sockaddr *, socklen_t *))real("recvfrom");
+	ssize_t n = next(fd, out, size, flags, from, from_size);
 
 	if (n > 4096 && fault("sums"))
 		((unsigned char *)out)[n / 2] ^= 4;

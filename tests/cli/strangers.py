@@ -79,13 +79,17 @@ def doors(run, expected, of=agents, seconds=30):
     raise SystemExit(f'found {len(found)} listening ports, expected {expected}: {found}')
 
 
+def send(knocker, data):
+    try:
+        knocker.sendall(data)
+    except OSError:
+        pass  # disconnected while it was sending
+
+
 def knock(port, data=b''):
     knocker = socket.create_connection((LOOPBACK, port), timeout=5)
     if data:
-        try:
-            knocker.sendall(data)
-        except OSError:
-            pass  # disconnected while it was sending
+        send(knocker, data)
     return knocker
 
 
@@ -224,6 +228,11 @@ def pmix_doors():
                     check(got == b'', f"{name} at PMIx's port: disconnected without an answer: {got!r}")
                 # Keep two connections that PMIx waits for; the ranks connect after these.
                 held += [knock(port), knock(port, RUBBISH['another version'])]
+                with knock(port, RUBBISH['another version'][:16]) as slow:  # the header of a long message
+                    until = time.monotonic() + 3 * GREETING_S
+                    while (got := answer(slow, 0.2)) is None and time.monotonic() < until:
+                        send(slow, b'x')  # each read gets something
+                check(got == b'', f"one byte after the other at PMIx's port: disconnected: {got!r}")
             for knocker in silent:
                 got = answer(knocker, 3 * GREETING_S)
                 check(got == b'', f"silence at PMIx's port: disconnected without an answer: {got!r}")
