@@ -241,8 +241,9 @@ static void print_times(const struct job *job)
 /* This process was stopped for so long (Ctrl-Z, qsig -s suspend): move its deadlines. */
 static void resume(struct job *job, int64_t ms)
 {
-	int64_t *const deadlines[] = {&job->deadline_ms, &job->start_due_ms, &job->settle_ms,
-				      &job->settled_ms,	 &job->stop.kill_ms, &job->stop.report_ms};
+	int64_t *const deadlines[] = {
+		&job->deadline_ms,  &job->start_due_ms,	  &job->settle_ms,	  &job->settled_ms,
+		&job->stop.kill_ms, &job->stop.report_ms, &job->early_stop.due_ms};
 
 	for (size_t i = 0; i < sizeof deadlines / sizeof *deadlines; i++)
 		if (*deadlines[i])
@@ -272,6 +273,7 @@ static void run(struct job *job)
 		next = earlier(next, job->settle_ms);
 		next = earlier(next, job->stop.kill_ms);
 		next = earlier(next, job->stop.report_ms);
+		next = earlier(next, job->early_stop.due_ms);
 		next = earlier(next, job->notes.due_ms);
 		next = earlier(next, controller_silence_due(job->controller));
 		next = earlier(next, job_time_due(job));
@@ -302,6 +304,7 @@ static void run(struct job *job)
 		}
 		job->woke_ms = now;
 		job_settle(job, now);
+		job_check_early_stop(job, now);
 		job_check_stop(job, now);
 		check_deadline(job, now);
 		if (job->notes.due_ms && now >= job->notes.due_ms)

@@ -112,6 +112,10 @@ struct job {
 		int signal;
 		int64_t at_ms;
 	} last_signal;
+	struct { /* a stop signal from the launcher before the ranks run */
+		int signal;
+		int64_t due_ms; /* when it counts; 0: none */
+	} early_stop;
 	int interrupts;
 	struct {
 		int64_t begun_ms;	    /* when a stop signal was forwarded; 0: none was */
@@ -165,8 +169,10 @@ void job_settle(struct job *job, int64_t now_ms);
 /* job_signals.c: handle the signals to this process. */
 int job_open_signals(struct job *job, struct error *err);
 /* An agent received this signal, from its launcher or from anyone: forward it to all ranks, unless
- * it is a duplicate of the one that was just forwarded. */
+ * it is a duplicate of the one that was just forwarded. A launcher's stop signal before the ranks
+ * run counts only if the launcher still runs 2 s later. */
 void job_handle_signal(struct job *job, int number, bool by_launcher);
+void job_check_early_stop(struct job *job, int64_t now_ms); /* it counts if it is due */
 /* Send the ranks a signal (0: none), and create the stop file on all nodes, with the word why in it
  * (NULL: no stop file). */
 void job_signal_ranks(struct job *job, int number, const char *why);

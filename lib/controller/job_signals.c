@@ -14,6 +14,7 @@
 #include "overlay/messages.h"
 
 #define SAME_SIGNAL_MS 2000
+#define EARLY_STOP_MS 2000 /* mpirun's own end follows within 0.1 s */
 
 static const int handled_signals[] = {SIGINT,  SIGTERM, SIGHUP,	 SIGQUIT,  SIGUSR1, SIGUSR2,
 				      SIGTSTP, SIGCONT, SIGTTIN, SIGWINCH, SIGCHLD};
@@ -210,10 +211,25 @@ static bool is_duplicate(const struct job *job, int number)
 	       clock_now_ms() - job->last_signal.at_ms < SAME_SIGNAL_MS;
 }
 
+/* If an agent cannot be started, mpirun stops the other agents before it ends. Its end tells more
+ * than the signal, so wait for it. */
 void job_handle_signal(struct job *job, int number, bool by_launcher)
 {
-	if (!is_duplicate(job, number))
+	if (by_launcher && job->phase < JOB_PHASE_RUN && stop_is_signal(number)) {
+		if (!job->early_stop.due_ms)
+			job->early_stop.due_ms = clock_now_ms() + EARLY_STOP_MS;
+		job->early_stop.signal = number;
+	} else if (!is_duplicate(job, number)) {
 		forward_signal(job, number, by_launcher && job->kill_wait_ms);
+	}
+}
+
+void job_check_early_stop(struct job *job, int64_t now)
+{
+	if (!job->early_stop.due_ms || now < job->early_stop.due_ms)
+		return;
+	job->early_stop.due_ms = 0;
+	forward_signal(job, job->early_stop.signal, job->kill_wait_ms != 0);
 }
 
 /* Describe the sender of a signal if it is one of the job's own processes on this machine. */

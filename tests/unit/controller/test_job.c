@@ -47,6 +47,8 @@ enum deed {
 	ABORTS,	    /* its rank calls abort with code */
 	UNSTARTED,  /* its program cannot be executed */
 	UNSAID,	    /* never send it, but keep sending heartbeats */
+	STOPPED,    /* report the launcher's SIGTERM instead */
+	ENDED,	    /* the same, then end as the launcher does */
 };
 
 /* What one node's agent does instead, when it would send that message. */
@@ -200,6 +202,12 @@ static bool instead(struct fake *fake, enum message_type at)
 			tell(fake, MESSAGE_ABORT, text);
 			return true;
 		case UNSAID:
+			return true;
+		case STOPPED:
+		case ENDED:
+			tell(fake, MESSAGE_SIGNALLED, "{\"signal\":15,\"launcher\":true}");
+			if (act->deed == ENDED)
+				kill(getpid(), SIGKILL);
 			return true;
 		default:
 			break;
@@ -442,6 +450,9 @@ static void test_first_cause(void **state)
 		{{1, BAD_TEXT, MESSAGE_INVENTORY}, 65, false, -1, "n1", "INVENTORY of node 1"},
 		{{2, WRONG_NODE, MESSAGE_HELLO}, 76, false, -1, "n2", "n2"},
 		{{2, FAILED, MESSAGE_INVENTORY}, 73, false, -1, "n2", "n2: no room"},
+		/* the launcher's signal before the ranks run: its end says more */
+		{{1, ENDED, MESSAGE_INVENTORY}, 76, false, -1, "n1", "killed by signal 9"},
+		{{1, STOPPED, MESSAGE_INVENTORY}, 143, false, -1, NULL, "stopped by Terminated"},
 		/* ends of ranks */
 		{{1, ENDS, MESSAGE_ENDED, 3}, 3, true, 1, "n1", "rank 1 on n1 exited with code 3"},
 		{{2, KILLED, MESSAGE_ENDED, 11}, 139, true, 2, "n2", "killed by signal 11"},
