@@ -3,6 +3,7 @@
  * call hwloc_topology_check(): it aborts on captures without Core and PU objects. */
 #include "inventory/inventory_internal.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 const char *topology_obj_info(hwloc_obj_t obj, const char *name)
@@ -157,6 +158,13 @@ static int read_cores(struct discovery *discovery, struct error *err)
 	return 0;
 }
 
+static int compare_numas(const void *a, const void *b)
+{
+	return ((const struct inventory_numa *)a)->numa_os -
+	       ((const struct inventory_numa *)b)->numa_os;
+}
+
+/* By number: the order of nodes with and without cores depends on hwloc's version. */
 static int read_numas(struct discovery *discovery, struct error *err)
 {
 	struct inventory *inventory = discovery->inventory;
@@ -190,6 +198,9 @@ static int read_numas(struct discovery *discovery, struct error *err)
 			.memory_bytes = at->attr->numanode.local_memory,
 		};
 	}
+	if (inventory->numa_count)
+		qsort(inventory->numas, inventory->numa_count, sizeof *inventory->numas,
+		      compare_numas);
 	return 0;
 }
 
