@@ -36,6 +36,11 @@ const struct explain_row explain_rows[] = {
 	 "run berth check to see which nodes reach each other; berth run chooses an address that "
 	 "all nodes reach (--iface, --subnet)",
 	 GH "pytorch/pytorch/issues/107021"},
+	{{"use_libuv was requested but PyTorch was"},
+	 "PyTorch's store uses libuv since version 2.4, and this PyTorch was built without it, as "
+	 "Debian 13's python3-torch",
+	 "export USE_LIBUV=0, or install PyTorch with pip",
+	 GH "pytorch/pytorch/issues/148283"},
 	{{"The IPv6 network addresses of", "cannot be retrieved"},
 	 "the name in MASTER_ADDR does not resolve on this node",
 	 "use a numeric address, as berth run does",

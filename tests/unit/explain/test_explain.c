@@ -21,6 +21,8 @@ static const struct {
 	{"torch.distributed.elastic.rendezvous.api.RendezvousConnectionError: The connection to "
 	 "the C10d store has failed. See inner exception for details.",
 	 "found no store"},
+	{"RuntimeError: use_libuv was requested but PyTorch was build without libuv support",
+	 "built without it"},
 	{"[W socket.cpp:601] [c10d] The IPv6 network addresses of (node-0, 29500) cannot be "
 	 "retrieved (gai error: -2 - Name or service not known).",
 	 "does not resolve on this node"},
