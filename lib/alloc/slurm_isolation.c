@@ -3,8 +3,8 @@
  *
  * --gpus-per-task implies binding GPUs to tasks (srun(1), --tres-bind). In such a task of Slurm
  * 22.05, SLURM_GPUS_PER_TASK is unset. SLURM_STEP_GPUS and CUDA_VISIBLE_DEVICES are the task's,
- * SLURM_GPUS_ON_NODE is the step's, and SLURMD_TRES_BIND is gpu:per_task:1 or gpu:single:1. With
- * --gpu-bind=none no list of visible devices is set. */
+ * SLURM_GPUS_ON_NODE is the step's, and SLURMD_TRES_BIND is gpu:per_task:1 or gpu:single:1 (24.11:
+ * gres/gpu:per_task:1). With --gpu-bind=none no list of visible devices is set. */
 #include <stdio.h>
 #include <string.h>
 

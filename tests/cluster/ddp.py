@@ -8,6 +8,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 
 def main():
+    os.environ.setdefault('USE_LIBUV', '0')  # Debian 13's PyTorch has no libuv
     dist.init_process_group('gloo')
     torch.manual_seed(1)
     model = DistributedDataParallel(torch.nn.Linear(1024, 512))

@@ -122,7 +122,7 @@ conf() {
 	export WITH WITHOUT
 	WITH=$(conf with s/MpiDefault=none/MpiDefault=pmix/)
 	mkdir -p "$SHARE/plugins"
-	ln -sf "$(dirname "$(find /usr/lib* -name mpi_none.so | head -1)")"/*.so "$SHARE/plugins/"
+	ln -sf "$(dirname "$(find /usr/lib* -name mpi_pmi2.so | head -1)")"/*.so "$SHARE/plugins/"
 	rm "$SHARE"/plugins/mpi_pmix*
 	WITHOUT=$(conf without "\$aPluginDir=$SHARE/plugins")
 	batch both -N2 -w n1,n2 <<-'S'
@@ -251,7 +251,7 @@ conf() {
 	echo '= info'
 	srun --gpus-per-task=1 "$BERTH" info --json 2>&1 | grep 'each of'
 	S
-	words='CUDA_VISIBLE_DEVICES is [01] in this task, while SLURM_GPUS_ON_NODE is 2 \(SLURMD_TRES_BIND is gpu:(per_task|single):1\): each of the 2 tasks on this node sees only 1 of its 2 GPUs, .*peer-to-peer.*--gpus-per-node=2 --gpu-bind=none'
+	words='CUDA_VISIBLE_DEVICES is [01] in this task, while SLURM_GPUS_ON_NODE is 2 \(SLURMD_TRES_BIND is (gres/)?gpu:(per_task|single):1\): each of the 2 tasks on this node sees only 1 of its 2 GPUs, .*peer-to-peer.*--gpus-per-node=2 --gpu-bind=none'
 	[ "$(grep -cE "^berth: warning: $words" <<<"$output")" = 3 ]
 	[ "$(grep -cE "^ *\"$words" <<<"$output")" = 2 ] # one per task
 	[ -z "$(sed -n '/^= --gpu-bind=none/,/^= --gpu-bind=single/{/^=/!p}' <<<"$output")" ]
@@ -591,7 +591,7 @@ conf() {
 	[ "$status" = 76 ]
 	has '^code 76$'
 	has "srun: error: Only allocated 2 nodes asked for 3; its environment sets .*SLURM_JOB_NODELIST 'n\[1-3\]'"
-	has "gpu:9 is more than .*; its environment sets .*SLURM_GPUS_PER_NODE '9', SLURM_GPUS_ON_NODE '9'\$"
+	has "(gpu:9 is more than|Invalid generic resource) .*; its environment sets .*SLURM_GPUS_PER_NODE '9', SLURM_GPUS_ON_NODE '9'\$"
 	expect 64 "$BERTH" run --launcher srun -- hostname
 	has 'launcher srun works only inside a Slurm job'
 }
@@ -680,7 +680,7 @@ conf() {
 	S
 	[ "$status" = 0 ]
 	has "^  slurm: SLURM_JOB_ID is set; the nodes come from SLURM_JOB_NODELIST$"
-	has '^  job [0-9]+, 2 nodes, ends: .* \(scontrol: 4[0-9]+ s left\)$'
+	has '^  job [0-9]+, 2 nodes, ends: .* \((scontrol: 4[0-9]+ s left|SLURM_JOB_END_TIME)\)$'
 	has '^  n1 +1 +4$'
 	has '^  8 ranks, 4 of them on n1$'
 	has '^  berth run starts one agent per node with srun:$'

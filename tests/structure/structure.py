@@ -182,10 +182,10 @@ def rooms(root):
 
 
 def with_inner(root, path):
-    """A header's text with the texts of those headers of the CUDA device that it includes."""
+    """A header's text with the texts of those headers of the CUDA device and NCCL that it includes."""
     text = text_of(path)
     return text + ''.join(with_inner(root, os.path.join(root, 'lib', inner)) for inner in
-                          re.findall(r'#\s*include\s*"(train/device/cuda/[\w/]+\.h)"', text))
+                          re.findall(r'#\s*include\s*"(train/(?:device/cuda|comm/nccl)/[\w/]+\.h)"', text))
 
 
 def headers(root, compiler):

@@ -6,6 +6,7 @@ A preloaded library stops two ranks between listening and connecting. Meanwhile 
 all their ports; then the ranks continue. Whatever that program sends, they connect in a later try, and the
 training succeeds. Only a message in gloo's own protocol can end a rank, which must report the cause.
 """
+import itertools
 import os
 import socket
 import struct
@@ -24,6 +25,9 @@ WAIT_S = 60
 HEADER = struct.Struct('=QQQQQQ')
 SEND, RECEIVER_READY = 1, 3
 TRIES = 5
+# gloo of 2023 and newer listens once. A connection begins with the number of its pair, each try makes a new pair,
+# and connections for later pairs are kept.
+LISTENER = os.path.exists('/usr/include/gloo/transport/tcp/listener.h')
 
 
 def message(kind, slot, data=b''):
@@ -104,12 +108,14 @@ def attack(role, tries=1):
                                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         seen, peers = set(), []
         for number in range(1, TRIES + 1):
-            if number <= tries:
+            if number <= (1 if LISTENER else tries):
                 ports = doors(run, folder, seen)
                 seen |= ports
-                peers += [socket.create_connection(('127.0.0.1', port)) for port in ports]
-                for peer in peers[-len(ports):]:
-                    threading.Thread(target=quietly, args=(role, peer), daemon=True).start()
+                for port, pair in itertools.product(ports, range(tries if LISTENER else 1)):
+                    peers.append(socket.create_connection(('127.0.0.1', port)))
+                    if LISTENER:
+                        peers[-1].sendall(struct.pack('=Q', pair))
+                    threading.Thread(target=quietly, args=(role, peers[-1]), daemon=True).start()
             with open(f'{folder}/try.{number}', 'w', encoding='ascii'):
                 pass
         try:

@@ -77,6 +77,7 @@ def agreed_seed(x, target):
 
 def ddp(folder, seed):
     """A rank of DistributedDataParallel; rank 0 writes the losses."""
+    os.environ.setdefault('USE_LIBUV', '0')  # Debian 13's PyTorch has no libuv
     torch.distributed.init_process_group('gloo')
     rank, ranks = torch.distributed.get_rank(), torch.distributed.get_world_size()
     torch.set_num_threads(1)
