@@ -14,7 +14,8 @@
 
 #define SETTLE_MS 250	   /* see enum job_cause */
 #define SETTLE_MAX_MS 5000 /* for agents on busy nodes */
-#define CANCELLED_MS 2000  /* for srun's line about a cancelled step */
+#define CANCELLED_MS 2000  /* for srun's line about a cancelled step, */
+#define ALL_LOST_MS 10000  /* or if no agent is left, so that srun ends on a busy node, too */
 #define OUTPUT_MAX 700
 
 static void clear_cause(struct job_result *result)
@@ -224,12 +225,16 @@ void job_find_cancelled(struct job *job)
 	const struct launcher *launcher = job->request->launch->launcher;
 	struct job_result *result = job->result;
 	char output[OUTPUT_MAX], text[OUTPUT_MAX + 80];
-	int64_t until = clock_now_ms() + CANCELLED_MS;
 	const char *line = NULL;
-	size_t size = 0;
+	size_t size = 0, lost = 0;
 
 	if (!result->lost_node || result->interrupted || !launcher->cancelled)
 		return;
+	for (size_t i = 0; i < job->node_count; i++)
+		lost += result->lost[i];
+
+	int64_t until = clock_now_ms() + (lost == job->node_count ? ALL_LOST_MS : CANCELLED_MS);
+
 	/* Slurm need not have killed the agents of all nodes yet. */
 	do {
 		controller_launcher_output(job->controller, output, sizeof output);
