@@ -53,6 +53,7 @@ extra|cmd:codespell|codespell|codespell|
 extra|cmd:clang-format-14|clang-format-14||
 extra|cmd:clang-tidy-14|clang-tidy-14||
 extra|cmd:dh|debhelper||
+extra|deb:build-essential|build-essential||
 extra|cmd:dh_python3|dh-python||
 extra|cmd:lintian|lintian||
 extra|deb:libopenblas0-pthread|libopenblas0-pthread||

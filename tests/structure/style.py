@@ -34,6 +34,7 @@ def need(tool):
 
 def tracked(root, *patterns):
     """Files below root that match, as git knows them. A copy without git has no tracked files: skip."""
+    need('git')
     found = subprocess.run(['git', '-C', root, '-c', f'safe.directory={root}', 'ls-files', '-z', *patterns], capture_output=True, text=True)
     if found.returncode:
         print('SKIP: not a git checkout')

@@ -8,8 +8,6 @@ import subprocess
 import sys
 import tempfile
 
-import numpy
-
 
 def skip(why):
     print(f'skipped: {why}')
@@ -17,6 +15,7 @@ def skip(why):
 
 
 try:
+    import numpy
     import torch
     import torchvision
 except ImportError as error:

@@ -226,15 +226,14 @@ static void norm_forward(const struct norm_call *call)
 			for (size_t c = first; c < last; c++)
 				spread(call, LANE_MEAN, c,
 				       call->x[c / planes->block * size + c % planes->block]);
-#pragma omp master
-			clear_padding(call);
+			if (!omp_get_thread_num())
+				clear_padding(call);
 #pragma omp barrier
 			for (size_t i = begin; i < end; i++)
 				plane_moments(call->x + i * size, size,
 					      lane(call, LANE_MEAN, i % planes->blocks),
 					      call->sums + i * 2 * LANES);
-		} else {
-#pragma omp master
+		} else if (!omp_get_thread_num()) {
 			clear_padding(call);
 		}
 #pragma omp barrier
@@ -429,8 +428,8 @@ static void norm_backward(const struct norm_call *call)
 		share(planes->channels, &first, &last);
 		for (size_t c = first; c < last; c++)
 			channel_prepare(call, c);
-#pragma omp master
-		clear_padding(call);
+		if (!omp_get_thread_num())
+			clear_padding(call);
 #pragma omp barrier
 		for (size_t i = begin; i < end; i++)
 			plane_backward(call, i, false);
