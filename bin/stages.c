@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "alloc/query.h"
+#include "submit/submit.h"
 
 int stages_load(const struct options *options, struct stages *out, struct error *err)
 {
@@ -16,7 +17,9 @@ int stages_load(const struct options *options, struct stages *out, struct error 
 	out->env = env_capture();
 	if (!out->env)
 		return error_memory(err, "the environment");
-	rc = alloc_read(out->env, &options->alloc, &out->alloc, err);
+	rc = submit_apply_site_files(out->env, err);
+	if (!rc)
+		rc = alloc_read(out->env, &options->alloc, &out->alloc, err);
 	if (rc)
 		return rc;
 	alloc_query_now(out->env, &out->alloc);

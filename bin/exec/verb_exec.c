@@ -17,6 +17,7 @@
 #include "exec/exec_pmix.h"
 #include "options.h"
 #include "plan/plan.h"
+#include "submit/submit.h"
 #include "verb.h"
 
 struct exec {
@@ -267,6 +268,8 @@ static int prepare(struct exec *exec, struct error *err)
 		return error_memory(err, "the environment");
 	int rc = options_set_env(exec->env, exec->request->env, exec->request->env_count, err);
 
+	if (!rc)
+		rc = submit_apply_site_files(exec->env, err);
 	if (!rc)
 		rc = exec_place_asks_pmix(exec->env)
 			     ? exec_pmix_find(exec->env, &exec->place, err)

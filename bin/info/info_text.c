@@ -94,6 +94,24 @@ static void print_launch(const struct info *info, const struct paint *paint)
 		printf("  %s\n", info->launcher_line);
 }
 
+static void print_settings(const struct env *env, const struct paint *paint)
+{
+	struct table table = {0};
+
+	for (size_t i = 0; i < env_count(env); i++) {
+		const struct env_var *var = env_at(env, i);
+
+		if (var->from != ENV_FROM_SITE)
+			continue;
+		if (!table.row_count) {
+			section(paint, "Settings", "from files of the site and the user");
+			TABLE_ROW(&table, "name", "value", "file");
+		}
+		TABLE_ROW(&table, var->name, var->value, var->why);
+	}
+	table_print(&table, paint, 2);
+}
+
 /* The NICs with the smallest path to a GPU: "mlx5_0, mlx5_1 (PIX)". */
 static const char *nearest_nics(struct cell *out, const struct inventory *inventory, size_t gpu)
 {
@@ -336,6 +354,7 @@ void info_print(const struct info *info, const struct paint *paint)
 	       info->stages.inventory.node);
 	print_alloc(info, paint);
 	print_launch(info, paint);
+	print_settings(info->stages.env, paint);
 	print_claims(info, paint);
 	if (info->outside) {
 		char why[INFO_NOT_KNOWN_MAX];

@@ -395,6 +395,22 @@ static json_t *inventory_json(const struct inventory *inventory)
 	return json;
 }
 
+/* What the files of the site and the user set. */
+static json_t *settings_json(const struct env *env)
+{
+	json_t *list = json_array();
+
+	for (size_t i = 0; i < env_count(env); i++) {
+		const struct env_var *var = env_at(env, i);
+
+		if (var->from == ENV_FROM_SITE)
+			json_array_append_new(list,
+					      json_pack("{s:s, s:s, s:s}", "name", var->name,
+							"value", var->value, "file", var->why));
+	}
+	return list;
+}
+
 /* berth.info/1. A new reference; NULL if memory is out. */
 static json_t *info_to_json(const struct info *info)
 {
@@ -403,10 +419,11 @@ static json_t *info_to_json(const struct info *info)
 	char why[INFO_NOT_KNOWN_MAX];
 
 	return json_pack(
-		"{s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:O?, s:O}", "schema",
-		"berth.info/1", "version", BERTH_VERSION, "alloc", alloc_to_json(&stages->alloc),
-		"launcher", json_text(info->launcher ? info->launcher->name : NULL), "line",
-		json_text(info->launcher_line), "ranks",
+		"{s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:O?, s:O}",
+		"schema", "berth.info/1", "version", BERTH_VERSION, "alloc",
+		alloc_to_json(&stages->alloc), "launcher",
+		json_text(info->launcher ? info->launcher->name : NULL), "line",
+		json_text(info->launcher_line), "settings", settings_json(stages->env), "ranks",
 		outside ? json_null() : json_integer(stages->plan.world_size), "rank",
 		place_json(info), "inventory", inventory_json(&stages->inventory), "network",
 		outside ? json_null() : plan_network_to_json(&stages->plan.network), "plan",

@@ -17,6 +17,7 @@
 #include "process/logs.h"
 #include "run/run.h"
 #include "stages.h"
+#include "submit/submit.h"
 
 #define LAUNCH_MS 10000	  /* an agent on a real OpenPBS needs 0.2 s, */
 #define LAUNCH_NODE_MS 50 /* and each further node less than that */
@@ -162,6 +163,8 @@ int run_prepare(const struct run_options *options, const char *const *argv, stru
 	if (!out->env)
 		return error_memory(err, "the environment");
 	rc = options_set_env(out->env, options->env, options->env_count, err);
+	if (!rc)
+		rc = submit_apply_site_files(out->env, err);
 	if (!rc && options->shared.plan.waits && !options->job.wait_ms &&
 	    !number_duration_ms("", argv[0], &time_ms, NULL))
 		rc = error_set(err, ERR_USAGE, "--wait %s: write --wait=%s", argv[0], argv[0]);

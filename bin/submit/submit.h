@@ -33,6 +33,8 @@ struct submit {
 	size_t directive_count;
 	char *owned[8]; /* strings from a file */
 	size_t owned_count;
+	struct env
+		*settings; /* gets the files' settings of runs; borrowed; NULL: only check them */
 };
 void submit_free(struct submit *submit); /* frees what it owns; NULL is allowed */
 
@@ -40,6 +42,11 @@ void submit_free(struct submit *submit); /* frees what it owns; NULL is allowed 
  * user's file overrides the site's; their lines and directives are concatenated. A missing file is
  * skipped. Return 0, or -ERR_DATA naming file, key and what was expected. */
 int submit_read_site_files(const struct env *env, struct submit *submit, struct error *err);
+
+/* Add the files' settings of runs to env, as ENV_FROM_SITE with the file as the reason: the
+ * preferred launcher, banned interfaces, the staging path and variables of network libraries. A
+ * variable that env has stays. Errors as above. */
+int submit_apply_site_files(struct env *env, struct error *err);
 
 /* Make the script: malloced text in *out. Return 0, or -ERR_USAGE naming an option whose value the
  * shell or the scheduler could misinterpret. Pure. */

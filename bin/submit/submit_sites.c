@@ -1,11 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Defaults of a site and a user for their job scripts: two small files. */
+/* Defaults of a site and a user, for job scripts and for runs: two small files. Those for runs
+ * become variables, which the user's environment overrides and all agents get. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#include <wordexp.h>
 
 #include "base/json.h"
+#include "inventory/inventory.h"
+#include "launch/launcher.h"
 #include "submit/submit.h"
 
 #define FILE_MAX 65536
@@ -94,16 +98,120 @@ static int read_kind(const char *path, const json_t *value, struct submit *submi
 	return 0;
 }
 
+/* Set a variable unless the environment or a file that was read before sets it. A rank has the
+ * value from its agent: that is this file's, too. */
+static int set(struct submit *submit, const char *path, const char *name, const char *value,
+	       struct error *err)
+{
+	const struct env_var *now = submit->settings ? env_find(submit->settings, name) : NULL;
+
+	if (!submit->settings || (now && (now->from != ENV_FROM_USER || strcmp(now->value, value))))
+		return 0;
+	return env_set(submit->settings, name, value, ENV_FROM_SITE, path, err);
+}
+
+/* Variables of network libraries only: a site's file sets no PATH. */
+static int read_fabric(const char *path, const json_t *value, struct submit *submit,
+		       struct error *err)
+{
+	static const char *const patterns[] = {"NCCL_*",     "RCCL_*",	   "FI_*",	 "CXI_*",
+					       "UCX_*",	     "UCC_*",	   "GLOO_*",	 "MPICH_*",
+					       "OMPI_MCA_*", "PRTE_MCA_*", "PMIX_MCA_*", NULL};
+	const char *name;
+	json_t *text;
+	int rc = 0;
+
+	if (!json_is_object(value))
+		return error_set(err, ERR_DATA, "%s: \"fabric\" is not an object of variables",
+				 path);
+	json_object_foreach((json_t *)value, name, text)
+	{
+		if (!env_name_matches(name, patterns) || name[strcspn(name, "= \n")])
+			return error_set(err, ERR_DATA,
+					 "%s: \"fabric\": %.60s is not a variable of NCCL, "
+					 "libfabric, UCX, gloo or MPI",
+					 path, name);
+		if (!json_is_string(text))
+			return error_set(err, ERR_DATA, "%s: \"fabric\": %.60s is not a string",
+					 path, name);
+		if (!rc)
+			rc = check_line(path, name, json_string_value(text), err);
+		if (!rc)
+			rc = set(submit, path, name, json_string_value(text), err);
+	}
+	return rc;
+}
+
+static int read_banned(const char *path, const char *key, const json_t *value,
+		       struct submit *submit, struct error *err)
+{
+	char list[1024] = "";
+	size_t i;
+	json_t *entry;
+
+	if (!json_is_array(value) || !json_array_size(value))
+		return error_set(err, ERR_DATA, "%s: \"%s\" is not a list of interfaces", path,
+				 key);
+	json_array_foreach(value, i, entry)
+	{
+		const char *text = json_string_value(entry);
+		size_t used = strlen(list);
+
+		if (!text || !*text || text[strcspn(text, ", \n")] ||
+		    used + strlen(text) + 2 > sizeof list)
+			return error_set(err, ERR_DATA,
+					 "%s: \"%s\"[%zu] is not the name of an interface, such as "
+					 "eno1 or docker*",
+					 path, key, i);
+		snprintf(list + used, sizeof list - used, "%s%s", used ? "," : "", text);
+	}
+	return set(submit, path, INVENTORY_BANNED, list, err);
+}
+
+static int read_launcher(const char *path, const char *text, struct submit *submit,
+			 struct error *err)
+{
+	const struct launcher *launcher;
+
+	if (launcher_find(text, NULL, NULL, &launcher, err)) {
+		err->code = ERR_DATA;
+		return error_prefix(err, "%s", path);
+	}
+	return set(submit, path, LAUNCHER_PREFERRED, text, err);
+}
+
+/* A path with variables, such as /local/$SLURM_JOB_ID; absent where one of them is. */
+static int read_staging(const char *path, const char *text, struct submit *submit,
+			struct error *err)
+{
+	wordexp_t words = {0};
+	int rc = wordexp(text, &words, WRDE_NOCMD | WRDE_UNDEF);
+
+	if (rc == WRDE_BADVAL)
+		return 0;
+	if (rc || words.we_wordc != 1 || *words.we_wordv[0] != '/')
+		rc = error_set(err, ERR_DATA,
+			       "%s: \"staging\" is not one absolute path, such as "
+			       "/local/$SLURM_JOB_ID",
+			       path);
+	else
+		rc = set(submit, path, "BERTH_STAGING", words.we_wordv[0], err);
+	wordfree(&words);
+	return rc;
+}
+
 static int read_member(const char *path, const char *key, const json_t *value,
 		       struct submit *submit, struct error *err)
 {
 	const struct {
 		const char *key;
-		const char **place;
+		const char **place; /* NULL: read is called */
+		int (*read)(const char *path, const char *text, struct submit *submit,
+			    struct error *err);
 	} texts[] = {
-		{"queue", &submit->queue},
-		{"account", &submit->account},
-		{"berth", &submit->berth},
+		{"queue", &submit->queue, NULL}, {"account", &submit->account, NULL},
+		{"berth", &submit->berth, NULL}, {"launcher", NULL, read_launcher},
+		{"staging", NULL, read_staging},
 	};
 	const struct {
 		const char *key;
@@ -120,6 +228,10 @@ static int read_member(const char *path, const char *key, const json_t *value,
 	if (!strcmp(key, "directives"))
 		return read_list(path, key, value, &submit->directives, &submit->directive_count,
 				 err);
+	if (!strcmp(key, "fabric"))
+		return read_fabric(path, value, submit, err);
+	if (!strcmp(key, "banned_interfaces"))
+		return read_banned(path, key, value, submit, err);
 	for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
 		if (strcmp(key, texts[i].key))
 			continue;
@@ -128,6 +240,8 @@ static int read_member(const char *path, const char *key, const json_t *value,
 					 path, key);
 		int rc = check_line(path, key, json_string_value(value), err);
 
+		if (!rc && texts[i].read)
+			return texts[i].read(path, json_string_value(value), submit, err);
 		if (!rc && !*texts[i].place &&
 		    !(*texts[i].place = keep_string(submit, json_string_value(value))))
 			rc = error_memory(err, path);
@@ -149,7 +263,8 @@ static int read_member(const char *path, const char *key, const json_t *value,
 	}
 	return error_set(err, ERR_DATA,
 			 "%s: unknown key \"%.60s\"; known keys: scheduler, queue, account, berth, "
-			 "gpus_per_node, cpus_per_node, lines, directives",
+			 "gpus_per_node, cpus_per_node, lines, directives, launcher, fabric, "
+			 "banned_interfaces, staging",
 			 path, key);
 }
 
@@ -180,4 +295,13 @@ int submit_read_site_files(const struct env *env, struct submit *submit, struct 
 	    snprintf(path, sizeof path, "%s/.config/berth/submit.json", home) < (int)sizeof path)
 		rc = read_file(path, submit, err);
 	return rc ? rc : read_file(SITE, submit, err);
+}
+
+int submit_apply_site_files(struct env *env, struct error *err)
+{
+	struct submit submit = {.settings = env};
+	int rc = submit_read_site_files(env, &submit, err);
+
+	submit_free(&submit);
+	return rc;
 }

@@ -5,6 +5,7 @@
 
 #include <arpa/inet.h>
 #include <dirent.h>
+#include <fnmatch.h>
 #include <limits.h>
 #include <net/if.h>
 #include <netinet/in.h>
@@ -225,6 +226,38 @@ void address_mark_scheduler(struct inventory *inventory, const char *text)
 			    inventory->addresses[j].role == ROLE_NONE)
 				inventory->addresses[j].role = ROLE_SCHEDULER;
 	}
+}
+
+/* Is name, which may be "", in the list of patterns? */
+static bool is_listed(const char *list, const char *name)
+{
+	char pattern[64];
+
+	while (*(list += strspn(list, ", "))) {
+		size_t length = strcspn(list, ", ");
+
+		snprintf(pattern, sizeof pattern, "%.*s", (int)length, list);
+		if (*name && !fnmatch(pattern, name, 0))
+			return true;
+		list += length;
+	}
+	return false;
+}
+
+void address_ban(struct inventory *inventory, const char *list)
+{
+	size_t kept = 0;
+
+	if (!list)
+		return;
+	for (size_t i = 0; i < inventory->address_count; i++)
+		if (!is_listed(list, inventory->addresses[i].iface))
+			inventory->addresses[kept++] = inventory->addresses[i];
+	inventory->address_count = kept;
+	for (size_t i = 0; i < inventory->nic_count; i++)
+		if (is_listed(list, inventory->nics[i].net) ||
+		    is_listed(list, inventory->nics[i].rdma))
+			inventory->nics[i].management = true;
 }
 
 int address_read(struct discovery *discovery, const struct ifaddrs *list, struct error *err)

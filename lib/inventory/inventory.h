@@ -209,10 +209,13 @@ const char *inventory_listed_gpus(const struct env *env);
 /* BERTH_TOPOLOGY, or NULL if it is unset or empty. Borrowed from env. */
 const char *inventory_topology_file(const struct env *env);
 
-/* Make the inventory of the node that env describes. It is a capture of another machine if source
- * has a file or BERTH_TOPOLOGY is set. Otherwise it is this machine with the GPUs that its
- * visible-device lists allow; those lists do not apply to a capture. Returns the errors of both
- * functions; errors about BERTH_TOPOLOGY name the variable. */
+/* Patterns of interfaces, such as eno1,docker*, that no job uses. */
+#define INVENTORY_BANNED "BERTH_BANNED_INTERFACES"
+
+/* Make the inventory of the node that env describes, without banned interfaces. It is a capture of
+ * another machine if source has a file or BERTH_TOPOLOGY is set. Otherwise it is this machine with
+ * the GPUs that its visible-device lists allow; those lists do not apply to a capture. Returns the
+ * errors of both functions; errors about BERTH_TOPOLOGY name the variable. */
 int inventory_discover_from_env(const struct inventory_source *source, const struct env *env,
 				struct inventory *out, struct error *err);
 

@@ -120,6 +120,9 @@ int address_read(struct discovery *discovery, const struct ifaddrs *list, struct
 /* Set the role of the interfaces whose subnet has text (an IPv4 address; NULL or anything else:
  * none). */
 void address_mark_scheduler(struct inventory *inventory, const char *text);
+/* Leave out the addresses of interfaces that match a pattern of list ("eno1,docker*"; NULL: none),
+ * and let such NICs, also by their RDMA names, carry no traffic of the job. */
+void address_ban(struct inventory *inventory, const char *list);
 
 /* cgroup.c: the limits of the groups that /proc/self/cgroup names, in bytes and in thousandths of a
  * CPU; -1: none. */

@@ -282,6 +282,7 @@ int inventory_discover_from_env(const struct inventory_source *source, const str
 			       ? error_prefix(err, "BERTH_TOPOLOGY")
 			       : rc;
 	address_mark_scheduler(out, env_get(env, "SLURM_LAUNCH_NODE_IPADDR"));
+	address_ban(out, env_get(env, INVENTORY_BANNED));
 	rc = out->this_system ? inventory_allow_visible_devices(out, env, err) : 0;
 	if (rc)
 		inventory_free(out);

@@ -23,8 +23,8 @@ static const struct launcher *const launchers[] = {
 
 #define LAUNCHER_COUNT (sizeof launchers / sizeof *launchers)
 
-int launcher_find(const char *name, const struct alloc *alloc, const struct env *env,
-		  const struct launcher **out, struct error *err)
+static int find(const char *name, const struct alloc *alloc, const struct env *env,
+		const struct launcher **out, struct error *err)
 {
 	char known[256] = "";
 
@@ -50,6 +50,19 @@ int launcher_find(const char *name, const struct alloc *alloc, const struct env 
 			 "choose a --launcher: %s",
 			 alloc->node_count, alloc->node_count == 1 ? "" : "s",
 			 alloc->why ? alloc->why : alloc->source, alloc->nodes[0].name, known);
+}
+
+int launcher_find(const char *name, const struct alloc *alloc, const struct env *env,
+		  const struct launcher **out, struct error *err)
+{
+	const char *preferred = name ? NULL : env_get(env, LAUNCHER_PREFERRED);
+	int rc = find(name, alloc, env, out, err);
+
+	/* It is for nodes that a scheduler granted or that --hosts names. */
+	if (rc || !preferred || (*out)->single_host || (*out)->secret_from_file)
+		return rc;
+	rc = find(preferred, alloc, env, out, err);
+	return rc ? error_prefix(err, LAUNCHER_PREFERRED) : 0;
 }
 
 const struct launcher *launcher_next(const struct launcher *after, const struct alloc *alloc,

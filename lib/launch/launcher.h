@@ -147,8 +147,12 @@ struct launcher {
 extern const struct launcher launcher_fork, launcher_hand, launcher_srun, launcher_prterun,
 	launcher_mpirun, launcher_pals, launcher_tm, launcher_ssh, launcher_loopback;
 
-/* Find a launcher by name, or the first that fits if name is NULL. -ERR_USAGE lists the names;
- * -ERR_UNAVAILABLE means that none fits the allocation. */
+/* Names the launcher for nodes other than this machine. */
+#define LAUNCHER_PREFERRED "BERTH_LAUNCHER"
+
+/* Find a launcher by name, or if name is NULL the preferred one or the first that fits. -ERR_USAGE
+ * lists the names; -ERR_UNAVAILABLE means that none fits the allocation. With a name, alloc and env
+ * may be NULL. */
 int launcher_find(const char *name, const struct alloc *alloc, const struct env *env,
 		  const struct launcher **out, struct error *err);
 /* How agents would be started, for display: ADDRESS:PORT stands for the controller's. malloced;

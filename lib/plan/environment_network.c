@@ -12,6 +12,28 @@ bool environment_one_node(const struct environment_builder *m)
 	return m->plan->network.single_node;
 }
 
+/* Then the inventory has fewer interfaces than the node, and NCCL knows of no ban. */
+static bool some_banned(const struct environment_builder *m)
+{
+	return env_get(m->env, INVENTORY_BANNED) != NULL;
+}
+
+/* Are all NICs of a fabric banned, or for management? */
+static bool no_fabric_left(const struct environment_builder *m)
+{
+	const struct inventory *inventory = m->inventory;
+	bool found = false;
+
+	for (size_t n = 0; n < inventory->nic_count; n++) {
+		if (inventory->nics[n].kind == NIC_ETHERNET)
+			continue;
+		if (!inventory->nics[n].management)
+			return false;
+		found = true;
+	}
+	return found && some_banned(m);
+}
+
 /* Would NCCL by itself choose this interface and no other? Its search (socket.cc,
  * ncclFindInterfaces) takes names that begin with ib, else all but docker* and lo*. Versions differ
  * on virbr* and on interfaces that are down: if one of those exists, the answer is no. */
@@ -36,10 +58,11 @@ static bool nccl_picks_it(const struct inventory *inventory, const char *iface)
 
 /* NCCL matches prefixes. "=" makes a name exact, which is needed if the name is the prefix of
  * another. */
-static void nccl_iface(const struct inventory *inventory, const char *iface, char *text,
+static void nccl_iface(const struct environment_builder *m, const char *iface, char *text,
 		       size_t size)
 {
-	bool prefix = false;
+	const struct inventory *inventory = m->inventory;
+	bool prefix = some_banned(m);
 
 	for (size_t i = 0; i < inventory->address_count; i++)
 		prefix |= !strncmp(inventory->addresses[i].iface, iface, strlen(iface)) &&
@@ -124,8 +147,9 @@ void environment_add_interfaces(struct environment_builder *m)
 	range = range_or_name(m);
 	snprintf(why, sizeof why, "this node's interface to %s",
 		 *m->plan->network.subnet ? m->plan->network.subnet : m->plan->network.address);
-	nccl_iface(m->inventory, iface, text, sizeof text);
-	if (env_get(m->env, "NCCL_SOCKET_IFNAME") || !nccl_picks_it(m->inventory, iface))
+	nccl_iface(m, iface, text, sizeof text);
+	if (env_get(m->env, "NCCL_SOCKET_IFNAME") || some_banned(m) ||
+	    !nccl_picks_it(m->inventory, iface))
 		environment_put_from(m, from, "NCCL_SOCKET_IFNAME", text, why);
 	environment_put_from(m, from, "GLOO_SOCKET_IFNAME", iface, why);
 	environment_put_from(m, from, "TP_SOCKET_IFNAME", iface, why);
@@ -204,6 +228,10 @@ void environment_add_fabric(struct environment_builder *m)
 
 	if (environment_one_node(m) || !nic_best_class(m->inventory, &kind))
 		return;
+	if (no_fabric_left(m)) {
+		environment_put(m, "NCCL_NET", "Socket", "the fabric's NICs are banned");
+		return;
+	}
 	if (kind == NIC_INFINIBAND || kind == NIC_ROCE) {
 		nccl_hcas(m->inventory, hcas, sizeof hcas);
 		if (*hcas)

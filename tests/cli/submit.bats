@@ -182,6 +182,31 @@ with_site() {
 	[ ! -e "$DIR/submitted" ]
 }
 
+@test "settings of runs: info names their file, ranks get them, and the environment wins" {
+	site='{"banned_interfaces": ["eth*", "docker0"], "staging": "/local/$PART", "launcher": "srun", "queue": "q"}'
+	config '{"staging": "/mine/$PART/x", "fabric": {"NCCL_CROSS_NIC": "1", "FI_PROVIDER": "cxi"}}'
+	expect 0 with_site "$site" env PART=7 FI_PROVIDER=tcp "$BERTH" info
+	[[ "$output" =~ BERTH_STAGING\ +/mine/7/x\ +$DIR/.config/berth/submit.json ]]
+	[[ "$output" =~ BERTH_BANNED_INTERFACES\ +eth\*,docker0\ +/etc/berth/submit.json ]]
+	[[ "$output" =~ BERTH_LAUNCHER\ +srun\ +/etc/berth/submit.json ]]
+	[[ "$output" == *"one agent per node with fork"* ]] # the launcher is for several nodes
+	expect 0 with_site "$site" env FI_PROVIDER=tcp "$BERTH" run -n 1 -- sh -c 'echo "$NCCL_CROSS_NIC $FI_PROVIDER ${BERTH_STAGING-unset}"'
+	[[ "$output" == *"1 tcp unset"* ]] # PART is unset
+	expect 0 with_site "$site" env PART=7 "$BERTH" run -n 1 -- "$BERTH" info --json
+	# A rank has them from its agent: info names the same file.
+	[ "$(python3 -c 'import json, sys; print(*sorted(row["file"][-11:] for row in json.load(sys.stdin)["settings"]))' <<<"$output")" = \
+		'submit.json submit.json submit.json submit.json submit.json' ]
+	config '{"launcher": "rsh"}'
+	expect 65 "$BERTH" run -n 1 -- true
+	config '{"launcher": "mpirun"}'
+	expect 0 "$BERTH" info --hosts a,b
+	[[ "$output" == *"one agent per node with mpirun"* ]]
+	expect 64 env BERTH_LAUNCHER=rsh "$BERTH" run --dry-run --hosts a,b -- true
+	[[ "$output" == *"BERTH_LAUNCHER: unknown launcher 'rsh'"* ]]
+	expect 0 env BERTH_BANNED_INTERFACES=', l? ' "$BERTH" info
+	! grep -E '^  lo +127' <<<"$output" || false
+}
+
 @test "a bad user file: names file, key and expected value, and submits nothing" {
 	for tool in sbatch qsub; do fake $tool "touch $DIR/submitted"; done
 	while IFS='|' read -r text json; do
@@ -203,6 +228,16 @@ with_site() {
 	"gpus_per_node" is not an integer from 0|{"gpus_per_node": -1}
 	"cpus_per_node" is not an integer from 1|{"cpus_per_node": 0}
 	"scheduler" is neither|{"scheduler": "lsf"}
+	"fabric" is not an object|{"fabric": []}
+	PATH is not a variable of NCCL|{"fabric": {"PATH": "/x"}}
+	NCCL_DEBUG is not a string|{"fabric": {"NCCL_DEBUG": 1}}
+	has several lines|{"fabric": {"NCCL_DEBUG": "a\nb"}}
+	is not a list of interfaces|{"banned_interfaces": "eno1"}
+	[1] is not the name of an interface|{"banned_interfaces": ["eno1", "a,b"]}
+	unknown launcher 'rsh'|{"launcher": "rsh"}
+	is not one absolute path|{"staging": "local"}
+	is not one absolute path|{"staging": "/a /b"}
+	is not one absolute path|{"staging": "/a/$(id)"}
 	line|{"queue": 
 	|[]
 	ROWS

@@ -672,6 +672,21 @@ conf() {
 	grep -qF '1 wrote; n[1-2] 1(x2)' "$SHARE/logs-here/rank-0001.log"
 }
 
+@test "settings that the files of site and user hold, in info and on all nodes: a banned interface, a variable" {
+	mkdir -p "$SHARE/home/.config/berth"
+	echo '{"banned_interfaces": ["hsn*"], "fabric": {"FI_PROVIDER": "mine"}}' >"$SHARE/home/.config/berth/submit.json"
+	batch settings -N2 -w n1,n2 <<-'S'
+	export HOME=$PWD/home
+	"$BERTH" run -q --ranks-per-node 1 -- sh -c 'echo "$RANK of $MASTER_ADDR $NCCL_SOCKET_IFNAME $NCCL_NET $FI_PROVIDER"'
+	unset HOME
+	"$BERTH" run -q --ranks-per-node 1 -- sh -c 'echo "$RANK without $MASTER_ADDR"'
+	S
+	[ "$status" = 0 ]
+	has '^0 of 10\.1\.0\.11 =eth0 Socket mine$'
+	has '^1 of 10\.1\.0\.11 =eth0 Socket mine$'
+	has '^1 without 10\.9\.0\.11$'
+}
+
 @test "berth info explains the rendezvous address on the first node, in a rank and on the login node" {
 	batch info -N2 -w n1,n2 --gpus-per-node=4 -t 7 <<-'S'
 	"$BERTH" info
