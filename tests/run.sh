@@ -124,7 +124,7 @@ done
 [ -n "$partly" ] || set -- "$@" --no-rebuild # meson itself builds what the tests of a suite need
 : >"$build/meson-logs/run.txt"
 # shellcheck disable=SC2086 # names are words
-meson test -C "$build" --list "$@" $names 2>>"$build/meson-logs/run.txt" | sed 's/.* //' >"$place/names"
+meson test -C "$build" --list "$@" $names 2>>"$build/meson-logs/run.txt" | sed 's/.* //; s/.*://' >"$place/names"
 # Training and compilers get a core per test. The others mostly wait: two per core, and clusters beside training.
 cores=$(getconf _NPROCESSORS_ONLN) heavy='^(parity|train|style-tidy)'
 for part in cluster heavy light; do

@@ -194,7 +194,9 @@ int exec_place_find(const struct env *env, struct exec_place *out, struct error 
 	for (size_t i = 0; i < sizeof rank_sources / sizeof *rank_sources; i++) {
 		struct exec_place place = {0};
 
-		if (!env_get(env, rank_sources[i].present))
+		const char *present = env_get(env, rank_sources[i].present);
+
+		if (!present || *present == '-') /* Slurm 26.05's batch script is step -5 */
 			continue;
 		int rc = fill(env, &rank_sources[i], &place, err);
 

@@ -14,6 +14,7 @@
 #include "agent/ranks.h"
 #include "agent/signals.h"
 #include "agent/uplink.h"
+#include "alloc/slurm.h"
 #include "base/clock.h"
 #include "base/json.h"
 #include "base/log.h"
@@ -417,7 +418,7 @@ static int start(struct agent *agent, pid_t launcher_pid, struct error *err)
 			env_get(params->env, "BERTH_MODULE_PATH"), agent->dir);
 	agent_ranks_init(&agent->ranks, agent->loop, &agent->uplink, &agent->pmix, agent->dir);
 	rc = agent_signals_open(&agent->signals, agent->loop, &agent->uplink, agent->guardian,
-				launcher_pid, env_get(params->env, "SLURM_STEP_ID") != NULL, err);
+				launcher_pid, slurm_in_step(params->env), err);
 	if (!rc)
 		rc = agent_discovery_start(agent->loop, params->env, params->name, send_inventory,
 					   agent, &agent->discovery, err);

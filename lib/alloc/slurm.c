@@ -18,6 +18,7 @@
 
 #define MAX_PER_NODE (1 << 20)	      /* tasks or GPUs per node */
 #define FIRST_SPECIAL_STEP 4294967280 /* batch, extern, interactive... count down from 2^32 - 1 */
+#define LEAST_STEP (FIRST_SPECIAL_STEP - UINT32_MAX - 1) /* Slurm 26.05 writes them as -5... */
 
 /* The state of reading, and the names of the variables that apply. */
 struct slurm_reader {
@@ -173,7 +174,7 @@ static int check_step(struct slurm_reader *r, struct error *err)
 	const char *name, *id = first_set(r->env, "SLURM_STEP_ID", "SLURM_STEPID", &name);
 	int64_t ignored;
 
-	return id ? number_int64(name, id, 0, UINT32_MAX, &ignored, err) : 0;
+	return id ? number_int64(name, id, LEAST_STEP, UINT32_MAX, &ignored, err) : 0;
 }
 
 static int reject_het_job(struct slurm_reader *r, struct error *err)

@@ -399,7 +399,9 @@ static void add_slurm(struct environment_builder *m)
 		set_always(m, "SLURM_STEP_TASKS_PER_NODE", m->plan->tasks_list, why);
 		set_always(m, "SLURM_TASKS_PER_NODE", m->plan->tasks_list, why);
 	}
-	if (!env_get(m->env, "SLURM_STEP_ID"))
+	const char *step = env_get(m->env, "SLURM_STEP_ID");
+
+	if (!step || *step == '-') /* -5: Slurm 26.05's name for the batch script */
 		set_always(m, "SLURM_STEP_ID", "4294967291",
 			   "the batch script's step ID; without one, Open MPI treats each rank as "
 			   "a world of one");

@@ -249,6 +249,10 @@ s = socket.socket(); s.bind(("127.0.0.1", 0)); s.listen(); print(s.getsockname()
 	[ "$status" -eq 65 ]
 	run "$BERTH" exec -- true
 	[ "$status" -eq 64 ]
+	# A batch script of Slurm 26.05 is no task.
+	run env SLURM_JOB_ID=7 SLURM_STEP_ID=-5 SLURM_PROCID=0 SLURM_LOCALID=0 "$BERTH" exec -- true
+	[ "$status" -eq 64 ]
+	[[ $output == *"no launcher started this process as a rank"* ]]
 	run "$BERTH" exec
 	[ "$status" -eq 64 ]
 }

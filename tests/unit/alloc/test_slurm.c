@@ -56,6 +56,8 @@ static void good(void **state)
 		 "salloc's shell on the first node is a special step: the job's variables apply"},
 		{"interactive", "SLURM_STEP_ID=4294967291 SLURM_STEPID=4294967291",
 		 "n1:1:1 n2:1:-1", 0, "the step ID of the batch script"},
+		{"interactive", "SLURM_STEP_ID=-5 SLURM_STEPID=-5", "n1:1:1 n2:1:-1", 0,
+		 "Slurm 26.05 writes it so"},
 		{"step", NULL, "n1:2:4 n2:2:4", 1, "a task of a step"},
 		{"step",
 		 "SLURM_STEP_NODELIST=n2 SLURM_STEP_NUM_NODES=1 SLURM_STEP_NUM_TASKS=2 "
@@ -162,7 +164,7 @@ static void bad(void **state)
 		{"plain", "SLURM_JOB_END_TIME=4611686018427387903", -ERR_DATA, "SLURM_JOB_END_TIME",
 		 "253402300799"},
 		{"plain", "SLURM_STEP_ID=abc", -ERR_DATA, "SLURM_STEP_ID", "\"abc\""},
-		{"plain", "SLURM_STEP_ID=-1", -ERR_DATA, "SLURM_STEP_ID", "\"-1\""},
+		{"plain", "SLURM_STEP_ID=-17", -ERR_DATA, "SLURM_STEP_ID", "\"-17\""},
 		{"plain", "SLURM_STEP_ID=99999999999999999999", -ERR_DATA, "SLURM_STEP_ID",
 		 "99999999"},
 		{"plain", "SLURM_JOB_NUM_NODES=2\nberth:", -ERR_DATA, "SLURM_JOB_NUM_NODES",
