@@ -33,8 +33,7 @@ struct submit {
 	size_t directive_count;
 	char *owned[8]; /* strings from a file */
 	size_t owned_count;
-	struct env
-		*settings; /* gets the files' settings of runs; borrowed; NULL: only check them */
+	struct env *settings; /* for the files' settings of runs; borrowed; NULL: check only */
 };
 void submit_free(struct submit *submit); /* frees what it owns; NULL is allowed */
 

@@ -84,6 +84,8 @@ int controller_probe_port(const struct controller *controller);
  * number. */
 size_t controller_missing(const struct controller *controller, char *text, size_t size);
 
+/* Have all processes of the launcher ended? */
+bool controller_launcher_ended(struct controller *controller);
 /* Write the last lines of the launcher tool's output so far, joined by "; "; "" if there are
  * none. */
 void controller_launcher_output(struct controller *controller, char *text, size_t size);

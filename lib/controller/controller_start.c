@@ -258,6 +258,16 @@ static void on_rejected(void *context, const char *text)
 	controller->events.note(controller->events.context, text);
 }
 
+bool controller_launcher_ended(struct controller *controller)
+{
+	bool ended = true;
+
+	controller_reap(controller);
+	for (size_t i = 0; i < controller->process_count; i++)
+		ended &= controller->processes[i].pid <= 0;
+	return ended;
+}
+
 void controller_launcher_output(struct controller *controller, char *text, size_t size)
 {
 	text[0] = 0;

@@ -227,6 +227,7 @@ void job_find_cancelled(struct job *job)
 	char output[OUTPUT_MAX], text[OUTPUT_MAX + 80];
 	const char *line = NULL;
 	size_t size = 0, lost = 0;
+	bool ended;
 
 	if (!result->lost_node || result->interrupted || !launcher->cancelled)
 		return;
@@ -237,9 +238,10 @@ void job_find_cancelled(struct job *job)
 
 	/* Slurm need not have killed the agents of all nodes yet. */
 	do {
+		ended = controller_launcher_ended(job->controller);
 		controller_launcher_output(job->controller, output, sizeof output);
 		line = launcher->cancelled(output, &size);
-	} while (!line && clock_now_ms() < until && !usleep(50000));
+	} while (!line && !ended && clock_now_ms() < until && !usleep(50000));
 	if (!line)
 		return;
 	snprintf(text, sizeof text, "the agents' job step was cancelled (scancel): %.*s", (int)size,

@@ -32,6 +32,8 @@ static int find(const char *name, const struct alloc *alloc, const struct env *e
 		if (name ? !strcmp(name, launchers[i]->name)
 			 : launchers[i]->fits(launchers[i], alloc, env)) {
 			*out = launchers[i];
+			if (!alloc) /* only its name is in question */
+				return 0;
 			log_info(LOG_LAUNCH, "launcher %s: %s%s", launchers[i]->name,
 				 name ? "--launcher" : "the first that fits; these do not: ",
 				 name	  ? ""
@@ -62,6 +64,8 @@ int launcher_find(const char *name, const struct alloc *alloc, const struct env 
 	if (rc || !preferred || (*out)->single_host || (*out)->secret_from_file)
 		return rc;
 	rc = find(preferred, alloc, env, out, err);
+	if (!rc)
+		log_info(LOG_LAUNCH, LAUNCHER_PREFERRED " names it");
 	return rc ? error_prefix(err, LAUNCHER_PREFERRED) : 0;
 }
 
