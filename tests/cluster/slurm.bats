@@ -120,10 +120,10 @@ conf() {
 @test "an MPI program if Slurm starts every step under PMIx, and if Slurm has no PMIx" {
 	[ -n "$MPI_SUM" ] || skip "no MPI"
 	export WITH WITHOUT
-	WITH=$(conf with s/MpiDefault=none/MpiDefault=pmix/)
+	WITH=$(conf with "s/MpiDefault=none/MpiDefault=$(slurm_pmix)/; s/MpiDefault=\$/MpiDefault=none/")
 	mkdir -p "$SHARE/plugins"
 	ln -sf "$(dirname "$(find /usr/lib* -name mpi_pmi2.so | head -1)")"/*.so "$SHARE/plugins/"
-	rm "$SHARE"/plugins/mpi_pmix*
+	rm -f "$SHARE"/plugins/mpi_pmix*
 	WITHOUT=$(conf without "\$aPluginDir=$SHARE/plugins")
 	batch both -N2 -w n1,n2 <<-'S'
 	for conf in "$WITH" "$WITHOUT"; do

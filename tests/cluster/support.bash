@@ -72,6 +72,9 @@ own_berth() {
 	on n2 cp "$SHARE/broken" /tmp/own/berth
 }
 
+# slurm_pmix: the name of Slurm's plugin, or nothing where a release has none.
+slurm_pmix() { find /usr/lib* -name 'mpi_pmix.so' | sed 's/.*mpi_\(.*\)\.so/\1/' | head -n 1; }
+
 # finish NAME [SECONDS]: wait for the job's end.
 finish() {
 	within "${2:-60}" test -e "$SHARE/$1.code" || true
