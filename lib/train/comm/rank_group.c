@@ -107,7 +107,8 @@ static void print_text(const struct rank_group *group, int rank, const char *tex
 	group->print(group->context, line);
 }
 
-static void print_line(const struct rank_group *group, const char *format, va_list ap)
+__attribute__((format(printf, 2, 0))) static void print_line(const struct rank_group *group,
+							     const char *format, va_list ap)
 {
 	char text[LINE_MAX_BYTES];
 

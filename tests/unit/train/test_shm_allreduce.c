@@ -165,7 +165,7 @@ static void test_race(void **state)
 static void test_holds(void **state)
 {
 	struct shm_allreduce *windows[RANKS_MOST] = {0};
-	float elsewhere;
+	float elsewhere = 0;
 
 	open_all(2, windows);
 
