@@ -28,7 +28,8 @@ everybody() {
 steps() { batch "$1" -N2 -w n1,n2 --ntasks-per-node=2 --mem-per-cpu=10; }
 
 @test "srun, without and with PMIx" {
-	for mpi in none $(slurm_pmix); do
+	for mpi in none pmix; do
+		[ $mpi = none ] || need_slurm_pmix
 		steps "srun-$mpi" <<-S
 		unset BERTH_TOPOLOGY
 		srun --mpi=$mpi "\$BERTH" exec -- sh -c '$SAY'
@@ -40,7 +41,7 @@ steps() { batch "$1" -N2 -w n1,n2 --ntasks-per-node=2 --mem-per-cpu=10; }
 
 @test "srun --mpi=pmix: an MPI program is still one job" {
 	[ -n "${MPI_SUM-}" ] || skip "no MPI"
-	[ -n "$(slurm_pmix)" ] || skip "this Slurm has no mpi/pmix"
+	need_slurm_pmix
 	steps srun-mpi <<-'S'
 	unset BERTH_TOPOLOGY
 	# ring: the tree of Slurm 22.05's mpi/pmix ends a barrier too early (docs/decisions/0003-srun-ranks.md).
@@ -52,7 +53,7 @@ steps() { batch "$1" -N2 -w n1,n2 --ntasks-per-node=2 --mem-per-cpu=10; }
 }
 
 @test "srun: the program is Slurm's own task, with its PID, task prolog, PMIx and signals" {
-	[ -n "$(slurm_pmix)" ] || skip "this Slurm has no mpi/pmix"
+	need_slurm_pmix
 	[ -x "$BUILD/tests/cli/pmix-size" ] || skip "built without PMIx"
 	steps srun-task <<-'S'
 	unset BERTH_TOPOLOGY

@@ -14,6 +14,7 @@ teardown_file() { roots_teardown; }
 # build RELEASE: returns 1 after the first step that failed.
 build() {
 	local layer=$ROOTS/$1-tests meson='-Dwerror=true -Dcuda=disabled -Dnccl=disabled' code=0
+	local topo=${BERTH_TEST_TOPO:+BERTH_TEST_TOPO=/src/topo}
 	root_make "$1" "$ROOTS/$1" || return 1
 	rm -rf "$layer"
 	root_layer "$ROOTS/$1" "$layer"
@@ -21,7 +22,7 @@ build() {
 	"$SOURCE/packaging/files.sh" | tar -C "$SOURCE" -c --null -T - | tar -C "$layer/upper/src/berth" -x
 	[ -z "${BERTH_TEST_TOPO-}" ] || cp -r "$BERTH_TEST_TOPO/." "$layer/upper/src/topo"
 
-	root_run "$layer" sh -c "cd /src/berth && BERTH_TEST_TOPO=/src/topo exec sh tests/run.sh -- $meson" >"$ROOTS/$1.log" 2>&1 || code=1
+	root_run "$layer" sh -c "cd /src/berth && env $topo sh tests/run.sh -- $meson" >"$ROOTS/$1.log" 2>&1 || code=1
 	grep -vE '^berth: note: installing' "$ROOTS/$1.log" | tail -n 60
 	{
 		root_run "$layer" sh -c 'cd /src/berth; build-test/bin/berth --version; slurmd -V; cc --version | head -n 1'
