@@ -25,6 +25,7 @@ static const struct verb verbs[VERBS_MAX] = {
 	{"submit", "write a job script, and submit it", verb_submit},
 	{"explain", "find known failures in a job's output", verb_explain},
 	{"report", "show how a job ended as an HTML page", verb_report},
+	{"site-test", "try what berth needs on a cluster, in one job", verb_site_test},
 	{"exec", "run a program as a rank that another launcher made", verb_exec},
 	{"agent", "one node's part of a job; started by launchers", verb_agent},
 	{NULL, NULL, NULL},
@@ -40,7 +41,7 @@ static void usage(FILE *stream)
 {
 	fprintf(stream, "Usage: berth VERB [options]\n\n");
 	for (const struct verb *verb = verbs; verb->name; verb++)
-		fprintf(stream, "  %-8s %s\n", verb->name, verb->summary);
+		fprintf(stream, "  %-9s %s\n", verb->name, verb->summary);
 	fprintf(stream, "\nberth VERB --help lists a verb's options; see also man berth.\n");
 }
 

@@ -25,6 +25,7 @@ int verb_submit(int argc, char **argv);
 int verb_explain(int argc, char **argv);
 int verb_report(int argc, char **argv);
 int verb_exec(int argc, char **argv);
+int verb_site_test(int argc, char **argv);
 int verb_agent(int argc, char **argv);
 
 #endif

@@ -15,7 +15,7 @@
 struct plan_options {
 	struct plan_request request;
 	const char *topology, *svg;
-	bool json;
+	bool json, xml;
 };
 
 #define REQUEST(member) offsetof(struct plan_options, request.member)
@@ -39,6 +39,9 @@ static const struct arguments_option option_table[] = {
 	 offsetof(struct plan_options, svg), .expected = "a file name"},
 	{"json", NULL, "Print one JSON object (berth.plan/1) instead of text", ARGUMENTS_FLAG,
 	 offsetof(struct plan_options, json), .letter = 'j'},
+	{"xml", NULL,
+	 "Print the node's topology as hwloc XML instead, for --topology on another machine",
+	 ARGUMENTS_FLAG, offsetof(struct plan_options, xml)},
 	{0},
 };
 
@@ -99,6 +102,33 @@ static void print_text(const struct inventory *inventory, const struct plan_node
 	env_free(env);
 }
 
+static int flushed(struct error *err)
+{
+	return fflush(stdout) || ferror(stdout)
+		       ? error_set(err, ERR_IO, "cannot write to standard output")
+		       : 0;
+}
+
+static int print_xml(const struct plan_options *options, struct error *err)
+{
+	struct env *env = env_capture();
+	struct inventory_source source = {.topology_file = options->topology, .all_devices = true};
+	struct bytes xml = {0};
+	int rc = env ? 0 : error_memory(err, "the environment");
+
+	if (!rc && !source.topology_file)
+		source.topology_file = inventory_topology_file(env);
+	if (!rc)
+		rc = inventory_topology_xml(&source, &xml, err);
+	if (!rc) {
+		fwrite(xml.data, 1, xml.size, stdout);
+		rc = flushed(err);
+	}
+	bytes_free(&xml);
+	env_free(env);
+	return rc;
+}
+
 /* ---- the verb ---- */
 
 /* A capture of another machine is used as it is; for this machine the environment's device lists
@@ -139,9 +169,7 @@ static int show(const struct plan_options *options, const struct inventory *inve
 		if (rc)
 			return rc;
 	}
-	return fflush(stdout) || ferror(stdout)
-		       ? error_set(err, ERR_IO, "cannot write to standard output")
-		       : 0;
+	return flushed(err);
 }
 
 static int write_svg(const char *file, const struct inventory *inventory,
@@ -164,6 +192,9 @@ int verb_plan(int argc, char **argv)
 	struct error err = {0};
 
 	arguments_parse(&command, argc, argv, &options);
+
+	if (options.xml)
+		return print_xml(&options, &err) ? verb_fail(&err) : 0;
 
 	int rc = load(&options, &inventory, &err);
 

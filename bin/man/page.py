@@ -34,8 +34,8 @@ def options(berth, verb):
             open_entry = entry['names'].split('=')[0] not in ('-?, --help', '--usage')
             if open_entry:
                 lines += [', '.join(name_of(part) for part in entry['names'].split(', ')), '\t' + escape(entry['text'] or ''), '']
-        elif open_entry and line.startswith(' ' * 30):
-            lines[-2] += escape(line.strip())
+        elif open_entry and line.startswith(' ' * 29):
+            lines[-2] += (' ' if lines[-2].strip() else '') + escape(line.strip())
         elif re.match(r'^ \S.*$', line):
             lines += ['## ' + line.strip(), '']
             open_entry = False

@@ -168,7 +168,8 @@ static const char *berth_verb(const char *const *program)
 	const char *slash = strrchr(program[0], '/');
 
 	if (strcmp(slash ? slash + 1 : program[0], "berth") || !program[1] ||
-	    (strcmp(program[1], "run") && strcmp(program[1], "train")))
+	    (strcmp(program[1], "run") && strcmp(program[1], "train") &&
+	     strcmp(program[1], "site-test")))
 		return NULL;
 	return program[1];
 }

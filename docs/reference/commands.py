@@ -14,7 +14,7 @@ def main(berth):
     overview = help_of()
     print('# Commands\n\nGenerated from `--help` by `commands.py`; `man berth-VERB` says more.\n')
     print(f'## berth\n\n```text\n{overview}\n```')
-    for verb in re.findall(r'^  ([a-z]+) ', overview, re.MULTILINE):
+    for verb in re.findall(r'^  ([a-z-]+) ', overview, re.MULTILINE):
         print(f'\n## berth {verb}\n\n```text\n{help_of(verb)}\n```')
 
 

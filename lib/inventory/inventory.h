@@ -11,6 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/bytes.h"
 #include "base/env.h"
 #include "base/error.h"
 #include "hostlist/idset.h"
@@ -164,7 +165,8 @@ struct inventory_source {
 	const char *topology_file; /* hwloc XML (BERTH_TOPOLOGY, --topology), or NULL */
 	const char *sys_root;	   /* prefix of /sys, "" by default; e.g. "tests/fixtures/x" */
 	const char *nvml_library;  /* "libnvidia-ml.so.1" by default; "": do not use NVML */
-	bool no_network; /* leave out addresses and /sys NICs (an XML of another machine) */
+	bool no_network;  /* leave out addresses and /sys NICs (an XML of another machine) */
+	bool all_devices; /* read the PCI devices even if there is no GPU */
 };
 
 /* Make this node's inventory. Loads hwloc once; makes no GPU context; does not block on the
@@ -180,6 +182,9 @@ struct inventory_source {
  * frees it with inventory_free. */
 int inventory_discover(const struct inventory_source *source, struct inventory *out,
 		       struct error *err);
+/* Append the topology as hwloc XML, as lstopo writes it. Same errors. */
+int inventory_topology_xml(const struct inventory_source *source, struct bytes *out,
+			   struct error *err);
 void inventory_free(
 	struct inventory *inventory); /* frees what it holds and clears it; NULL is allowed */
 

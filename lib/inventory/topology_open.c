@@ -84,7 +84,7 @@ static int load(hwloc_topology_t topology)
  * in some virtual machines. Without a GPU, /sys gives the NICs and their NUMA nodes. */
 static enum hwloc_type_filter_e io_filter(const struct inventory_source *source)
 {
-	if (source->topology_file)
+	if (source->topology_file || source->all_devices)
 		return HWLOC_TYPE_FILTER_KEEP_ALL;
 	return gpu_on_bus(source->sys_root ? source->sys_root : "")
 		       ? HWLOC_TYPE_FILTER_KEEP_IMPORTANT
@@ -201,4 +201,23 @@ int topology_open(const struct inventory_source *source, hwloc_topology_t *out, 
 	}
 	*out = topology;
 	return 0;
+}
+
+int inventory_topology_xml(const struct inventory_source *source, struct bytes *out,
+			   struct error *err)
+{
+	hwloc_topology_t topology;
+	char *text = NULL;
+	int size = 0, rc = topology_open(source, &topology, err);
+
+	if (rc)
+		return rc;
+	if (hwloc_topology_export_xmlbuffer(topology, &text, &size, 0) != 0)
+		rc = error_set(err, ERR_INTERNAL, "hwloc cannot write the topology as XML: %s",
+			       strerror(errno));
+	else if (bytes_add(out, text, (size_t)size - 1) != 0) /* size counts the NUL */
+		rc = error_memory(err, "the topology as XML");
+	hwloc_free_xmlbuffer(topology, text);
+	hwloc_topology_destroy(topology);
+	return rc;
 }

@@ -30,21 +30,6 @@ whole() {
 # same NAME
 same() { cmp "whole.ckpt/$(cat whole.ckpt/latest)" "$1.ckpt/$(cat "$1.ckpt/latest")"; }
 
-# free_until FILE JOB [SECONDS]: wait for FILE. Slurm holds a requeued job for two minutes; this starts it early, but
-# only after the seconds in which Slurm revokes its old credentials, since it would revoke the new ones, too.
-free_until() {
-	within "${3:-180}" exists_or_free "$1" "$2" || { squeue; cat "$SHARE"/*.out; return 1; }
-}
-exists_or_free() {
-	[ ! -e "$1" ] || return 0
-	if [ "$(squeue -h -j "$2" -o %r 2>/dev/null)" = BeginTime ]; then
-		sleep 3
-		scontrol update JobId="$2" StartTime=now 2>/dev/null || true
-	fi
-	sleep 0.2
-	return 1
-}
-
 # until_done NAME TURNS SECONDS [SBATCH OPTIONS]: a training without an end is stopped TURNS times after SECONDS
 # (0: at Slurm's time limit); the last turn makes 200 more steps. This works on a machine of any speed.
 until_done() {

@@ -102,7 +102,7 @@ trains() { # ENGINE OPTIONS
 mpi5() { # build a program with Open MPI 5
 	[ -x mpi5 ] && return
 	need gcc
-	OPAL_PREFIX=$FIVE "$FIVE/bin/mpicc" "$SOURCE/tests/cli/mpi_sum.c" -o mpi5 || skip "its mpicc does not work here"
+	OPAL_PREFIX=$FIVE "$FIVE/bin/mpicc" "$SOURCE/jobscripts/site-test/mpi_sum.c" -o mpi5 || skip "its mpicc does not work here"
 }
 
 @test "an Open MPI 5 program as ranks of berth" {

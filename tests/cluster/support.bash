@@ -75,6 +75,23 @@ own_berth() {
 # need_slurm_pmix: skip where a release's Slurm has no mpi/pmix.
 need_slurm_pmix() { find /usr/lib* -name mpi_pmix.so | grep -q . || skip "this Slurm has no mpi/pmix"; }
 
+# free_until FILE JOB [SECONDS]: wait for FILE, and start the requeued job early.
+free_until() {
+	within "${3:-180}" exists_or_free "$1" "$2" || { squeue; cat "$SHARE"/*.out; return 1; }
+}
+exists_or_free() { [ -e "$1" ] || start_requeued "$2"; }
+
+# start_requeued JOB: Slurm holds a requeued job for two minutes; this starts it early, but only after the seconds in
+# which Slurm revokes its old credentials, since it would revoke the new ones, too. Always returns 1, for within.
+start_requeued() {
+	if [ "$(squeue -h -j "$1" -o %r 2>/dev/null)" = BeginTime ]; then
+		sleep 3
+		scontrol update JobId="$1" StartTime=now 2>/dev/null || true
+	fi
+	sleep 0.2
+	return 1
+}
+
 # finish NAME [SECONDS]: wait for the job's end.
 finish() {
 	within "${2:-60}" test -e "$SHARE/$1.code" || true

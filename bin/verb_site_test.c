@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* berth site-test: a script that calls berth's own commands. It is installed with the job scripts;
+ * its options are its own. */
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "stages.h"
+#include "verb.h"
+
+/* Below the parent of berth's directory: as installed, and in a build directory. */
+static const char *const places[] = {"share/berth/jobscripts/site-test", "jobscripts"};
+
+int verb_site_test(int argc, char **argv)
+{
+	char self[PATH_MAX], script[PATH_MAX + 64];
+	char prefix[PATH_MAX] = "", *slash;
+	const char **line = calloc((size_t)argc + 3, sizeof *line);
+	struct error err = {0};
+	int rc = line ? stages_find_self(self, sizeof self, &err)
+		      : error_memory(&err, "the command line");
+
+	if (!rc) {
+		strcpy(prefix, self);
+		for (int up = 0; up < 2 && (slash = strrchr(prefix, '/')); up++)
+			*slash = 0;
+		for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
+			snprintf(script, sizeof script, "%s/%s/site-test.sh", prefix, places[i]);
+			if (!access(script, R_OK))
+				break;
+		}
+		line[0] = "sh";
+		line[1] = script;
+		line[2] = self;
+		memcpy(line + 3, argv + 1, (size_t)argc * sizeof *line); /* with the NULL */
+		execv("/bin/sh", (char **)line);
+		error_set(&err, ERR_UNAVAILABLE, "cannot run /bin/sh: %s", strerror(errno));
+	}
+	free(line);
+	return verb_fail(&err);
+}
