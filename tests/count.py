@@ -79,7 +79,8 @@ def read_log(path):
     with open(path, encoding='utf-8', errors='replace') as log:
         tests = [json.loads(line) for line in log if line.strip()]
     for test in tests:
-        test['name'] = test['name'].rpartition(' / ')[2]
+        # "PROJECT:SUITES / NAME", in newer meson (1.12) "SUITES - PROJECT:NAME"
+        test['name'] = re.sub(r'^.* / |^.* - [^ :]*:', '', test['name'])
     return tests
 
 

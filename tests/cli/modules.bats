@@ -107,7 +107,7 @@ speaks() {
 	PLACE=$ROOT/arch
 	run tcl load berth/1
 	echo "$output"
-	[[ "$output" == *"PATH=$ROOT/opt/$(uname -m)/bin:"* ]]
+	[[ "${output//\'/}" == *"PATH=$ROOT/opt/$(uname -m)/bin:"* ]] # newer versions quote it
 	mv "$ROOT/opt/$(uname -m)" "$ROOT/opt/another"
 	run tcl load berth/1
 	mv "$ROOT/opt/another" "$ROOT/opt/$(uname -m)"

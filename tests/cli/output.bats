@@ -248,7 +248,7 @@ SH
 	import os, time
 
 	def divide(by):
-	    return 1 // by
+	    return [][by]
 
 	if os.environ["RANK"] == "1":
 	    divide(0)
@@ -256,10 +256,10 @@ SH
 	P
 	run "$BERTH" run -n 2 --report report.json -- python3 fails.py
 	[ "$status" = 1 ]
-	[[ ${lines[-1]} == "berth: error: rank 1 on "*" exited with code 1: ZeroDivisionError: integer division or modulo by zero ("*"fails.py:4)" ]]
+	[[ ${lines[-1]} == "berth: error: rank 1 on "*" exited with code 1: IndexError: list index out of range ("*"fails.py:4)" ]]
 	python3 -c 'import json
 seen = json.load(open("report.json"))["exception"]
-assert seen["text"].startswith("ZeroDivisionError") and seen["file"].endswith("fails.py") and seen["line"] == 4, seen'
+assert seen["text"].startswith("IndexError") and seen["file"].endswith("fails.py") and seen["line"] == 4, seen'
 	# A program that exits with a code of its own has none.
 	run "$BERTH" run --report report.json -- python3 -c 'import sys; sys.exit(3)'
 	[ "$status" = 3 ]

@@ -440,7 +440,7 @@ conf() {
 	finish step
 	[ "$status" = 0 ]
 	has '^code 143$'
-	has "^berth: error: the agents' job step was cancelled \(scancel\): (\*\*\* STEP $job\.0 ON n[12] CANCELLED AT [-0-9T:]+ \*\*\*|Job step aborted)$"
+	has "^berth: error: the agents' job step was cancelled \(scancel\): (\*\*\* STEP $job\.0 ON n[12] CANCELLED AT [-0-9T:]+( DUE to SIGNAL Killed)? \*\*\*|Job step aborted)$"
 	hasnt 'restarting|trying to requeue'
 	python3 -c 'import json, sys; r = json.load(open(sys.argv[1])); assert r["kind"] == "cancelled" and r["code"] == 143 and len(r["attempts"]) == 1, r' "$SHARE/step.json"
 	gone() { ! on "$1" sh -c 'ls -d /tmp/berth-* 2>/dev/null'; }
