@@ -161,8 +161,7 @@ static void write_pbs(const struct script_writer *w)
 		directive(w, "-W depend=afterok:%s", s->after);
 }
 
-/* "berth run ..." and "berth train ..." start ranks themselves: within a rank each would become a
- * job. */
+/* These verbs start ranks themselves: within a rank each would become a job. */
 static const char *berth_verb(const char *const *program)
 {
 	const char *slash = strrchr(program[0], '/');

@@ -83,18 +83,25 @@ if [ -n "$bundle" ]; then
 	exec sh "$here/bundle.sh" "$berth" "$out" "$bundle"
 fi
 
-if ! mkdir -p "$out/logs" 2>/dev/null || ! [ -w "$out/logs" ]; then
+job=${SLURM_JOB_ID-}${PBS_JOBID-}${PAI_JOB_NAME-} submit=''
+if [ -z "$job$single" ] && { command -v sbatch || command -v qsub; } >/dev/null; then
+	submit=yes
+elif [ $# -gt 0 ]; then
+	die 64 "options of berth submit (here '$1') are for a machine with sbatch or qsub, outside a job"
+fi
+[ "$ckpt" = "$out" ] || [ -d "$ckpt" ] || die 66 "--ckpt: '$ckpt' is not a directory; create it first"
+# An earlier test's files are replaced, others are not touched.
+if [ ! -f "$out/results.tsv" ] && [ -n "$(ls -A "$out" 2>/dev/null)" ]; then
+	die 73 "--out: '$out' holds other files; name a new directory"
+fi
+if ! mkdir -p "$out/logs" 2>/dev/null || ! touch "$out/results.tsv" 2>/dev/null; then
 	die 73 "--out: cannot create '$out/logs'; choose a directory that you can write to"
 fi
-[ -d "$ckpt" ] || die 66 "--ckpt: '$ckpt' is not a directory; create it first"
-
-job=${SLURM_JOB_ID-}${PBS_JOBID-}${PAI_JOB_NAME-}
-if [ -z "$job$single" ] && { command -v sbatch || command -v qsub; } >/dev/null; then
+if [ -n "$submit" ]; then
 	echo "The results will be in $out/results." >&2
 	exec "$berth" submit --name site-test --nodes 2 --time 10m --requeue --output "$out/job.log" "$@" -- \
 		"$berth" site-test "--out=$out" "--ckpt=$ckpt"
 fi
-[ $# -eq 0 ] || die 64 "options of berth submit (here '$1') are for a machine with sbatch or qsub, outside a job"
 
 # ---- one step ----
 
@@ -117,7 +124,7 @@ attempt() {
 	spent=$(now | awk -v begun="$begun" '{printf "%.1f", $1 - begun}')
 	why=$(sed -n 's/^berth[a-z-]*: error: //p' "$log" | head -n 1)
 	[ -n "$why" ] || why=$(grep -v '^ *$' "$log" | tail -n 1)
-	why=$(printf '%.200s' "$why")
+	why=$(printf '%.200s' "$why" | tr '\t' ' ')
 	case $code in
 	0) why='' ;;
 	124 | 137) why="no end within $limit s" ;;
@@ -156,7 +163,7 @@ fi
 
 rm -f "$out/requeued" "$out/results" "$out/results.tsv" "$out"/node-* "$out/names"
 : >"$out/results.tsv"
-[ -z "$single" ] || unset SLURM_JOB_ID PBS_JOBID
+[ -z "$single" ] || unset SLURM_JOB_ID PBS_JOBID PAI_JOB_NAME
 
 # ---- what is here ----
 

@@ -41,6 +41,17 @@ refuses() {
 	check "len(ranks) == 1 and ranks[0]['gpus'] == []"
 }
 
+@test "--xml: the topology as hwloc XML, from which the same plan follows" {
+	unset BERTH_TOPOLOGY
+	"$BERTH" plan --xml >"$DIR/here.xml"
+	"$BERTH" plan --topology "$DIR/here.xml" -n 1 >"$DIR/again"
+	"$BERTH" plan -n 1 | diff - "$DIR/again"
+	grep -q 'type="PCIDev"' "$DIR/here.xml" || [ ! -e /sys/bus/pci/devices/0000:00:00.0 ]
+	refuses 65 "version 3" --xml --topology "$TOPO/hwloc-3.xml"
+	refuses 66 "nosuch.xml" --xml --topology nosuch.xml
+	expect 74 sh -c '"$BERTH" plan --xml >/dev/full'
+}
+
 @test "the same input gives the same plan" {
 	for n in 1 3 7; do
 		"$BERTH" plan -t "$TOPO/management-nics.xml" -n $n --json >"$DIR/a"

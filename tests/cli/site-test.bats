@@ -34,6 +34,9 @@ absent() {
 	refuses 66 "'$DIR/no' is not a directory" --here --ckpt no
 	touch file
 	refuses 73 "cannot create '$DIR/file/out/logs'" --here --out file/out
+	mkdir mine
+	touch mine/node-7
+	refuses 73 "'$DIR/mine' holds other files" --here --out mine
 	refuses 66 "has no results.tsv" --bundle site.xml
 	mkdir -p full/logs
 	touch full/results.tsv full/names full/node-0.{xml,nics} full/logs/{version,info}.log
@@ -44,6 +47,7 @@ absent() {
 	refuses 73 "'old.xml' exists" --out full --bundle old.xml
 	refuses 65 "cannot plan with" --out full --bundle site.xml
 	[ ! -e site.xml ]
+	[ -e mine/node-7 ]
 }
 
 @test "a job is made for sbatch or qsub, with the user's options" {
