@@ -72,7 +72,7 @@ function safe_line(tag,    rest, out, name, text, end) {
 			out = out " name=\"" safe_device(text) "\""
 		else if (name == "subtype" && (text in subtype))
 			out = out " subtype=\"" text "\""
-		else if ((name in attribute) && text ~ /^[A-Za-z0-9_.,:; -]*$|^[0-9a-f:.]+ ?\[[0-9a-f:. \[\]-]*$|^[0-9a-f:]+\[[0-9a-f-]+\]$/)
+		else if ((name in attribute) && text ~ /^[]A-Za-z0-9_.,:;[ -]*$/)
 			out = out " " name "=\"" text "\""
 	}
 	print out end
@@ -92,7 +92,7 @@ tag == "info" {
 	text = safe_info(value("name"), value("value"))
 	match($0, /^ */)
 	if (text != "")
-		printf "%*s<info name=\"%s\" value=\"%s\"/>\n", RLENGTH, "", value("name"), text
+		print substr($0, 1, RLENGTH) "<info name=\"" value("name") "\" value=\"" text "\"/>"
 	next
 }
 { safe_line(tag) }

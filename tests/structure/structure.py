@@ -85,6 +85,7 @@ MAY_SET = {
     'lib/pmix/server_library.c',  # PMIx reads PMIX_MCA_* with getenv
     'lib/train/comm/nccl/open.c',  # NCCL_HOSTID: NCCL reads its settings with getenv
     'bin/exec/exec_pmix.c',  # PMIx likewise, in a child process
+    'bin/train/berth_train.c',  # OpenMP reads GOMP_SPINCOUNT when it is loaded
     'bin/verb_agent.c',  # the secret must not reach what the agent starts
 }
 

@@ -18,6 +18,22 @@ fast() {
 	[[ "$output" =~ ,\ 1\ thread\) ]]
 }
 
+@test "idle threads of OpenMP soon sleep, unless the user has set how they wait" {
+	fast || skip "device-cpu.so is not built"
+	ldd "$BUILD/lib/modules/device-cpu.so" | grep -q libgomp || skip "device-cpu.so uses another OpenMP than GCC's"
+	spins() { # VARIABLES...
+		expect 0 env -u OMP_WAIT_POLICY -u GOMP_SPINCOUNT OMP_DISPLAY_ENV=verbose "$@" \
+			"$BUILD/bin/berth-train" linear "${SMALL[@]}" --steps 1 --device cpu
+		[[ "$output" =~ GOMP_SPINCOUNT\ =\ \'([0-9]+|INFINITY)\' ]]
+	}
+	spins
+	[ "${BASH_REMATCH[1]}" = 3000 ]
+	spins GOMP_SPINCOUNT=7
+	[ "${BASH_REMATCH[1]}" = 7 ]
+	spins OMP_WAIT_POLICY=passive
+	[ "${BASH_REMATCH[1]}" = 0 ]
+}
+
 @test "without the module the reference computes the same, and reports what is missing" {
 	cp "$BUILD/bin/berth-train" .
 	unset BERTH_MODULE_PATH
