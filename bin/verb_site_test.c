@@ -14,24 +14,35 @@
 /* Below the parent of berth's directory: as installed, and in a build directory. */
 static const char *const places[] = {"share/berth/jobscripts/site-test", "jobscripts"};
 
+/* Return 0, or -ERR_UNAVAILABLE. */
+static int find_script(const char *self, char *out, size_t size, struct error *err)
+{
+	char prefix[PATH_MAX], *slash;
+
+	snprintf(prefix, sizeof prefix, "%s", self);
+	for (int up = 0; up < 2 && (slash = strrchr(prefix, '/')); up++)
+		*slash = 0;
+	for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
+		snprintf(out, size, "%s/%s/site-test.sh", prefix, places[i]);
+		if (!access(out, R_OK))
+			return 0;
+	}
+	return error_set(err, ERR_UNAVAILABLE,
+			 "the site test is not installed: there is no %s/%s/site-test.sh", prefix,
+			 places[0]);
+}
+
 int verb_site_test(int argc, char **argv)
 {
 	char self[PATH_MAX], script[PATH_MAX + 64];
-	char prefix[PATH_MAX] = "", *slash;
 	const char **line = calloc((size_t)argc + 3, sizeof *line);
 	struct error err = {0};
 	int rc = line ? stages_find_self(self, sizeof self, &err)
 		      : error_memory(&err, "the command line");
 
+	if (!rc)
+		rc = find_script(self, script, sizeof script, &err);
 	if (!rc) {
-		strcpy(prefix, self);
-		for (int up = 0; up < 2 && (slash = strrchr(prefix, '/')); up++)
-			*slash = 0;
-		for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
-			snprintf(script, sizeof script, "%s/%s/site-test.sh", prefix, places[i]);
-			if (!access(script, R_OK))
-				break;
-		}
 		line[0] = "sh";
 		line[1] = script;
 		line[2] = self;

@@ -31,6 +31,9 @@ absent() {
 	refuses 64 "'--out' needs a value" --out
 	refuses 64 "'--ckpt' needs a value" --ckpt=
 	refuses 64 "are for a machine with sbatch or qsub" --here -- --queue gpu
+	mkdir bin
+	cp "$BERTH" bin/berth
+	BERTH=bin/berth refuses 69 "the site test is not installed: there is no $DIR/share/"
 	refuses 66 "'$DIR/no' is not a directory" --here --ckpt no
 	touch file
 	refuses 73 "cannot create '$DIR/file/out/logs'" --here --out file/out
