@@ -22,6 +22,8 @@ trap 'rm -rf "$work"' EXIT
 
 words() { awk -f "$here/names.awk" -f "$here/words.awk" -v private="$out/names"; }
 
+topology() { awk -f "$here/names.awk" -f "$here/topology.awk" "$@"; }
+
 # infos NAME: one info per line of the input
 infos() {
 	sed -e 's/&/\&amp;/g' -e 's/</\&lt;/g' -e 's/>/\&gt;/g' -e 's/"/\&quot;/g' -e "s/.*/<info name=\"Berth$1\" value=\"&\"\\/>/"
@@ -44,7 +46,8 @@ version_of() { sed -n 's/^[^0-9]*\([0-9][0-9.]*\).*/\1/p' | head -n 1; }
 # Nodes with the same plan are of one kind. Each kind is one file; the first also has the results.
 kinds=0
 for node in $(cd "$out" && find node-*.xml | sort -t- -k2n); do
-	"$berth" plan --topology "$out/$node" >"$work/plan" || die 65 "--bundle: cannot plan with '$out/$node'"
+	topology "$out/$node" >"$work/node.xml"
+	"$berth" plan --topology "$work/node.xml" >"$work/plan" || die 65 "--bundle: cannot plan with '$out/$node'"
 	same=''
 	for kind in "$work"/plan-*; do
 		cmp -s "$work/plan" "$kind" && same=yes
@@ -54,7 +57,7 @@ for node in $(cd "$out" && find node-*.xml | sort -t- -k2n); do
 	# The first line counts what there is, the others are a table.
 	infos Plan <"$work/plan-$kinds" >>"$work/report"
 	infos Nic <"$out/${node%.xml}.nics" >>"$work/report"
-	awk -f "$here/names.awk" -f "$here/topology.awk" -v report="$work/report" "$out/$node" >"$work/bundle-$kinds.xml"
+	topology -v report="$work/report" "$work/node.xml" >"$work/bundle-$kinds.xml"
 	: >"$work/report"
 	kinds=$((kinds + 1))
 done

@@ -129,6 +129,22 @@ cannot open /home/secret17/job.sh; mail it to someone@site.example, id 01234567-
 	with_plan site.xml
 }
 
+@test "nodes of several kinds are several files, each with its plan; nodes that are alike are one" {
+	allow_leaks
+	"$BERTH" site-test --here --out results >/dev/null
+	cp results/node-0.nics results/node-1.nics
+	cp results/node-0.nics results/node-2.nics
+	cp results/node-0.xml results/node-1.xml
+	"$BERTH" plan --topology "$FIXTURES/topo/gb200.xml" --xml >results/node-2.xml
+	expect 0 "$BERTH" site-test --out results --bundle site.xml <<<y
+	[ "$(echo site*.xml)" = 'site.1.xml site.xml' ]
+	with_plan site.xml
+	with_plan site.1.xml
+	grep -q BerthResult site.xml
+	grep -q 'rank.* 4 GPUs' site.1.xml
+	absent site.1.xml 'BerthResult|gb200'
+}
+
 @test "a bundle with an address in it is not written" {
 	allow_leaks
 	"$BERTH" site-test --here --out results >/dev/null
