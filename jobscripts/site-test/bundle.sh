@@ -16,11 +16,16 @@ for needed in results.tsv names node-0.xml node-0.nics logs/version.log logs/inf
 done
 case $file in *.xml) ;; *) die 64 "--bundle: '$file' does not end in .xml" ;; esac
 [ -d "$(dirname "$file")" ] || die 73 "--bundle: '$(dirname "$file")' is not a directory"
-[ ! -e "$file" ] || die 73 "--bundle: '$file' exists; choose another name"
+for old in "$file" "${file%.xml}".[0-9]*.xml; do
+	[ ! -e "$old" ] || die 73 "--bundle: '$old' exists; choose another name"
+done
 work=$(mktemp -d) || die 73 "--bundle: cannot create a temporary directory; set TMPDIR"
 trap 'rm -rf "$work"' EXIT
 
-words() { awk -f "$here/names.awk" -f "$here/words.awk" -v private="$out/names"; }
+# Only words that berth's programs contain, too.
+cat "$berth" "$berth-train" "$here/site-test.sh" 2>/dev/null |
+	LC_ALL=C tr -cs A-Za-z '\n' | tr '[:upper:]' '[:lower:]' | sort -u >"$work/vocabulary"
+words() { awk -f "$here/names.awk" -f "$here/words.awk" -v vocabulary="$work/vocabulary" -v private="$out/names"; }
 
 topology() { awk -f "$here/names.awk" -f "$here/topology.awk" "$@"; }
 

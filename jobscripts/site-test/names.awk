@@ -2,9 +2,11 @@
 # What the other awk programs here share: which names of devices may leave the site.
 
 BEGIN {
-	# Names that the kernel or a driver gives. enx and wlx hold an Ethernet address.
-	device = "^(lo|eth|en[opsbc][0-9a-f]|ib|ibs|ibp|hsn|hsi|roce|wl[ops]|mlx[45]_|bnxt_re|irdma|efa_|rdmap|hfi1_|cxi|qedr|" \
-		"nvml|cuda|opencl|rsmi|ze|card|renderD|controlD|sd|vd|nvme|dax|pmem|dma)[0-9a-z._]*$"
+	# Names that the kernel, udev or a driver gives: a host called login1 or zeus is none. enx and wlx hold an Ethernet address.
+	device = "^(lo|(eth|ib|hsn|hsi|roce|mlx[45]_|mlx5_bond_|bnxt_re|irdma|efa_|hfi1_|cxi|qedr|nvml|cuda|rsmi|ze|card|renderD|" \
+		"controlD|pmem|sr)[0-9]+[a-z]?|dma[0-9]+chan[0-9]+|opencl[0-9]+d[0-9]+|dax[0-9]+|sd[a-z][a-z]?[0-9]*|vd[a-z]|" \
+		"nvme[0-9]+(c[0-9]+)?(n[0-9]+)?|" \
+		"(en|ib|wl|roce|rdma)(P[0-9]+)?[opscb][0-9]+(s[0-9]+)?(f[0-9]+)?(n?[pd][0-9]+|n[0-9]+|v[0-9]+)*)([.][0-9a-f]+)?$"
 }
 
 # The same stand-in for the same text.
@@ -15,7 +17,7 @@ function stand_in(prefix, text) {
 }
 
 function is_device(name) {
-	return name ~ device && name !~ /^wlx/ && length(name) <= 15
+	return name ~ device && length(name) <= 15
 }
 
 function safe_device(name) {

@@ -163,7 +163,10 @@ fi
 
 rm -f "$out/requeued" "$out/results" "$out/results.tsv" "$out"/node-* "$out/names"
 : >"$out/results.tsv"
-[ -z "$single" ] || unset SLURM_JOB_ID PBS_JOBID PAI_JOB_NAME
+if [ -n "$single" ]; then
+	unset SLURM_JOB_ID PBS_JOBID PAI_JOB_NAME
+	job=''
+fi
 
 # ---- what is here ----
 

@@ -1,21 +1,22 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# awk -f names.awk -f words.awk -v private=FILE: text with "_" for each word that could name a person, a machine or a place:
-# the words of FILE, and all but plain words, numbers, options, names of environment variables and of devices.
+# awk -f names.awk -f words.awk -v vocabulary=FILE -v private=FILE: text with "_" for each word that could name a person, a machine
+# or a place. What stays are words of the vocabulary (one per line, lower case) that are not private, short numbers, and devices.
 
 BEGIN {
+	while ((getline word < vocabulary) > 0)
+		known_word[word] = 1
 	while ((getline word < private) > 0)
 		secret[tolower(word)] = 1
 }
 
-function is_safe(word,    parts, i) {
+function is_safe(word,    parts, i, plain) {
+	plain = word ~ /^(--)?[A-Za-z]+([-_][A-Za-z]+)*$/
 	for (i = split(tolower(word), parts, /[^a-z0-9]+/); i; i--)
-		if (parts[i] in secret)
+		if ((parts[i] in secret) || plain && parts[i] != "" && !(parts[i] in known_word))
 			return 0
-	return word ~ /^[A-Za-z]+(-[a-z]+)*$/ && length(word) <= 24 ||
-		word ~ /^--[a-z-]+(=[a-z0-9]+)?$/ ||
-		word ~ /^[0-9]+(\.[0-9]+)?(\.[0-9]+)?(%|[A-Za-z]{0,4})?$/ && length(word) <= 10 ||
-		word ~ /^[0-9]+\/[0-9]+$/ || word ~ /^[A-Z]+(_[A-Z]+)+$/ ||
-		word == "x86_64" || is_device(word)
+	return plain || word == "x86_64" || word == "Mb/s" || is_device(word) ||
+		word ~ /^[0-9]+(%|s|ms|KiB|MiB|GiB)?$/ && length(word) <= 6 ||
+		word ~ /^[0-9]+[.][0-9]+([.][0-9]+)?$/ && length(word) <= 10
 }
 
 {

@@ -48,6 +48,8 @@ absent() {
 	refuses 73 "'no/such' is not a directory" --out full --bundle no/such/site.xml
 	touch old.xml
 	refuses 73 "'old.xml' exists" --out full --bundle old.xml
+	touch two.1.xml
+	refuses 73 "'two.1.xml' exists" --out full --bundle two.xml
 	refuses 65 "cannot plan with" --out full --bundle site.xml
 	[ ! -e site.xml ]
 	[ -e mine/node-7 ]
@@ -94,7 +96,8 @@ secret_topology() {
 	    if kind == 'OSDev':
 	        info(item, NVIDIAUUID='GPU-aaaaaaaa-bbbb-4ccc-8ddd-eeeeeeee%04x' % number, NVIDIASerial='secret11')
 	pci = next(i for i in root.iter('object') if i.get('type') == 'PCIDev')
-	for name, kind in (('bond-secret12', '2'), ('enxdeadbeef0001', '2'), ('secret13', '0')):
+	for name, kind in (('bond-secret12', '2'), ('enxdeadbeef0001', '2'), ('secret13', '0'),
+	                   ('ibproject', '2'), ('lo.ethz', '2'), ('zeus', '5')):
 	    obj(pci, type='OSDev', gp_index=str(90000 + hash(name) % 10000), name=name, osdev_type=kind, subtype='secret14')
 	doc.write(sys.argv[2], encoding='UTF-8', xml_declaration=True)
 	PY
@@ -112,8 +115,8 @@ secret_topology() {
 	for line in 'PASS  launcher fork' 'PASS  checkpoint resumed' 'FAIL  check memlock' 'SKIP  requeue'; do
 		[[ $output == *"$line"* ]]
 	done
-	printf 'FAIL\tlauncher ssh\t1\t%s\n' "user $(id -un) secret16 on $HOST (secret1.site.example, 10.1.2.3, fe80::1, de:ad:be:ef:00:01) \
-cannot open /home/secret17/job.sh; mail it to someone@site.example, id 01234567-89ab-4def-8123-456789abcdef serial 8Q2RM53" \
+	printf 'FAIL\tlauncher ssh\t1\t%s\n' "rank of $(id -un) secret16 on $HOST (secret1.site.example, 10.1.2.3, fe80::1, de:ad:be:ef:00:01) \
+cannot open /home/secret17/job.sh; node someone@site.example, 01234567-89ab-4def-8123-456789abcdef, 8Q2RM53 or 16529210; job of --account=physics at login1.ethz.ch, ibex07, gargantua-east" \
 		>>results/secret15/results.tsv
 	expect 0 --separate-stderr "$BERTH" site-test --out results/secret15 --bundle no.xml <<<n
 	[ ! -e no.xml ]
@@ -122,9 +125,9 @@ cannot open /home/secret17/job.sh; mail it to someone@site.example, id 01234567-
 	[[ $stderr == *"nothing was written"* ]]
 	expect 0 --separate-stderr "$BERTH" site-test --out results/secret15 --bundle site.xml <<<y
 	diff - site.xml <<<"$output"
-	absent site.xml 'secret|dead|de:ad|beef|site\.example|someone|8Q2RM53|01234567|aaaaaaaa|[0-9]+\.[0-9]+\.[0-9]+\.[0-9]+|fe80|/home|/tmp'
+	absent site.xml 'secret|dead|de:ad|beef|site\.example|someone|8Q2RM53|16529210|physics|ethz|ibex|ibproject|zeus|login1|gargantua|01234567|aaaaaaaa|[0-9]+\.[0-9]+\.[0-9]+\.[0-9]+|fe80|/home|/tmp'
 	absent site.xml "\\<($(id -un)|$HOST)\\>"
-	grep -q 'value="FAIL launcher ssh, 1 s: user _ _ on _ (_, _, _, _) cannot open _; mail it to _, id _ serial _"' site.xml
+	grep -q 'value="FAIL launcher ssh, 1 s: rank of _ _ on _ (_, _, _, _) cannot open _; node _, _, _ or _; job of _ at _, _, _"' site.xml
 	grep -q 'name="BerthPart" value="hwloc libhwloc' site.xml
 	with_plan site.xml
 }
@@ -158,6 +161,14 @@ cannot open /home/secret17/job.sh; mail it to someone@site.example, id 01234567-
 	for file in "$FIXTURES"/topo/*.xml; do
 		"$BERTH" plan --topology "$file" --xml >raw.xml 2>/dev/null || continue
 		awk -f "$SOURCE/jobscripts/site-test/names.awk" -f "$SOURCE/jobscripts/site-test/topology.awk" raw.xml >safe.xml
+		if [[ $file == */path-classes.xml ]]; then # its NICs have names that no driver gives
+			for kind in raw safe; do
+				"$BERTH" plan --topology $kind.xml --json | sed -E 's/"(rdma|node)": "[^"]*"/"\1": ""/' >$kind
+			done
+			diff raw safe
+			grep -q '"path": "PIX"' safe
+			continue
+		fi
 		"$BERTH" plan --topology raw.xml | sed '1s/ on [^:]*:/ on node:/' >raw
 		"$BERTH" plan --topology safe.xml | diff raw -
 		echo >>compared

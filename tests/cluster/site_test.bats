@@ -60,12 +60,7 @@ verdicts() {
 }
 
 @test "PBS: the same job" {
-	python3 "$HERE/pbs.py" begin n1 n2 3>&-
-	cat >"$HOME/.config/berth/submit.json" <<-J
-	{"scheduler": "pbs", "lines": ["export BERTH_TOPOLOGY=$BERTH_TOPOLOGY LD_LIBRARY_PATH=$LD_LIBRARY_PATH PBS_CONF_FILE=$CLUSTER/share/pbs/pbs.conf",
-	 "export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 ASAN_OPTIONS=$ASAN_OPTIONS"]}
-	J
-	export PATH="$CLUSTER/share/pbs/bin:$PATH"
+	submit_to_pbs "PBS_CONF_FILE=$CLUSTER/share/pbs/pbs.conf ASAN_OPTIONS=$ASAN_OPTIONS"
 	expect 0 "$BERTH" site-test --out "$SHARE/site" -- --cpus-per-node 2
 	within 180 complete ''
 	verdict PASS 'launcher tm'

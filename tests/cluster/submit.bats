@@ -28,12 +28,7 @@ teardown() { cancel_jobs; }
 }
 
 @test "qsub: the stand-in reads the directives" {
-	python3 "$HERE/pbs.py" begin n1 n2 3>&-
-	cat >"$HOME/.config/berth/submit.json" <<-J
-	{"scheduler": "pbs", "lines": ["export BERTH_TOPOLOGY=$BERTH_TOPOLOGY LD_LIBRARY_PATH=$LD_LIBRARY_PATH",
-	 "export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1"]}
-	J
-	export PATH="$CLUSTER/share/pbs/bin:$PATH"
+	submit_to_pbs
 	expect 0 "$BERTH" submit --nodes 2 --gpus-per-node 2 --cpus-per-node 4 --time 5m --queue workq --name mine --output "$SHARE/pbs.out" -- sh -c "$SAY" sh 'a  b' '*'
 	job=$output
 	until_seen "$SHARE/pbs.out" '^rank 3'

@@ -61,6 +61,16 @@ pbs_start() {
 	status=
 }
 
+# submit_to_pbs [VARIABLES]: start the stand-in for PBS on n1 and n2. berth submit uses it, and jobs have VARIABLES.
+submit_to_pbs() {
+	python3 "$HERE/pbs.py" begin n1 n2 3>&-
+	cat >"$HOME/.config/berth/submit.json" <<-J
+	{"scheduler": "pbs", "lines": ["export BERTH_TOPOLOGY=$BERTH_TOPOLOGY LD_LIBRARY_PATH=$LD_LIBRARY_PATH",
+	 "export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 ${1-}"]}
+	J
+	export PATH="$TOOLS:$PATH"
+}
+
 # own_berth: a copy of berth in /tmp/own on n1 and n2; on n2 its libraries are missing.
 own_berth() {
 	local node
