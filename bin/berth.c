@@ -90,22 +90,27 @@ static int configure_log(void)
 	return rc ? verb_fail(&err) : 0;
 }
 
-/* berth --version [--json] */
+/* berth --version [--modules] [--json] */
 static int print_version(int count, char **options)
 {
+	bool modules = false, as_json = false;
 	struct error err;
-	bool as_json = count == 1 && !strcmp(options[0], "--json");
 
-	if (count && !as_json) {
-		error_set(&err, ERR_USAGE, "--version takes no option but --json; got '%s'",
-			  options[count > 1 && !strcmp(options[0], "--json")]);
-		return verb_fail(&err);
+	for (int i = 0; i < count; i++) {
+		bool *flag = !strcmp(options[i], "--modules") ? &modules
+			     : !strcmp(options[i], "--json")  ? &as_json
+							      : NULL;
+
+		if (!flag || *flag) {
+			error_set(&err, ERR_USAGE,
+				  "--version takes --modules and --json, each once; got '%s'",
+				  options[i]);
+			return verb_fail(&err);
+		}
+		*flag = true;
 	}
-	struct env *env = env_capture();
-	int rc = env ? version_print(env_get(env, "BERTH_MODULE_PATH"), as_json)
-		     : verb_fail((error_memory(&err, "the environment"), &err));
+	int rc = version_print(modules, as_json);
 
-	env_free(env);
 	return rc ? rc : flushed();
 }
 
@@ -129,9 +134,8 @@ int main(int argc, char **argv)
 		usage(stdout);
 		return flushed();
 	}
-	if (!strcmp(argv[1], "--version") || !strcmp(argv[1], "-V")) {
+	if (!strcmp(argv[1], "--version") || !strcmp(argv[1], "-V"))
 		return print_version(argc - 2, argv + 2);
-	}
 	for (const struct verb *verb = verbs; verb->name; verb++) {
 		if (strcmp(verb->name, argv[1]))
 			continue;

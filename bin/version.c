@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* berth --version: which libraries this berth runs with, and which modules it can load. The path of
- * a library says more than its number: LD_LIBRARY_PATH or a module file may have put another copy
- * in front of the system's. */
+/* berth --version. With --modules: which libraries this berth runs with, and which modules it can
+ * load. The path of a library says more than its number: LD_LIBRARY_PATH or a module file may have
+ * put another copy in front of the system's. Without it nothing is loaded, because launchers run
+ * `berth --version` on each node before the agent: see LAUNCHER_TRY_BERTH. */
 #include <dlfcn.h>
 #include <link.h>
 #include <stdio.h>
@@ -98,27 +99,38 @@ static void print_text(const json_t *list)
 						    : "loaded when used");
 		TABLE_ROW(&table, parts[i].title, module ? module : "", text);
 	}
-	printf("berth %s\n", BERTH_VERSION);
 	table_print(&table, &paint, 0);
 }
 
-int version_print(const char *search_path, bool as_json)
+static json_t *parts_json(const char *search_path)
+{
+	json_t *list = json_array();
+
+	for (size_t i = 0; list && i < sizeof parts / sizeof *parts; i++)
+		if (json_array_append_new(list, part_json(&parts[i], search_path))) {
+			json_decref(list);
+			return NULL;
+		}
+	return list;
+}
+
+int version_print(bool modules, bool as_json)
 {
 	struct error err = {0};
-	JSON_AUTO list = json_array();
-	JSON_AUTO document = NULL;
-	int rc = list ? 0 : error_memory(&err, "the list of libraries");
+	struct env *env = modules ? env_capture() : NULL;
+	JSON_AUTO list = env ? parts_json(env_get(env, "BERTH_MODULE_PATH")) : NULL;
+	JSON_AUTO document = json_pack("{s:s, s:s, s:O*}", "schema", "berth.version/1", "version",
+				       BERTH_VERSION, "parts", list);
+	int rc = 0;
 
-	for (size_t i = 0; !rc && i < sizeof parts / sizeof *parts; i++)
-		if (json_array_append_new(list, part_json(&parts[i], search_path)))
-			rc = error_memory(&err, "the list of libraries");
-	if (!rc && as_json) {
-		document = json_pack("{s:s, s:s, s:O}", "schema", "berth.version/1", "version",
-				     BERTH_VERSION, "parts", list);
-		rc = document ? json_print(document, stdout, &err)
-			      : error_memory(&err, "the list of libraries");
-	} else if (!rc) {
+	env_free(env);
+	if (!document || (modules && !list))
+		rc = error_memory(&err, "the list of libraries");
+	else if (as_json)
+		rc = json_print(document, stdout, &err);
+	else
+		printf("berth %s\n", BERTH_VERSION);
+	if (!rc && !as_json && list)
 		print_text(list);
-	}
 	return rc ? verb_fail(&err) : 0;
 }

@@ -5,9 +5,9 @@
 
 #include <stdbool.h>
 
-/* Print the version, the libraries that are loaded, and which modules can be loaded from
- * search_path (BERTH_MODULE_PATH or NULL) and the usual places: as text, or as berth.version/1.
- * Loads every module into this process. Return 0 or the exit code. */
-int version_print(const char *search_path, bool as_json);
+/* Print the version as text, or as berth.version/1. With modules, also print the libraries that are
+ * loaded, and which modules can be loaded from BERTH_MODULE_PATH and the usual places; this loads
+ * every module into this process. Return 0 or the exit code. */
+int version_print(bool modules, bool as_json);
 
 #endif

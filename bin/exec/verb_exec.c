@@ -2,7 +2,6 @@
 /* berth exec: runs between another launcher and its program. It computes this rank's part of the
  * node, adds missing variables to the environment, binds, and executes the program. */
 #include <errno.h>
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,6 +14,7 @@
 #include "exec/exec_address.h"
 #include "exec/exec_place.h"
 #include "exec/exec_pmix.h"
+#include "hostlist/affinity.h"
 #include "options.h"
 #include "plan/plan.h"
 #include "submit/submit.h"
@@ -60,17 +60,14 @@ static const struct arguments_option options[] = {
  * does. */
 static void widen_affinity(const struct exec *exec)
 {
-	size_t size = CPU_ALLOC_SIZE(IDSET_MAX + 1);
-	cpu_set_t *own = CPU_ALLOC(IDSET_MAX + 1), *theirs = CPU_ALLOC(IDSET_MAX + 1);
+	bool widen = exec->place.binds && exec->launcher_pid;
+	struct idset *own = widen ? affinity_get(0) : NULL;
+	struct idset *theirs = widen ? affinity_get(exec->launcher_pid) : NULL;
 
-	if (own && theirs && exec->place.binds && exec->launcher_pid &&
-	    !sched_getaffinity(0, size, own) &&
-	    !sched_getaffinity(exec->launcher_pid, size, theirs)) {
-		CPU_OR_S(size, own, own, theirs);
-		(void)!sched_setaffinity(0, size, own);
-	}
-	CPU_FREE(own);
-	CPU_FREE(theirs);
+	if (own && theirs && !idset_unite(own, theirs))
+		(void)!affinity_set(own);
+	idset_free(own);
+	idset_free(theirs);
 }
 
 /* Make the plan of a job that consists of this node alone; the other nodes' parts are corrected
@@ -171,20 +168,9 @@ static int make_changes(struct exec *exec, struct error *err)
 
 static int bind_rank(const struct exec *exec, struct error *err)
 {
-	size_t size = CPU_ALLOC_SIZE(IDSET_MAX + 1);
-	cpu_set_t *set = CPU_ALLOC(IDSET_MAX + 1);
-
-	if (!set)
-		return error_memory(err, "the binding");
-	CPU_ZERO_S(size, set);
-	for (int cpu = -1; (cpu = idset_next(exec->rank->cpus_os, cpu)) >= 0;)
-		CPU_SET_S(cpu, size, set);
-	int rc = sched_setaffinity(0, size, set);
-	int seen = errno;
-
-	CPU_FREE(set);
-	if (!rc)
+	if (!affinity_set(exec->rank->cpus_os))
 		return 0;
+	int seen = errno;
 	char *cpus = idset_format(exec->rank->cpus_os);
 
 	error_set(err, ERR_UNAVAILABLE, "cannot bind rank %d to cores %s: %s", exec->place.rank,

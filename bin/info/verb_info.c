@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* berth info: the values of the stages for this process or job, each choice with its reason. */
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,14 +9,13 @@
 #include "base/json.h"
 #include "base/number.h"
 #include "controller/controller.h"
-#include "hostlist/idset.h"
+#include "hostlist/affinity.h"
 #include "info/info.h"
 #include "process/claims.h"
 #include "show.h"
 #include "verb.h"
 
 #define PLAN_FILE_MAX (256 << 20)
-#define CPUS_MAX 8192 /* for sched_getaffinity's result */
 
 static const struct arguments_option options[] = {
 	{.type = ARGUMENTS_GROUP, .group = 1},
@@ -81,19 +79,10 @@ static int alloc_of_plan(const struct plan *plan, size_t node_index, struct allo
 /* The CPUs that this process may use at this moment. */
 static char *affinity_text(void)
 {
-	cpu_set_t *set = CPU_ALLOC(CPUS_MAX);
-	size_t size = CPU_ALLOC_SIZE(CPUS_MAX);
-	struct idset *ids = idset_new();
-	char *text = NULL;
+	struct idset *ids = affinity_get(0);
+	char *text = ids ? idset_format(ids) : NULL;
 
-	if (set && ids && !sched_getaffinity(0, size, set)) {
-		for (int cpu = 0; cpu < CPUS_MAX; cpu++)
-			if (CPU_ISSET_S((size_t)cpu, size, set))
-				idset_add(ids, cpu);
-		text = idset_format(ids);
-	}
 	idset_free(ids);
-	CPU_FREE(set);
 	return text;
 }
 

@@ -48,6 +48,7 @@ extra|cmd:slurmctld|slurmctld|slurm-slurmctld|
 extra|cmd:slurmd|slurmd|slurm-slurmd|
 extra|cmd:munged|munge|munge|
 extra|cmd:ip|iproute2|iproute|
+extra|cmd:strace|strace|strace|
 extra|cmd:shellcheck|shellcheck|ShellCheck|
 extra|cmd:codespell|codespell|codespell|
 extra|cmd:clang-format-14|clang-format-14||

@@ -181,7 +181,7 @@ awk -F'"' '/^    "nodes": \[/ {on = 1} /^    \]/ {on = 0} on && $2 == "name" {pr
 nodes=$(grep -c . "$out/logs/nodes")
 gpus=$(awk '/^    "gpus": \[$/ {on = 1} /^    \]/ {on = 0} on && /"pci":/ {n++} END {print n + 0}' "$info")
 master=$(awk '/^  "network": \{/ {on = 1} on && /"iface":/ {gsub(/[",]/, "", $2); print $2; exit}' "$info")
-"$berth" --version >"$out/logs/version.log"
+"$berth" --version --modules >"$out/logs/version.log"
 # Names that must not be in a bundle, whatever text they occur in.
 {
 	uname -n

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Source "local": no scheduler, this machine alone. Always present, so last in the table. */
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,6 +7,7 @@
 #include <unistd.h>
 
 #include "alloc/alloc.h"
+#include "hostlist/affinity.h"
 
 static int present(const struct env *env, const struct alloc_request *request)
 {
@@ -16,23 +16,13 @@ static int present(const struct env *env, const struct alloc_request *request)
 	return 1;
 }
 
-/* The CPUs this process may run on; machines of more than CPU_SETSIZE need a larger set. */
 static int usable_cpus(void)
 {
-	for (int room = 1024; room <= 1 << 16; room *= 2) {
-		cpu_set_t *set = CPU_ALLOC(room);
-		size_t size = CPU_ALLOC_SIZE(room);
+	struct idset *cpus = affinity_get(0);
+	int count = cpus ? (int)idset_count(cpus) : 1;
 
-		if (!set)
-			return 1;
-		int rc = sched_getaffinity(0, size, set);
-		int count = rc ? 0 : CPU_COUNT_S(size, set);
-
-		CPU_FREE(set);
-		if (!rc)
-			return count;
-	}
-	return 1;
+	idset_free(cpus);
+	return count;
 }
 
 static int read_local(const struct env *env, const struct alloc_request *request, struct alloc *out,

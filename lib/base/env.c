@@ -365,3 +365,15 @@ void env_show(struct env_hidden *hidden)
 		environ[hidden->at[i]] = hidden->entry[i];
 	hidden->count = 0;
 }
+
+char *env_exchange(const char *name, const char *value)
+{
+	const char *found = getenv(name);
+	char *before = found ? strdup(found) : NULL;
+
+	if (value)
+		setenv(name, value, 1);
+	else
+		unsetenv(name);
+	return before;
+}

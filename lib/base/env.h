@@ -80,6 +80,10 @@ struct env_hidden {
 	char *entry[ENV_HIDE_MAX]; /* the original NAME=VALUE */
 };
 
+/* Set a variable of this process, or remove it (value NULL), for a library that reads it with
+ * getenv(). No other thread may do so meanwhile. Return its previous value, malloced, or NULL. */
+char *env_exchange(const char *name, const char *value);
+
 /* Until env_show, getenv() finds none of names. names ends with NULL; at most ENV_HIDE_MAX of them
  * may be set. Entries are replaced in place, one pointer each, so that getenv() in other threads
  * stays safe. No thread may change the environment meanwhile. */

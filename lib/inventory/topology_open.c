@@ -45,12 +45,13 @@ static int refuse_version(const char *path, const char *text, struct error *err)
 	return 0;
 }
 
-/* These components create a context on every GPU, need a display, or (pci) search libpciaccess's
- * tables. hwloc's linux component reads the same data from /sys in less time. */
+/* These components create a context on every GPU, need a display, search libpciaccess's tables
+ * (pci), or bind this thread to each CPU in turn, where it waits for whatever runs there (x86).
+ * hwloc's linux component reads the same data from /sys in less time. */
 static void block_components(hwloc_topology_t topology)
 {
 	static const char *const names[] = {"cuda",	 "nvml", "opencl", "rsmi",
-					    "levelzero", "gl",	 "pci"};
+					    "levelzero", "gl",	 "pci",	   "x86"};
 
 	for (size_t i = 0; i < sizeof names / sizeof *names; i++)
 		hwloc_topology_set_components(topology, HWLOC_TOPOLOGY_COMPONENTS_FLAG_BLACKLIST,
@@ -80,6 +81,21 @@ static int load(hwloc_topology_t topology)
 	return rc;
 }
 
+/* hwloc_topology_init loads all of hwloc's plugins: with Debian's these are X11, OpenCL and
+ * libxml2, which take longer than the rest of the inventory, and OpenCL opens every GPU. This
+ * machine's topology needs none of them, but a file needs libxml2 unless hwloc wrote it. */
+static int init(hwloc_topology_t *out, bool with_plugins)
+{
+	static const char name[] = "HWLOC_PLUGINS_PATH";
+	char *before = with_plugins ? NULL : env_exchange(name, "/nonexistent");
+	int rc = hwloc_topology_init(out);
+
+	if (!with_plugins)
+		free(env_exchange(name, before));
+	free(before);
+	return rc;
+}
+
 /* The PCI tree is needed for paths between GPUs and NICs. Reading it takes a millisecond per device
  * in some virtual machines. Without a GPU, /sys gives the NICs and their NUMA nodes. */
 static enum hwloc_type_filter_e io_filter(const struct inventory_source *source)
@@ -94,12 +110,18 @@ static enum hwloc_type_filter_e io_filter(const struct inventory_source *source)
 static int prepare(const struct inventory_source *source, const char *xml, size_t xml_size,
 		   hwloc_topology_t *out)
 {
-	if (hwloc_topology_init(out) != 0)
+	enum hwloc_type_filter_e io = io_filter(source);
+
+	if (init(out, xml) != 0)
 		return -1;
 	/* Keep disallowed objects, so that a device's locality is known even if the job may not use
 	 * the cores near it. The allowed set is applied when reading. */
 	hwloc_topology_set_flags(*out, HWLOC_TOPOLOGY_FLAG_INCLUDE_DISALLOWED);
-	hwloc_topology_set_io_types_filter(*out, io_filter(source));
+	hwloc_topology_set_io_types_filter(*out, io);
+	/* Only a device can lie near a cache (a GCD of an MI250X); each core has eight files about
+	 * each of its caches. */
+	if (io == HWLOC_TYPE_FILTER_KEEP_NONE)
+		hwloc_topology_set_cache_types_filter(*out, HWLOC_TYPE_FILTER_KEEP_NONE);
 	hwloc_topology_set_icache_types_filter(*out, HWLOC_TYPE_FILTER_KEEP_NONE);
 	if (!xml)
 		block_components(*out);

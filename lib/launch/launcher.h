@@ -42,14 +42,15 @@
  * it if the controller would not notice otherwise, because the launcher's tool may keep running for
  * other nodes. */
 #define LAUNCHER_NO_AGENT "berth: error: no agent on "
-/* For sh -c, with berth as $0: define no(), and call it if berth cannot run on this node. name: the
- * node's name or its first label, for the shell. */
+/* For sh -c, with berth as $0: define no(), try whether berth can run on this node, and if not,
+ * call no(). name: the node's name or its first label, for the shell. The try runs on every node
+ * before the agent, so it must load nothing that the agent does not. */
 #define LAUNCHER_NO_FUNCTION(name)                                                                 \
 	"no() { echo \"" LAUNCHER_NO_AGENT name ": $*\" >&2; exit 69; }; "
 #define LAUNCHER_TRY_BERTH                                                                         \
 	"[ -x \"$0\" ] || no \"$0 is missing or not executable; install berth in a directory "     \
-	"that "                                                                                    \
-	"all nodes share\"; why=$(\"$0\" --version 2>&1) || no \"$0 cannot run there: $why\"; "
+	"that all nodes share\"; why=$(\"$0\" --version 2>&1) || "
+#define LAUNCHER_NO_RUN "no \"$0 cannot run there: $why\"; "
 
 /* How long an agent may be silent before its node counts as lost, unless --node-timeout says
  * otherwise; and more for each other node on the same machine, because their agents share its

@@ -18,7 +18,8 @@
 
 /* $0 is berth. With PMIX_* and similar variables the agent would become a client of the tool's
  * server. */
-static const char cleanup_script[] = LAUNCHER_NO_FUNCTION("$(uname -n)") LAUNCHER_TRY_BERTH
+static const char cleanup_script[] =
+	LAUNCHER_NO_FUNCTION("$(uname -n)") LAUNCHER_TRY_BERTH LAUNCHER_NO_RUN
 	"for name in $(env | sed -n "
 	"'s/^\\(\\(PMIX\\|PMI\\|OMPI\\|PRTE\\|PALS\\)_[A-Za-z0-9_]*\\)=.*/\\1/p'); do unset "
 	"\"$name\"; done; exec \"$0\" agent";

@@ -26,11 +26,9 @@
 #include "launch/launcher.h"
 
 /* Start the agent if it can run on this node: $0 is berth, $1 the architecture it was built for. */
-static const char probe[] = LAUNCHER_NO_FUNCTION(
-	"$SLURMD_NODENAME") "[ \"$(uname -m)\" = \"$1\" ] || no \"the node is $(uname -m), but $0 "
-			    "was built for $1; build "
-			    "berth on such a node, and run that build\"; " LAUNCHER_TRY_BERTH
-			    "exec \"$0\" agent";
+static const char probe[] = LAUNCHER_NO_FUNCTION("$SLURMD_NODENAME") LAUNCHER_TRY_BERTH
+	"{ [ \"$(uname -m)\" = \"$1\" ] || no \"the node is $(uname -m), but $0 was built for $1; "
+	"build berth on such a node, and run that build\"; " LAUNCHER_NO_RUN "}; exec \"$0\" agent";
 
 static bool fits(const struct launcher *launcher, const struct alloc *alloc, const struct env *env)
 {

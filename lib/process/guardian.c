@@ -73,8 +73,7 @@ static _Noreturn void run_guardian(pid_t agent, const char *dir, int lock_fd, co
 
 	detach(lock_fd);
 	status = wait_for(agent, set);
-	if (waitpid(-1, NULL, WNOHANG | __WALL) >= 0 || errno != ECHILD)
-		supervise_kill_descendants(NULL, 0, LEFT_MS, NULL, 0);
+	supervise_kill_descendants(NULL, 0, LEFT_MS, NULL, 0);
 	tmpdir_remove(dir);
 	exit_like(status);
 }

@@ -258,6 +258,13 @@ static size_t kill_round(const struct process_tree *list)
 	return alive;
 }
 
+bool process_tree_is_empty(void)
+{
+	siginfo_t info;
+
+	return waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT | __WALL) && errno == ECHILD;
+}
+
 size_t supervise_kill_descendants(const pid_t *except, size_t except_count, int deadline_ms,
 				  char *left, size_t size)
 {
@@ -272,6 +279,10 @@ size_t supervise_kill_descendants(const pid_t *except, size_t except_count, int 
 	 * Accept only two empty lists in a row. Accept incomplete ones only if they stay so
 	 * (parents that /proc hides from us). */
 	for (;;) {
+		if (process_tree_is_empty()) {
+			alive = 0;
+			break;
+		}
 		if (process_tree_read(except, except_count, &list))
 			break;
 		alive = kill_round(&list);

@@ -21,6 +21,9 @@ struct process_tree {
 	/* A process was listed whose parent was not. It may be a descendant: read again. */
 	bool incomplete;
 };
+/* Has this process no children, not even zombies? Then it has no descendants: each has an ancestor
+ * among the children. Costs one system call; process_tree_read reads a file per process. */
+bool process_tree_is_empty(void);
 void process_tree_free(struct process_tree *list); /* NULL is allowed */
 
 /* Read all descendants of this process, including zombies, except the processes in except and their

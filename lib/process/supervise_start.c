@@ -2,127 +2,64 @@
 /* Starting the ranks: pipes, binding, fork. */
 #include <errno.h>
 #include <fcntl.h>
-#include <hwloc.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "base/env.h"
+#include "hostlist/affinity.h"
 #include "process/supervise_internal.h"
-
-/* Variables that would make hwloc look at another machine. */
-static const char *const hwloc_variables[] = {"HWLOC_XMLFILE",	  "HWLOC_SYNTHETIC",
-					      "HWLOC_FSROOT",	  "HWLOC_COMPONENTS",
-					      "HWLOC_THISSYSTEM", NULL};
 
 /* ---- binding ---- */
 
-/* What binding needs: a small topology of our own (only PUs are read from the system), and the
- * allowed CPUs. */
-struct binder {
-	hwloc_topology_t topology;
-	hwloc_bitmap_t before; /* the thread's binding, restored after each fork */
-	hwloc_bitmap_t wanted;
-	bool usable;
-};
-
-static void binder_close(struct binder *binder)
-{
-	if (binder->topology)
-		hwloc_topology_destroy(binder->topology);
-	hwloc_bitmap_free(binder->before);
-	hwloc_bitmap_free(binder->wanted);
-}
-
-static void binder_open(struct supervise *supervise, struct binder *binder)
-{
-	struct env_hidden hidden = {0};
-
-	memset(binder, 0, sizeof *binder);
-	env_hide(hwloc_variables, &hidden);
-	binder->before = hwloc_bitmap_alloc();
-	binder->wanted = hwloc_bitmap_alloc();
-	if (binder->before && binder->wanted && !hwloc_topology_init(&binder->topology) &&
-	    !hwloc_topology_set_all_types_filter(binder->topology, HWLOC_TYPE_FILTER_KEEP_NONE) &&
-	    !hwloc_topology_set_flags(binder->topology,
-				      HWLOC_TOPOLOGY_FLAG_INCLUDE_DISALLOWED |
-					      HWLOC_TOPOLOGY_FLAG_IS_THISSYSTEM) &&
-	    !hwloc_topology_load(binder->topology) &&
-	    !hwloc_get_cpubind(binder->topology, binder->before, HWLOC_CPUBIND_THREAD))
-		binder->usable = true;
-	else
-		supervise_note(
-			supervise,
-			"ranks are not bound to CPUs: hwloc cannot bind threads on this node");
-	env_show(&hidden);
-}
-
-static void wanted_from_set(hwloc_bitmap_t wanted, const struct idset *cpus_os)
-{
-	hwloc_bitmap_zero(wanted);
-	for (int cpu = idset_next(cpus_os, -1); cpu >= 0; cpu = idset_next(cpus_os, cpu))
-		hwloc_bitmap_set(wanted, (unsigned)cpu);
-}
-
 /* Share number index of count equal shares of the allowed CPUs. With more ranks than CPUs each gets
- * one, starting over from the first. */
-static void wanted_from_share(hwloc_bitmap_t wanted, hwloc_const_bitmap_t allowed, size_t index,
-			      size_t count)
+ * one, starting over from the first. NULL if memory is out. */
+static struct idset *share_of(const struct idset *allowed, size_t index, size_t count)
 {
-	size_t cpus = (size_t)hwloc_bitmap_weight(allowed), position = 0;
+	size_t cpus = idset_count(allowed), position = 0;
 	size_t first = count > cpus ? index % cpus : index * cpus / count;
 	size_t end = count > cpus ? first + 1 : (index + 1) * cpus / count;
+	struct idset *share = idset_new();
 
-	hwloc_bitmap_zero(wanted);
-	for (int cpu = hwloc_bitmap_first(allowed); cpu >= 0;
-	     cpu = hwloc_bitmap_next(allowed, cpu), position++)
-		if (position >= first && position < end)
-			hwloc_bitmap_set(wanted, (unsigned)cpu);
+	for (int cpu = -1; share && (cpu = idset_next(allowed, cpu)) >= 0; position++)
+		if (position >= first && position < end && idset_add(share, cpu)) {
+			idset_free(share);
+			return NULL;
+		}
+	return share;
 }
 
 /* Bind this thread as the rank should be. The child inherits the binding, so nothing unsafe runs
- * between its fork and exec. */
-static void bind_thread(struct supervise *supervise, struct binder *binder,
+ * between its fork and exec. before: this thread's own CPUs. */
+static void bind_thread(struct supervise *supervise, const struct idset *before,
 			const struct supervise_rank *rank, size_t index, size_t count)
 {
-	char *wanted = NULL, *got = NULL;
-	hwloc_bitmap_t real = hwloc_bitmap_alloc();
+	struct idset *share = supervise->this_system ? NULL : share_of(before, index, count);
+	const struct idset *wanted = supervise->this_system ? rank->cpus_os : share;
 
-	if (!binder->usable || !real)
+	if (!idset_count(wanted))
 		goto out;
-	if (!supervise->this_system)
-		wanted_from_share(binder->wanted, binder->before, index, count);
-	else if (idset_count(rank->cpus_os))
-		wanted_from_set(binder->wanted, rank->cpus_os);
-	else
-		goto out;
-	hwloc_bitmap_list_asprintf(&wanted, binder->wanted);
-	if (hwloc_set_cpubind(binder->topology, binder->wanted, HWLOC_CPUBIND_THREAD)) {
+
+	int failed = affinity_set(wanted) ? errno : 0;
+	struct idset *real = affinity_get(0);
+	char *wanted_text = idset_format(wanted), *real_text = real ? idset_format(real) : NULL;
+
+	if (failed)
 		supervise_note(supervise, "rank %d is not bound to CPUs %s: %s", rank->rank,
-			       wanted ? wanted : "?", strerror(errno));
-		goto out;
-	}
+			       wanted_text ? wanted_text : "?", strerror(failed));
 	/* The kernel silently reduces a set to what the cpuset allows. */
-	if (!hwloc_get_cpubind(binder->topology, real, HWLOC_CPUBIND_THREAD) &&
-	    !hwloc_bitmap_isequal(real, binder->wanted)) {
-		hwloc_bitmap_list_asprintf(&got, real);
+	else if (real && !idset_equal(real, wanted))
 		supervise_note(supervise,
 			       "rank %d runs on CPUs %s instead of the planned %s: this node does "
 			       "not allow the others",
-			       rank->rank, got ? got : "?", wanted ? wanted : "?");
-	}
+			       rank->rank, real_text ? real_text : "?",
+			       wanted_text ? wanted_text : "?");
+	free(wanted_text);
+	free(real_text);
+	idset_free(real);
 out:
-	hwloc_bitmap_free(real);
-	free(wanted);
-	free(got);
-}
-
-static void unbind_thread(struct binder *binder)
-{
-	if (binder->usable)
-		hwloc_set_cpubind(binder->topology, binder->before, HWLOC_CPUBIND_THREAD);
+	idset_free(share);
 }
 
 /* ---- one rank ---- */
@@ -312,7 +249,7 @@ static void raise_file_limit(struct supervise *supervise)
 int supervise_start(struct supervise *supervise, const struct supervise_rank *ranks, size_t count,
 		    struct error *err)
 {
-	struct binder binder;
+	struct idset *before = NULL; /* this thread's binding, restored after each fork */
 
 	if (supervise->count || !count)
 		return error_set(err, ERR_INTERNAL,
@@ -327,17 +264,20 @@ int supervise_start(struct supervise *supervise, const struct supervise_rank *ra
 
 	supervise->pidfds = true;
 	raise_file_limit(supervise);
-	binder_open(supervise, &binder);
-	if (!rc && !supervise->this_system && binder.usable)
+	if (!rc && !(before = affinity_get(0)))
+		supervise_note(supervise, "ranks are not bound to CPUs: %m");
+	if (before && !supervise->this_system)
 		supervise_note(supervise,
 			       "the topology comes from another machine, so ranks are not bound as "
 			       "planned but spread over the CPUs allowed here");
 	for (size_t i = 0; i < count && !rc; i++) {
-		bind_thread(supervise, &binder, &ranks[i], i, count);
+		if (before)
+			bind_thread(supervise, before, &ranks[i], i, count);
 		rc = fork_rank(supervise, &ranks[i], null_fd, &supervise->processes[i], err);
-		unbind_thread(&binder);
+		if (before)
+			affinity_set(before);
 	}
-	binder_close(&binder);
+	idset_free(before);
 	close(null_fd);
 	if (rc) {
 		supervise_kill_descendants(&supervise->exempt_pid, supervise->exempt_pid > 0,

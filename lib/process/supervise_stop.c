@@ -93,18 +93,15 @@ static void kill_all(struct supervise *supervise, char *left, size_t size)
 	process_tree_free(&list);
 }
 
-/* No rank runs and no child of ours is left. Every descendant has an ancestor among our children,
- * and orphans become our children. So without children there are no descendants. */
+/* No rank runs and no child of ours is left; orphans become our children. */
 bool supervise_all_gone(struct supervise *supervise)
 {
-	siginfo_t info = {0};
-
 	if (supervise->running)
 		return false;
 	for (size_t i = 0; i < supervise->count; i++)
 		supervise_reap(&supervise->processes[i]);
 	supervise_reap_orphans(supervise);
-	return waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT | __WALL) && errno == ECHILD;
+	return process_tree_is_empty();
 }
 
 void supervise_finish(struct supervise *supervise, const char *left)

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The cost of starting a job on two nodes of tests/cluster, compared in one run:
-    cluster.py -- python3 start_slurm.py BERTH PMIX_SIZE [1|2]
+    cluster.py -- python3 start_slurm.py BERTH PMIX_SIZE [0|1|2]
+0. `true` as 2 ranks on each of 2 nodes: berth run, compared with an empty srun on each node (aim: at most
+   1.5) and with srun --mpi=pmix of 2 tasks on each (aim: below 1).
 1. PMIX_SIZE (PMIx_Init, one fence, PMIx_Finalize) as 4 ranks on each of 2 nodes: berth run, compared with
-   srun --mpi=pmix: the ratio (aim: at most 1.5).
+   srun --mpi=pmix: the ratio (aim: at most 0.5).
 2. A PyTorch script to the end of its first all-reduce on 2 nodes x 2 ranks: berth run -- python3,
    compared with a torchrun on each node with all options set by hand (aim: berth is faster).
 Both in one salloc on the login node; the kinds take turns; medians of RUNS."""
@@ -25,6 +27,18 @@ def compare(what, aim, times, ours, theirs):
     print(f'{what}: {ratio:.2f} (aim: {aim})\n', flush=True)
 
 
+def empty(berth):
+    ours, one, theirs = 'berth run -n 4 -- true', 'srun -N2 -n2 true', 'srun --mpi=pmix true, 2 x 2 tasks'
+    times = start.by_turns({
+        ours: lambda: [start.popen(berth, 'run', '-n', '4', '--', 'true')],
+        one: lambda: [start.popen('srun', '-N2', '-n2', 'true')],
+        theirs: lambda: [start.popen('srun', '-N2', '-n4', '--ntasks-per-node=2', '--overcommit',
+                                     '--mpi=pmix', 'true')],
+    })
+    compare('berth run / an empty srun', 'at most 1.5', times, ours, one)
+    compare('berth run / srun --mpi=pmix', 'below 1', times, ours, theirs)
+
+
 def pmix(berth, pmix_size):
     ours, theirs = 'berth run, PMIx_Init and a fence', 'srun --mpi=pmix, the same'
     times = start.by_turns({
@@ -32,7 +46,7 @@ def pmix(berth, pmix_size):
         theirs: lambda: [start.popen('srun', '-N2', '-n8', '--ntasks-per-node=4', '--overcommit',
                                      '--mpi=pmix', pmix_size)],
     })
-    compare('2 nodes x 4 ranks, berth run / srun', 'at most 1.5', times, ours, theirs)
+    compare('2 nodes x 4 ranks, berth run / srun', 'at most 0.5', times, ours, theirs)
 
 
 def torch(berth):
@@ -60,9 +74,11 @@ def main():
         os.execvp('salloc', ['salloc', '-Q', '-N2', '-w', 'n1,n2', '--exclusive', sys.executable,
                              *sys.argv])
     only = sys.argv[3:]
-    if only != ['2']:
+    if only in ([], ['0']):
+        empty(sys.argv[1])
+    if only in ([], ['1']):
         pmix(*sys.argv[1:3])
-    if only != ['1'] and os.path.exists('/usr/bin/torchrun'):
+    if only in ([], ['2']) and os.path.exists('/usr/bin/torchrun'):
         torch(sys.argv[1])
 
 

@@ -9,16 +9,14 @@ print({part["title"]: part for part in json.load(sys.stdin)["parts"]}[sys.argv[2
 }
 
 @test "the version comes first, and each library is the file that is loaded" {
-	expect 0 "$BERTH" --version
+	expect 0 "$BERTH" --version --modules
 	[ "${lines[0]}" = "berth $BERTH_VERSION" ]
 	hwloc=$(ldd "$BERTH" | awk '$1 ~ /^libhwloc/ {print $3}')
 	grep -q "^hwloc  *- *$(realpath "$hwloc")\$" <<<"$output"
-	expect 0 "$BERTH" -V
-	[ "${lines[0]}" = "berth $BERTH_VERSION" ]
 }
 
 @test "--json: every module that was built is found" {
-	expect 0 "$BERTH" --version --json
+	expect 0 "$BERTH" --version --modules --json
 	titles=()
 	for module in $MODULES; do
 		case $module in
@@ -38,13 +36,21 @@ print({part["title"]: part for part in json.load(sys.stdin)["parts"]}[sys.argv[2
 	done
 }
 
+@test "without --modules: one line, and no module" {
+	expect 0 "$BERTH" -V
+	[ "$output" = "berth $BERTH_VERSION" ]
+	expect 0 "$BERTH" --version --json
+	[ "$(python3 -c 'import json, sys; print(json.load(sys.stdin))' <<<"$output")" = \
+		"{'schema': 'berth.version/1', 'version': '$BERTH_VERSION'}" ]
+}
+
 @test "a module that cannot be loaded: why, and what that costs" {
 	mkdir -p "$DIR/bin"
 	cp "$BERTH" "$DIR/bin/berth"
 	echo 'not a library' >"$DIR/data-jpeg.so"
-	expect 0 env BERTH_MODULE_PATH="$DIR" "$DIR/bin/berth" --version
+	expect 0 env BERTH_MODULE_PATH="$DIR" "$DIR/bin/berth" --version --modules
 	grep -q '^libjpeg .*no: berth train reads no folders of images: .*data-jpeg.so' <<<"$output"
-	expect 0 env BERTH_MODULE_PATH="$DIR" "$DIR/bin/berth" --version --json
+	expect 0 env BERTH_MODULE_PATH="$DIR" "$DIR/bin/berth" --version --json --modules
 	[ "$(value found libjpeg)" = False ]
 	[[ $(value reason libjpeg) == *"$DIR/data-jpeg.so"* ]]
 	# The others are not beside this copy; an installed berth may have them.
@@ -59,16 +65,17 @@ print({part["title"]: part for part in json.load(sys.stdin)["parts"]}[sys.argv[2
 }
 
 @test "bad options are named" {
-	for bad in --jsn json ''; do
+	for bad in --jsn json '' -modules; do
 		expect 64 "$BERTH" --version "$bad"
-		[[ $output == *"no option but --json; got '$bad'" ]]
+		[[ $output == *"--version takes --modules and --json, each once; got '$bad'" ]]
 	done
 	expect 64 "$BERTH" --version --json twice
 	[[ $output == *"got 'twice'" ]]
 	expect 64 "$BERTH" --version --json --json
+	expect 64 "$BERTH" --version --modules --json --modules
 }
 
 @test "output that cannot be written is an error" {
 	expect 74 sh -c '"$BERTH" --version >/dev/full'
-	expect 74 sh -c '"$BERTH" --version --json >/dev/full'
+	expect 74 sh -c '"$BERTH" --version --modules >/dev/full'
 }

@@ -564,8 +564,11 @@ conf() {
 	printf '#!/bin/sh\necho riscv64\n' >"$SHARE/uname"
 	chmod +x "$SHARE/uname"
 	on n2 mount --bind "$SHARE/uname" /usr/bin/uname
+	# An executable of x86_64 on a node of riscv64: here, one of riscv64 on a node of x86_64.
+	on n2 cp "$BERTH" /tmp/own/berth
+	printf '\363' | on n2 dd of=/tmp/own/berth bs=1 seek=18 conv=notrunc status=none # e_machine
 	batch arch -N2 -w n1,n2 <<-'S'
-	"$BERTH" run --ranks-per-node 1 -- hostname
+	/tmp/own/berth run --ranks-per-node 1 -- hostname
 	S
 	on n2 umount /usr/bin/uname
 	[ "$status" = 76 ]

@@ -25,7 +25,7 @@ build() {
 	root_run "$layer" sh -c "cd /src/berth && env $topo sh tests/run.sh -- $meson" >"$ROOTS/$1.log" 2>&1 || code=1
 	grep -vE '^berth: note: installing' "$ROOTS/$1.log" | tail -n 60
 	{
-		root_run "$layer" sh -c 'cd /src/berth; build-test/bin/berth --version; slurmd -V; cc --version | head -n 1'
+		root_run "$layer" sh -c 'cd /src/berth; build-test/bin/berth --version --modules; slurmd -V; cc --version | head -n 1'
 		tail -n 1 "$ROOTS/$1.log"
 	} 2>&1 | sed "s/^/# $1: /" >&3
 	[ "$code" = 0 ] || return 1
