@@ -120,8 +120,9 @@ static void drop_slurm(struct env *changes)
 static int make_changes(struct exec *exec, struct error *err)
 {
 	/* These belong to berth run's job, or to torchrun's. */
-	static const char *const job_variables[] = {"BERTH_*", "ROLE_*", "GROUP_WORLD_SIZE",
-						    "TORCHELASTIC_*", NULL};
+	static const char *const job_variables[] = {"BERTH_*",		"ROLE_*",
+						    "GROUP_WORLD_SIZE", "PL_TRAINER_NUM_NODES",
+						    "TORCHELASTIC_*",	NULL};
 	static const char *const none[] = {NULL};
 	const struct exec_place *place = &exec->place;
 	int rc = plan_environment(&exec->plan, &exec->inventory, 0, (size_t)place->local_rank,

@@ -37,13 +37,11 @@ int job_hang_open(struct job_hang *hang, const struct job_request *request, cons
 	hang->ranks = calloc((size_t)plan->world_size, sizeof *hang->ranks);
 	if (!hang->ranks)
 		return error_memory(err, "the ranks' heartbeats");
-	for (size_t n = 0; n < plan->node_count; n++) {
-		hang->nodes_with_ranks += plan->nodes[n].rank_count > 0;
+	for (size_t n = 0; n < plan->node_count; n++)
 		for (size_t i = 0; i < plan->nodes[n].rank_count; i++) {
 			hang->ranks[plan->nodes[n].ranks[i].rank].steps = -1;
 			hang->ranks[plan->nodes[n].ranks[i].rank].node = (int)n;
 		}
-	}
 	job_hang_mark_active(hang);
 	hang->begin_ms = hang->active_ms;
 	return 0;
@@ -332,7 +330,7 @@ static void check_missing(struct job_hang *hang, int64_t now_ms)
 		if (count_joined(hang, JOINED_YES) && count_joined(hang, JOINED_NO))
 			name_missing(hang, now_ms);
 	}
-	if (!hang->missing_stacks_ms || (hang->stacks_received < hang->nodes_with_ranks &&
+	if (!hang->missing_stacks_ms || (hang->stacks_received < hang->plan->nodes_with_ranks &&
 					 now_ms - hang->missing_stacks_ms < STACKS_MS))
 		return;
 	print_stacks(hang, -1, true);
@@ -375,7 +373,7 @@ bool job_hang_tick(struct job_hang *hang, int64_t now_ms, bool slept, struct job
 		hang->stacks = NULL;
 		return false;
 	}
-	if (hang->stacks_received < hang->nodes_with_ranks &&
+	if (hang->stacks_received < hang->plan->nodes_with_ranks &&
 	    now_ms - hang->stacks_requested_ms < STACKS_MS)
 		return false;
 	find(hang, out);

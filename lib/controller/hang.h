@@ -19,9 +19,8 @@ struct job_hang {
 	double most_steps;	     /* the most steps that any rank has reported; -1: none has */
 	int64_t active_ms;	     /* when a rank last made a step or printed output */
 	int64_t stacks_requested_ms; /* when DUMP_STACKS was sent; 0: it was not */
-	size_t nodes_with_ranks;
-	size_t stacks_received; /* nodes that have answered */
-	char *stacks;		/* the stacks that they sent, or NULL */
+	size_t stacks_received;	     /* nodes that have answered */
+	char *stacks;		     /* the stacks that they sent, or NULL */
 	/* Ranks that have not met the others (agent/joined.h). */
 	int64_t begin_ms;
 	bool missing_named;

@@ -75,7 +75,7 @@ static void handle_gather(struct job *job, const struct wire_message *message)
 		error_memory(&err, "a collective");
 	} else if (!gather_merge(gather, message->data, message->data_size, job->node_count,
 				 &err) &&
-		   gather->nodes >= job->nodes_with_ranks &&
+		   gather->nodes >= job->plan.nodes_with_ranks &&
 		   !gather_join(gather, job->node_count, &joined, &size, &err)) {
 		controller_send(job->controller, MESSAGE_GATHERED, WIRE_ALL, message->attempt,
 				message->sequence, NULL, joined, size, &err);

@@ -87,7 +87,6 @@ struct job {
 		bool noted;	  /* that it waits */
 		int64_t asked_ms; /* when it asked the nodes first; 0: not yet */
 	} place;
-	size_t nodes_with_ranks;
 	/* The first cause, filled in by end.c. */
 	bool failed;	      /* result holds it */
 	enum job_cause cause; /* how strong the cause is */

@@ -178,7 +178,6 @@ void job_start_announce(struct job *job)
 	for (size_t i = 0; i < plan->node_count; i++) {
 		const struct plan_node *node = &plan->nodes[i];
 
-		job->nodes_with_ranks += node->rank_count > 0;
 		for (size_t w = 0; w < node->warning_count; w++)
 			node_notes_add(&job->notes, i, node->warnings[w]);
 	}

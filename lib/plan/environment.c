@@ -126,9 +126,9 @@ static void add_identity(struct environment_builder *m)
 	set_always_int(m, "LOCAL_RANK", m->rank->local_rank, "number of this rank on its node");
 	set_always_int(m, "LOCAL_WORLD_SIZE", (long)m->node->rank_count,
 		       "number of ranks on this node");
-	set_always_int(m, "NODE_RANK", (long)m->node_index,
-		       "index of this node, in the scheduler's order");
-	set_always_int(m, "GROUP_RANK", (long)m->node_index, "torchrun's name for NODE_RANK");
+	set_always_int(m, "NODE_RANK", (long)m->node->node_rank,
+		       "index of this node among those with ranks");
+	set_always_int(m, "GROUP_RANK", (long)m->node->node_rank, "torchrun's name for NODE_RANK");
 	set_always(m, "MASTER_ADDR", m->plan->network.address, address_why);
 	if (m->plan->port)
 		set_always_int(m, "MASTER_PORT", m->plan->port,
@@ -198,7 +198,7 @@ static void add_devices(struct environment_builder *m)
 	}
 	if (!*list) {
 		/* The first node's list does not apply to a node without such GPUs. */
-		if (m->node_index)
+		if (m->node != m->plan->nodes)
 			drop(m, vendor->list, "the first node's list does not apply to this node");
 		return;
 	}
@@ -228,7 +228,7 @@ static int workers(const struct environment_builder *m)
 	if (m->request->ranks_per_node)
 		return m->request->ranks_per_node;
 	if (m->request->ranks)
-		return m->request->ranks / (int)m->plan->node_count;
+		return m->request->ranks / (int)m->plan->nodes_with_ranks;
 	return m->rank->gpu_count ? (int)m->rank->gpu_count / per_rank : 1;
 }
 
@@ -279,8 +279,8 @@ static void add_torchelastic(struct environment_builder *m)
 	environment_put(m, "ROLE_NAME", "default", "torchrun's name for the group of all ranks");
 	set_always_int(m, "ROLE_RANK", m->rank->rank, "torchrun's name for RANK");
 	set_always_int(m, "ROLE_WORLD_SIZE", m->plan->world_size, "torchrun's name for WORLD_SIZE");
-	set_always_int(m, "GROUP_WORLD_SIZE", (long)m->plan->node_count,
-		       "torchrun's name for the number of nodes");
+	set_always_int(m, "GROUP_WORLD_SIZE", (long)m->plan->nodes_with_ranks,
+		       "torchrun's name for the number of nodes with ranks");
 	environment_put(m, "TORCHELASTIC_RUN_ID", m->plan->job_id,
 			"makes Lightning and others use this environment");
 	set_always_int(m, "TORCHELASTIC_RESTART_COUNT", m->plan->attempt,
@@ -291,7 +291,7 @@ static void add_torchelastic(struct environment_builder *m)
 	 * alone in each rank on a machine without GPUs. */
 	snprintf(text, sizeof text, "%zu", m->node->rank_count);
 	environment_put(m, "PL_TRAINER_DEVICES", text, "Lightning's default for Trainer(devices=)");
-	snprintf(text, sizeof text, "%zu", m->plan->node_count);
+	snprintf(text, sizeof text, "%zu", m->plan->nodes_with_ranks);
 	environment_put(m, "PL_TRAINER_NUM_NODES", text,
 			"Lightning's default for Trainer(num_nodes=)");
 }
@@ -301,8 +301,8 @@ static void add_berth(struct environment_builder *m)
 	const struct plan_request *request = m->request;
 
 	set_always(m, "BERTH_JOB_ID", m->plan->job_id, "the job");
-	set_always_int(m, "BERTH_NODE_RANK", (long)m->node_index,
-		       "index of this node, in the scheduler's order");
+	set_always_int(m, "BERTH_NODE_RANK", (long)m->node->node_rank,
+		       "index of this node among those with ranks");
 	set_always_int(m, "BERTH_ATTEMPT", m->plan->attempt, "number of attempts before this one");
 	if (m->plan->end_time > 0)
 		set_always_int(m, "BERTH_END_TIME", (long)m->plan->end_time,
@@ -350,7 +350,7 @@ static void add_host(struct environment_builder *m)
 {
 	char text[64];
 
-	environment_put(m, "PET_RDZV_CONF", m->node_index ? "is_host=false" : "is_host=true",
+	environment_put(m, "PET_RDZV_CONF", m->node->node_rank ? "is_host=false" : "is_host=true",
 			"torchrun compares host names, which fails on a second NIC");
 	local_address(m, text, sizeof text);
 	environment_put(m, "PET_LOCAL_ADDR", text,
@@ -364,10 +364,11 @@ static void add_torchrun(struct environment_builder *m)
 
 	if (!m->request->per_node)
 		return;
-	set_always_int(m, "PET_NNODES", (long)m->plan->node_count, "number of nodes in the job");
+	set_always_int(m, "PET_NNODES", (long)m->plan->nodes_with_ranks,
+		       "number of nodes with ranks");
 	put_int(m, "PET_NPROC_PER_NODE", workers(m), "number of workers of this process");
-	set_always_int(m, "PET_NODE_RANK", (long)m->node_index,
-		       "index of this node, in the scheduler's order");
+	set_always_int(m, "PET_NODE_RANK", (long)m->node->node_rank,
+		       "index of this node among those with ranks");
 	set_always(m, "PET_MASTER_ADDR", m->plan->network.address, "the rendezvous address");
 	if (m->plan->port)
 		set_always_int(m, "PET_MASTER_PORT", m->plan->port,
@@ -388,12 +389,13 @@ static void add_slurm(struct environment_builder *m)
 		return;
 	set_always_int(m, "SLURM_PROCID", m->rank->rank, why);
 	set_always_int(m, "SLURM_LOCALID", m->rank->local_rank, why);
-	set_always_int(m, "SLURM_NODEID", (long)m->node_index, why);
+	set_always_int(m, "SLURM_NODEID", (long)m->node->node_rank, why);
 	set_always(m, "SLURMD_NODENAME", m->node->node ? m->node->node : "", why);
 	set_always_int(m, "SLURM_NTASKS", m->plan->world_size, why);
 	set_always_int(m, "SLURM_NPROCS", m->plan->world_size, why);
 	set_always_int(m, "SLURM_STEP_NUM_TASKS", m->plan->world_size, why);
-	set_always_int(m, "SLURM_STEP_NUM_NODES", (long)m->plan->node_count, why);
+	set_always_int(m, "SLURM_STEP_NUM_NODES", (long)m->plan->nodes_with_ranks, why);
+	set_always_int(m, "SLURM_NNODES", (long)m->plan->nodes_with_ranks, why);
 	if (m->plan->node_list) { /* JAX and Lightning look for their coordinator in it */
 		set_always(m, "SLURM_STEP_NODELIST", m->plan->node_list, why);
 		set_always(m, "SLURM_STEP_TASKS_PER_NODE", m->plan->tasks_list, why);
@@ -411,12 +413,8 @@ int plan_environment(const struct plan *plan, const struct inventory *inventory,
 		     size_t local_rank, const struct plan_request *request, const struct env *env,
 		     struct env **out, struct error *err)
 {
-	struct environment_builder m = {.plan = plan,
-					.inventory = inventory,
-					.request = request,
-					.env = env,
-					.node_index = node_index,
-					.err = err};
+	struct environment_builder m = {
+		.plan = plan, .inventory = inventory, .request = request, .env = env, .err = err};
 
 	if (node_index >= plan->node_count || local_rank >= plan->nodes[node_index].rank_count)
 		return error_set(err, ERR_INTERNAL, "the plan has no local rank %zu on node %zu",

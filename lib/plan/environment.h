@@ -14,7 +14,6 @@ struct environment_builder {
 	const struct inventory *inventory;
 	const struct plan_request *request;
 	const struct env *env;
-	size_t node_index;
 	struct env *out;
 	struct error *err;
 	int rc;

@@ -249,6 +249,7 @@ static int bind_nodes(const struct alloc *alloc, const struct inventory *invento
 					   &plan->nodes[n], err);
 		else
 			rc = idle_node(&inventories[n], &plan->nodes[n], err);
+		plan->nodes[n].node_rank = counts[n] ? plan->nodes_with_ranks++ : 0;
 		first_rank += counts[n];
 	}
 	plan->world_size = first_rank;
@@ -313,13 +314,12 @@ static void warn_plan(const struct inventory *inventories, const struct plan_req
 		      const struct plan *plan, struct warnings *warnings)
 {
 	enum nic_kind first_node_kind, kind;
-	size_t idle = 0;
+	size_t nodes = plan->node_count - request->spares;
 
-	for (size_t n = 0; n < plan->node_count; n++)
-		idle += !plan->nodes[n].rank_count;
-	if (idle && !request->waits)
-		warn(warnings, "%zu of %zu nodes get no rank: there are fewer ranks than nodes",
-		     idle, plan->node_count);
+	if (plan->nodes_with_ranks < nodes && !request->waits)
+		warn(warnings, "%zu of %zu nodes get no rank: there are fewer ranks than nodes%s",
+		     nodes - plan->nodes_with_ranks, nodes,
+		     request->spares ? ", not counting spares" : "");
 	nic_best_class(&inventories[0], &first_node_kind);
 	for (size_t n = 1; n < plan->node_count; n++) {
 		nic_best_class(&inventories[n], &kind);

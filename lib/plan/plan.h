@@ -60,6 +60,7 @@ struct plan_rank {
 
 struct plan_node {
 	char *node;
+	size_t node_rank; /* place among the nodes with ranks (NODE_RANK); 0 if it has none */
 	size_t rank_count;
 	struct plan_rank *ranks;
 	char *visible_devices; /* the list of visible devices of all its ranks (CUDA_VISIBLE_DEVICES
@@ -124,6 +125,7 @@ struct plan {
 	int port;
 	int64_t end_time;
 	size_t node_count;
+	size_t nodes_with_ranks; /* without spares and others that have none: NNODES */
 	struct plan_node *nodes;
 	struct plan_network network;
 	size_t warning_count;
@@ -223,8 +225,8 @@ json_t *plan_network_to_json(const struct plan_network *network);
 
 /* The content of BERTH_PLAN_FILE, what one node's processes need of the plan. It is the node's
  * berth.plan/1 with the member "job": {job_id, world_size, attempt, port, end_time, node_count,
- * node_index, network}. plan_file_from_json leaves the other nodes of *out empty (no name, no
- * ranks). The caller frees *out with plan_free. */
+ * node_index, network}, which counts only nodes with ranks. plan_file_from_json leaves the other
+ * nodes of *out empty (no name, no ranks). The caller frees *out with plan_free. */
 json_t *plan_file_to_json(const struct plan *plan, size_t node_index);
 int plan_file_from_json(const json_t *json, struct plan *out, size_t *node_index,
 			struct error *err);

@@ -129,8 +129,10 @@ json_t *plan_file_to_json(const struct plan *plan, size_t node_index)
 	json_t *job = json_fields_write(job_members, plan);
 
 	if (!out || json_object_set_new(out, "job", job) ||
-	    json_object_set_new(job, "node_count", json_integer((json_int_t)plan->node_count)) ||
-	    json_object_set_new(job, "node_index", json_integer((json_int_t)node_index)))
+	    json_object_set_new(job, "node_count",
+				json_integer((json_int_t)plan->nodes_with_ranks)) ||
+	    json_object_set_new(job, "node_index",
+				json_integer((json_int_t)plan->nodes[node_index].node_rank)))
 		return NULL;
 	return json_incref(out);
 }
@@ -177,7 +179,8 @@ int plan_file_from_json(const json_t *json, struct plan *out, size_t *node_index
 		plan_free(&plan);
 		return rc;
 	}
-	plan.node_count = (size_t)count;
+	plan.node_count = plan.nodes_with_ranks = (size_t)count;
+	node.node_rank = (size_t)index;
 	plan.nodes[index] = node;
 	*out = plan;
 	*node_index = (size_t)index;

@@ -96,6 +96,13 @@ torchrun_env="TORCHELASTIC_RUN_ID=r1 TORCHELASTIC_USE_AGENT_STORE=False TORCHELA
 	[[ $output == *"is 3 of 5 local 1 of 2 node 1 at n07:"* ]]
 }
 
+@test "the number of nodes, which berth exec does not know, is not set" {
+	local srun='SLURM_STEP_ID=0 SLURM_JOB_ID=77 SLURM_PROCID=2 SLURM_STEP_NUM_TASKS=4 SLURM_LOCALID=0 SLURM_NODEID=1 SLURM_NNODES=2'
+	expect 0 env $srun SLURM_STEP_NUM_NODES=2 'SLURM_STEP_TASKS_PER_NODE=2(x2)' 'SLURM_STEP_NODELIST=n[07-08]' \
+		"$BERTH" exec -- sh -c 'echo "$PL_TRAINER_DEVICES ${PL_TRAINER_NUM_NODES-none} ${GROUP_WORLD_SIZE-none} $SLURM_NNODES"'
+	[ "${lines[-1]}" = '2 none none 2' ]
+}
+
 @test "variables of MPICH and PALS" {
 	run env PMI_RANK=1 PMI_SIZE=2 MPI_LOCALRANKID=1 MPI_LOCALNRANKS=2 "$BERTH" exec -- sh -c "$SAY"
 	echo "$output"

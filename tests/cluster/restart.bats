@@ -9,7 +9,8 @@ teardown() {
 }
 
 # A rank that prints when it starts, and writes heartbeats until the second attempt.
-RANK='echo "up $BERTH_ATTEMPT.$RANK of $WORLD_SIZE on $(hostname) at $MASTER_ADDR"; i=0
+RANK='echo "up $BERTH_ATTEMPT.$RANK of $WORLD_SIZE on $(hostname) at $MASTER_ADDR"
+echo "slurm $BERTH_ATTEMPT.$RANK: node $SLURM_NODEID of $SLURM_NNODES and $SLURM_STEP_NUM_NODES, $SLURM_STEP_NODELIST"; i=0
 while [ $i -lt 600 ] && [ "$BERTH_ATTEMPT" = 0 -o $i -lt 3 ]; do i=$((i+1)); echo $i >$BERTH_HEARTBEAT_FILE; sleep 0.2; done; echo "done $RANK"'
 
 # since_cut PATTERN: milliseconds from the loss to a line of the output, whose first word is its time
@@ -34,6 +35,8 @@ STAMP='while IFS= read -r line; do echo "$(date +%s%N) $line"; done'
 	has 'n2 is excluded \(lost\): spare node n3 replaces it'
 	has 'up 1.0 of 2 on n1 at 10.9.0.11$'
 	has 'up 1.1 of 2 on n3 at 10.9.0.11$'
+	has 'slurm 0.1: node 1 of 2 and 2, n\[1-2\]$'
+	has 'slurm 1.1: node 1 of 2 and 2, n\[1,3\]$'
 	has 'done 1$'
 	grep -q '"node": "n2"' "$SHARE/lost.json"
 	# From the loss to the decision, when the other ranks have ended, and to the next start.

@@ -9,8 +9,24 @@ import unittest
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 PACKAGE = os.path.join(os.environ['SOURCE'], 'lib', 'python', 'src')
+PROGRAMS = os.path.join(HERE, '..', 'cluster', 'frameworks')
 PYTHON = os.environ['FRAMEWORKS']
 sys.path.insert(0, PACKAGE)
+
+# A rank's program; if it trains in the first attempt, rank VICTIM then kills its node's agent.
+LOST = '''
+"$@" || exit
+[ "$BERTH_ATTEMPT" = 0 ] || exit 0
+touch "$DIRECTORY/trained.$RANK"
+if [ "$RANK" = "$VICTIM" ]; then
+	rank=0
+	while [ $rank -lt "$WORLD_SIZE" ]; do
+		[ -e "$DIRECTORY/trained.$rank" ] && rank=$((rank + 1)) || sleep 0.1
+	done
+	kill -KILL "$PPID"
+fi
+exec sleep 200
+'''
 
 
 def run(*arguments, **changes):
@@ -80,6 +96,33 @@ class Frameworks(unittest.TestCase):
         self.assertIn('checkpoint-', report['saved'])
         out, _ = self.job(2, 'stop_transformers.py', 0)
         self.assertIn('resumed after step', out)
+
+    def spare(self, victim, *command):
+        """4 ranks on two of three nodes train; a node is lost, and they train again with the spare."""
+        job = run('--launcher', 'loopback', '-N', '3', '--spares', '1', '--max-restarts', '1', '-n', '4', *command,
+                  DIRECTORY=self.folder.name, VICTIM=str(victim))
+        output = job.stdout + job.stderr
+        self.assertEqual(job.returncode, 0, output)
+        self.assertNotIn('get no rank', output)
+        self.assertIn('loop1 is excluded (lost): spare node loop2 replaces it', output)
+        for rank in range(4):
+            self.assertEqual(output.count(f'rank {rank} of 4 on {os.uname().nodename}: loss falls'), 2, output)
+
+    def test_a_spare_with_torchrun(self):
+        self.spare(1, '--per-node', '--', 'sh', '-c', LOST, 'sh', PYTHON, '-m', 'torch.distributed.run',
+                   os.path.join(PROGRAMS, 'ddp.py'))
+
+    def test_a_spare_with_lightning(self):
+        self.spare(2, '--', 'sh', '-c', LOST, 'sh', PYTHON, os.path.join(PROGRAMS, 'lightning_.py'))
+
+    def test_a_spare_with_accelerate(self):
+        self.spare(2, '--', 'sh', '-c', LOST, 'sh', PYTHON, os.path.join(PROGRAMS, 'accelerate_.py'))
+
+    def test_more_nodes_than_ranks(self):
+        for program in 'lightning_.py', 'accelerate_.py':
+            job = run('--launcher', 'loopback', '-N', '3', '-n', '2', '--', PYTHON, os.path.join(PROGRAMS, program))
+            self.assertEqual(job.returncode, 0, job.stdout + job.stderr)
+            self.assertEqual(job.stdout.count('of 2 on'), 2, job.stdout)
 
     def test_exit_stopped(self):
         """Clean-up code and functions of atexit run; if they fail, that is the exit code."""

@@ -12,13 +12,13 @@
 
 #include "inventories.h"
 
-/* ---- two nodes of a sort ---- */
+/* ---- up to three nodes of a sort ---- */
 
 struct job {
-	struct inventory inventories[2];
+	struct inventory inventories[3];
 	size_t count;
 	struct alloc alloc;
-	struct alloc_node nodes[2];
+	struct alloc_node nodes[3];
 	struct plan_request request;
 	struct env *env;
 	struct plan plan;
@@ -517,6 +517,140 @@ static void test_per_node(void **state)
 	job_request_end(&job);
 }
 
+/* ---- nodes without ranks ---- */
+
+/* The plan of a Slurm job. If taken >= 0, another run uses that node's GPUs. */
+static void job_plan_slurm(struct job *job, size_t count, const struct plan_request *request,
+			   int taken)
+{
+	static char claim[] = "another run";
+
+	job_start(job, SORT_IB, count);
+	job->alloc.source = (char *)(uintptr_t) "slurm";
+	job->request = *request;
+	job->request.port = 29500;
+	for (size_t g = 0; taken >= 0 && g < job->inventories[taken].gpu_count; g++)
+		job->inventories[taken].gpus[g].claimed_by = strdup(claim);
+	set(job, "SLURM_JOB_ID", "77");
+	set(job, "SLURM_NNODES", "3");
+	job_plan(job);
+}
+
+static const struct {
+	struct plan_request request;
+	int taken;
+	size_t node; /* index of the last node with ranks */
+	const char *name, *value, *why;
+} without_ranks[] = {
+#define SPARE {.ranks = 4, .spares = 1, .max_restarts = 1}, -1, 1
+#define TORCHRUN {.ranks = 4, .spares = 1, .per_node = true}, -1, 1
+#define FEWER {.ranks = 2}, -1, 1
+#define TAKEN {.ranks = 4}, 1, 2
+#define ALONE {.ranks = 1}, 0, 1
+	{SPARE, "NODE_RANK", "1", "a spare"},
+	{SPARE, "GROUP_RANK", "1", "a spare"},
+	{SPARE, "GROUP_WORLD_SIZE", "2", "a spare"},
+	{SPARE, "BERTH_NODE_RANK", "1", "a spare"},
+	{SPARE, "PL_TRAINER_DEVICES", "2", "Lightning wants devices * nodes = WORLD_SIZE"},
+	{SPARE, "PL_TRAINER_NUM_NODES", "2", "a spare"},
+	{SPARE, "SLURM_NODEID", "1", "a spare"},
+	{SPARE, "SLURM_NNODES", "2", "as srun -N2 in a job of three nodes"},
+	{SPARE, "SLURM_STEP_NUM_NODES", "2", "a spare"},
+	{SPARE, "SLURM_STEP_NODELIST", "node[0-1]", "a spare"},
+	{SPARE, "SLURM_STEP_TASKS_PER_NODE", "2(x2)", "a spare"},
+	{TORCHRUN, "PET_NNODES", "2", "torchrun waits for so many"},
+	{TORCHRUN, "PET_NPROC_PER_NODE", "2", "4 workers on 2 nodes"},
+	{TORCHRUN, "PET_NODE_RANK", "1", "a spare"},
+	{TORCHRUN, "SLURM_NNODES", "2", "a spare"},
+	{FEWER, "NODE_RANK", "1", "fewer ranks than nodes"},
+	{FEWER, "GROUP_WORLD_SIZE", "2", "fewer ranks than nodes"},
+	{FEWER, "PL_TRAINER_DEVICES", "1", "fewer ranks than nodes"},
+	{FEWER, "PL_TRAINER_NUM_NODES", "2", "fewer ranks than nodes"},
+	{FEWER, "SLURM_NNODES", "2", "fewer ranks than nodes"},
+	{FEWER, "SLURM_STEP_NUM_NODES", "2", "fewer ranks than nodes"},
+	{TAKEN, "NODE_RANK", "1", "dense: another run uses the node between"},
+	{TAKEN, "GROUP_RANK", "1", "dense"},
+	{TAKEN, "BERTH_NODE_RANK", "1", "dense"},
+	{TAKEN, "GROUP_WORLD_SIZE", "2", "another run uses the node between"},
+	{TAKEN, "SLURM_NODEID", "1", "the index in SLURM_STEP_NODELIST"},
+	{TAKEN, "SLURM_STEP_NODELIST", "node[0,2]", "another run uses the node between"},
+	{ALONE, "NODE_RANK", "0", "another run uses the first node"},
+	{ALONE, "PL_TRAINER_NUM_NODES", "1", "another run uses the first node"},
+	{ALONE, "SLURM_NODEID", "0", "another run uses the first node"},
+};
+
+static void test_nodes_without_ranks(void **state)
+{
+	int wrong = 0;
+
+	for (size_t i = 0; i < sizeof without_ranks / sizeof *without_ranks; i++) {
+		struct job job;
+		struct env *env;
+		const char *got;
+
+		job_plan_slurm(&job, 3, &without_ranks[i].request, without_ranks[i].taken);
+		env = rank_env(&job, without_ranks[i].node, 0);
+		got = env_get(env, without_ranks[i].name);
+		if (!got || strcmp(got, without_ranks[i].value)) {
+			print_error("row %zu: %s is '%s', expected '%s': %s\n", i,
+				    without_ranks[i].name, got ? got : "(absent)",
+				    without_ranks[i].value, without_ranks[i].why);
+			wrong++;
+		}
+		env_free(env);
+		job_request_end(&job);
+	}
+	assert_int_equal(wrong, 0);
+}
+
+/* Beside nodes without ranks, a rank has the variables that it has in a job without such nodes. */
+static void test_same_without_spares(void **state)
+{
+	static const struct plan_request requests[] = {
+		{.ranks = 4, .spares = 1, .max_restarts = 1},
+		{.ranks = 4, .spares = 1, .max_restarts = 1, .per_node = true},
+		{.ranks_per_node = 2, .spares = 1, .max_restarts = 1},
+		{.spares = 1, .max_restarts = 1},
+		{.ranks = 2},
+	};
+	int wrong = 0;
+
+	for (size_t i = 0; i < sizeof requests / sizeof *requests; i++) {
+		struct plan_request request = requests[i];
+		struct job with, without;
+
+		job_plan_slurm(&with, 3, &request, -1);
+		request.spares = 0;
+		job_plan_slurm(&without, 2, &request, -1);
+		assert_int_equal(with.plan.world_size, without.plan.world_size);
+		for (size_t n = 0; n < 2; n++)
+			for (size_t r = 0; r < with.plan.nodes[n].rank_count; r++) {
+				struct env *a = rank_env(&with, n, r),
+					   *b = rank_env(&without, n, r);
+
+				assert_int_equal(env_count(a), env_count(b));
+				for (size_t v = 0; v < env_count(b); v++) {
+					const char *name = env_at(b, v)->name;
+					const char *got = env_get(a, name),
+						   *want = env_get(b, name);
+
+					if (!got == !want && (!got || !strcmp(got, want)))
+						continue;
+					print_error("request %zu, node %zu: %s is '%s', expected "
+						    "'%s'\n",
+						    i, n, name, got ? got : "(absent)",
+						    want ? want : "(absent)");
+					wrong++;
+				}
+				env_free(a);
+				env_free(b);
+			}
+		job_request_end(&with);
+		job_request_end(&without);
+	}
+	assert_int_equal(wrong, 0);
+}
+
 /* ---- lint ---- */
 
 static void test_lint(void **state)
@@ -686,6 +820,8 @@ int main(void)
 		cmocka_unit_test(test_prefix),
 		cmocka_unit_test(test_ipv6),
 		cmocka_unit_test(test_per_node),
+		cmocka_unit_test(test_nodes_without_ranks),
+		cmocka_unit_test(test_same_without_spares),
 		cmocka_unit_test(test_lint),
 		cmocka_unit_test(test_lint_one_node),
 		cmocka_unit_test(test_profiles),

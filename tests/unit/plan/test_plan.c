@@ -173,17 +173,37 @@ static void test_copies(void **state)
 	job_request_end(&job);
 }
 
+/* Warn if there are fewer ranks than nodes, but not about spares. */
 static void test_idle_nodes(void **state)
 {
-	struct job job = {.request = {.ranks = 2}};
+	static const struct {
+		struct plan_request request;
+		const char *warning; /* NULL: none */
+	} table[] = {
+		{{.ranks = 2}, "1 of 3 nodes get no rank: there are fewer ranks than nodes"},
+		{{.ranks = 1}, "2 of 3 nodes get no rank: there are fewer ranks than nodes"},
+		{{.ranks = 2, .waits = true}, NULL},
+		{{.ranks = 4, .spares = 1}, NULL},
+		{{.ranks = 2, .spares = 1}, NULL},
+		{{.ranks = 1, .spares = 2}, NULL},
+		{{.per_node = true, .spares = 1}, NULL},
+		{{.ranks = 1, .spares = 1},
+		 "1 of 2 nodes get no rank: there are fewer ranks than nodes, not counting spares"},
+	};
 
-	for (int n = 0; n < 3; n++)
-		job.inventories[n] = make_cluster(n);
-	job_make(&job, 3);
-	assert_int_equal(job.plan.nodes[2].rank_count, 0);
-	assert_int_equal(job.plan.warning_count, 1);
-	assert_non_null(strstr(job.plan.warnings[0], "1 of 3 nodes get no rank"));
-	job_request_end(&job);
+	for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
+		struct job job = {.request = table[i].request};
+		const char *want = table[i].warning, *got;
+
+		for (int n = 0; n < 3; n++)
+			job.inventories[n] = make_cluster(n);
+		job_make(&job, 3);
+		got = job.plan.warning_count ? job.plan.warnings[0] : NULL;
+		if (job.plan.warning_count > 1 || !want != !got || (want && strcmp(want, got)))
+			fail_msg("row %zu: '%s'", i, got ? got : "(no warning)");
+		assert_int_equal(job.plan.nodes[2].rank_count, 0);
+		job_request_end(&job);
+	}
 }
 
 /* ---- what other runs use ---- */
@@ -489,6 +509,38 @@ static void test_round_trip(void **state)
 	job_request_end(&job);
 }
 
+/* The job's part counts only nodes with ranks; that of a node without ranks can be read, too. */
+static void test_round_trip_idle(void **state)
+{
+	static const struct {
+		size_t node, index, ranks;
+	} table[] = {{0, 0, 8}, {1, 0, 0}, {2, 1, 8}, {3, 0, 0}};
+	struct job job = {.request = {.ranks = 16, .spares = 1}};
+
+	for (int n = 0; n < 4; n++)
+		job.inventories[n] = make_cluster(n);
+	claim_first(&job.inventories[1], 8);
+	job_make(&job, 4);
+	for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
+		json_t *out = plan_file_to_json(&job.plan, table[i].node), *again;
+		struct plan back = {0};
+		struct error err = {0};
+		size_t index = 77;
+
+		if (plan_file_from_json(out, &back, &index, &err))
+			fail_msg("row %zu: %s", i, err.text);
+		again = plan_file_to_json(&back, index);
+		assert_true(json_equal(out, again));
+		assert_int_equal(back.node_count, 2);
+		assert_int_equal(index, table[i].index);
+		assert_int_equal(back.nodes[index].rank_count, table[i].ranks);
+		json_decref(out);
+		json_decref(again);
+		plan_free(&back);
+	}
+	job_request_end(&job);
+}
+
 /* berth.plan/1 has the documented keys. */
 static void test_schema(void **state)
 {
@@ -604,6 +656,7 @@ int main(void)
 		cmocka_unit_test(test_mixed_fabrics),
 		cmocka_unit_test(test_fewer_ranks_than_tasks),
 		cmocka_unit_test(test_round_trip),
+		cmocka_unit_test(test_round_trip_idle),
 		cmocka_unit_test(test_schema),
 		cmocka_unit_test(test_damage),
 	};
