@@ -56,7 +56,7 @@ void agent_end_time_write(const char *dir, int64_t end_time, struct agent_uplink
 	struct error err;
 
 	snprintf(path, sizeof path, "%s/end-time", dir);
-	if (file_write_atomic(path, line, (size_t)size, 0644, &err))
+	if (file_write_temporary(path, line, (size_t)size, 0644, &err))
 		agent_uplink_note(uplink, "cannot report the job's end time to the ranks: %s",
 				  err.text);
 }
@@ -123,7 +123,7 @@ int agent_plan_write(const char *dir, const json_t *plan, struct error *err)
 	if (!text)
 		return error_memory(err, "the plan file");
 	snprintf(path, sizeof path, "%s/plan.json", dir);
-	rc = file_write_atomic(path, text, strlen(text), 0600, err);
+	rc = file_write_temporary(path, text, strlen(text), 0600, err);
 	free(text);
 	return rc;
 }

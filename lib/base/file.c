@@ -252,14 +252,15 @@ int file_create_temp(const char *path, mode_t mode, char **temp_path)
 	return -1;
 }
 
-static int replace(const char *path, const void *data, size_t size, mode_t mode, struct error *err)
+static int replace(const char *path, const void *data, size_t size, mode_t mode, bool sync,
+		   struct error *err)
 {
 	char *temp_path;
 	int rc = 0, fd = file_create_temp(path, mode, &temp_path);
 
 	if (fd < 0)
 		return error_set(err, ERR_OUTPUT, "cannot create %s: %m", path);
-	if (file_write_all(fd, data, size) || fsync(fd))
+	if (file_write_all(fd, data, size) || (sync && fsync(fd)))
 		rc = error_set(err, ERR_IO, "cannot write %s: %m", path);
 	/* close reports errors that network file systems delay */
 	if (close(fd) && !rc)
@@ -268,7 +269,7 @@ static int replace(const char *path, const void *data, size_t size, mode_t mode,
 		rc = error_set(err, ERR_OUTPUT, "cannot replace %s: %m", path);
 	if (rc)
 		unlink(temp_path);
-	else if (file_sync_dir(path))
+	else if (sync && file_sync_dir(path))
 		rc = error_set(err, ERR_IO, "cannot sync the directory of %s: %m", path);
 	free(temp_path);
 	return rc;
@@ -288,9 +289,15 @@ int file_write_atomic(const char *path, const void *data, size_t size, mode_t mo
 	if (!lstat(path, &status) && S_ISLNK(status.st_mode))
 		/* Keep the link and replace its target; replace a dangling link. */
 		target = realpath(path, NULL);
-	rc = replace(target ? target : path, data, size, mode, err);
+	rc = replace(target ? target : path, data, size, mode, true, err);
 	free(target);
 	return rc;
+}
+
+int file_write_temporary(const char *path, const void *data, size_t size, mode_t mode,
+			 struct error *err)
+{
+	return replace(path, data, size, mode, false, err);
 }
 
 int file_make_dirs(const char *path, struct error *err)

@@ -47,6 +47,10 @@ int file_create_temp(const char *path, mode_t mode, char **temp_path);
  * created, or -ERR_IO if writing failed (the old file stays). */
 int file_write_atomic(const char *path, const void *data, size_t size, mode_t mode,
 		      struct error *err);
+/* The same for a regular file that need not survive a crash of the machine: nothing is synced, which
+ * can take seconds on a busy disk. */
+int file_write_temporary(const char *path, const void *data, size_t size, mode_t mode,
+			 struct error *err);
 
 /* fsync the directory that holds path, so that a rename in it survives a power failure. Return 0,
  * or -1 with errno. It also returns 0 if the file system cannot sync a directory (EINVAL), or if

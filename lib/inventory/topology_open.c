@@ -17,6 +17,15 @@
 #define XML_MAX (64 << 20)
 #define TRY_LIMIT_S 20
 
+/* Of these, hwloc would read several files per core or NUMA node. */
+#if HWLOC_API_VERSION >= 0x20800
+#define UNUSED_PARTS                                                                               \
+	(HWLOC_TOPOLOGY_FLAG_NO_DISTANCES | HWLOC_TOPOLOGY_FLAG_NO_MEMATTRS |                      \
+	 HWLOC_TOPOLOGY_FLAG_NO_CPUKINDS)
+#else
+#define UNUSED_PARTS 0
+#endif
+
 /* hwloc 2 reports only EINVAL for what it cannot read; an hwloc 3 file gets its own message. */
 static int refuse_version(const char *path, const char *text, struct error *err)
 {
@@ -116,7 +125,8 @@ static int prepare(const struct inventory_source *source, const char *xml, size_
 		return -1;
 	/* Keep disallowed objects, so that a device's locality is known even if the job may not use
 	 * the cores near it. The allowed set is applied when reading. */
-	hwloc_topology_set_flags(*out, HWLOC_TOPOLOGY_FLAG_INCLUDE_DISALLOWED);
+	hwloc_topology_set_flags(*out, HWLOC_TOPOLOGY_FLAG_INCLUDE_DISALLOWED |
+					       (xml || source->all_devices ? 0 : UNUSED_PARTS));
 	hwloc_topology_set_io_types_filter(*out, io);
 	/* Only a device can lie near a cache (a GCD of an MI250X); each core has eight files about
 	 * each of its caches. */

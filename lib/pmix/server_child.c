@@ -410,7 +410,7 @@ void server_process_prepare(struct server_process *process, const char *dir, con
 void server_process_exit_text(struct server_process *process, char *text, size_t size)
 {
 	int status = 0;
-	struct timespec pause = {0, 250000};
+	struct timespec pause = {0, 50000};
 
 	/* Usually it ends within a millisecond; wait about 1 s in all. */
 	for (int i = 0; i < 100 && process->pid > 0; i++) {

@@ -133,12 +133,11 @@ static bool uses_same(const json_t *claim, const json_t *other)
 
 static int write_file(const char *dir, const char *file, const json_t *claim, struct error *err)
 {
-	char path[PATH_MAX], first[PATH_MAX];
+	char path[PATH_MAX];
 	char *text;
-	int fd, rc;
+	int rc;
 
 	snprintf(path, sizeof path, "%s/%s", dir, file);
-	snprintf(first, sizeof first, "%s/.%s", dir, file);
 	if (!json_array_size(json_object_get(claim, "uses")) && !json_object_get(claim, "since"))
 		return unlink(path) && errno != ENOENT
 			       ? error_set(err, ERR_OUTPUT, "cannot remove %s: %m", path)
@@ -146,12 +145,9 @@ static int write_file(const char *dir, const char *file, const json_t *claim, st
 	text = json_dumps(claim, JSON_COMPACT);
 	if (!text)
 		return error_memory(err, "a claim");
-	fd = open(first, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-	rc = fd < 0 ? -1 : file_write_all(fd, text, strlen(text));
+	rc = file_write_temporary(path, text, strlen(text), 0600, err);
 	free(text);
-	if ((fd >= 0 && close(fd)) || rc || rename(first, path))
-		return error_set(err, ERR_OUTPUT, "cannot write %s: %m", path);
-	return 0;
+	return rc;
 }
 
 int claims_take(const char *dir, const json_t *claim, const char *outer, bool share,
