@@ -47,8 +47,8 @@ int file_create_temp(const char *path, mode_t mode, char **temp_path);
  * created, or -ERR_IO if writing failed (the old file stays). */
 int file_write_atomic(const char *path, const void *data, size_t size, mode_t mode,
 		      struct error *err);
-/* The same for a regular file that need not survive a crash of the machine: nothing is synced, which
- * can take seconds on a busy disk. */
+/* The same for a regular file that need not survive a crash of the machine: nothing is synced,
+ * which can take seconds on a busy disk. */
 int file_write_temporary(const char *path, const void *data, size_t size, mode_t mode,
 			 struct error *err);
 

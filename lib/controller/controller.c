@@ -55,14 +55,14 @@ void controller_mark_lost(struct controller *controller, size_t node, const char
 }
 
 /* An agent's connection has ended. If the agent, or the tool that stands for it, is a child
- * process, its exit status explains more and follows. */
+ * process, its exit status explains more and follows, or is known. */
 static void lose(struct controller *controller, size_t node, const char *why)
 {
 	struct controller_node *it = &controller->nodes[node];
 	struct launcher_process *process = controller_agent_process(controller, node);
 
 	if (!process || process->pid <= 0) {
-		controller_mark_lost(controller, node, why);
+		controller_mark_lost(controller, node, it->ended_why[0] ? it->ended_why : why);
 	} else if (!it->ended_ms) {
 		snprintf(it->ended_why, sizeof it->ended_why, "%s", why);
 		it->ended_ms = clock_now_ms();

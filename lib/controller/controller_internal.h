@@ -20,7 +20,7 @@ struct controller_node {
 				 has a parent */
 	bool lost;
 	int64_t ended_ms; /* when its connection ended while its process was alive; 0: it did not */
-	char ended_why[240]; /* why its connection ended */
+	char ended_why[480]; /* why its connection or its launcher's tool ended; "": neither has */
 };
 
 struct controller {

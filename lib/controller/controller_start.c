@@ -234,7 +234,12 @@ void controller_reap(struct controller *controller)
 				kill_orphans(controller, 2000, NULL, 0);
 				tmpdir_remove(node->dir);
 			}
-			controller_mark_lost(controller, (size_t)process->node_index, why);
+			/* A tool that has brought the agent is not needed any more: pbs_mom may have
+			 * been restarted under it. From then on only the connection counts. */
+			if (process->output_fd >= 0 && node->hello_received && !node->ended_ms)
+				snprintf(node->ended_why, sizeof node->ended_why, "%s", why);
+			else
+				controller_mark_lost(controller, (size_t)process->node_index, why);
 		}
 	}
 }

@@ -89,7 +89,8 @@ static void unauthenticated_ended(void *context, struct connection *connection,
 	struct listener *listener = context;
 
 	remove_unauthenticated(listener, connection);
-	/* A connection that broke has shown nothing wrong: an agent that did not wait tries again. */
+	/* A connection that broke has shown nothing wrong: an agent that did not wait tries again.
+	 */
 	if (why && why->code == ERR_DATA)
 		report_rejection(listener, why->text);
 	connection_close(connection);

@@ -297,6 +297,29 @@ meet() {
 	nothing_left n1 n2
 }
 
+@test "the tools that started the agents are killed, as when pbs_mom restarts: the job goes on" {
+	rm -f "$SHARE/go"
+	pbs_job healthy 2:ncpus=4:mpiprocs=1 <<-'S'
+	"$BERTH" run --launcher tm --ranks-per-node 1 -- sh -c 'echo "up $RANK"; until [ -e go ]; do sleep 0.1; done; echo "end $RANK"' >up 2>&1 &
+	until [ "$(grep -c ^up up)" = 2 ]; do sleep 0.1; done
+	tools=$(pgrep -P $! -f pbs_tmrsh)
+	kill -KILL $tools
+	# berth run has reaped them, and then some: a node is not lost for their end.
+	while kill -0 $tools 2>/dev/null; do sleep 0.1; done
+	sleep 1
+	touch go
+	wait $!
+	code=$?
+	echo "killed $(wc -w <<<"$tools")"
+	cat up
+	exit $code
+	S
+	[ "$status" = 0 ]
+	has '^killed 2$'
+	[ "$(grep -c '^end [01]$' <<<"$output")" = 2 ]
+	nothing_left n1 n2
+}
+
 # For qsub -v: variables that a user's modules would set.
 variables() {
 	echo "BERTH_TOPOLOGY,LD_LIBRARY_PATH,OMPI_ALLOW_RUN_AS_ROOT=1,OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1,PATH=$(dirname "$BERTH"):$SHARE/fake:$TOOLS:/usr/bin:/bin"
