@@ -8,7 +8,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "alloc/query.h"
@@ -24,9 +26,11 @@
 #include "progress.h"
 #include "verb.h"
 
-#define WARN_MS 120000	  /* --warn-signal alone */
-#define SHOWN_LINES 48	  /* of the ranks: about a screen */
-#define COLLAPSE_RANKS 16 /* more of them collapse on a terminal */
+#define WARN_MS 120000	     /* --warn-signal alone */
+#define REPORT_MS 5000	     /* how long the report may take */
+#define EARLY_REPORT_MS 1000 /* while agents wait for heartbeats */
+#define SHOWN_LINES 48	     /* of the ranks: about a screen */
+#define COLLAPSE_RANKS 16    /* more of them collapse on a terminal */
 
 /* ---- output of the job ---- */
 
@@ -251,8 +255,44 @@ static void print_end(const struct job_result *result, const struct run_end *end
 			 result->first_cause ? result->first_cause : "the job failed");
 }
 
+/* As file_write_atomic, but a child process writes, because the file system may hang: then the
+ * child stays behind, and berth goes on. */
+static int write_bounded(const char *path, const char *text, size_t size, int timeout_ms,
+			 struct error *err)
+{
+	struct error *why =
+		mmap(NULL, sizeof *why, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	int64_t until = clock_now_ms() + timeout_ms;
+	pid_t pid = why == MAP_FAILED ? -1 : fork(), ended = 0;
+
+	if (pid == 0) {
+		/* Whoever reads from berth must not wait for this process. */
+		file_close_range(strncmp(path, "/dev/", 5) && strncmp(path, "/proc/", 6) ? 0 : 3,
+				 INT_MAX);
+		file_write_atomic(path, text, size, 0666, why);
+		_exit(0);
+	}
+	while (pid > 0 && !ended && clock_now_ms() < until) {
+		ended = waitpid(pid, NULL, WNOHANG);
+		if (!ended)
+			usleep(200);
+	}
+	if (pid < 0)
+		error_set(err, ERR_UNAVAILABLE, "cannot write %s: %m", path);
+	else if (!ended)
+		error_set(err, ERR_IO, "cannot write %s: the file system has not answered for %d s",
+			  path, timeout_ms / 1000);
+	else
+		*err = *why;
+	if (pid > 0 && !ended)
+		kill(pid, SIGKILL);
+	if (why != MAP_FAILED)
+		munmap(why, sizeof *why);
+	return -err->code;
+}
+
 static int write_report(const char *path, const struct job_result *result,
-			const struct run_end *end, struct error *err)
+			const struct run_end *end, int timeout_ms, struct error *err)
 {
 	JSON_AUTO report = NULL;
 	char *text;
@@ -281,7 +321,7 @@ static int write_report(const char *path, const struct job_result *result,
 	size_t length = strlen(text);
 
 	text[length] = '\n'; /* ends the last line; replaces the terminating NUL */
-	rc = file_write_atomic(path, text, length + 1, 0666, err);
+	rc = write_bounded(path, text, length + 1, timeout_ms, err);
 	free(text);
 	return rc;
 }
@@ -294,7 +334,7 @@ static void on_stop_report(void *context, const struct job_result *result)
 	struct error err = {0};
 
 	run_end_find(setup, result, &end);
-	if (write_report(setup->report, result, &end, &err))
+	if (write_report(setup->report, result, &end, EARLY_REPORT_MS, &err))
 		log_user(LOG_WARNING, "%s", err.text);
 }
 
@@ -535,14 +575,16 @@ int run_program(const struct run_options *options, const char *const *argv, bool
 		log_user(LOG_NOTE, "another run of this job stopped before its end: %s", end.next);
 	rc = result.code;
 	/* If the run failed because of an unwritable report, that was already reported. */
-	if (!bad_report && write_report(setup.report, &result, &end, &report_err)) {
-		int code = verb_fail(&report_err);
-
-		rc = rc ? rc : code;
+	if (!bad_report && write_report(setup.report, &result, &end, REPORT_MS, &report_err)) {
+		/* Only a report that was asked for is worth a failure. */
+		if (!options->report)
+			log_user(LOG_WARNING, "%s", report_err.text);
+		else if (verb_fail(&report_err) && !rc)
+			rc = report_err.code;
 	}
 	/* This comes last, because the scheduler may then end this process. */
 	if (will_requeue && !requeue_now(setup.requeue, end.next, sizeof end.next) && !bad_report)
-		write_report(setup.report, &result, &end, &report_err);
+		write_report(setup.report, &result, &end, REPORT_MS, &report_err);
 	job_result_free(&result);
 	run_setup_free(&setup);
 	return rc;

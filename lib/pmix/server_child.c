@@ -447,9 +447,11 @@ void server_process_free(struct server_process *process)
 	if (process->pid > 0)
 		server_process_exit_text(process, text,
 					 sizeof text); /* it ends by itself within 1 s */
+	/* It may hang in a file system, beyond the reach of SIGKILL: the end of the ranks reaps it.
+	 */
 	if (process->pid > 0) {
 		kill(process->pid, SIGKILL);
-		waitpid(process->pid, NULL, 0);
+		waitpid(process->pid, NULL, WNOHANG);
 	}
 	free(process);
 }

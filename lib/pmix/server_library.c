@@ -115,10 +115,16 @@ int server_library_start(const char *dir, const char *node, int node_index, stru
 		return error_memory(err, "the PMIx server");
 	}
 	settings_begin(env);
+	/* PMIx looks for settings in the home directory, which may hang, and so would this start.
+	 */
+	char *home = env_exchange("HOME", "/nonexistent");
+
 	if (!the_topology)
 		the_topology = load_topology();
 	int rc = init(dir, node, node_index, err);
 
+	free(env_exchange("HOME", home));
+	free(home);
 	settings_end(env);
 	env_free(env);
 	if (rc)
