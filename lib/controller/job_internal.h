@@ -63,7 +63,7 @@ struct job {
 	int64_t deadline_ms;  /* deadline of the phase; 0: none */
 	int64_t start_due_ms; /* when all agents must have connected */
 	bool use_fallback;    /* the launcher brought no agent */
-	size_t node_count, inventory_received, started;
+	size_t node_count, inventory_received;
 	struct job_node *nodes;
 	/* From the inventories to the plan; filled in by job_start.c. */
 	struct inventory *inventories; /* [node_count], or NULL */
@@ -87,7 +87,7 @@ struct job {
 		bool noted;	  /* that it waits */
 		int64_t asked_ms; /* when it asked the nodes first; 0: not yet */
 	} place;
-	size_t nodes_with_ranks;
+	size_t nodes_with_ranks, started; /* started: how many of them have reported STARTED */
 	/* The first cause, filled in by end.c. */
 	bool failed;	      /* result holds it */
 	enum job_cause cause; /* how strong the cause is */
