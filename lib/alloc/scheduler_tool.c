@@ -18,6 +18,7 @@
 #include "base/clock.h"
 
 #define UNKNOWN INT_MIN
+#define KILLED_MS 200 /* from SIGKILL to the end of a process that is not in state D */
 
 /* Start the tool. *out becomes the reading end of its standard output; stderr_fd is a file for its
  * standard error. */
@@ -56,26 +57,28 @@ static int start(char *const argv[], const struct env *env, int stderr_fd, pid_t
 	return rc ? -1 : 0;
 }
 
+/* As waitpid, until the deadline; 0: it still runs. */
+static pid_t wait_until(pid_t pid, int64_t deadline, int *status)
+{
+	pid_t got;
+
+	while (!(got = waitpid(pid, status, WNOHANG)) && clock_now_ms() < deadline)
+		usleep(500);
+	return got;
+}
+
 /* Wait for its end until the deadline, then kill it. Return its status; -1: killed; UNKNOWN:
- * another part of this process has reaped it. */
+ * another part of this process has reaped it. A tool in state D (its file system hangs) outlives
+ * SIGKILL, and the caller has heartbeats to send: leave it to controller_reap, or to init. */
 static int reap(pid_t pid, int64_t deadline, bool late)
 {
 	int status = 0;
+	pid_t got = late ? 0 : wait_until(pid, deadline, &status);
 
-	while (!late) {
-		pid_t got = waitpid(pid, &status, WNOHANG);
-
-		if (got < 0 && errno != EINTR)
-			return UNKNOWN;
-		if (got == pid)
-			return status;
-		late = clock_now_ms() >= deadline;
-		if (!late)
-			usleep(500);
-	}
+	if (got)
+		return got == pid ? status : UNKNOWN;
 	kill(-pid, SIGKILL);
-	while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
-		;
+	wait_until(pid, clock_now_ms() + KILLED_MS, &status);
 	return -1;
 }
 

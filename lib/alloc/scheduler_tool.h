@@ -39,15 +39,15 @@ int scheduler_tool_begin(struct scheduler_tool *tool, char *const argv[], const 
 			 size_t limit);
 /* Read what it has written. Return true once it writes no more, or has reached the limit. */
 bool scheduler_tool_read(struct scheduler_tool *tool);
-/* Wait for its end until deadline_ms (clock_now_ms), then kill it. Never returns
- * SCHEDULER_TOOL_UNAVAILABLE. Its
- * code is -1 if another part of this process has reaped the tool. */
+/* Wait for its end until deadline_ms (clock_now_ms), then kill it and wait 0.2 s at most: one in
+ * state D stays a child of this process. Never returns SCHEDULER_TOOL_UNAVAILABLE. Its code is -1
+ * if another part of this process has reaped the tool. */
 enum scheduler_tool_result scheduler_tool_end(struct scheduler_tool *tool, int64_t deadline_ms,
 					      struct scheduler_tool_output *out);
 
 /* Run argv (argv[0] is looked up in PATH) in env with empty standard input, and wait at most
  * timeout_ms. If the result is SCHEDULER_TOOL_EXITED, *out is filled in and the caller frees
- * out->text. Starts a process and reaps it: the caller must tolerate SIGCHLD. */
+ * out->text. Starts a process and reaps it as above: the caller must tolerate SIGCHLD. */
 enum scheduler_tool_result scheduler_tool_run(char *const argv[], const struct env *env,
 					      int timeout_ms, size_t limit,
 					      struct scheduler_tool_output *out);

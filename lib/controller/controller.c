@@ -105,7 +105,8 @@ int controller_send(struct controller *controller, enum message_type type, uint3
 		return 0;
 	}
 	if (node == WIRE_ALL) {
-		for (size_t i = 0; i < controller->count && !rc; i++)
+		/* One that reads no more must not keep the others from their message. */
+		for (size_t i = 0; i < controller->count && (!rc || rc == -ERR_NETWORK); i++)
 			if (controller->nodes[i].connection)
 				rc = message_send(controller->nodes[i].connection, type, node,
 						  attempt, sequence, json_incref(text), data, size,

@@ -234,8 +234,8 @@ void controller_reap(struct controller *controller)
 				kill_orphans(controller, 2000, NULL, 0);
 				tmpdir_remove(node->dir);
 			}
-			/* A tool that has brought the agent is not needed any more: pbs_mom may have
-			 * been restarted under it. From then on only the connection counts. */
+			/* A tool that has brought the agent is not needed any more: pbs_mom may
+			 * have been restarted under it. From then on only the connection counts. */
 			if (process->output_fd >= 0 && node->hello_received && !node->ended_ms)
 				snprintf(node->ended_why, sizeof node->ended_why, "%s", why);
 			else

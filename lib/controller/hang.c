@@ -224,7 +224,7 @@ static const char *end_of_stack(const char *text)
 /* Print the lines of text up to end, at most *left of them. */
 static void print_lines(const struct job_hang *hang, const char *text, const char *end, int *left)
 {
-	for (; text<end && * left> 0; (*left)--) {
+	for (; *left > 0 && text < end; (*left)--) {
 		int size = (int)strcspn(text, "\n");
 
 		job_note(hang->sink, LOG_NOTE, "  | %.*s", size, text);

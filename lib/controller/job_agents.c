@@ -134,6 +134,19 @@ static void handle_failed(struct job *job, size_t node, const json_t *text)
 	job_fail(job, (int)code, (long)node, "%s: %s", job_node_name(job, node), why);
 }
 
+/* Count nodes with ranks only: a spare node may be lost before it reports this. */
+static void handle_started(struct job *job, size_t node)
+{
+	bool counts = !job->nodes[node].started && node < job->plan.node_count &&
+		      job->plan.nodes[node].rank_count;
+
+	job->nodes[node].started = true;
+	if (!counts || ++job->started < job->plan.nodes_with_ranks)
+		return;
+	job->started_ms = clock_now_ms();
+	job_note(job->sink, LOG_DEBUG, "all ranks are running");
+}
+
 static void on_message(void *context, size_t node, const struct wire_message *message)
 {
 	struct job *job = context;
@@ -166,11 +179,7 @@ static void on_message(void *context, size_t node, const struct wire_message *me
 		job_handle_claimed(job, node, text);
 		break;
 	case MESSAGE_STARTED:
-		if (!job->nodes[node].started && ++job->started == job->node_count) {
-			job->started_ms = clock_now_ms();
-			job_note(job->sink, LOG_DEBUG, "all ranks are running");
-		}
-		job->nodes[node].started = true;
+		handle_started(job, node);
 		if ((long)node == job_node_of_rank(job, 0))
 			job_input_continue(job);
 		break;

@@ -63,7 +63,8 @@ struct job {
 	int64_t deadline_ms;  /* deadline of the phase; 0: none */
 	int64_t start_due_ms; /* when all agents must have connected */
 	bool use_fallback;    /* the launcher brought no agent */
-	size_t node_count, inventory_received, started;
+	size_t node_count, inventory_received;
+	size_t started; /* nodes with ranks that have reported STARTED */
 	struct job_node *nodes;
 	/* From the inventories to the plan; filled in by job_start.c. */
 	struct inventory *inventories; /* [node_count], or NULL */

@@ -140,7 +140,7 @@ void job_time_close(struct job *job)
  * loop, which then warns them. */
 static bool all_ranks_run(const struct job *job)
 {
-	return job->phase == JOB_PHASE_RUN && job->started == job->node_count;
+	return job->phase == JOB_PHASE_RUN && job->started == job->plan.nodes_with_ranks;
 }
 
 /* Before the ranks are warned: has the job's limit been extended, or was the job suspended? Return

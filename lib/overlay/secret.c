@@ -189,10 +189,9 @@ static int make_file(const char *path, bool *made, struct error *err)
 	secret_wipe(&secret);
 	if (rc)
 		return rc;
-	if (link(temp_path, path) && errno != EEXIST)
+	*made = !link(temp_path, path);
+	if (!*made && errno != EEXIST)
 		rc = error_set(err, ERR_OUTPUT, "%s: %s", path, strerror(errno));
-	else
-		*made = true;
 	unlink(temp_path);
 	return rc;
 }

@@ -38,9 +38,9 @@ void secret_wipe(struct secret *secret);
 
 /* Read BERTH_SECRET_FILE, or ~/.config/berth/secret: 64 hexadecimal digits and a newline, readable
  * by the owner only. If make is set and the default file is missing, create it (random, mode 0600,
- * directory 0700) and set *made, even if another machine has created it just now. path (size bytes)
- * is filled in even on failure. Return 0; -ERR_INPUT if the file is missing (err shows the command
- * that creates one); -ERR_DATA if others can read it or it holds no secret. */
+ * directory 0700) and set *made; if another machine creates it first, read that one instead. path
+ * (size bytes) is filled in even on failure. Return 0; -ERR_INPUT if the file is missing (err shows
+ * the command that creates one); -ERR_DATA if others can read it or it holds no secret. */
 int secret_file_read(const struct env *env, bool make, struct secret *out, bool *made, char *path,
 		     int size, struct error *err);
 

@@ -51,7 +51,8 @@ static int lock(const char *path, const char *name)
 	return -1;
 }
 
-/* Is the directory's lock of that name held? -1: there is none. */
+/* Is the directory's lock of that name held? -1: there is none. Others may probe at the same time:
+ * a shared lock conflicts with the owner's exclusive one, but not with theirs. */
 static int is_locked(const char *path, const char *name)
 {
 	char file[PARENT_MAX + 300 + LOCK_MAX];
@@ -61,7 +62,7 @@ static int is_locked(const char *path, const char *name)
 	fd = open(file, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
 	if (fd < 0)
 		return -1;
-	locked = flock(fd, LOCK_EX | LOCK_NB) != 0;
+	locked = flock(fd, LOCK_SH | LOCK_NB) != 0;
 	close(fd);
 	return locked;
 }

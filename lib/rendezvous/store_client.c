@@ -15,6 +15,7 @@
 #include "rendezvous/store.h"
 
 #define CANCEL_MS 1000
+#define PAUSES 25 /* how long to try an address, in pauses between tries: 250 ms, later 4 s */
 
 static int left_ms(int64_t until)
 {
@@ -152,8 +153,10 @@ static int connect_one(const struct addrinfo *address, int64_t until)
 	return -seen;
 }
 
-/* Return a descriptor, or -errno of the last try. */
-static int connect_any(const char *address, int port, int64_t until)
+/* Return a descriptor, or -errno of the last try. If there are several addresses, each gets
+ * slice_ms at most, so that one on which no packet arrives does not use up the time of the others.
+ */
+static int connect_any(const char *address, int port, int slice_ms, int64_t until)
 {
 	struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICSERV}, *list;
 	char service[16];
@@ -162,8 +165,11 @@ static int connect_any(const char *address, int port, int64_t until)
 	snprintf(service, sizeof service, "%d", port);
 	if (getaddrinfo(address, service, &hints, &list))
 		return -ENXIO;
-	for (const struct addrinfo *at = list; at && fd < 0; at = at->ai_next)
-		fd = connect_one(at, until);
+	for (const struct addrinfo *at = list; at && fd < 0; at = at->ai_next) {
+		int64_t slice = clock_now_ms() + slice_ms;
+
+		fd = connect_one(at, list->ai_next && slice < until ? slice : until);
+	}
 	freeaddrinfo(list);
 	return fd;
 }
@@ -231,7 +237,7 @@ int store_connect(const char *address, int port, int rank, int size, const struc
 
 	snprintf(client.where, sizeof client.where, "%s port %d", address, port);
 	for (;;) {
-		fd = connect_any(address, port, until);
+		fd = connect_any(address, port, PAUSES * pause_ms, until);
 		client.channel = (struct channel){.fd = fd, .limit = STORE_FRAME_MAX};
 		try_until = clock_now_ms() + STORE_HELLO_MS;
 		broke = fd < 0 ? 0

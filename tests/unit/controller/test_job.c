@@ -14,6 +14,7 @@
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -31,6 +32,7 @@
 #define SHORT_TIMEOUT_MS 3000
 #define START_TIMEOUT_MS 4500
 #define RANKS_TIMEOUT_MS 2000
+#define WARNED_S 30
 
 enum deed {
 	NOTHING,
@@ -63,7 +65,9 @@ static const struct act *acts;
 static size_t act_count;
 static int fan_out;
 static int ranks_timeout_ms;
-static int fallback_ms; /* the same launcher again, after this time without an agent; 0: none */
+static int spares;
+static int warn_before_ms; /* the time limit is in as many; ranks end once they are warned */
+static int fallback_ms;	   /* the same launcher again, after this time without an agent; 0: none */
 static atomic_bool *welcomed; /* [NODES], shared with the simulated agents */
 static char *inventory_text;
 
@@ -264,6 +268,9 @@ static void play(struct fake *fake)
 			ended(fake, 143, 15, NULL, true);
 		}
 	} else {
+		alarm(warn_before_ms ? WARNED_S : 0);
+		if (warn_before_ms)
+			await(fake, MESSAGE_SIGNAL, text, sizeof text);
 		ended(fake, 0, 0, NULL, false);
 	}
 	say(fake, MESSAGE_DONE, "{\"left\":null}");
@@ -338,6 +345,7 @@ static void run(const struct act *what, size_t count, struct job_result *result)
 			      .job_id = (char *)"test-job",
 			      .node_count = NODES,
 			      .nodes = nodes,
+			      .end_time = warn_before_ms ? time(NULL) + warn_before_ms / 1000 : 0,
 			      .why = (char *)"a test"};
 	const char *const argv[] = {"true", NULL};
 	struct env *env = env_new();
@@ -364,7 +372,9 @@ static void run(const struct act *what, size_t count, struct job_result *result)
 		.launch_timeout_ms = fallback_ms};
 	struct job_request request = {.launch = &launch,
 				      .argv = argv,
-				      .plan = {.ranks = NODES},
+				      .plan = {.ranks = NODES - spares},
+				      .spares = (size_t)spares,
+				      .warn_before_ms = warn_before_ms,
 				      .ranks_timeout_ms = ranks_timeout_ms};
 	struct error err = {0};
 
@@ -557,6 +567,24 @@ static void test_started_has_a_deadline(void **state)
 	job_result_free(&result);
 }
 
+/* The ranks are warned of the time limit although a spare node was lost before its STARTED. */
+static void test_warning_without_a_spare(void **state)
+{
+	static const struct act dies = {2, DIE, MESSAGE_STARTED, 0};
+	struct job_result result;
+
+	(void)state;
+	spares = 1;
+	warn_before_ms = LONG_TIMEOUT_MS;
+	run(&dies, 1, &result);
+	spares = warn_before_ms = 0;
+	if (result.code || !result.warned || !strstr(notes, "spare node n2 was lost"))
+		fail_msg("code %d: %s\n%s", result.code,
+			 result.first_cause ? result.first_cause : "-", notes);
+	assert_int_equal(json_array_size(result.ranks), NODES - 1);
+	job_result_free(&result);
+}
+
 static int make_inventory_text(void **state)
 {
 	struct inventory_source source = {.nvml_library = ""};
@@ -594,6 +622,7 @@ int main(void)
 		cmocka_unit_test(test_first_one_wins),
 		cmocka_unit_test(test_done_has_a_deadline),
 		cmocka_unit_test(test_started_has_a_deadline),
+		cmocka_unit_test(test_warning_without_a_spare),
 	};
 
 	return cmocka_run_group_tests(tests, make_inventory_text, free_inventory_text);

@@ -16,6 +16,9 @@
 
 #include "process/tmpdir.h"
 
+#define PROBERS 4
+#define PROBES 4000
+
 /* A process that creates a directory in parent, and waits. Return its PID once it has one. */
 static pid_t start(const char *parent, char *path, size_t size)
 {
@@ -93,9 +96,47 @@ static void test_stale(void **state)
 	assert_int_equal(rmdir(parent), 0);
 }
 
+/* Processes that ask at the same time whether a directory is locked do not take each other for its
+ * owner. Each counts how often it does, and returns that as its exit code. */
+static void test_concurrent_probes(void **state)
+{
+	char parent[] = "/tmp/tmpdir-XXXXXX", path[200];
+	pid_t pids[PROBERS], owner;
+
+	(void)state;
+	assert_non_null(mkdtemp(parent));
+	owner = start(parent, path, sizeof path);
+	for (int held = 1; held >= 0; held--) {
+		for (int i = 0; i < PROBERS; i++) {
+			int wrong = 0;
+
+			pids[i] = fork();
+			assert_true(pids[i] >= 0);
+			if (pids[i])
+				continue;
+			for (int probe = 0; probe < PROBES; probe++)
+				wrong += tmpdir_is_live(path) != held;
+			_exit(wrong > 255 ? 255 : wrong);
+		}
+		for (int i = 0; i < PROBERS; i++) {
+			int status = -1;
+
+			assert_int_equal(waitpid(pids[i], &status, 0), pids[i]);
+			if (status)
+				fail_msg("held %d: process %d got %d wrong answers of %d", held, i,
+					 WEXITSTATUS(status), PROBES);
+		}
+		if (held)
+			end(owner);
+	}
+	tmpdir_remove(path);
+	assert_int_equal(rmdir(parent), 0);
+}
+
 int main(void)
 {
-	const struct CMUnitTest tests[] = {cmocka_unit_test(test_stale)};
+	const struct CMUnitTest tests[] = {cmocka_unit_test(test_stale),
+					   cmocka_unit_test(test_concurrent_probes)};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
