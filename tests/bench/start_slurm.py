@@ -17,6 +17,8 @@ SCRIPT = '''
 import torch, torch.distributed as dist
 dist.init_process_group("gloo")
 dist.all_reduce(torch.ones(1024))
+# Otherwise PyTorch 1.13 sometimes aborts as the interpreter ends ("terminate called without an active exception").
+dist.destroy_process_group()
 '''
 
 
