@@ -403,6 +403,7 @@ void controller_tick(struct controller *controller, int64_t now_ms, bool slept)
 	if (controller->listener)
 		listener_tick(controller->listener, now_ms);
 	controller_read_launcher_output(controller);
+	controller_start_again(controller, now_ms);
 	for (size_t i = 0; i < controller->count; i++) {
 		struct connection *connection = controller->nodes[i].connection;
 		int64_t ended_ms = controller->nodes[i].ended_ms;

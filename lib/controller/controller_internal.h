@@ -41,7 +41,9 @@ struct controller {
 	size_t unidentified_count;
 	struct launcher_process *processes;
 	size_t process_count;
-	pid_t spared;		/* see controller_spare; 0: none */
+	int64_t again_ms, start_due_ms; /* when to start the launcher again (0: not), and until when
+					   that makes sense */
+	pid_t spared;			/* see controller_spare; 0: none */
 	int64_t silence_due_ms; /* no node can be silent for too long before this time; 0: silence
 				   does not count */
 	bool paused, stopping;
@@ -58,6 +60,8 @@ void controller_remove_secret_file(struct controller *controller);
 /* controller_start.c: read what agents that never connected have printed, and report their nodes
  * as lost. */
 void controller_read_launcher_output(struct controller *controller);
+/* controller_start.c: start a launcher again that has found no scheduler, if it is time. */
+void controller_start_again(struct controller *controller, int64_t now_ms);
 /* controller_start.c: return the child of this process that is the node's agent, or NULL. */
 struct launcher_process *controller_agent_process(struct controller *controller, size_t node);
 

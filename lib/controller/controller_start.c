@@ -24,6 +24,7 @@
 #define KEPT_MAX (1 << 20)   /* beyond this, output that was read is freed */
 #define SCAN_MAX 16384	     /* how much of that output is read at once */
 #define LOST_END_MS 300	     /* how long to wait for the agents to exit when a node is lost */
+#define AGAIN_MS 2000	     /* before a tool is started again */
 #define LAUNCHER_EXIT_MS 700 /* how long to wait for a launcher tool after SIGTERM */
 
 struct launcher_process *controller_agent_process(struct controller *controller, size_t node)
@@ -71,12 +72,13 @@ static void read_no_agent_lines(struct controller *controller, char *line)
 			controller_mark_lost(controller, i, why + 2);
 }
 
-/* Append a line of a launcher tool to tail: "srun: error: ...; ...". Its first lines make room. */
-static void keep_line(char *tail, size_t size, const char *line)
+/* Append a line of a launcher tool to tail: "srun: error: ...; ...". Its first lines make room.
+ * harmless: see struct launcher. */
+static void keep_line(char *tail, size_t size, const char *const *harmless, const char *line)
 {
 	size_t used = strlen(tail);
 
-	if (!*line)
+	if (!*line || launcher_has_part(harmless, line))
 		return;
 	for (char *rest; used && used + strlen(line) + 3 > size; used = strlen(tail)) {
 		rest = strstr(tail, "; ");
@@ -92,6 +94,7 @@ static void keep_line(char *tail, size_t size, const char *line)
 /* Handle the lines that a launcher tool has written since the last call. */
 static void read_tool_lines(struct controller *controller, struct launcher_process *process)
 {
+	const char *const *harmless = controller->launch->launcher->harmless;
 	char output[SCAN_MAX + 1];
 	ssize_t n;
 
@@ -102,7 +105,8 @@ static void read_tool_lines(struct controller *controller, struct launcher_proce
 		for (; (next = memchr(line, '\n', (size_t)(output + n - line))); line = next + 1) {
 			*next = '\0';
 			if (!log_is_line(line))
-				keep_line(process->output_tail, sizeof process->output_tail, line);
+				keep_line(process->output_tail, sizeof process->output_tail,
+					  harmless, line);
 			else if (log_is_on()) /* an agent's line belongs on our stderr */
 				log_relay(line);
 			read_no_agent_lines(controller, line);
@@ -129,7 +133,7 @@ static void read_output_tail(struct controller *controller, struct launcher_proc
 	n = pread(process->output_fd, rest, sizeof rest - 1, process->output_read);
 	if (n > 0) {
 		rest[n] = '\0';
-		keep_line(tail, sizeof tail, rest);
+		keep_line(tail, sizeof tail, controller->launch->launcher->harmless, rest);
 	}
 	n = (ssize_t)strlen(tail);
 	snprintf(text, size, "%s", tail + ((size_t)n < size ? 0 : (size_t)n + 1 - size));
@@ -198,6 +202,29 @@ void controller_read_launcher_output(struct controller *controller)
 			read_tool_lines(controller, &controller->processes[i]);
 }
 
+static bool has_agents(const struct controller *controller)
+{
+	for (size_t i = 0; i < controller->count; i++)
+		if (controller->nodes[i].hello_received)
+			return true;
+	return false;
+}
+
+/* The tool ended because the scheduler is away for a while, and there is time left. */
+static bool will_start_again(struct controller *controller, const char *output)
+{
+	int64_t again_ms = clock_now_ms() + AGAIN_MS;
+	char text[1500];
+
+	if (controller->stopping || has_agents(controller) || again_ms > controller->start_due_ms ||
+	    !launcher_has_part(controller->launch->launcher->passing, output))
+		return false;
+	snprintf(text, sizeof text, "%s; trying again", output);
+	controller->events.note(controller->events.context, text);
+	controller->again_ms = again_ms;
+	return true;
+}
+
 void controller_reap(struct controller *controller)
 {
 	int status;
@@ -222,6 +249,8 @@ void controller_reap(struct controller *controller)
 				 * never will. */
 				describe_launcher(controller, status, output_tail,
 						  sizeof output_tail);
+				if (will_start_again(controller, output_tail))
+					continue;
 				for (size_t n = 0; n < controller->count; n++)
 					if (!controller->nodes[n].hello_received &&
 					    (!process->nodes_covered || process->nodes_covered[n]))
@@ -359,6 +388,36 @@ static int start_launcher(struct controller *controller, struct error *err)
 	return rc;
 }
 
+static void forget_processes(struct controller *controller)
+{
+	for (size_t i = 0; i < controller->process_count; i++) {
+		if (controller->processes[i].output_fd >= 0)
+			close(controller->processes[i].output_fd);
+		free(controller->processes[i].nodes_covered);
+	}
+	free(controller->processes);
+	controller->processes = NULL;
+	controller->process_count = 0;
+}
+
+void controller_start_again(struct controller *controller, int64_t now_ms)
+{
+	struct error err;
+
+	if (!controller->again_ms || now_ms < controller->again_ms)
+		return;
+	for (size_t i = 0; i < controller->process_count; i++)
+		if (controller->processes[i].pid > 0) /* of another part of the nodes */
+			return;
+	controller->again_ms = 0;
+	if (has_agents(controller))
+		return;
+	forget_processes(controller);
+	if (start_launcher(controller, &err))
+		for (size_t i = 0; i < controller->count; i++)
+			controller_mark_lost(controller, i, err.text);
+}
+
 void controller_remove_secret_file(struct controller *controller)
 {
 	if (controller->secret_file[0])
@@ -432,6 +491,7 @@ int controller_start(struct loop *loop, const struct launch_options *launch, int
 		.count = launch->alloc->node_count,
 		.fanout = launch->fan_out ? (size_t)launch->fan_out : TREE_FANOUT,
 		.owner = controller_connection_owner,
+		.start_due_ms = clock_now_ms() + launch->start_timeout_ms,
 	};
 	controller->owner.context = controller;
 	controller->nodes = calloc(controller->count, sizeof *controller->nodes);
@@ -533,12 +593,7 @@ void controller_stop(struct controller *controller, int timeout_ms, char *left, 
 				tmpdir_remove(controller->nodes[i].dir);
 	}
 	secret_wipe(&controller->secret);
-	for (size_t i = 0; i < controller->process_count; i++) {
-		if (controller->processes[i].output_fd >= 0)
-			close(controller->processes[i].output_fd);
-		free(controller->processes[i].nodes_covered);
-	}
-	free(controller->processes);
+	forget_processes(controller);
 	free(controller->unidentified);
 	free(controller->nodes);
 	free(controller);

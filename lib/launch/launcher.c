@@ -288,3 +288,10 @@ char *launcher_command_line(char *const argv[])
 	free(text);
 	return NULL;
 }
+
+bool launcher_has_part(const char *const *parts, const char *text)
+{
+	while (parts && *parts && !strstr(text, *parts))
+		parts++;
+	return parts && *parts;
+}

@@ -121,8 +121,11 @@ struct launcher {
 	const char *const *request_variables; /* Variables from which the tool takes the nodes and
 						 GPUs to request. berth names them if the tool
 						 refuses. Ends with NULL; may be NULL. */
-	bool secret_from_cookie;	      /* the launcher cannot carry the secret: see
-						 LAUNCHER_ENV_SECRET_SOURCE */
+	/* Parts of the tool's lines, ending with NULL; may be NULL. passing: the scheduler cannot
+	 * be reached for a while, and the tool is started again. harmless: no cause of anything. */
+	const char *const *passing, *const *harmless;
+	bool secret_from_cookie;   /* the launcher cannot carry the secret: see
+				      LAUNCHER_ENV_SECRET_SOURCE */
 	const char *tool, *beside; /* for Open MPI and similar: the tool to find in PATH, and a
 				      program that must lie next to it */
 	/* Does the launcher fit this allocation, and is its tool installed? Starts nothing. */
@@ -162,6 +165,9 @@ char *launcher_sample_line(const struct launch_options *launch);
 /* The next launcher in the table that fits, or NULL. */
 const struct launcher *launcher_next(const struct launcher *after, const struct alloc *alloc,
 				     const struct env *env);
+
+/* Is one of parts (ends with NULL; may be NULL) in text? */
+bool launcher_has_part(const char *const *parts, const char *text);
 
 /* For launchers with single_host: make an allocation of that many simulated nodes "loop0",
  * "loop1"..., each with the slots of alloc's first node. The caller frees it with alloc_free.

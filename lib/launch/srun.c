@@ -211,8 +211,18 @@ static const char *const request_variables[] = {"SLURM_JOB_ID",	       "SLURM_JO
 						"SLURM_STEP_NODELIST", "SLURM_GPUS_PER_NODE",
 						"SLURM_GPUS_ON_NODE",  NULL};
 
+/* slurmctld is restarted, or fails over to another host; a step's memory is unknown right after. */
+static const char *const passing[] = {
+	"Unable to contact slurm controller",	    "Socket timed out on send/recv",
+	"Slurm backup controller in standby mode",  "Zero Bytes were transmitted or received",
+	"Memory required by task is not available", NULL};
+/* With task/none, whatever --cpu-bind says. */
+static const char *const harmless[] = {"lacks support for cpu binding", NULL};
+
 const struct launcher launcher_srun = {
 	.name = "srun",
+	.passing = passing,
+	.harmless = harmless,
 	.request_variables = request_variables,
 	.fits = fits,
 	.start = start,

@@ -575,6 +575,50 @@ conf() {
 	has 'no agent on n2: the node is riscv64, but .* was built for x86_64; build berth on such a node'
 }
 
+# away LINES...: an srun that prints one of these lines per call and fails, and then is the real one.
+away() {
+	mkdir -p "$SHARE/away"
+	printf '%s\n' "$@" >"$SHARE/away/lines"
+	cat >"$SHARE/away/srun" <<-S
+	#!/bin/sh
+	cd $SHARE/away
+	[ -s lines ] || exec $(command -v srun) "\$@"
+	head -n 1 lines >&2
+	sed -i 1d lines
+	exit 1
+	S
+	chmod +x "$SHARE/away/srun"
+}
+
+@test "srun finds no slurmctld for a while: berth tries again within --start-timeout" {
+	away 'srun: error: Unable to confirm allocation for job 7: Unable to contact slurm controller (connect failure)' \
+		'srun: error: Unable to create step for job 7: Memory required by task is not available'
+	batch away -N2 -w n1,n2 <<-'S'
+	PATH=$PWD/away:$PATH "$BERTH" run --ranks-per-node 1 -- hostname
+	S
+	[ "$status" = 0 ]
+	has '^n1$' && has '^n2$'
+	[ "$(grep -c '^berth: note: srun exited with code 1 .*; trying again$' <<<"$output")" = 2 ]
+	# Too late for a second try: the cause is what srun printed.
+	away 'srun: error: Unable to contact slurm controller (connect failure)'
+	batch late -N2 -w n1,n2 <<-'S'
+	PATH=$PWD/away:$PATH "$BERTH" run --start-timeout 1s --ranks-per-node 1 -- hostname
+	S
+	[ "$status" = 76 ]
+	has '^berth: error: no agent on n1: srun exited with code 1 .*Unable to contact slurm controller'
+}
+
+@test "a harmless line of srun is not the cause" {
+	away 'srun: error: the cause'
+	sed -i '3a echo "srun: Warning: task/affinity or task/cgroup plugin is not enabled, cluster configuration lacks support for cpu binding" >&2' "$SHARE/away/srun"
+	batch harmless -N2 -w n1,n2 <<-'S'
+	PATH=$PWD/away:$PATH "$BERTH" run --ranks-per-node 1 -- hostname
+	S
+	[ "$status" = 76 ]
+	has '^berth: error: no agent on n1: srun exited with code 1 before all agents connected; its last output: srun: error: the cause'
+	hasnt 'cpu binding'
+}
+
 @test "srun is missing, srun is refused, or there is no job" {
 	batch nosrun -N2 -w n1,n2 <<-'S'
 	PATH=/nonexistent "$BERTH" run --ranks-per-node 1 -- /bin/hostname
