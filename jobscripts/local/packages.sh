@@ -49,6 +49,7 @@ extra|cmd:slurmd|slurmd|slurm-slurmd|
 extra|cmd:munged|munge|munge|
 extra|cmd:ip|iproute2|iproute|
 extra|cmd:strace|strace|strace|
+extra|file:/usr/sbin/nft|nftables|nftables|
 extra|cmd:shellcheck|shellcheck|ShellCheck|
 extra|cmd:codespell|codespell|codespell|
 extra|cmd:clang-format-14|clang-format-14||

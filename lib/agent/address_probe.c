@@ -21,7 +21,7 @@ struct probe {
 	struct sockaddr_storage address; /* family 0: skip this address */
 	socklen_t size;
 	unsigned char question[WIRE_HELLO_BYTES], answer[WIRE_PROBE_ANSWER_BYTES];
-	size_t sent, received;
+	size_t sent, received; /* bytes, with the load */
 };
 
 struct agent_probes {
@@ -30,9 +30,10 @@ struct agent_probes {
 	const struct agent_params *params;
 	size_t node_count; /* nodes of the job */
 	size_t count;	   /* number of the controller's addresses */
-	/* For each address: how many nodes of the subtree reach it, and a node that also owns
-	 * it. */
-	int reached[CANDIDATES_MAX], shared[CANDIDATES_MAX];
+	size_t load;	   /* bytes that follow each question and each answer */
+	/* For each address: how many nodes of the subtree reach it, a node that also owns it, and
+	 * one that connects to it but passes no data; -1: none. */
+	int reached[CANDIDATES_MAX], shared[CANDIDATES_MAX], stalled[CANDIDATES_MAX];
 	int64_t start_ms, deadline_ms, give_up_ms;
 	bool started, own_done, sent, extended; /* the last: the deadline was extended */
 	size_t nodes, expected;			/* of the subtree: answered so far, and in all */
@@ -41,35 +42,32 @@ struct agent_probes {
 
 static void on_probe_ready(struct loop_source *source, uint32_t events)
 {
+	static unsigned char load[WIRE_PROBE_LOAD_MAX]; /* what it holds does not matter */
 	struct probe *probe = (struct probe *)source;
 	struct agent_probes *round = probe->round;
+	bool asks = probe->sent < sizeof probe->question + round->load;
+	size_t *done = asks ? &probe->sent : &probe->received;
+	size_t head = asks ? sizeof probe->question : sizeof probe->answer;
+	size_t left = *done < head ? head - *done : head + round->load - *done;
+	unsigned char *at = *done >= head ? load : (asks ? probe->question : probe->answer) + *done;
 	ssize_t n;
 
-	if (probe->sent < sizeof probe->question) {
-		if (!(events & (EPOLLOUT | EPOLLERR | EPOLLHUP)))
-			return;
-		n = send(source->fd, probe->question + probe->sent,
-			 sizeof probe->question - probe->sent, MSG_NOSIGNAL);
-		if (n < 0 && errno != EAGAIN && errno != EINTR) {
-			loop_close(round->loop, &probe->source);
-			return;
-		}
-		probe->sent += n > 0 ? (size_t)n : 0;
-		if (probe->sent == sizeof probe->question)
-			loop_modify(round->loop, source, EPOLLIN);
+	if (asks && !(events & (EPOLLOUT | EPOLLERR | EPOLLHUP)))
 		return;
-	}
-	n = recv(source->fd, probe->answer + probe->received,
-		 sizeof probe->answer - probe->received, 0);
+	n = asks ? send(source->fd, at, left, MSG_NOSIGNAL) : recv(source->fd, at, left, 0);
 	if (n < 0 && (errno == EAGAIN || errno == EINTR))
 		return;
-	probe->received += n > 0 ? (size_t)n : 0;
-	if (probe->received == sizeof probe->answer &&
-	    handshake_probe_verify(&round->params->secret, round->params->job, probe->question,
-				   probe->answer))
+	*done += n > 0 ? (size_t)n : 0;
+	if (n > 0 && *done < head + round->load)
+		return;
+	if (n > 0 && asks) {
+		loop_modify(round->loop, source, EPOLLIN);
+		return;
+	}
+	if (n > 0 && handshake_probe_verify(&round->params->secret, round->params->job,
+					    probe->question, probe->answer))
 		round->reached[probe - round->probes]++;
-	if (n <= 0 || probe->received == sizeof probe->answer)
-		loop_close(round->loop, &probe->source);
+	loop_close(round->loop, &probe->source);
 }
 
 static void start_probes(struct agent_probes *round)
@@ -83,7 +81,7 @@ static void start_probes(struct agent_probes *round)
 		    socket_connect(&probe->address, probe->size, &fd, &under_way, NULL))
 			continue;
 		handshake_probe_question(&round->params->secret, round->params->job,
-					 probe->question);
+					 (uint32_t)round->load, probe->question);
 		if (loop_add(round->loop, &probe->source, fd, EPOLLOUT, NULL))
 			close(fd);
 	}
@@ -107,20 +105,22 @@ static bool owns_address(const struct inventory *inventory, const struct sockadd
 
 static void send_when_complete(struct agent_probes *round)
 {
-	json_t *reached, *shared;
+	json_t *reached, *shared, *stalled;
 
 	if (round->sent || !round->own_done || round->nodes < round->expected)
 		return;
 	round->sent = true;
 	reached = json_array();
 	shared = json_array();
+	stalled = json_array();
 	for (size_t i = 0; i < round->count; i++) {
 		json_array_append_new(reached, json_integer(round->reached[i]));
 		json_array_append_new(shared, json_integer(round->shared[i]));
+		json_array_append_new(stalled, json_integer(round->stalled[i]));
 	}
 	agent_uplink_report(round->uplink, MESSAGE_PROBED,
-			    json_pack("{s:I, s:o, s:o}", "nodes", (json_int_t)round->nodes,
-				      "reached", reached, "shared", shared));
+			    json_pack("{s:I, s:o, s:o, s:o}", "nodes", (json_int_t)round->nodes,
+				      "reached", reached, "shared", shared, "stalled", stalled));
 }
 
 static void finish_own_probes(struct agent_probes *round)
@@ -129,8 +129,13 @@ static void finish_own_probes(struct agent_probes *round)
 		return;
 	round->own_done = true;
 	round->nodes++;
-	for (size_t i = 0; i < round->count; i++)
+	for (size_t i = 0; i < round->count; i++) {
+		/* Connected, but its time is over. */
+		if (round->probes[i].source.fd >= 0 && round->probes[i].sent &&
+		    round->stalled[i] < 0)
+			round->stalled[i] = (int)round->params->node_index;
 		loop_close(round->loop, &round->probes[i].source);
+	}
 	send_when_complete(round);
 }
 
@@ -141,7 +146,7 @@ static bool extend_deadline(struct agent_probes *round)
 	if (round->extended)
 		return false;
 	for (size_t i = 0; i < round->count; i++)
-		if (round->probes[i].received == sizeof round->probes[i].answer)
+		if (round->probes[i].received == sizeof round->probes[i].answer + round->load)
 			return false;
 	round->extended = true;
 	round->deadline_ms += AGENT_PROBE_EXTENSION_MS;
@@ -181,7 +186,7 @@ void agent_probes_merge(struct agent_probes *round, const struct wire_message *m
 	if (!round || round->sent)
 		return;
 	message_add_probed(message, round->node_count, round->count, round->reached, round->shared,
-			   &round->nodes);
+			   round->stalled, &round->nodes);
 	send_when_complete(round);
 }
 
@@ -210,11 +215,13 @@ int agent_probes_start(struct loop *loop, struct agent_uplink *uplink,
 		       struct agent_probes **out, struct error *err)
 {
 	json_t *list;
-	int64_t deadline_ms;
+	int64_t deadline_ms, load;
 	int rc = json_get_array("PROBE", question, "addresses", &list, err);
 
 	if (!rc)
 		rc = json_get_int("PROBE", question, "deadline_ms", 0, 3600000, &deadline_ms, err);
+	if (!rc)
+		rc = json_get_int("PROBE", question, "load", 0, WIRE_PROBE_LOAD_MAX, &load, err);
 	if (rc)
 		return rc;
 	if (*out || json_array_size(list) > CANDIDATES_MAX)
@@ -229,10 +236,11 @@ int agent_probes_start(struct loop *loop, struct agent_uplink *uplink,
 	round->uplink = uplink;
 	round->params = params;
 	round->node_count = downlinks->node_count;
+	round->load = (size_t)load;
 	for (; round->count < count; round->count++) {
 		round->probes[round->count] =
 			(struct probe){.source = {on_probe_ready, -1, 0}, .round = round};
-		round->shared[round->count] = -1;
+		round->shared[round->count] = round->stalled[round->count] = -1;
 	}
 	rc = read_addresses(round, list, inventory, err);
 	if (rc) {

@@ -392,6 +392,7 @@ static void clean(struct job *job)
 	free(job->inventories);
 	free(job->reached);
 	free(job->shared);
+	free(job->stalled);
 	if (job->planned)
 		plan_free(&job->plan);
 	job_leave_queue(job);

@@ -67,12 +67,12 @@ struct job {
 	size_t started; /* nodes with ranks that have reported STARTED */
 	struct job_node *nodes;
 	/* From the inventories to the plan; filled in by job_start.c. */
-	struct inventory *inventories; /* [node_count], or NULL */
-	int port;		       /* MASTER_PORT, reserved by rank 0's node */
-	size_t address_count;	       /* of node 0 */
-	int *reached, *shared;	       /* [address_count]: see struct plan_reach */
-	size_t reach_nodes;	       /* nodes that have answered */
-	struct plan plan;	       /* zeroed before job_start_make_plan */
+	struct inventory *inventories;	 /* [node_count], or NULL */
+	int port;			 /* MASTER_PORT, reserved by rank 0's node */
+	size_t address_count;		 /* of node 0 */
+	int *reached, *shared, *stalled; /* [address_count]: see struct plan_reach */
+	size_t reach_nodes;		 /* nodes that have answered */
+	struct plan plan;		 /* zeroed before job_start_make_plan */
 	bool planned;
 	bool shares; /* too little is free: the ranks use GPUs of other runs, too */
 	struct plan_fit fit;

@@ -20,9 +20,12 @@
 #include "process/heartbeat.h"
 #include "process/logs.h"
 
-#define REACH_MS 1000	     /* how long one node may take to try all addresses */
-#define REACH_NODES_PER_MS 4 /* extra time for nodes that start to probe later */
-#define REACH_SLACK_MS 3000  /* extra time for the answers to come up the tree */
+#define REACH_MS 1000 /* how long one node may take to try all addresses */
+/* Probes carry data, because a network may pass small packets only. All of it goes to one node. */
+#define MANY_NODES 128
+#define MANY_NODES_LOAD 16384 /* bytes; more than a jumbo frame */
+#define REACH_NODES_PER_MS 4  /* extra time for nodes that start to probe later */
+#define REACH_SLACK_MS 3000   /* extra time for the answers to come up the tree */
 
 int job_start_add_inventory(struct job *job, size_t node, const json_t *text, struct error *err)
 {
@@ -59,7 +62,8 @@ int job_start_probe(struct job *job, struct error *err)
 
 	job->reached = calloc(first->address_count + 1, sizeof *job->reached);
 	job->shared = calloc(first->address_count + 1, sizeof *job->shared);
-	if (!job->reached || !job->shared || !list) {
+	job->stalled = calloc(first->address_count + 1, sizeof *job->stalled);
+	if (!job->reached || !job->shared || !job->stalled || !list) {
 		json_decref(list);
 		return error_memory(err, "the controller's addresses");
 	}
@@ -69,19 +73,21 @@ int job_start_probe(struct job *job, struct error *err)
 		candidate(&first->addresses[i], controller_probe_port(job->controller), text,
 			  sizeof text);
 		json_array_append_new(list, json_string(text));
-		job->shared[i] = -1;
+		job->shared[i] = job->stalled[i] = -1;
 	}
 	job->address_count = first->address_count;
 	job->deadline_ms = clock_now_ms() + probe_ms + AGENT_PROBE_EXTENSION_MS + REACH_SLACK_MS;
-	return controller_send(job->controller, MESSAGE_PROBE, WIRE_ALL, 0, 0,
-			       json_pack("{s:o, s:i}", "addresses", list, "deadline_ms", probe_ms),
-			       NULL, 0, err);
+	return controller_send(
+		job->controller, MESSAGE_PROBE, WIRE_ALL, 0, 0,
+		json_pack("{s:o, s:i, s:i}", "addresses", list, "deadline_ms", probe_ms, "load",
+			  job->node_count < MANY_NODES ? WIRE_PROBE_LOAD_MAX : MANY_NODES_LOAD),
+		NULL, 0, err);
 }
 
 bool job_start_handle_probed(struct job *job, const struct wire_message *message)
 {
 	message_add_probed(message, job->node_count, job->address_count, job->reached, job->shared,
-			   &job->reach_nodes);
+			   job->stalled, &job->reach_nodes);
 	return job->reach_nodes >= job->node_count;
 }
 
@@ -98,7 +104,8 @@ int job_start_make_plan(struct job *job, struct error *err)
 {
 	const struct job_request *request = job->request;
 	struct plan_request plan_request = request->plan;
-	const struct plan_reach reach = {job->address_count, job->reached, job->shared};
+	const struct plan_reach reach = {job->address_count, job->reached, job->shared,
+					 job->stalled};
 	struct plan *plan = &job->plan;
 	size_t first = 0;
 	int rc;

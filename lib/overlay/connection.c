@@ -104,7 +104,8 @@ static bool drain(struct connection *connection)
 	struct error err = {0};
 
 	for (int round = 0; round < ROUNDS; round++) {
-		size_t room = connection->open ? sizeof buffer : GREETING_READ;
+		bool probed = wire_state(connection->wire) == WIRE_PROBED;
+		size_t room = connection->open || probed ? sizeof buffer : GREETING_READ;
 		ssize_t n = recv(connection->fd, buffer, room, MSG_DONTWAIT);
 
 		if (n < 0 && errno == EINTR)

@@ -19,6 +19,7 @@ enum {
 	AT_KIND = 10, /* HELLO's kind, ANSWER's status */
 	AT_BODY = 12,
 	HELLO_FINGERPRINT = AT_BODY,
+	HELLO_LOAD = 20, /* of a probe, else 0 */
 	HELLO_NONCE = 24,
 	ANSWER_NONCE = AT_BODY,
 	ANSWER_HEADER = 44,
@@ -104,6 +105,22 @@ static void start_push(struct wire *wire, unsigned char header[STREAM_HEADER])
 	sodium_memzero(key, sizeof key);
 }
 
+int handshake_take_load(struct wire *wire, size_t size, struct error *err)
+{
+	unsigned char answer[WIRE_PROBE_ANSWER_BYTES];
+
+	wire->load_in -= size < wire->load_in ? size : wire->load_in;
+	if (wire->load_in)
+		return 0;
+	put_header(answer, ANSWER_PROBE);
+	keyed_hash(wire, "berth probe 1", 0, NULL, 0, answer + AT_BODY);
+	if (bytes_add(&wire->out, answer, sizeof answer))
+		return error_memory(err, "an answer");
+	wire->load_out = bytes_get_u32(wire->hello + HELLO_LOAD);
+	wire->state = WIRE_CLOSING;
+	return 0;
+}
+
 static int handle_hello(struct wire *wire, struct error *err)
 {
 	unsigned char fingerprint[8];
@@ -138,14 +155,12 @@ static int handle_hello(struct wire *wire, struct error *err)
 		return reject(wire, ANSWER_SECRET);
 	}
 	if (kind == HELLO_PROBE) {
-		unsigned char answer[WIRE_PROBE_ANSWER_BYTES];
-
-		put_header(answer, ANSWER_PROBE);
-		keyed_hash(wire, "berth probe 1", 0, NULL, 0, answer + AT_BODY);
-		if (bytes_add(&wire->out, answer, sizeof answer))
-			return error_memory(err, "an answer");
-		wire->state = WIRE_CLOSING;
-		return 0;
+		wire->state = WIRE_PROBED;
+		wire->load_in = bytes_get_u32(wire->hello + HELLO_LOAD);
+		if (wire->load_in > WIRE_PROBE_LOAD_MAX)
+			return error_set(err, ERR_DATA, "a probe's load is %zu bytes, at most %d",
+					 wire->load_in, WIRE_PROBE_LOAD_MAX);
+		return handshake_take_load(wire, wire->in.size, err);
 	}
 	if (kind != HELLO_JOIN)
 		return error_set(err, ERR_DATA, "unknown handshake kind %u", kind);
@@ -252,10 +267,11 @@ static void probe_proof(const struct secret *secret, const char *job,
 	secret_wipe(&wire.secret);
 }
 
-void handshake_probe_question(const struct secret *secret, const char *job,
+void handshake_probe_question(const struct secret *secret, const char *job, uint32_t load,
 			      unsigned char question[WIRE_HELLO_BYTES])
 {
 	make_hello(secret, HELLO_PROBE, question);
+	bytes_put_u32(question + HELLO_LOAD, load);
 }
 
 bool handshake_probe_verify(const struct secret *secret, const char *job,

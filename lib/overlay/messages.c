@@ -102,21 +102,26 @@ int message_text(const struct wire_message *message, json_t **out, struct error 
 }
 
 void message_add_probed(const struct wire_message *message, size_t node_count, size_t count,
-			int *reached, int *shared, size_t *answered)
+			int *reached, int *shared, int *stalled, size_t *answered)
 {
 	JSON_AUTO text = NULL;
-	json_t *reached_list, *shared_list;
+	json_t *reached_list, *shared_list, *stalled_list;
 	int64_t nodes;
 
 	if (message_text(message, &text, NULL) ||
 	    json_get_int("PROBED", text, "nodes", 1, (int64_t)node_count, &nodes, NULL) ||
 	    json_get_array("PROBED", text, "reached", &reached_list, NULL) ||
 	    json_get_array("PROBED", text, "shared", &shared_list, NULL) ||
-	    json_array_size(reached_list) != count || json_array_size(shared_list) != count)
+	    json_get_array("PROBED", text, "stalled", &stalled_list, NULL) ||
+	    json_array_size(reached_list) != count || json_array_size(shared_list) != count ||
+	    json_array_size(stalled_list) != count)
 		return;
 	for (size_t i = 0; i < count; i++) {
 		json_int_t owner = json_integer_value(json_array_get(shared_list, i));
+		json_int_t node = json_integer_value(json_array_get(stalled_list, i));
 
+		if (node >= 0 && node < (json_int_t)node_count && stalled[i] < 0)
+			stalled[i] = (int)node;
 		reached[i] += (int)json_integer_value(json_array_get(reached_list, i));
 		if (owner >= 0 && owner < (json_int_t)node_count && shared[i] < 0)
 			shared[i] = (int)owner;

@@ -31,7 +31,8 @@ enum message_type {
 	MESSAGE_INVENTORY,   /* {port, card, claims}: card is inventory_to_json's value; port is the
 				MASTER_PORT that the node reserves, or -1; claims: see
 				process/claims.h */
-	MESSAGE_PROBED,	     /* {nodes, reached: [n], shared: [n]}: merged over a subtree */
+	MESSAGE_PROBED,	     /* {nodes, reached: [n], shared: [n], stalled: [n]}: merged over a
+				subtree */
 	MESSAGE_STARTED,     /* {pmix: bool}: all ranks of the node have started their program */
 	MESSAGE_OUTPUT,	     /* data: records, see struct message_output */
 	MESSAGE_ENDED,	     /* {rank, local_rank, code, signal, ...}: see agent/ranks.h */
@@ -90,10 +91,11 @@ int message_send(struct connection *connection, enum message_type type, uint32_t
 int message_text(const struct wire_message *message, json_t **out, struct error *err);
 
 /* Add the answer of a subtree (MESSAGE_PROBED) to what is known of count addresses: reached, by how
- * many nodes, and shared, the node that owns the address too, or -1. *answered counts the nodes. An
- * answer that is malformed, or of more nodes than node_count, adds nothing. */
+ * many nodes; shared, the node that owns the address too, or -1; stalled, one that connects to it
+ * but passes no data, or -1. *answered counts the nodes. An answer that is malformed, or of more
+ * nodes than node_count, adds nothing. */
 void message_add_probed(const struct wire_message *message, size_t node_count, size_t count,
-			int *reached, int *shared, size_t *answered);
+			int *reached, int *shared, int *stalled, size_t *answered);
 
 /* One output record on the wire: rank (4 bytes), stream and newline (1 byte each), size (4 bytes),
  * bytes. */

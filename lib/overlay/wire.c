@@ -80,6 +80,8 @@ int wire_feed(struct wire *wire, const void *bytes, size_t size, struct error *e
 		return 0; /* nothing more is expected from the peer */
 	if (wire->state == WIRE_BROKEN)
 		return error_set(err, ERR_NETWORK, "the connection is already broken");
+	if (wire->state == WIRE_PROBED)
+		return handshake_take_load(wire, size, err);
 	if (bytes_add(&wire->in, bytes, size))
 		return fail(wire, error_memory(err, "a message"));
 	int rc = wire->state == WIRE_HANDSHAKE ? handshake_receive(wire, err) : 0;
@@ -90,7 +92,7 @@ int wire_feed(struct wire *wire, const void *bytes, size_t size, struct error *e
 
 int wire_feed_eof(struct wire *wire, struct error *err)
 {
-	if (wire->state == WIRE_CLOSING || wire->finished_in)
+	if (wire->state == WIRE_CLOSING || wire->state == WIRE_PROBED || wire->finished_in)
 		return 0;
 	error_set(err, ERR_NETWORK,
 		  wire->state == WIRE_HANDSHAKE
@@ -262,11 +264,18 @@ int wire_finish(struct wire *wire, struct error *err)
 
 size_t wire_output(const struct wire *wire, const void **bytes)
 {
-	*bytes = wire->out.data;
-	return wire->out.size;
+	static const unsigned char load[16384];
+
+	*bytes = wire->out.size ? wire->out.data : load;
+	if (wire->out.size || !wire->load_out)
+		return wire->out.size;
+	return wire->load_out < sizeof load ? wire->load_out : sizeof load;
 }
 
 void wire_consume_output(struct wire *wire, size_t size)
 {
-	bytes_drop(&wire->out, size);
+	if (wire->out.size)
+		bytes_drop(&wire->out, size);
+	else
+		wire->load_out -= size;
 }

@@ -30,7 +30,7 @@
 #include "base/error.h"
 #include "overlay/secret.h"
 
-#define WIRE_VERSION 1
+#define WIRE_VERSION 2
 #define WIRE_MAX_MESSAGE (64u << 20) /* bytes of one message, text and data together */
 #define WIRE_MAX_QUEUE (256u << 20)  /* bytes waiting to be sent; more is an error */
 #define WIRE_HIGH_WATER                                                                            \
@@ -38,6 +38,7 @@
 #define WIRE_HELLO_BYTES 56
 #define WIRE_ANSWER_BYTES 104
 #define WIRE_PROOF_BYTES 56
+#define WIRE_PROBE_LOAD_MAX 65536
 
 /* One message. text (JSON, not parsed here) and data are borrowed until the next wire_next. */
 struct wire_message {
@@ -57,6 +58,7 @@ enum wire_role { WIRE_CONNECTS, WIRE_ACCEPTS };
 enum wire_state {
 	WIRE_HANDSHAKE, /* the peer has not authenticated yet */
 	WIRE_OPEN,
+	WIRE_PROBED,  /* the peer is a probe: read its load */
 	WIRE_CLOSING, /* flush the output, then close: a refusal or a probe's answer */
 	WIRE_BROKEN,  /* wire_feed or wire_next failed */
 };
@@ -92,9 +94,11 @@ int wire_finish(struct wire *wire, struct error *err);
 size_t wire_output(const struct wire *wire, const void **bytes);
 void wire_consume_output(struct wire *wire, size_t size);
 
-/* A probe (see above): make the bytes to send, and check whether an answer is the controller's. */
+/* A probe (see above): make the bytes to send, and check whether an answer is the controller's.
+ * After the question and after the answer follow load bytes of any value (at most
+ * WIRE_PROBE_LOAD_MAX): some networks pass small packets only. */
 #define WIRE_PROBE_ANSWER_BYTES 44
-void handshake_probe_question(const struct secret *secret, const char *job,
+void handshake_probe_question(const struct secret *secret, const char *job, uint32_t load,
 			      unsigned char question[WIRE_HELLO_BYTES]);
 bool handshake_probe_verify(const struct secret *secret, const char *job,
 			    const unsigned char question[WIRE_HELLO_BYTES],

@@ -21,10 +21,11 @@ struct wire {
 	unsigned char hello[WIRE_HELLO_BYTES];
 	unsigned char answer[WIRE_ANSWER_BYTES];
 	crypto_secretstream_xchacha20poly1305_state push, pull;
-	struct bytes in;      /* received, not yet parsed */
-	struct bytes out;     /* to be written */
-	struct bytes waiting; /* plain messages queued before WIRE_OPEN */
-	struct bytes plain;   /* the message that wire_next returned last */
+	size_t load_in, load_out; /* of a probe: bytes to be read, and to be written after out */
+	struct bytes in;	  /* received, not yet parsed */
+	struct bytes out;	  /* to be written */
+	struct bytes waiting;	  /* plain messages queued before WIRE_OPEN */
+	struct bytes plain;	  /* the message that wire_next returned last */
 };
 
 /* wire.c: both sides have authenticated, so send the messages queued until now. */
@@ -36,5 +37,8 @@ void handshake_hash_job(const char *job, unsigned char out[32]);
 /* Parse what has arrived of HELLO, ANSWER and PROOF. Returns as wire_feed, which marks the wire
  * broken on failure unless a refusal is still to be written (WIRE_CLOSING). */
 int handshake_receive(struct wire *wire, struct error *err);
+
+/* handshake.c: take size bytes of a probe's load; after the last one, queue the answer. */
+int handshake_take_load(struct wire *wire, size_t size, struct error *err);
 
 #endif

@@ -219,7 +219,7 @@ static const char *node_name(const struct search *search, size_t node)
 /* Append why other nodes cannot reach the address: "; n2's hsn0 is down", "; n2 has no address in
  * 10.9.0.0/24". The inventories do not show what lies between the nodes. */
 static void add_unreachable(const struct search *search, const struct inventory_address *address,
-			    char *text, size_t size)
+			    int stalled, char *text, size_t size)
 {
 	char range[80];
 	size_t lacking = 0;
@@ -243,6 +243,9 @@ static void add_unreachable(const struct search *search, const struct inventory_
 	if (lacking > 1)
 		append(text, size, "; %zu more node%s cannot use it either", lacking - 1,
 		       lacking == 2 ? "" : "s");
+	else if (!lacking && stalled >= 0 && (size_t)stalled < search->count)
+		append(text, size, "; %s connects to it, but no data passes (compare the MTUs)",
+		       node_name(search, (size_t)stalled));
 	else if (!lacking && search->count == 2)
 		append(text, size, "; %s cannot", node_name(search, 1));
 	else if (!lacking)
@@ -349,7 +352,8 @@ static void reject(const struct search *search, size_t index, char *text, size_t
 		return;
 	snprintf(text, size, "only %d of %zu nodes can reach it", search->reach->reached[index],
 		 search->count);
-	add_unreachable(search, address, text, size);
+	add_unreachable(search, address,
+			search->reach->stalled ? search->reach->stalled[index] : -1, text, size);
 }
 
 /* Is the best usable address slower than this rejected one: in its NIC's class, or in speed within

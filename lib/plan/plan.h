@@ -106,6 +106,7 @@ struct plan_reach {
 	size_t address_count;
 	const int *reached;
 	const int *shared;
+	const int *stalled; /* a node that connects to it, but passes no data, or -1; NULL: none */
 };
 
 struct plan_network {

@@ -126,9 +126,9 @@ RUBBISH = {
     'a megabyte of random bytes': os.urandom(1 << 20),
     'zeros': bytes(4096),
     'another version': MAGIC + b'\xff\x7f\1\0' + bytes(44),
-    'a handshake with another secret': MAGIC + b'\1\0\1\0' + os.urandom(44),
-    'a probe without the secret': MAGIC + b'\1\0\2\0' + os.urandom(44),
-    'an unknown kind': MAGIC + b'\1\0\x63\0' + os.urandom(44),
+    'a handshake with another secret': MAGIC + b'\2\0\1\0' + os.urandom(44),
+    'a probe without the secret': MAGIC + b'\2\0\2\0' + os.urandom(44),
+    'an unknown kind': MAGIC + b'\2\0\x63\0' + os.urandom(44),
 }
 
 

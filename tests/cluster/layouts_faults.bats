@@ -19,6 +19,16 @@ load layouts.bash
 	trains MPI eth0 eth0
 }
 
+@test "no data passes over the fast network of one node: berth uses the other network and says why" {
+	command -v nft >/dev/null || skip "no nft (Debian: nftables)"
+	layout small
+	meet small
+	[ "$status" = 0 ]
+	has '^rank 1 at 10.1.0.11:[0-9]+ gloo eth0'
+	has "^berth: warning: .*hsn0 \(10.9.0.11\).*only 1 of 2 nodes can reach it; n2 connects to it, but no data passes \(compare the MTUs\)"
+	trains MPI eth0 eth0
+}
+
 @test "two nodes have the same fast address: berth does not use it and names both" {
 	layout twice
 	batch twice -N3 <<-'S'

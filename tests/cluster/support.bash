@@ -273,6 +273,12 @@ close_management() {
 # slow NODE: limit its fast NIC to 100 Mb/s, though it still reports its full speed.
 slow() { on "$1" tc qdisc add dev hsn0 root tbf rate 100mbit burst 64k latency 200ms; }
 
+# small NODE: its fast NIC silently drops packets of more than 1,400 bytes, as a path with a smaller MTU does.
+small() {
+	on "$1" nft 'add table ip small; add chain ip small in { type filter hook input priority 0; }
+		add rule ip small in iifname hsn0 ip length > 1400 drop'
+}
+
 # take_port NODE PORT: occupy the port on every address until free_port.
 take_port() {
 	free_port
@@ -335,6 +341,7 @@ layout() {
 	prefix) for node in n1 n2; do vlan $node hsn0.2093 10.93.0.1${node#n}/24; done ;;
 	port) take_port n1 29500 ;;
 	slow) slow n2 ;;
+	small) small n2 ;;
 	lost) switch ip link set fast-n2 nomaster ;;
 	*) echo "no layout $1"; return 1 ;;
 	esac
@@ -360,6 +367,7 @@ undo() {
 				ip rule add pref 0 lookup local
 				for p in 5 5 5 5 6 7; do ip rule delete pref \$p; done
 			fi
+			! nft list table ip small >/dev/null 2>&1 || nft delete table ip small
 			! tc qdisc show dev hsn0 | grep -q tbf || tc qdisc delete dev hsn0 root
 			ip link set eth0 up
 			ip address flush dev hsn0

@@ -104,7 +104,7 @@ static const char *start_attempt(const struct prober *prober, struct connect_att
 		return outcome_of_errno(errno);
 	attempt->due_ms = clock_now_ms() + CONNECT_MS;
 	identity(prober, (size_t)node, job, sizeof job);
-	handshake_probe_question(&prober->secret, job, attempt->question);
+	handshake_probe_question(&prober->secret, job, 0, attempt->question);
 	return NULL;
 }
 

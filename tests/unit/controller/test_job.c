@@ -254,8 +254,9 @@ static void play(struct fake *fake)
 			used += (size_t)sprintf(numbers[which] + used, "%s%d", i ? "," : "",
 						which ? -1 : 1);
 	}
-	snprintf(text, sizeof text, "{\"nodes\":1,\"reached\":[%s],\"shared\":[%s]}", numbers[0],
-		 numbers[1]);
+	snprintf(text, sizeof text,
+		 "{\"nodes\":1,\"reached\":[%s],\"shared\":[%s],\"stalled\":[%s]}", numbers[0],
+		 numbers[1], numbers[1]);
 	say(fake, MESSAGE_PROBED, text);
 	await(fake, MESSAGE_START, text, sizeof text);
 	say(fake, MESSAGE_STARTED, "{\"pmix\":false}");

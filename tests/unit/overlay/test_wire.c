@@ -422,7 +422,7 @@ static void test_probe(void **state)
 	unsigned char question[WIRE_HELLO_BYTES], answer[512];
 	struct secret other;
 
-	handshake_probe_question(&ends->secret, "job-1", question);
+	handshake_probe_question(&ends->secret, "job-1", 0, question);
 	assert_int_equal(wire_feed(ends->b, question, sizeof question, NULL), 0);
 	assert_int_equal(wire_state(ends->b), WIRE_CLOSING);
 	assert_int_equal(take(ends->b, answer, sizeof answer), WIRE_PROBE_ANSWER_BYTES);
@@ -432,6 +432,37 @@ static void test_probe(void **state)
 	assert_false(handshake_probe_verify(&other, "job-1", question, answer));
 	answer[20] ^= 1;
 	assert_false(handshake_probe_verify(&ends->secret, "job-1", question, answer));
+}
+
+/* A probe with a load is answered after the last byte of its load, and the answer carries as much.
+ */
+static void test_probe_load(void **state)
+{
+	struct ends *ends = *state;
+	unsigned char question[WIRE_HELLO_BYTES + 10], answer[512], load[WIRE_PROBE_LOAD_MAX] = {1};
+	struct error err = {0};
+	size_t got = 0, more;
+
+	handshake_probe_question(&ends->secret, "job-1", 50000, question);
+	assert_int_equal(wire_feed(ends->b, question, sizeof question, NULL),
+			 0); /* 10 bytes of it */
+	assert_int_equal(wire_state(ends->b), WIRE_PROBED);
+	assert_int_equal(wire_feed(ends->b, load, 49989, NULL), 0);
+	assert_int_equal(take(ends->b, answer, sizeof answer), 0);
+	assert_int_equal(wire_feed(ends->b, load, 1, NULL), 0);
+	assert_int_equal(wire_state(ends->b), WIRE_CLOSING);
+	assert_int_equal(take(ends->b, answer, WIRE_PROBE_ANSWER_BYTES), WIRE_PROBE_ANSWER_BYTES);
+	assert_true(handshake_probe_verify(&ends->secret, "job-1", question, answer));
+	while ((more = take(ends->b, load, sizeof load)))
+		got += more;
+	assert_int_equal(got, 50000);
+
+	struct wire *other = wire_new(WIRE_ACCEPTS, &ends->secret, "job-1");
+
+	handshake_probe_question(&ends->secret, "job-1", WIRE_PROBE_LOAD_MAX + 1, question);
+	assert_int_equal(wire_feed(other, question, WIRE_HELLO_BYTES, &err), -ERR_DATA);
+	assert_non_null(strstr(err.text, "load is 65537 bytes"));
+	wire_free(other);
 }
 
 static void test_decode(void **state)
@@ -507,6 +538,7 @@ int main(void)
 		BOTH(test_impostor_as_controller),
 		BOTH(test_version),
 		BOTH(test_probe),
+		BOTH(test_probe_load),
 		cmocka_unit_test(test_decode),
 		BOTH(test_secret_text),
 	};
