@@ -56,7 +56,7 @@ def start_cost(berth):
     say('two processes directly', times['hand'])
     say('berth run -n 2 -- true', times['berth'])
     more = statistics.median(times['berth']) - statistics.median(times['hand'])
-    print(f'berth run costs {more:.1f} ms more (aim: at most 150)\n')
+    print(f'berth run costs {more:.1f} ms more (aim: at most 15)\n')
 
 
 def ranks_time(output):
