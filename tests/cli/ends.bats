@@ -369,14 +369,15 @@ PY
 	[[ $output == *"requeued as 99.pbs-head"* ]]
 	cat words
 	# What qsub would change is in the script.
-	diff script - <<-'E'
+	diff <(sed '3,4{w set
+		d}' script) - <<-'E'
 	#!/bin/bash
 	# berth run --requeue: variables of the job that qsub would change
-	export COMMAS='a,b "c" d'
-	[ -z "${BASH_VERSION-}" ] || { eval 'ml () { :; }'; export -f -- ml; }
 	#PBS -l select=9
 	echo the script
 	E
+	grep -qxF "export COMMAS='a,b \"c\" d'" set
+	grep -qxF '[ -z "${BASH_VERSION-}" ] || { eval '"'ml () { :; }'"'; export -f -- ml; }' set
 	after() { grep -A1 -x -- "$1" words | grep -qxF -- "$2"; }
 	after -l select=2:ncpus=4:ngpus=2:mpiprocs=2
 	after -l place=scatter
@@ -406,7 +407,7 @@ PY
 	printf '#!/bin/csh\necho the script\n' >"$DIR/home/mom_priv/jobs/2.pbs-head.SC"
 	expect 75 "$BERTH" run -n 1 --requeue -- sh -c 'exit 75'
 	[[ $output == *"warning: --requeue: qsub may change the values of COMMAS in the next job"* ]]
-	after -v BERTH_REQUEUES,BERTH_REQUEUE_OF,COMMAS,N
+	grep -qxE 'BERTH_REQUEUES,BERTH_REQUEUE_OF,(COMMAS,N|N,COMMAS)' words
 	grep -qxF 'echo the script' script
 	# The count of requeues is passed from job to job.
 	rm berth-runs-* words
@@ -480,7 +481,12 @@ stopped_by_term() {
 	pbs_requeue_job 2.pbs-head
 	rm "$DIR/home/mom_priv/jobs/2.pbs-head.SC"
 	expect 0 "$BERTH" run -n 1 --requeue -- true
-	[[ $output == *"cannot requeue the job: cannot read its script"* ]]
+	[[ $output == *"cannot requeue the job: cannot read its script: neither $DIR/home/mom_priv/jobs/2.pbs-head.SC nor /"* ]]
+	sed 's/"Submit_arguments": *"[^"]*"/"Submit_arguments": "-V "/' answer >blank
+	! cmp answer blank || false
+	fake qstat 'cat "$DIR/blank"'
+	expect 0 "$BERTH" run -n 1 --requeue -- true
+	[[ $output$'\n' == *"cannot read its script: $DIR/home/mom_priv/jobs/2.pbs-head.SC"$'\n'* ]]
 	PBS_ENVIRONMENT=PBS_INTERACTIVE run "$BERTH" run -n 1 --requeue -- true
 	[[ $output == *"cannot requeue the job: it is an interactive job"* ]]
 	rm "$DIR/bin/qsub"

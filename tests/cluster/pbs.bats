@@ -380,7 +380,7 @@ variables() {
 	E
 	f() { echo "it's a \\ \"f\""; }
 	export -f f
-	export V_A='my run' V_B='it'\''s "q"' V_C='a\b\\c' V_D=$'x\ny' V_E='--name "my run" $HOME `id`' V_F=$'\xff\xfe' V_G='' V_H=plain
+	export V_A='my run' V_B='it'\''s "q"' V_C='a\b\\c' V_D=$'x\ny' V_E='--name "my run" $HOME `id`' V_F=$'\xff\xfe' V_G='' V_H=plain V_J='end\' V_K=kept V_L=too
 	V_I=$(head -c 100000 /dev/zero | tr '\0' x)
 	export V_I
 	cd "$SHARE"
@@ -394,7 +394,7 @@ variables() {
 	echo "code \$?"
 	S
 	job=$("$TOOLS/qsub" -o "$SHARE/same.out" -p 7 -S /bin/sh -l select=1 \
-		-v "V_A,V_B,V_C,V_D,V_E,V_F,V_G,V_H,V_I,BASH_FUNC_f%%=$(printenv 'BASH_FUNC_f%%')" same.sh) # sh, which the stand-in uses, drops functions
+		-v "V_A,V_B,V_C,V_D,V_E,V_F,V_G,V_H,V_J,V_K,V_L,V_I,BASH_FUNC_f%%=$(printenv 'BASH_FUNC_f%%')" same.sh) # sh, which the stand-in uses, drops functions
 	until_seen same.out '^code 0$' || within 120 grep -q '^code 0$' same.out
 	cut -c1-300 same.out
 	for turn in $(seq 10); do
