@@ -13,7 +13,7 @@
 #include "base/log.h"
 #include "base/number.h"
 
-#define ANSWER_MS 10000 /* after the end, for an answer that has not come yet */
+#define ANSWER_MS 10000 /* after the end, each time, for an answer that has not come yet */
 #define REQUEUE_MS 30000
 #define PAUSE_MS 1000 /* before the second try; doubled up to PAUSE_MAX_MS */
 #define PAUSE_MAX_MS 30000
@@ -31,7 +31,7 @@ struct requeue {
 	struct alloc_query *query; /* with the allocation and the environment */
 	int done, max;		   /* requeues before this run; at most */
 	bool prepared, possible;
-	char why[400]; /* if not possible */
+	char why[400]; /* if not possible, or not prepared because the scheduler does not answer */
 	struct requeue_pbs *pbs;
 	struct requeue_runs *runs; /* NULL if the runs of this job cannot know each other */
 };
@@ -115,11 +115,12 @@ void requeue_prepare(struct requeue *requeue)
 	if (!requeue || requeue->prepared)
 		return;
 	alloc = requeue->query->alloc;
-	requeue->prepared = true;
 	requeue->done = alloc->restarts;
 	if (!strcmp(alloc->source, "slurm")) {
 		prepare_slurm(requeue);
 	} else if (!strcmp(alloc->source, "pbs")) {
+		requeue_pbs_free(requeue->pbs);
+		requeue->pbs = NULL;
 		count = env_get(requeue->query->env, COUNT);
 		if (count && number_int(COUNT, count, 0, 1000000, &requeue->done, NULL))
 			requeue->done =
@@ -131,10 +132,26 @@ void requeue_prepare(struct requeue *requeue)
 		snprintf(requeue->why, sizeof requeue->why, "no scheduler runs this job (%s)",
 			 alloc->why ? alloc->why : alloc->source);
 	}
-	if (!requeue->possible) {
+	if (!requeue->possible && !*requeue->why)
+		snprintf(requeue->why, sizeof requeue->why, "the scheduler does not answer");
+	/* A server that is away may answer when the run ends. */
+	requeue->prepared = requeue->possible || requeue->query->job ||
+			    requeue_try_failed(requeue->why) != REQUEUE_TRY_AWAY;
+	if (requeue->prepared && !requeue->possible) {
 		requeue_runs_leave(requeue->runs);
 		requeue->runs = NULL;
 	}
+}
+
+/* Ask the scheduler again if it has not answered yet. */
+static void ask(struct requeue *requeue, int64_t timeout_ms)
+{
+	if (requeue->prepared)
+		return;
+	if (!requeue->query->job)
+		alloc_query_again(requeue->query);
+	alloc_query_wait_for_job(requeue->query, (int)timeout_ms);
+	requeue_prepare(requeue);
 }
 
 void requeue_free(struct requeue *requeue)
@@ -163,7 +180,10 @@ void requeue_announce(const struct requeue *requeue, void *context,
 					"unknown until then"
 				      : "");
 	else
-		snprintf(text, sizeof text, "--requeue: cannot requeue the job: %s", requeue->why);
+		snprintf(text, sizeof text, "--requeue: %s: %s",
+			 requeue->prepared ? "cannot requeue the job"
+					   : "berth will ask again when the run ends",
+			 requeue->why);
 	note(context, requeue->possible ? LOG_NOTE : LOG_WARNING, text);
 }
 
@@ -179,11 +199,8 @@ static bool may_requeue(struct requeue *requeue, const char *kind, char *next, s
 			 *kind == 'c' ? "cancelled" : "interrupted");
 		return false;
 	}
-	if (!requeue->prepared) {
-		alloc_query_wait(requeue->query, ANSWER_MS);
-		requeue_prepare(requeue);
-	}
-	if (!requeue->possible) {
+	ask(requeue, ANSWER_MS);
+	if (requeue->prepared && !requeue->possible) {
 		snprintf(next, size, "cannot requeue, so submit the job again: %.180s",
 			 requeue->why);
 		return false;
@@ -229,13 +246,18 @@ bool requeue_now_due(struct requeue *requeue, const struct job_result *result, c
 }
 
 /* Run scontrol or qsub once. reply receives its answer: the new job's id, or why it failed. */
-static enum requeue_try try_once(const struct requeue *requeue, char *reply, size_t size)
+static enum requeue_try try_once(struct requeue *requeue, int64_t left_ms, char *reply, size_t size)
 {
 	char *const argv[] = {(char *)"scontrol", (char *)"requeue",
 			      (char *)job_name(requeue->query->alloc), NULL};
 	struct scheduler_tool_output answer;
 	enum scheduler_tool_result end;
 
+	ask(requeue, left_ms < ANSWER_MS ? left_ms : ANSWER_MS);
+	if (!requeue->possible) {
+		snprintf(reply, size, "%s", requeue->why);
+		return requeue->prepared ? REQUEUE_TRY_REFUSED : REQUEUE_TRY_AWAY;
+	}
 	if (requeue->pbs)
 		return requeue_pbs_submit(requeue->pbs, reply, size);
 	end = scheduler_tool_run(argv, requeue->query->env, REQUEUE_MS, ANSWER_MAX, &answer);
@@ -251,7 +273,8 @@ static enum requeue_try try_once(const struct requeue *requeue, char *reply, siz
 enum requeue_try requeue_try_failed(const char *message)
 {
 	static const char *const away[] = {"connect",	"contact",    "communication failure",
-					   "timed out", "zero bytes", "try again"};
+					   "timed out", "zero bytes", "try again",
+					   "not answer"};
 
 	for (size_t i = 0; i < sizeof away / sizeof *away; i++)
 		if (strcasestr(message, away[i]))
@@ -272,34 +295,38 @@ static int64_t patience_ms(const struct alloc *alloc)
 					: left;
 }
 
-bool requeue_now(const struct requeue *requeue, char *next, size_t size)
+bool requeue_now(struct requeue *requeue, char *next, size_t size)
 {
 	const char *tool = requeue->pbs ? "qsub" : "scontrol requeue";
-	int64_t until = clock_now_ms() + patience_ms(requeue->query->alloc), pause_ms = PAUSE_MS;
+	int64_t now, until = clock_now_ms() + patience_ms(requeue->query->alloc);
+	int64_t left_ms, pause_ms = PAUSE_MS;
 	enum requeue_try end;
-	char reply[300];
+	char reply[300], line[400];
 
 	/* The output must survive the end of this process. Pipes and terminals have nothing to
 	 * sync. */
 	fflush(NULL);
 	fsync(STDOUT_FILENO);
 	fsync(STDERR_FILENO);
-	while ((end = try_once(requeue, reply, sizeof reply)) == REQUEUE_TRY_AWAY) {
-		int64_t now = clock_now_ms();
-
-		if (now + pause_ms > until)
+	for (;;) {
+		end = try_once(requeue, until - clock_now_ms(), reply, sizeof reply);
+		snprintf(line, sizeof line, "%s%.300s", requeue->pbs ? "" : "scontrol requeue ",
+			 requeue->pbs ? requeue_pbs_line(requeue->pbs)
+				      : job_name(requeue->query->alloc));
+		now = clock_now_ms();
+		if (end != REQUEUE_TRY_AWAY || until - now < PAUSE_MS)
 			break;
 		if (pause_ms == PAUSE_MS)
-			log_user(LOG_WARNING, "%s: %.160s; trying again for up to %lld s", tool,
-				 reply, (long long)(until - now) / 1000);
-		usleep((useconds_t)pause_ms * 1000);
+			log_user(LOG_WARNING,
+				 "%s: %.250s; trying again for up to %lld s; if the job ends "
+				 "before, run: %s",
+				 tool, reply, (long long)(until - now) / 1000, line);
+		left_ms = until - PAUSE_MS - now; /* the last try comes in time */
+		usleep((useconds_t)(pause_ms < left_ms ? pause_ms : left_ms) * 1000);
 		pause_ms = pause_ms < PAUSE_MAX_MS ? pause_ms * 2 : pause_ms;
 	}
 	if (end != REQUEUE_TRY_DONE) {
-		snprintf(next, size, "%s: %.160s; to continue, run: %s%.300s", tool, reply,
-			 requeue->pbs ? "" : "scontrol requeue ",
-			 requeue->pbs ? requeue_pbs_line(requeue->pbs)
-				      : job_name(requeue->query->alloc));
+		snprintf(next, size, "%s: %.250s; to continue, run: %s", tool, reply, line);
 		log_user(LOG_WARNING, "%s", next);
 		return false;
 	}

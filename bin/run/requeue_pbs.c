@@ -344,20 +344,19 @@ int requeue_pbs_prepare(struct alloc_query *query, int done, struct requeue_pbs 
 		rc = snprintf(why, size, "%s", query->why) || true;
 	else if (!rc && !(job = pbs_attributes(query->job, alloc->job_id, why, size)))
 		rc = 1;
-	if (!rc)
-		rc = read_script(alloc, env, job, pbs, why, size);
-	if (rc)
-		goto out;
+	*out = pbs;
 	pbs->dir = strdup(dir ? dir : "/");
 	pbs->env = env_copy(env);
 	submitted = json_string_value(json_object_get(job, "Submit_arguments"));
 	if (asprintf(&pbs->line, "cd %s && qsub %s", dir ? dir : "/",
 		     submitted && *submitted ? submitted : "SCRIPT") < 0)
 		pbs->line = NULL;
-	if (!pbs->dir || !pbs->env || !pbs->line) {
+	if (!pbs->dir || !pbs->env || !pbs->line)
 		rc = snprintf(why, size, "not enough memory") || true;
+	if (!rc)
+		rc = read_script(alloc, env, job, pbs, why, size);
+	if (rc)
 		goto out;
-	}
 	/* The script's #PBS lines have had their effect. */
 	add(pbs, "-C", "#no-directives");
 	add_resources(pbs, json_object_get(job, "Resource_List"));
@@ -377,10 +376,6 @@ int requeue_pbs_prepare(struct alloc_query *query, int done, struct requeue_pbs 
 	}
 out:
 	env_free(first);
-	if (rc)
-		requeue_pbs_free(pbs);
-	else
-		*out = pbs;
 	return rc != 0;
 }
 

@@ -45,6 +45,14 @@ slurm_job() {
 }
 
 @test "--requeue: a server that is away is asked again, a refusal is not; the last message has the line to type" {
+	# In the background: qstat hangs from before the start until after the end.
+	pbs_requeue_job 3.pbs-head
+	fake qstat 'exec sleep 1000'
+	{
+		code=0
+		"$BERTH" run -n 1 --requeue --report hung.json --end-time +15s -- sh -c 'exit 75' 2>hung 3>&- || code=$?
+		echo "code $code" >hung.code
+	} &
 	slurm_job 1 1
 	fake scontrol 'case $1 in requeue) echo "$*" >>"$DIR/told"; [ "$(wc -l <"$DIR/told")" -ge 3 ] ||
 			{ echo "slurm_requeue error: Unable to contact slurm controller (connect failure)" >&2; exit 1; } ;;
@@ -63,6 +71,12 @@ slurm_job() {
 	[ "$((SECONDS - begin))" -lt 75 ] # documented: at least 20 s, else until 5 s before the end
 	[ "$(wc -l <told)" -ge 4 ]
 	[[ "${lines[-1]}" == "berth: warning: scontrol requeue: Unable to contact slurm controller; to continue, run: scontrol requeue 4711" ]]
+	wait_for hung.code 1
+	cat hung
+	grep -qx 'code 75' hung.code
+	grep -q "berth: warning: qsub: the scheduler does not answer; trying again for up to [0-9]* s; if the job ends before, run: cd $PWD && qsub SCRIPT" hung
+	[[ "$(tail -n 1 hung)" == "berth: warning: qsub: the scheduler does not answer; to continue, run: cd $PWD && qsub SCRIPT" ]]
+	grep -q '"next": "qsub: the scheduler does not answer; to continue, run: cd ' hung.json
 	# An unknown answer of qsub is no reason to submit twice.
 	unset "${!SLURM_@}"
 	pbs_requeue_job 2.pbs-head
@@ -70,6 +84,19 @@ slurm_job() {
 	expect 75 "$BERTH" run -n 1 --requeue -- sh -c 'exit 75'
 	[ "$(wc -l <words)" = 1 ]
 	[[ "${lines[-1]}" == *"qsub: qsub: Unauthorized Request; to continue, run: cd "*" && qsub "* ]]
+}
+
+@test "--requeue under PBS: a server that is away from before the start until after the end is asked again" {
+	pbs_requeue_job 2.pbs-head
+	fake qstat 'echo "$*" >>"$DIR/asked"; [ "$(wc -l <"$DIR/asked")" -ge 7 ] ||
+			{ echo "qstat: cannot connect to server pbs-head (errno=15010)" >&2; exit 255; }
+		cat "$DIR/answer"'
+	expect 75 "$BERTH" run -n 1 --requeue -- sh -c 'exit 75'
+	[[ $output == *"warning: --requeue: berth will ask again when the run ends: qstat failed: qstat: cannot connect"* ]]
+	[[ $output == *"next: trying to requeue the job with qsub (1 of"* ]]
+	[[ $output == *"cannot connect to server pbs-head (errno=15010); trying again for up to 1"*" s; if the job ends before, run: cd $PWD && qsub SCRIPT"* ]]
+	[[ "${lines[-1]}" == "berth: note: requeued as 99.pbs-head" ]]
+	grep -qx walltime=01:00:00 words
 }
 
 # A run in the background that wants its job requeued once FILE.go exists; its output goes to FILE.
