@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "run/requeue.h"
 
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -23,9 +25,7 @@
 #define WAITED_MS 10000 /* other runs have used the job's time meanwhile */
 #define ENDED_S 5	/* Slurm ends the script within this time; it must not continue meanwhile */
 #define ANSWER_MAX (8 << 20)
-#define COUNT                                                                                      \
-	"BERTH_REQUEUES" /* under PBS, which has no count of its own for a job that is new         \
-			  */
+#define COUNT "BERTH_REQUEUES" /* under PBS, where the next job is a new one */
 
 struct requeue {
 	struct alloc_query *query; /* with the allocation and the environment */
@@ -34,6 +34,7 @@ struct requeue {
 	char why[400]; /* if not possible, or not prepared because the scheduler does not answer */
 	struct requeue_pbs *pbs;
 	struct requeue_runs *runs; /* NULL if the runs of this job cannot know each other */
+	bool later;		   /* another run is to requeue the job */
 };
 
 static const char *job_name(const struct alloc *alloc)
@@ -73,38 +74,23 @@ static void prepare_slurm(struct requeue *requeue)
 		requeue->possible = slurm_allows(query->job, requeue->why, sizeof requeue->why);
 }
 
-static int join_runs(struct requeue *requeue, struct error *err)
-{
-	struct error why = {0};
-	int rc =
-		requeue_runs_join(requeue->query->alloc, requeue->query->env, &requeue->runs, &why);
-
-	if (rc == -ERR_OUTPUT) {
-		log_user(LOG_WARNING,
-			 "--requeue: if several runs of this job want it, each requeues it: %s",
-			 why.text);
-		return 0;
-	}
-	*err = why;
-	return rc;
-}
-
 int requeue_new(struct alloc_query *query, int max, struct requeue **out, struct error *err)
 {
 	struct requeue *requeue = calloc(1, sizeof *requeue);
-	int rc = 0;
+	const char *source = query->alloc->source;
+	struct error why = {0};
 
 	if (!requeue)
 		return error_memory(err, "--requeue");
 	requeue->query = query;
 	requeue->max = max;
-	if (!strcmp(query->alloc->source, "slurm") || !strcmp(query->alloc->source, "pbs"))
-		rc = join_runs(requeue, err);
-	if (rc < 0)
-		requeue_free(requeue);
-	else
-		*out = requeue;
-	return rc < 0 ? rc : 0;
+	if ((!strcmp(source, "slurm") || !strcmp(source, "pbs")) &&
+	    requeue_runs_join(query->alloc, query->env, &requeue->runs, &why))
+		log_user(LOG_WARNING,
+			 "--requeue: if several runs of this job want it, each requeues it: %s",
+			 why.text);
+	*out = requeue;
+	return 0;
 }
 
 void requeue_prepare(struct requeue *requeue)
@@ -231,6 +217,7 @@ bool requeue_now_due(struct requeue *requeue, const struct job_result *result, c
 	case REQUEUE_TURN_NOW:
 		return wanted || may_requeue(requeue, kind, next, size);
 	case REQUEUE_TURN_LATER:
+		requeue->later = true;
 		snprintf(next, size,
 			 "the job's last run with --requeue to end will requeue it; others still "
 			 "run");
@@ -337,4 +324,21 @@ bool requeue_now(struct requeue *requeue, char *next, size_t size)
 	if (!requeue->pbs)
 		sleep(ENDED_S);
 	return true;
+}
+
+bool requeue_outlive(struct requeue *requeue)
+{
+	struct stat info;
+	int fd;
+
+	if (!requeue || !requeue->later || fork())
+		return false;
+	setsid(); /* at the end of the script, PBS kills the processes of its session */
+	/* Whoever reads this run's output from a pipe must not wait for this process. */
+	fd = open("/dev/null", O_RDWR);
+	for (int i = STDIN_FILENO; i <= STDERR_FILENO; i++)
+		if (i != STDERR_FILENO || fstat(i, &info) || !S_ISREG(info.st_mode))
+			dup2(fd, i);
+	requeue->query->tool = (struct scheduler_tool){0}; /* a child of the parent */
+	return requeue_runs_outlive(requeue->runs);
 }

@@ -42,6 +42,10 @@ bool requeue_now_due(struct requeue *requeue, const struct job_result *result, c
  * Prints the result on stderr. Returns false if the requeue failed or its result is unknown; next
  * then holds what to do. */
 bool requeue_now(struct requeue *requeue, char *next, size_t size);
+/* If requeue_now_due has left the requeue to another run, fork a child that outlives this run.
+ * Returns true in the child, once no run is left and none has requeued the job: the last one was
+ * killed. Otherwise returns false, in both processes. */
+bool requeue_outlive(struct requeue *requeue);
 
 /* requeue_runs.c: the runs with --requeue of one job, on one node. */
 struct requeue_runs; /* opaque */
@@ -58,6 +62,9 @@ int requeue_runs_join(const struct alloc *alloc, const struct env *env, struct r
 /* This run has ended; wanted: it wants the job requeued. After REQUEUE_TURN_NOW the other runs that
  * end wait until requeue_runs_leave, or 90 s. */
 enum requeue_turn requeue_runs_end(struct requeue_runs *runs, bool wanted);
+/* After REQUEUE_TURN_LATER, in a child: close all other descriptors above standard error, and wait
+ * until no run is left. Return true if the job is then still to be requeued, by this process. */
+bool requeue_runs_outlive(struct requeue_runs *runs);
 /* The job has been requeued. job_continues: its script may start more runs. */
 void requeue_runs_done(struct requeue_runs *runs, bool job_continues);
 void requeue_runs_leave(struct requeue_runs *runs); /* frees it; NULL is fine */

@@ -99,48 +99,99 @@ slurm_job() {
 	grep -qx walltime=01:00:00 words
 }
 
-# A run in the background that wants its job requeued once FILE.go exists; its output goes to FILE.
-wanting() {
-	"$BERTH" run --launcher fork -n 1 --requeue -- sh -c ': >"$0.up"; until [ -e "$0.go" ]; do sleep 0.05; done; exit 75' "$1" >"$1" 2>&1 3>&- &
+# running FILE [CODE]: a run in the background that ends with CODE (75) once FILE.go exists; its output goes to FILE.
+running() {
+	"$BERTH" run --launcher fork -n 1 --requeue -- sh -c ': >"$0.up"; until [ -e "$0.go" ]; do sleep 0.05; done; exit "$1"' "$DIR/$1" "${2-75}" >"$1" 2>&1 3>&- &
 	pid=$!
 	within 30 test -e "$1.up"
 }
 
+# over FILE: no process of that run is left.
+over() { ! pgrep -f "$DIR/$1 75\$" >/dev/null; }
+
 @test "--requeue in two runs of a job: only the last to end requeues it; one that is killed blocks no other" {
 	slurm_job 1 1
-	wanting a
+	running a
 	first=$pid
-	wanting b
+	running b
 	touch a.go
 	ends 75 $first a
 	grep -q "next: the job's last run with --requeue to end will requeue it" a
-	! grep requeue told || false
-	# A run that succeeds requeues the job for the other.
 	"$BERTH" run --launcher fork -n 1 --requeue -- true
+	"$BERTH" run --launcher fork -n 1 -- true # without --requeue: it does not count
 	! grep requeue told || false
 	touch b.go
 	ends 75 $pid b
 	[ "$(grep -c '^requeue 4711$' told)" = 1 ]
 	: >told
-	rm a.go
-	wanting a
+	# A run that succeeds requeues the job for the other.
+	rm ./*.go ./*.up
+	running a
 	first=$pid
-	wanting c
+	running b 0
 	touch a.go
 	ends 75 $first a
-	"$BERTH" run --launcher fork -n 1 -- true # without --requeue: it does not count
-	! grep requeue told || false
-	kill -KILL $pid
-	expect 0 "$BERTH" run --launcher fork -n 1 --requeue -- true
-	[[ $output == *"note: another run of this job stopped before its end: trying to requeue the job with scontrol requeue (1 of"* ]]
+	touch b.go
+	ends 0 $pid b
+	grep -q 'note: another run of this job stopped before its end: trying to requeue the job with scontrol requeue (1 of' b
+	within 30 over a
 	[ "$(grep -c '^requeue 4711$' told)" = 1 ]
 	: >told
-	rm a.go
-	wanting c
+	running c
 	kill -KILL $pid
 	expect 75 "$BERTH" run --launcher fork -n 1 --requeue -- sh -c 'exit 75'
 	[ "$(grep -c '^requeue 4711$' told)" = 1 ]
 	[ -z "$(ls berth-runs-*)" ]
+}
+
+@test "--requeue in several runs of a job: if the last one is killed, one that has announced the requeue carries it out" {
+	slurm_job 1 1
+	running last
+	last=$pid
+	running a
+	touch a.go
+	ends 75 $pid a
+	# Whoever reads the output of the other does not wait.
+	"$BERTH" run --launcher fork -n 1 --requeue -- sh -c 'exit "$1"' "$DIR/b" 75 2>&1 | cat >b
+	grep -q "next: the job's last run with --requeue to end will requeue it" b
+	! grep requeue told || false
+	kill -KILL $last
+	within 30 over a
+	within 30 over b
+	[ "$(grep -c '^requeue 4711$' told)" = 1 ]
+	[ -z "$(ls berth-runs-*)" ]
+}
+
+# The last run is killed, and then qstat or scontrol answers with this line. No requeue.
+killed_by() {
+	rm -f ./*.go ./*.up asked words berth-runs-*
+	running last
+	last=$pid
+	running a
+	touch a.go
+	ends 75 $pid a
+	fake "$1" 'echo "$*" >>"$DIR/asked"; '"$2"
+	kill -KILL $last
+	within 30 over a
+	[ -e asked ]
+	! grep '^requeue' asked || false
+	[ ! -e words ]
+}
+
+@test "--requeue in two runs of a job: a job that is cancelled, or requeued by the scheduler, is not requeued" {
+	slurm_job 1 1
+	killed_by scontrol 'echo "JobId=4711 JobState=CANCELLED Restarts=0"'
+	slurm_job 1 1
+	killed_by scontrol 'echo "JobId=4711 JobState=COMPLETING Restarts=1"'
+	unset "${!SLURM_@}"
+	for answer in 's/"comment": "[^"]*/& and terminated by u@h/' 's/"substate": [0-9]*/"substate": 60/'; do
+		pbs_requeue_job 2.pbs-head
+		sed "$answer" answer >other
+		cmp answer other && false
+		killed_by qstat 'cat "$DIR/other"'
+	done
+	pbs_requeue_job 2.pbs-head
+	killed_by qstat 'echo "qstat: Unknown Job Id 2.pbs-head" >&2; exit 35'
 }
 
 @test "--requeue: a file of the runs that cannot be trusted is a warning" {
@@ -289,7 +340,7 @@ stopped_by_term() {
 	report 'report["kind"] == "cancelled"'
 	state 'echo "JobId=4711 JobState=COMPLETING Restarts=1 RunTime=00:00:00 TimeLimit=00:01:00"; exit'
 	stopped_by_term
-	report 'report["kind"] == "requeued" and report["next"] == "nothing to do: Slurm will start the job again"'
+	report 'report["kind"] == "requeued" and report["next"] == "nothing to do: the scheduler will start the job again"'
 	[ ! -e told ]
 	export SLURM_JOB_END_TIME=$(($(date +%s) + 60))
 	state 'echo "Unable to contact slurm controller" >&2; exit 1'

@@ -430,6 +430,25 @@ variables() {
 	[ "$(grep -c 'requeued as' "$SHARE/twice.out")" = 4 ]
 }
 
+@test "a run announces a requeue, and the last run is killed: one new job, although the script ends at once" {
+	rm -f "$SHARE"/left.*
+	pbs_start left 1:mpiprocs=2 <<-S
+	export PBS_CONF_FILE=$CLUSTER/share/pbs/pbs.conf
+	echo "\${BERTH_REQUEUES:-0}" >>left.turns
+	[ -z "\$BERTH_REQUEUES" ] || exit
+	"\$BERTH" run -n 1 --requeue -- sh -c ': >left.up; exec sleep 1000' &
+	until [ -e left.up ]; do sleep 0.1; done
+	"\$BERTH" run -n 1 --requeue -- sh -c 'exit 75'
+	kill -KILL \$!
+	S
+	within 60 grep -qsx 1 "$SHARE/left.turns" || { cat "$SHARE/left.out"; return 1; }
+	cat "$SHARE/left.out"
+	grep -q "next: the job's last run with --requeue to end will requeue it" "$SHARE/left.out"
+	[ "$(grep -c 'requeued as' "$SHARE/left.out")" = 1 ]
+	nothing_left n1
+	[ "$(cat "$SHARE/left.turns")" = "$(seq 0 1)" ]
+}
+
 @test "walltime without a warning: SIGTERM comes late, the ranks get their stop file, and berth reports it" {
 	# If the ranks were not up in time, try again with a longer walltime.
 	for seconds in 4 15 40; do
