@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "run/requeue.h"
 
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -13,7 +15,7 @@
 #include "base/log.h"
 #include "base/number.h"
 
-#define ANSWER_MS 10000 /* after the end, for an answer that has not come yet */
+#define ANSWER_MS 10000 /* after the end, each time, for an answer that has not come yet */
 #define REQUEUE_MS 30000
 #define PAUSE_MS 1000 /* before the second try; doubled up to PAUSE_MAX_MS */
 #define PAUSE_MAX_MS 30000
@@ -23,17 +25,16 @@
 #define WAITED_MS 10000 /* other runs have used the job's time meanwhile */
 #define ENDED_S 5	/* Slurm ends the script within this time; it must not continue meanwhile */
 #define ANSWER_MAX (8 << 20)
-#define COUNT                                                                                      \
-	"BERTH_REQUEUES" /* under PBS, which has no count of its own for a job that is new         \
-			  */
+#define COUNT "BERTH_REQUEUES" /* under PBS, where the next job is a new one */
 
 struct requeue {
 	struct alloc_query *query; /* with the allocation and the environment */
 	int done, max;		   /* requeues before this run; at most */
 	bool prepared, possible;
-	char why[400]; /* if not possible */
+	char why[400]; /* if not possible, or not prepared because the scheduler does not answer */
 	struct requeue_pbs *pbs;
 	struct requeue_runs *runs; /* NULL if the runs of this job cannot know each other */
+	bool later;		   /* another run is to requeue the job */
 };
 
 static const char *job_name(const struct alloc *alloc)
@@ -73,38 +74,23 @@ static void prepare_slurm(struct requeue *requeue)
 		requeue->possible = slurm_allows(query->job, requeue->why, sizeof requeue->why);
 }
 
-static int join_runs(struct requeue *requeue, struct error *err)
-{
-	struct error why = {0};
-	int rc =
-		requeue_runs_join(requeue->query->alloc, requeue->query->env, &requeue->runs, &why);
-
-	if (rc == -ERR_OUTPUT) {
-		log_user(LOG_WARNING,
-			 "--requeue: if several runs of this job want it, each requeues it: %s",
-			 why.text);
-		return 0;
-	}
-	*err = why;
-	return rc;
-}
-
 int requeue_new(struct alloc_query *query, int max, struct requeue **out, struct error *err)
 {
 	struct requeue *requeue = calloc(1, sizeof *requeue);
-	int rc = 0;
+	const char *source = query->alloc->source;
+	struct error why = {0};
 
 	if (!requeue)
 		return error_memory(err, "--requeue");
 	requeue->query = query;
 	requeue->max = max;
-	if (!strcmp(query->alloc->source, "slurm") || !strcmp(query->alloc->source, "pbs"))
-		rc = join_runs(requeue, err);
-	if (rc < 0)
-		requeue_free(requeue);
-	else
-		*out = requeue;
-	return rc < 0 ? rc : 0;
+	if ((!strcmp(source, "slurm") || !strcmp(source, "pbs")) &&
+	    requeue_runs_join(query->alloc, query->env, &requeue->runs, &why))
+		log_user(LOG_WARNING,
+			 "--requeue: if several runs of this job want it, each requeues it: %s",
+			 why.text);
+	*out = requeue;
+	return 0;
 }
 
 void requeue_prepare(struct requeue *requeue)
@@ -115,11 +101,12 @@ void requeue_prepare(struct requeue *requeue)
 	if (!requeue || requeue->prepared)
 		return;
 	alloc = requeue->query->alloc;
-	requeue->prepared = true;
 	requeue->done = alloc->restarts;
 	if (!strcmp(alloc->source, "slurm")) {
 		prepare_slurm(requeue);
 	} else if (!strcmp(alloc->source, "pbs")) {
+		requeue_pbs_free(requeue->pbs);
+		requeue->pbs = NULL;
 		count = env_get(requeue->query->env, COUNT);
 		if (count && number_int(COUNT, count, 0, 1000000, &requeue->done, NULL))
 			requeue->done =
@@ -131,10 +118,26 @@ void requeue_prepare(struct requeue *requeue)
 		snprintf(requeue->why, sizeof requeue->why, "no scheduler runs this job (%s)",
 			 alloc->why ? alloc->why : alloc->source);
 	}
-	if (!requeue->possible) {
+	if (!requeue->possible && !*requeue->why)
+		snprintf(requeue->why, sizeof requeue->why, "the scheduler does not answer");
+	/* A server that is away may answer when the run ends. */
+	requeue->prepared = requeue->possible || requeue->query->job ||
+			    requeue_try_failed(requeue->why) != REQUEUE_TRY_AWAY;
+	if (requeue->prepared && !requeue->possible) {
 		requeue_runs_leave(requeue->runs);
 		requeue->runs = NULL;
 	}
+}
+
+/* Ask the scheduler again if it has not answered yet. */
+static void ask(struct requeue *requeue, int64_t timeout_ms)
+{
+	if (requeue->prepared)
+		return;
+	if (!requeue->query->job)
+		alloc_query_again(requeue->query);
+	alloc_query_wait_for_job(requeue->query, (int)timeout_ms);
+	requeue_prepare(requeue);
 }
 
 void requeue_free(struct requeue *requeue)
@@ -163,7 +166,10 @@ void requeue_announce(const struct requeue *requeue, void *context,
 					"unknown until then"
 				      : "");
 	else
-		snprintf(text, sizeof text, "--requeue: cannot requeue the job: %s", requeue->why);
+		snprintf(text, sizeof text, "--requeue: %s: %s",
+			 requeue->prepared ? "cannot requeue the job"
+					   : "berth will ask again when the run ends",
+			 requeue->why);
 	note(context, requeue->possible ? LOG_NOTE : LOG_WARNING, text);
 }
 
@@ -179,11 +185,8 @@ static bool may_requeue(struct requeue *requeue, const char *kind, char *next, s
 			 *kind == 'c' ? "cancelled" : "interrupted");
 		return false;
 	}
-	if (!requeue->prepared) {
-		alloc_query_wait(requeue->query, ANSWER_MS);
-		requeue_prepare(requeue);
-	}
-	if (!requeue->possible) {
+	ask(requeue, ANSWER_MS);
+	if (requeue->prepared && !requeue->possible) {
 		snprintf(next, size, "cannot requeue, so submit the job again: %.180s",
 			 requeue->why);
 		return false;
@@ -214,6 +217,7 @@ bool requeue_now_due(struct requeue *requeue, const struct job_result *result, c
 	case REQUEUE_TURN_NOW:
 		return wanted || may_requeue(requeue, kind, next, size);
 	case REQUEUE_TURN_LATER:
+		requeue->later = true;
 		snprintf(next, size,
 			 "the job's last run with --requeue to end will requeue it; others still "
 			 "run");
@@ -229,13 +233,18 @@ bool requeue_now_due(struct requeue *requeue, const struct job_result *result, c
 }
 
 /* Run scontrol or qsub once. reply receives its answer: the new job's id, or why it failed. */
-static enum requeue_try try_once(const struct requeue *requeue, char *reply, size_t size)
+static enum requeue_try try_once(struct requeue *requeue, int64_t left_ms, char *reply, size_t size)
 {
 	char *const argv[] = {(char *)"scontrol", (char *)"requeue",
 			      (char *)job_name(requeue->query->alloc), NULL};
 	struct scheduler_tool_output answer;
 	enum scheduler_tool_result end;
 
+	ask(requeue, left_ms < ANSWER_MS ? left_ms : ANSWER_MS);
+	if (!requeue->possible) {
+		snprintf(reply, size, "%s", requeue->why);
+		return requeue->prepared ? REQUEUE_TRY_REFUSED : REQUEUE_TRY_AWAY;
+	}
 	if (requeue->pbs)
 		return requeue_pbs_submit(requeue->pbs, reply, size);
 	end = scheduler_tool_run(argv, requeue->query->env, REQUEUE_MS, ANSWER_MAX, &answer);
@@ -251,7 +260,8 @@ static enum requeue_try try_once(const struct requeue *requeue, char *reply, siz
 enum requeue_try requeue_try_failed(const char *message)
 {
 	static const char *const away[] = {"connect",	"contact",    "communication failure",
-					   "timed out", "zero bytes", "try again"};
+					   "timed out", "zero bytes", "try again",
+					   "not answer"};
 
 	for (size_t i = 0; i < sizeof away / sizeof *away; i++)
 		if (strcasestr(message, away[i]))
@@ -272,34 +282,38 @@ static int64_t patience_ms(const struct alloc *alloc)
 					: left;
 }
 
-bool requeue_now(const struct requeue *requeue, char *next, size_t size)
+bool requeue_now(struct requeue *requeue, char *next, size_t size)
 {
 	const char *tool = requeue->pbs ? "qsub" : "scontrol requeue";
-	int64_t until = clock_now_ms() + patience_ms(requeue->query->alloc), pause_ms = PAUSE_MS;
+	int64_t now, until = clock_now_ms() + patience_ms(requeue->query->alloc);
+	int64_t left_ms, pause_ms = PAUSE_MS;
 	enum requeue_try end;
-	char reply[300];
+	char reply[300], line[400];
 
 	/* The output must survive the end of this process. Pipes and terminals have nothing to
 	 * sync. */
 	fflush(NULL);
 	fsync(STDOUT_FILENO);
 	fsync(STDERR_FILENO);
-	while ((end = try_once(requeue, reply, sizeof reply)) == REQUEUE_TRY_AWAY) {
-		int64_t now = clock_now_ms();
-
-		if (now + pause_ms > until)
+	for (;;) {
+		end = try_once(requeue, until - clock_now_ms(), reply, sizeof reply);
+		snprintf(line, sizeof line, "%s%.300s", requeue->pbs ? "" : "scontrol requeue ",
+			 requeue->pbs ? requeue_pbs_line(requeue->pbs)
+				      : job_name(requeue->query->alloc));
+		now = clock_now_ms();
+		if (end != REQUEUE_TRY_AWAY || until - now < PAUSE_MS)
 			break;
 		if (pause_ms == PAUSE_MS)
-			log_user(LOG_WARNING, "%s: %.160s; trying again for up to %lld s", tool,
-				 reply, (long long)(until - now) / 1000);
-		usleep((useconds_t)pause_ms * 1000);
+			log_user(LOG_WARNING,
+				 "%s: %.250s; trying again for up to %lld s; if the job ends "
+				 "before, run: %s",
+				 tool, reply, (long long)(until - now) / 1000, line);
+		left_ms = until - PAUSE_MS - now; /* the last try comes in time */
+		usleep((useconds_t)(pause_ms < left_ms ? pause_ms : left_ms) * 1000);
 		pause_ms = pause_ms < PAUSE_MAX_MS ? pause_ms * 2 : pause_ms;
 	}
 	if (end != REQUEUE_TRY_DONE) {
-		snprintf(next, size, "%s: %.160s; to continue, run: %s%.300s", tool, reply,
-			 requeue->pbs ? "" : "scontrol requeue ",
-			 requeue->pbs ? requeue_pbs_line(requeue->pbs)
-				      : job_name(requeue->query->alloc));
+		snprintf(next, size, "%s: %.250s; to continue, run: %s", tool, reply, line);
 		log_user(LOG_WARNING, "%s", next);
 		return false;
 	}
@@ -310,4 +324,21 @@ bool requeue_now(const struct requeue *requeue, char *next, size_t size)
 	if (!requeue->pbs)
 		sleep(ENDED_S);
 	return true;
+}
+
+bool requeue_outlive(struct requeue *requeue)
+{
+	struct stat info;
+	int fd;
+
+	if (!requeue || !requeue->later || fork())
+		return false;
+	setsid(); /* at the end of the script, PBS kills the processes of its session */
+	/* Whoever reads this run's output from a pipe must not wait for this process. */
+	fd = open("/dev/null", O_RDWR);
+	for (int i = STDIN_FILENO; i <= STDERR_FILENO; i++)
+		if (i != STDERR_FILENO || fstat(i, &info) || !S_ISREG(info.st_mode))
+			dup2(fd, i);
+	requeue->query->tool = (struct scheduler_tool){0}; /* a child of the parent */
+	return requeue_runs_outlive(requeue->runs);
 }

@@ -20,9 +20,10 @@ struct requeue; /* opaque */
 /* Become one of the runs of this job that may requeue it. query is borrowed until
  * requeue_free. Return 0, or -ERR_UNAVAILABLE if memory is out. */
 int requeue_new(struct alloc_query *query, int max, struct requeue **out, struct error *err);
-/* The scheduler has answered: find out whether the job can be requeued, and keep what a requeue
- * needs. If the job cannot be requeued, requeue_announce reports why, and the job runs anyway. Does
- * nothing if requeue is NULL, or when called again. */
+/* The scheduler has answered, or will not: find out whether the job can be requeued, and keep what
+ * a requeue needs. If the job cannot be requeued, requeue_announce reports why, and the job runs
+ * anyway. If the scheduler is away, the functions below ask again. Does nothing if requeue is NULL,
+ * or once the scheduler has answered. */
 void requeue_prepare(struct requeue *requeue);
 void requeue_free(struct requeue *requeue); /* NULL is fine */
 
@@ -40,7 +41,11 @@ bool requeue_now_due(struct requeue *requeue, const struct job_result *result, c
 /* Requeue the job. Call it after all output is written, because Slurm then ends this process.
  * Prints the result on stderr. Returns false if the requeue failed or its result is unknown; next
  * then holds what to do. */
-bool requeue_now(const struct requeue *requeue, char *next, size_t size);
+bool requeue_now(struct requeue *requeue, char *next, size_t size);
+/* If requeue_now_due has left the requeue to another run, fork a child that outlives this run.
+ * Returns true in the child, once no run is left and none has requeued the job: the last one was
+ * killed. Otherwise returns false, in both processes. */
+bool requeue_outlive(struct requeue *requeue);
 
 /* requeue_runs.c: the runs with --requeue of one job, on one node. */
 struct requeue_runs; /* opaque */
@@ -57,6 +62,9 @@ int requeue_runs_join(const struct alloc *alloc, const struct env *env, struct r
 /* This run has ended; wanted: it wants the job requeued. After REQUEUE_TURN_NOW the other runs that
  * end wait until requeue_runs_leave, or 90 s. */
 enum requeue_turn requeue_runs_end(struct requeue_runs *runs, bool wanted);
+/* After REQUEUE_TURN_LATER, in a child: close all other descriptors above standard error, and wait
+ * until no run is left. Return true if the job is then still to be requeued, by this process. */
+bool requeue_runs_outlive(struct requeue_runs *runs);
 /* The job has been requeued. job_continues: its script may start more runs. */
 void requeue_runs_done(struct requeue_runs *runs, bool job_continues);
 void requeue_runs_leave(struct requeue_runs *runs); /* frees it; NULL is fine */
@@ -77,7 +85,7 @@ int requeue_script_insert(const struct bytes *lines, char **script, size_t *size
 /* requeue_pbs.c */
 struct requeue_pbs; /* opaque: script, options, variables of the next qsub */
 /* query: with the job's attributes, or the reason for their absence. Return 0, or 1 if it is
- * impossible, with the reason in why. */
+ * impossible, with the reason in why; then *out only serves requeue_pbs_line. */
 int requeue_pbs_prepare(struct alloc_query *query, int done, struct requeue_pbs **out, char *why,
 			size_t size);
 void requeue_pbs_free(struct requeue_pbs *pbs);

@@ -83,11 +83,11 @@ static int read_script(const struct alloc *alloc, const struct env *env, const j
 		return 1;
 	}
 	last = last ? last + 1 : submitted;
-	if (last && *last == '/' &&
-	    !file_read(last, SCRIPT_MAX, &pbs->script, &pbs->script_size, NULL))
+	last = last && *last == '/' ? last : NULL;
+	if (last && !file_read(last, SCRIPT_MAX, &pbs->script, &pbs->script_size, NULL))
 		return 0;
-	snprintf(why, size, "cannot read its script: neither %s%s%s", path, last ? " nor " : "",
-		 last ? last : "");
+	snprintf(why, size, "cannot read its script: %s%s%s%s", last ? "neither " : "", path,
+		 last ? " nor " : "", last ? last : "");
 	return 1;
 }
 
@@ -233,15 +233,34 @@ static bool add_name(struct bytes *list, const char *name)
 	return !bytes_add(list, ",", 1) && !bytes_add(list, name, strlen(name));
 }
 
+/* Was the job submitted with this variable? MoM and the site's hooks add others to its environment.
+ * qstat -F json appends the variable after a value that ends in a backslash to that value. */
+static bool is_submitted(json_t *list, const char *name)
+{
+	size_t length = strlen(name);
+	const char *other;
+	json_t *value;
+
+	json_object_foreach(list, other, value)
+	{
+		const char *at = json_string_value(value);
+
+		if (!strcmp(other, name))
+			return true;
+		for (; at && (at = strstr(at, "\\,")); at += 2)
+			if (!strncmp(at + 2, name, length) && at[2 + length] == '=')
+				return true;
+	}
+	return false;
+}
+
 /* Pass only the names; qsub takes the values from its environment. What qsub would change goes into
- * the script. */
+ * the script. first: the environment in which the job's script started. */
 static int add_variables(struct requeue_pbs *pbs, const struct env *first, json_t *list,
 			 const char *job_id, int done, struct error *err)
 {
 	struct bytes names = {0}, lines = {0}, changed = {0};
 	char count[16];
-	const char *name;
-	json_t *value;
 	bool shell = requeue_script_is_shell(pbs->script);
 	int rc;
 
@@ -251,13 +270,12 @@ static int add_variables(struct requeue_pbs *pbs, const struct env *first, json_
 		rc = env_set(pbs->env, "BERTH_REQUEUE_OF", job_id, ENV_FROM_BERTH, NULL, err);
 	if (bytes_add(&names, "BERTH_REQUEUES,BERTH_REQUEUE_OF", 31))
 		rc = error_memory(err, "the job's variables");
-	json_object_foreach(list, name, value)
-	{
-		const char *text = env_get(first, name);
-		bool plain = text && requeue_script_is_plain(name, text);
-		bool by_qsub = plain || !shell;
+	for (size_t i = 0; !rc && i < env_count(first); i++) {
+		const char *name = env_at(first, i)->name, *text = env_at(first, i)->value;
+		bool plain = text && requeue_script_is_plain(name, text), by_qsub = plain || !shell;
 
-		if (rc || !text || !strncmp(name, "PBS_", 4) || !strncmp(name, "BERTH_REQUEUE", 13))
+		if (!text || !strncmp(name, "PBS_", 4) || !strncmp(name, "BERTH_REQUEUE", 13) ||
+		    !is_submitted(list, name))
 			continue;
 		if (by_qsub)
 			rc = env_set(pbs->env, name, text, ENV_FROM_USER, NULL, err);
@@ -326,20 +344,19 @@ int requeue_pbs_prepare(struct alloc_query *query, int done, struct requeue_pbs 
 		rc = snprintf(why, size, "%s", query->why) || true;
 	else if (!rc && !(job = pbs_attributes(query->job, alloc->job_id, why, size)))
 		rc = 1;
-	if (!rc)
-		rc = read_script(alloc, env, job, pbs, why, size);
-	if (rc)
-		goto out;
+	*out = pbs;
 	pbs->dir = strdup(dir ? dir : "/");
 	pbs->env = env_copy(env);
 	submitted = json_string_value(json_object_get(job, "Submit_arguments"));
 	if (asprintf(&pbs->line, "cd %s && qsub %s", dir ? dir : "/",
 		     submitted && *submitted ? submitted : "SCRIPT") < 0)
 		pbs->line = NULL;
-	if (!pbs->dir || !pbs->env || !pbs->line) {
+	if (!pbs->dir || !pbs->env || !pbs->line)
 		rc = snprintf(why, size, "not enough memory") || true;
+	if (!rc)
+		rc = read_script(alloc, env, job, pbs, why, size);
+	if (rc)
 		goto out;
-	}
 	/* The script's #PBS lines have had their effect. */
 	add(pbs, "-C", "#no-directives");
 	add_resources(pbs, json_object_get(job, "Resource_List"));
@@ -359,10 +376,6 @@ int requeue_pbs_prepare(struct alloc_query *query, int done, struct requeue_pbs 
 	}
 out:
 	env_free(first);
-	if (rc)
-		requeue_pbs_free(pbs);
-	else
-		*out = pbs;
 	return rc != 0;
 }
 

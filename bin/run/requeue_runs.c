@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Which of a job's runs requeues it. Each run on this node holds a shared lock on byte RUNS of one
- * file for as long as it lives, even if it is killed. The file's text is "wanted" once a run that
- * has ended wants the job requeued, and "requeued" once that has happened.
+ * file for as long as it lives, even if it is killed. The file's text is "wanted" while a run that
+ * has ended wants the job requeued, empty while another process does that or has failed to, and
+ * "requeued" once it has happened.
  *
  * A run that ends locks byte TURN first: so runs end one after the other, and the last one finds
- * that it is the last. Locks of fcntl end with the process, and its children do not inherit them.
+ * that it is the last. If that one is killed, a child of the run that wants the requeue gets the
+ * lock on RUNS. Locks of fcntl end with the process, and its children do not inherit them.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -17,6 +19,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/file.h"
 #include "run/requeue.h"
 
 #define TURN_MS 90000 /* the turn of another run lasts as long as a requeue */
@@ -36,7 +39,7 @@ static int lock(int fd, short type, off_t byte, int64_t deadline_ms)
 {
 	struct flock range = {.l_type = type, .l_whence = SEEK_SET, .l_start = byte, .l_len = 1};
 
-	while (fcntl(fd, F_SETLK, &range)) {
+	while (fcntl(fd, deadline_ms == INT64_MAX ? F_SETLKW : F_SETLK, &range)) {
 		if ((errno != EAGAIN && errno != EACCES) || clock_now_ms() >= deadline_ms)
 			return -1;
 		nanosleep(&(struct timespec){.tv_nsec = POLL_MS * 1000000L}, NULL);
@@ -114,13 +117,26 @@ enum requeue_turn requeue_runs_end(struct requeue_runs *runs, bool wanted)
 	if (wanted && pwrite(runs->fd, "wanted", 6, 0) != 6)
 		return REQUEUE_TURN_NOW; /* the other runs would not know */
 	last = !lock(runs->fd, F_WRLCK, RUNS, 0);
-	if (last && (wanted || *state))
+	if (last && (wanted || *state)) {
+		(void)!ftruncate(runs->fd, 0);
 		return REQUEUE_TURN_NOW;
+	}
 	if (last)
 		unlink(runs->path);
 	lock(runs->fd, F_UNLCK, RUNS, 0);
 	lock(runs->fd, F_UNLCK, TURN, 0);
 	return wanted ? REQUEUE_TURN_LATER : REQUEUE_TURN_NONE;
+}
+
+bool requeue_runs_outlive(struct requeue_runs *runs)
+{
+	char state[16] = "";
+
+	file_close_range(STDERR_FILENO + 1, runs->fd - 1);
+	file_close_range(runs->fd + 1, INT_MAX);
+	return !lock(runs->fd, F_WRLCK, RUNS, INT64_MAX) &&
+	       pread(runs->fd, state, sizeof state - 1, 0) > 0 && !strcmp(state, "wanted") &&
+	       !ftruncate(runs->fd, 0);
 }
 
 void requeue_runs_done(struct requeue_runs *runs, bool job_continues)

@@ -585,6 +585,12 @@ int run_program(const struct run_options *options, const char *const *argv, bool
 	/* This comes last, because the scheduler may then end this process. */
 	if (will_requeue && !requeue_now(setup.requeue, end.next, sizeof end.next) && !bad_report)
 		write_report(setup.report, &result, &end, REPORT_MS, &report_err);
+	if (requeue_outlive(setup.requeue)) {
+		result.interrupted = SIGKILL; /* the run that was to requeue the job */
+		run_end_find(&setup, &result, &end);
+		if (strcmp(end.kind, "cancelled") != 0 && strcmp(end.kind, "requeued") != 0)
+			requeue_now(setup.requeue, end.next, sizeof end.next);
+	}
 	job_result_free(&result);
 	run_setup_free(&setup);
 	return rc;

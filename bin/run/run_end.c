@@ -176,8 +176,10 @@ static const char *query_slurm(const struct run_setup *setup, int64_t *left_ms)
 	return *state ? "" : NULL;
 }
 
-/* After qdel, OpenPBS's comment is "Job run at ... and terminated by USER@HOST". */
-static bool deleted_in_pbs(const struct run_setup *setup)
+/* The kind of end that OpenPBS reports, or NULL. After qdel the comment is "Job run at ... and
+ * terminated by USER@HOST", and after qdel -W force the server does not know the job. Substates 60
+ * to 63 are those of qrerun. */
+static const char *query_pbs(const struct run_setup *setup)
 {
 	char path[600], why[400];
 	char *argv[] = {path,		(char *)"-f",	     (char *)"-F",
@@ -187,12 +189,16 @@ static bool deleted_in_pbs(const struct run_setup *setup)
 	if (pbs_find_tool(setup->env, "qstat", path, sizeof path) ||
 	    scheduler_tool_run(argv, setup->env, QUERY_MS, ANSWER_MAX, &answer) !=
 		    SCHEDULER_TOOL_EXITED)
-		return false;
+		return NULL;
 	JSON_AUTO job = pbs_attributes(answer.text, setup->alloc.job_id, why, sizeof why);
 	const char *comment = json_string_value(json_object_get(job, "comment"));
+	json_int_t substate = json_integer_value(json_object_get(job, "substate"));
 
 	free(answer.text);
-	return comment && strstr(comment, "terminated by");
+	if (job ? comment && strstr(comment, "terminated by")
+		: strstr(answer.stderr_text, " Job ") != NULL)
+		return "cancelled";
+	return substate >= 60 && substate <= 63 ? "requeued" : NULL;
 }
 
 static const char *kind_of_signal(const struct run_setup *setup, int64_t *left_ms)
@@ -209,8 +215,9 @@ static const char *kind_of_signal(const struct run_setup *setup, int64_t *left_m
 			return kind;
 		early_s = kind ? EARLY_S : EXACT_S;
 	} else if (!strcmp(setup->alloc.source, "pbs")) {
-		if (deleted_in_pbs(setup))
-			return "cancelled";
+		kind = query_pbs(setup);
+		if (kind)
+			return kind;
 		early_s = EXACT_S;
 	}
 	return *left_ms < early_s * 1000 ? "walltime" : "interrupted";
@@ -238,10 +245,9 @@ static void describe_cause(const struct job_result *result, const char *kind, in
 			 result->interrupted ? " (received signal: " : "",
 			 result->interrupted ? name : "", result->interrupted ? ")" : "");
 	else if (!strcmp(kind, "requeued"))
-		snprintf(
-			why, size,
-			"Slurm has requeued the job: it was preempted, one of its nodes failed, or "
-			"someone called scontrol requeue");
+		snprintf(why, size,
+			 "the scheduler has requeued the job: it was preempted, one of its nodes "
+			 "failed, or someone called scontrol requeue or qrerun");
 	else if (!strcmp(kind, "walltime") && result->interrupted)
 		snprintf(why, size,
 			 "the job reached its time limit: the scheduler sent %s %ld s %s the end "
@@ -309,7 +315,7 @@ void run_end_find(const struct run_setup *setup, const struct job_result *result
 	describe_cause(result, out->kind, left_ms, out->why, sizeof out->why);
 	if (!strcmp(out->kind, "requeued"))
 		snprintf(out->next, sizeof out->next,
-			 "nothing to do: Slurm will start the job again");
+			 "nothing to do: the scheduler will start the job again");
 	else if (result->next)
 		snprintf(out->next, sizeof out->next, "%s", result->next);
 	else if (result->code == ERR_STOPPED)

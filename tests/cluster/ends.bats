@@ -218,6 +218,22 @@ saves() {
 	[ "$(grep -c 'trying to requeue the job with scontrol requeue (1 of' "$SHARE/pair.out")" = 1 ]
 }
 
+@test "two runs in a job: one announces a requeue, and the last one is killed" {
+	submit killed -N 1 -n 2 --requeue --open-mode=append <<-'S'
+	[ -z "$SLURM_RESTART_COUNT" ] || exec sleep 60
+	"$BERTH" run -n 1 --requeue -- sh -c ': >killed.up; exec sleep 1000' &
+	until [ -e killed.up ]; do sleep 0.1; done
+	"$BERTH" run -n 1 --requeue -- sh -c 'exit 75'
+	kill -KILL $!
+	sleep 60 # Slurm kills what is left of the script once it ends
+	S
+	restarted() { scontrol -o show job "$job" | grep -q 'Restarts=1 '; }
+	within 60 restarted || { cat "$SHARE/killed.out"; return 1; }
+	scancel "$job"
+	cat "$SHARE/killed.out"
+	grep -q "next: the job's last run with --requeue to end will requeue it" "$SHARE/killed.out"
+}
+
 @test "runs that wait: none starts near the time limit, and the job is requeued once" {
 	rm -f "$SHARE/queue.started"
 	submit queue -N 1 --gpus-per-node=4 --requeue --open-mode=append <<-'S'

@@ -403,7 +403,7 @@ variables() {
 	E
 	f() { echo "it's a \\ \"f\""; }
 	export -f f
-	export V_A='my run' V_B='it'\''s "q"' V_C='a\b\\c' V_D=$'x\ny' V_E='--name "my run" $HOME `id`' V_F=$'\xff\xfe' V_G='' V_H=plain
+	export V_A='my run' V_B='it'\''s "q"' V_C='a\b\\c' V_D=$'x\ny' V_E='--name "my run" $HOME `id`' V_F=$'\xff\xfe' V_G='' V_H=plain V_J='end\' V_K=kept V_L=too
 	V_I=$(head -c 100000 /dev/zero | tr '\0' x)
 	export V_I
 	cd "$SHARE"
@@ -417,7 +417,7 @@ variables() {
 	echo "code \$?"
 	S
 	job=$("$TOOLS/qsub" -o "$SHARE/same.out" -p 7 -S /bin/sh -l select=1 \
-		-v "V_A,V_B,V_C,V_D,V_E,V_F,V_G,V_H,V_I,BASH_FUNC_f%%=$(printenv 'BASH_FUNC_f%%')" same.sh) # sh, which the stand-in uses, drops functions
+		-v "V_A,V_B,V_C,V_D,V_E,V_F,V_G,V_H,V_J,V_K,V_L,V_I,BASH_FUNC_f%%=$(printenv 'BASH_FUNC_f%%')" same.sh) # sh, which the stand-in uses, drops functions
 	until_seen same.out '^code 0$' || within 120 grep -q '^code 0$' same.out
 	cut -c1-300 same.out
 	for turn in $(seq 10); do
@@ -451,6 +451,25 @@ variables() {
 	# A sixth job would have been submitted by now.
 	[ "$(cat "$SHARE/twice.turns")" = "$(seq 0 4)" ]
 	[ "$(grep -c 'requeued as' "$SHARE/twice.out")" = 4 ]
+}
+
+@test "a run announces a requeue, and the last run is killed: one new job, although the script ends at once" {
+	rm -f "$SHARE"/left.*
+	pbs_start left 1:mpiprocs=2 <<-S
+	export PBS_CONF_FILE=$CLUSTER/share/pbs/pbs.conf
+	echo "\${BERTH_REQUEUES:-0}" >>left.turns
+	[ -z "\$BERTH_REQUEUES" ] || exit
+	"\$BERTH" run -n 1 --requeue -- sh -c ': >left.up; exec sleep 1000' &
+	until [ -e left.up ]; do sleep 0.1; done
+	"\$BERTH" run -n 1 --requeue -- sh -c 'exit 75'
+	kill -KILL \$!
+	S
+	within 60 grep -qsx 1 "$SHARE/left.turns" || { cat "$SHARE/left.out"; return 1; }
+	cat "$SHARE/left.out"
+	grep -q "next: the job's last run with --requeue to end will requeue it" "$SHARE/left.out"
+	[ "$(grep -c 'requeued as' "$SHARE/left.out")" = 1 ]
+	nothing_left n1
+	[ "$(cat "$SHARE/left.turns")" = "$(seq 0 1)" ]
 }
 
 @test "walltime without a warning: SIGTERM comes late, the ranks get their stop file, and berth reports it" {

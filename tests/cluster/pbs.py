@@ -23,7 +23,8 @@ It behaves as follows (tests/unit/alloc/pbs has the captures, pbs.bats the tests
 - at the walltime the same happens, with a delay and with PBS's line in the output. So does qrerun, but
   then the script runs again as the same job; only run_count changes;
 - qsub -v drops a newline at the end of a value; qstat -F json escapes quotes and backslashes in values once more,
-  and prints bytes that are not UTF-8 as they are; qsub -C PREFIX ignores other directives;
+  prints bytes that are not UTF-8 as they are, and appends ",NAME=VALUE" of the next variable to a value that ends in
+  a backslash; qsub -C PREFIX ignores other directives;
 - qsig sends its signal to the same processes; a signal that ends the leading shell ends the job at once.
   -s suspend and resume mean SIGSTOP and SIGCONT: tasks on other nodes, and other sessions, run on;
 - at the script's end everything is killed except processes that created their own session.
@@ -332,7 +333,14 @@ def qstat(root, args):
     except OSError:
         sys.exit(f'qstat: Unknown Job Id {args[3]}')
     sys.stdout.reconfigure(errors='surrogateescape')
-    variables = {name: value.replace('\\', '\\\\').replace('"', '\\"') for name, value in job['variables'].items()}
+    variables, last = {}, None
+    for name, value in job['variables'].items():
+        text = value.replace('\\', '\\\\').replace('"', '\\"')
+        if last:
+            variables[last] = f'{variables[last][:-1]},{name}={text}'
+        else:
+            last, variables[name] = name, text
+        last = last if value.endswith('\\') else None
     print(json.dumps({'timestamp': int(time.time()), 'pbs_version': '23.06.06', 'Jobs': {job['id']: {
         'Job_Name': job['name'], 'job_state': 'R', 'exec_host': '+'.join(job['hosts']),
         'exec_vnode': '+'.join(job['vnodes']), 'Resource_List': job['resources'],

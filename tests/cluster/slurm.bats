@@ -458,7 +458,7 @@ conf() {
 	until_seen "$SHARE/own.out" 'up 1'
 	scontrol requeue "$job"
 	within 30 test -s "$SHARE/own.json"
-	python3 -c 'import json, sys; r = json.load(open(sys.argv[1])); assert r["kind"] == "requeued" and r["next"] == "nothing to do: Slurm will start the job again", r' "$SHARE/own.json"
+	python3 -c 'import json, sys; r = json.load(open(sys.argv[1])); assert r["kind"] == "requeued" and r["next"] == "nothing to do: the scheduler will start the job again", r' "$SHARE/own.json"
 	[ "$(squeue -h -o %A | sort -u)" = "$job" ]
 	scancel "$job"
 }
