@@ -99,12 +99,6 @@ void idset_remove(struct idset *set, int id)
 		set->chunks[id / CHUNK_BITS] &= ~(UINT64_C(1) << (id % CHUNK_BITS));
 }
 
-void idset_clear(struct idset *set)
-{
-	if (set->count)
-		memset(set->chunks, 0, set->count * sizeof *set->chunks);
-}
-
 bool idset_has(const struct idset *set, int id)
 {
 	if (id < 0)
@@ -165,12 +159,6 @@ int idset_unite(struct idset *a, const struct idset *b)
 	for (size_t i = 0; i < chunk_count(b); i++)
 		a->chunks[i] |= b->chunks[i];
 	return 0;
-}
-
-void idset_intersect(struct idset *a, const struct idset *b)
-{
-	for (size_t i = 0; i < a->count; i++)
-		a->chunks[i] &= chunk_at(b, i);
 }
 
 void idset_subtract(struct idset *a, const struct idset *b)

@@ -34,7 +34,6 @@ extern const struct json_type idset_as_json;
 int idset_add(struct idset *set, int id);
 int idset_add_range(struct idset *set, int first, int last);
 void idset_remove(struct idset *set, int id);
-void idset_clear(struct idset *set);
 
 bool idset_has(const struct idset *set, int id);
 size_t idset_count(const struct idset *set);
@@ -46,9 +45,8 @@ bool idset_intersects(const struct idset *a, const struct idset *b);
 /* Is every id of part in whole? The empty set is in every set. */
 bool idset_contains(const struct idset *whole, const struct idset *part);
 
-/* In place: a |= b, a &= b, a &= ~b. idset_unite returns 0, or -1 if memory is out. */
+/* In place: a |= b, a &= ~b. idset_unite returns 0, or -1 if memory is out. */
 int idset_unite(struct idset *a, const struct idset *b);
-void idset_intersect(struct idset *a, const struct idset *b);
 void idset_subtract(struct idset *a, const struct idset *b);
 
 #endif

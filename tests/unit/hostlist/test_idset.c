@@ -87,32 +87,30 @@ static void combines(void **state)
 {
 	(void)state;
 	static const struct {
-		const char *a, *b, *unite, *intersect, *subtract;
+		const char *a, *b, *unite, *subtract;
 		bool intersects, contains;
 	} table[] = {
-		{"0-3", "2-5", "0-5", "2-3", "0-1", true, false},
-		{"0-3", "", "0-3", "", "0-3", false, true},
-		{"", "7", "7", "", "", false, false},
-		{"0-200", "64-127", "0-200", "64-127", "0-63,128-200", true, true},
-		{"1", "1000", "1,1000", "", "1", false, false},
-		{"1000", "1", "1,1000", "", "1000", false, false},
+		{"0-3", "2-5", "0-5", "0-1", true, false},
+		{"0-3", "", "0-3", "0-3", false, true},
+		{"", "7", "7", "", false, false},
+		{"0-200", "64-127", "0-200", "0-63,128-200", true, true},
+		{"1", "1000", "1,1000", "1", false, false},
+		{"1000", "1", "1,1000", "1000", false, false},
 	};
 
 	for (size_t i = 0; i < ROWS(table); i++) {
 		struct idset *a = make(table[i].a), *b = make(table[i].b);
-		struct idset *u = idset_copy(a), *n = idset_copy(a), *s = idset_copy(a);
+		struct idset *u = idset_copy(a), *s = idset_copy(a);
 
 		assert_int_equal(idset_unite(u, b), 0);
-		idset_intersect(n, b);
 		idset_subtract(s, b);
 		check(u, table[i].unite);
-		check(n, table[i].intersect);
 		check(s, table[i].subtract);
 		assert_int_equal(idset_intersects(a, b), table[i].intersects);
 		assert_int_equal(idset_contains(a, b), table[i].contains);
 		assert_true(idset_contains(u, a) && idset_contains(u, b));
 		assert_true(idset_equal(a, a) && !idset_equal(a, b));
-		idset_free(a), idset_free(b), idset_free(u), idset_free(n), idset_free(s);
+		idset_free(a), idset_free(b), idset_free(u), idset_free(s);
 	}
 }
 
@@ -132,8 +130,6 @@ static void changes(void **state)
 	assert_int_equal(idset_next(set, 5), 7);
 	assert_int_equal(idset_next(set, 500), -1);
 	assert_true(idset_has(set, 500) && !idset_has(set, 501) && !idset_has(set, -1));
-	idset_clear(set);
-	assert_int_equal(idset_count(set), 0);
 	idset_free(set);
 	/* Functions with a const set accept NULL as an empty set. */
 	assert_int_equal(idset_count(NULL), 0);

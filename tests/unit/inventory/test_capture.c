@@ -65,12 +65,13 @@ static struct idset *set_of(const char *text)
 static void check_set(const char *where, const struct idset *seen, const char *expected,
 		      const struct idset *among)
 {
-	struct idset *set = set_of(expected);
+	struct idset *set = set_of(expected), *others = idset_copy(set);
 
-	if (among)
-		idset_intersect(set, among);
+	idset_subtract(others, among ? among : set);
+	idset_subtract(set, others);
 	if (!idset_equal(seen, set))
 		fail_msg("%s: %s, expected %s", where, ids(seen), ids(set));
+	idset_free(others);
 	idset_free(set);
 }
 
