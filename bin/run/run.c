@@ -376,8 +376,11 @@ static void on_answered(void *context)
 	if (!options->restarts.max_restarts || setup->alloc.node_count < 2 ||
 	    strcmp(setup->alloc.source, "slurm") != 0)
 		return;
-	slurm_lost_node_policy(query->job, query->limits, query->script, text, sizeof text);
-	on_note(console, LOG_WARNING, text);
+	on_note(console,
+		slurm_lost_node_policy(query->job, query->limits, query->script, text, sizeof text)
+			? LOG_NOTE
+			: LOG_WARNING,
+		text);
 }
 
 /* Run the job. A signal that arrives after its last check stays blocked until it is ignored. */

@@ -4,8 +4,10 @@
  */
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "agent/agent.h"
+#include "base/clock.h"
 #include "base/log.h"
 #include "launch/launcher.h"
 #include "overlay/secret.h"
@@ -19,10 +21,31 @@ bool run_is_agent(const struct run_setup *setup)
 	return setup->alloc.rendezvous && setup->alloc.this_node > 0;
 }
 
+/* Wait for the default file, which the first machine creates, perhaps in this home directory. */
+static int read_secret(const struct run_setup *setup, struct secret *out, struct error *err)
+{
+	int64_t due_ms = clock_now_ms() + setup->launch.start_timeout_ms;
+	bool named = env_get(setup->env, "BERTH_SECRET_FILE"), made, quiet = setup->options->quiet;
+	char path[4096];
+	int rc;
+
+	while ((rc = secret_file_read(setup->env, false, out, &made, path, sizeof path, err)) &&
+	       !named && path[0] && access(path, F_OK) && clock_now_ms() < due_ms) {
+		if (!quiet)
+			log_user(LOG_NOTE,
+				 "waiting for the secret %s, which the first machine creates; copy "
+				 "it here unless the machines share this home directory",
+				 path);
+		quiet = true;
+		usleep(100000);
+	}
+	return rc;
+}
+
 int run_as_agent(const struct run_setup *setup, struct error *err)
 {
 	const struct alloc *alloc = &setup->alloc;
-	char path[4096], addresses[1024];
+	char addresses[1024];
 	struct agent_params params = {
 		.node_index = (size_t)alloc->this_node,
 		.name = alloc->nodes[alloc->this_node].name,
@@ -34,8 +57,7 @@ int run_as_agent(const struct run_setup *setup, struct error *err)
 		.env = setup->env,
 	};
 	struct job_outcome outcome;
-	bool made;
-	int rc = secret_file_read(setup->env, false, &params.secret, &made, path, sizeof path, err);
+	int rc = read_secret(setup, &params.secret, err);
 
 	if (!rc)
 		rc = agent_resolve(alloc->rendezvous, params.connect_timeout_ms, addresses,

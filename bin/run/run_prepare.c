@@ -153,7 +153,6 @@ int run_prepare(const struct run_options *options, const char *const *argv, stru
 
 	out->options = options;
 	out->env = env_capture();
-	out->cwd = getcwd(NULL, 0);
 	out->launch = options->launch;
 	out->launch.alloc = &out->alloc;
 	if (options->report)
@@ -182,6 +181,13 @@ int run_prepare(const struct run_options *options, const char *const *argv, stru
 		rc = stages_find_self(out->berth_path, sizeof out->berth_path, err);
 	if (!rc)
 		rc = alloc_read(out->env, &options->shared.alloc, &out->alloc, err);
+	/* The ranks' directory. srun refuses to start in one that was removed, but other launchers
+	 * would start the ranks in the agents' directory instead. */
+	out->cwd = getcwd(NULL, 0);
+	if (!rc && !out->cwd && !run_is_agent(out))
+		rc = error_set(err, ERR_INPUT,
+			       "cannot find the working directory, in which the ranks would start: "
+			       "%m. Change to one that exists (cd).");
 	if (!rc)
 		rc = run_end_time(out, err);
 	if (!rc)

@@ -50,8 +50,8 @@ int slurm_config_seconds(const char *config, const char *name);
 bool slurm_lacks_gpus(const struct env *env, const struct alloc *alloc);
 
 /* Write a sentence about what Slurm will do when the job loses a node. job, config, script: see
- * struct alloc_query; NULL if missing. Pure. */
-void slurm_lost_node_policy(const char *job, const char *config, const char *script, char *out,
+ * struct alloc_query; NULL if missing. True if the job is known to continue. Pure. */
+bool slurm_lost_node_policy(const char *job, const char *config, const char *script, char *out,
 			    size_t size);
 /* Do the job script's #SBATCH lines contain --no-kill? Pure. */
 bool slurm_script_no_kill(const char *script);

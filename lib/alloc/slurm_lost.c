@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What Slurm does to a job that has lost a node. Slurm reports nowhere whether the job was
- * submitted with --no-kill (22.05 to 24.05: neither in variables nor through scontrol). The job's
- * script is the only source. */
+/* What Slurm does to a job that has lost a node. Slurm 22.05 to 24.05 report neither in variables
+ * nor through scontrol whether the job was submitted with --no-kill: the job's script is the only
+ * source. Newer releases (seen in 25.05's output) print the command line as SubmitLine. */
 #include <stdio.h>
 #include <string.h>
 
@@ -50,17 +50,20 @@ bool slurm_script_no_kill(const char *script)
 	return no_kill;
 }
 
-void slurm_lost_node_policy(const char *job, const char *config, const char *script, char *out,
+bool slurm_lost_node_policy(const char *job, const char *config, const char *script, char *out,
 			    size_t size)
 {
 	int seconds = slurm_config_seconds(config, "SlurmdTimeout");
+	const char *state = job ? strstr(job, " JobState=") : NULL; /* behind the job's name */
+	const char *line = state ? strstr(state, " SubmitLine=") : NULL;
 	char requeue[4] = "", after[48] = "";
 
-	if (script && slurm_script_no_kill(script)) {
+	/* On the command line, -k may also be an option of the script's own. */
+	if ((script && slurm_script_no_kill(script)) || (line && strstr(line, " --no-kill "))) {
 		snprintf(out, size,
-			 "the job script sets --no-kill: Slurm lets the job continue when a node "
+			 "the job was submitted with --no-kill: Slurm lets it continue when a node "
 			 "fails");
-		return;
+		return true;
 	}
 	if (job)
 		slurm_job_field(job, "Requeue", requeue, sizeof requeue);
@@ -68,8 +71,10 @@ void slurm_lost_node_policy(const char *job, const char *config, const char *scr
 		snprintf(after, sizeof after, " (after %d s)", seconds);
 	snprintf(out, size,
 		 "when a node of this job fails, Slurm %s the job as soon as it marks the node "
-		 "down%s, unless the job was submitted with --no-kill%s",
+		 "down%s, unless the job was submitted with --no-kill; berth cannot tell whether "
+		 "it was. To be sure, %s",
 		 requeue[0] == '1' && script ? "requeues" : "ends", after,
-		 script ? ". The job script does not set it: add #SBATCH --no-kill"
-			: ". To continue on the other nodes, submit the job with --no-kill");
+		 script ? "add #SBATCH --no-kill to the job script"
+			: "submit the job with --no-kill");
+	return false;
 }

@@ -137,9 +137,11 @@ int tmpdir_create(const char *parent, char *out, size_t size, int *lock_fd, stru
 		snprintf(path, sizeof path, "/tmp/" PREFIX "XXXXXX");
 		if (!mkdtemp(path))
 			return error_set(err, ERR_OUTPUT,
-					 "cannot create a directory for sockets in %s or /tmp: %m; "
-					 "set TMPDIR to a writable directory",
-					 parent);
+					 "cannot create a directory for sockets in %s%s: %m; "
+					 "set TMPDIR to a writable directory whose path has at "
+					 "most %d characters",
+					 parent, strcmp(parent, "/tmp") ? " or /tmp" : "",
+					 PARENT_MAX);
 	}
 	*lock_fd = locks ? lock(path, name) : -1;
 	snprintf(out, size, "%s", path);

@@ -49,6 +49,15 @@ value() {
 	[ "$("$BERTH" run -n 1 echo -n 5)" = "$(echo -n 5)" ]
 }
 
+@test "a working directory that was removed is an error: the ranks start in no other one" {
+	for launcher in fork loopback; do
+		expect 66 sh -c 'mkdir -p "$0/gone" && cd "$0/gone" && rmdir "$0/gone" && exec "$@"' "$DIR" \
+			"$BERTH" run --launcher $launcher -n 1 -- /bin/touch "$DIR/ran"
+		[[ "${lines[-1]}" == "berth: error: cannot find the working directory, in which the ranks would start: No such file or directory. Change"* ]]
+		[ ! -e ran ]
+	done
+}
+
 @test "stdin goes to rank 0 of several nodes: 20 MB of a file or a pipe, to its end; unread; again after a restart" {
 	two=("$BERTH" run -q --launcher loopback --nodes 2 -n 2)
 	head -c 20000000 /dev/urandom >big

@@ -77,7 +77,7 @@ teardown() {
 	says 'FAULT checkpoint n2 /tmp is not the same directory on all nodes: files written on n1'
 }
 
-@test "names: none resolve, one's own is 127.0.1.1, one resolves to the wrong node" {
+@test "names: none resolve, one's own is 127.0.1.1, one resolves to the wrong node or to none" {
 	echo '127.0.0.1 localhost' >"$SHARE/hosts"
 	printf '127.0.0.1 localhost\n127.0.1.1 n2\n10.1.0.11 n1\n' >"$SHARE/hosts.own"
 	printf '127.0.0.1 localhost\n10.1.0.13 n1\n10.1.0.13 n3\n10.1.0.12 n2\n' >"$SHARE/hosts.wrong"
@@ -91,6 +91,11 @@ teardown() {
 	check wrong n2,n3,n1
 	[ "$status" = 76 ]
 	says 'FAULT names n3 the name n1 resolves to 10.1.0.13, which is an address of n3'
+	# Also an address that no node has, beside 127.0.1.1 for its own name, which is a note alone.
+	printf '127.0.0.1 localhost\n127.0.1.1 n3\n10.1.0.99 n1\n10.1.0.12 n2\n' >"$SHARE/hosts.wrong"
+	check stale n2,n3,n1
+	[ "$status" = 76 ]
+	says 'FAULT names n3 the name n1 resolves to 10.1.0.99, which no node of this job has'
 }
 
 @test "docker0 everywhere, another name of the fast NIC, IPv6 only: no faults" {

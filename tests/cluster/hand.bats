@@ -199,10 +199,29 @@ handles_term() { on "$1" sh -c 'grep -qs "^SigBlk:.*[4-7c-f]...$" "/proc/$(pgrep
 	[ "$status" = 65 ]
 	has 'mode 0644'
 	rm hand/.config/berth/secret
-	by_hand n2 --nnodes 2 --node-rank 1 --rdzv-endpoint n1:4716 -- true
+	by_hand n2 --nnodes 2 --node-rank 1 --rdzv-endpoint n1:4716 --start-timeout 1s -- true
 	ended n2
 	[ "$status" = 66 ]
+	has 'note: waiting for the secret .*/hand/.config/berth/secret, which the first machine creates; copy it here unless'
 	has 'Copy it from the first'
+	# berth creates no file that the user has named, so this machine does not wait for it.
+	BERTH_SECRET_FILE=$SHARE/hand/none by_hand n2 --nnodes 2 --node-rank 1 --rdzv-endpoint n1:4716 -- true
+	ended n2
+	[ "$status" = 66 ]
+	hasnt 'waiting for the secret'
+}
+
+@test "the second machine starts first, and waits for the secret that the first one creates" {
+	unset BERTH_SECRET_FILE
+	by_hand n2 --nnodes 2 --node-rank 1 --rdzv-endpoint n1:4723 -- true
+	until_seen hand/n2.out 'waiting for the secret'
+	by_hand n1 --nnodes 2 --node-rank 0 --rdzv-endpoint n1:4723 --ranks-per-node 1 -- sh -c "$SAY"
+	ended n1
+	[ "$status" = 0 ]
+	has 'created the secret' && has '^rank 1 of 2 on n2 '
+	ended n2
+	[ "$status" = 0 ]
+	nothing_left n1 n2
 }
 
 @test "OpenPAI: every container runs the same command" {

@@ -287,6 +287,13 @@ meet() {
 	has 'no agent on n2.bed.test: /tmp/own/berth cannot run there: berth: error while loading shared libraries: libx.so'
 }
 
+@test "ranks cannot start in a working directory that was removed, or that is missing on a node" {
+	pbs_job gone 2:ncpus=4:mpiprocs=1 <<-S
+	$GONE
+	S
+	gone n2.bed.test
+}
+
 @test "an agent that cannot be started: the error has the node and the tool's exit code, and nothing is left" {
 	pbs_job fail 2:ncpus=4:mpiprocs=1 <<-'S'
 	cp "$BERTH" /tmp/berth-here # only on this node, since each has its own /tmp

@@ -30,7 +30,7 @@ STAMP='while IFS= read -r line; do echo "$(date +%s%N) $line"; done'
 	lose n2
 	finish lost
 	[ "$status" = 0 ]
-	has 'unless the job was submitted with --no-kill. The job script does not set it: add #SBATCH --no-kill$'
+	has ' berth: warning: when a node of this job fails, .* unless the job was submitted with --no-kill; berth cannot tell whether it was. To be sure, add #SBATCH --no-kill to the job script$'
 	has 'node n2 was lost: no heartbeat from its agent for 8 s'
 	has 'n2 is excluded \(lost\): spare node n3 replaces it'
 	has 'up 1.0 of 2 on n1 at 10.9.0.11$'
@@ -61,7 +61,7 @@ STAMP='while IFS= read -r line; do echo "$(date +%s%N) $line"; done'
 	finish smaller
 	[ "$status" = 0 ]
 	has 'n2 is excluded \(lost\): the job continues on 1 node$'
-	has 'the job script sets --no-kill'
+	has '^berth: note: the job was submitted with --no-kill: Slurm lets it continue when a node fails$'
 	has 'up 1.1 of 2 on n1 at 127.0.0.1$'
 	hasnt 'up 1.2'
 }

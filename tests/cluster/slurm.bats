@@ -550,6 +550,13 @@ conf() {
 	grep -q '"node": "n3"' "$SHARE/silent.json"
 }
 
+@test "ranks cannot start in a working directory that was removed, or that is missing on a node" {
+	batch gone -N2 -w n1,n2 <<-S
+	$GONE
+	S
+	gone n2
+}
+
 @test "agents that cannot start: berth is missing on the nodes, or built for another architecture" {
 	cp "$BERTH" /tmp/berth-of-login
 	expect 76 timeout 60 salloc -Q -N2 -w n1,n2 /tmp/berth-of-login run --ranks-per-node 1 -- hostname

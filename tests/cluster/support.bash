@@ -394,3 +394,18 @@ ssh_begin() {
 		python3 "$SOURCE/tests/cluster/cluster.py" on "$node" sh -c "mkdir -p /run/sshd; exec /usr/sbin/sshd -f /dev/null -h $root/host -o PidFile=none -o AuthorizedKeysFile=$root/authorized -o StrictModes=no -o UsePAM=no -o PermitRootLogin=yes" 3>&-
 	done
 }
+
+# GONE: the script of a job whose working directory has been removed, and then is missing on the second node.
+# gone NODE: check what it printed. Every scheduler's jobs end alike.
+GONE='mkdir /tmp/gone && cd /tmp/gone && rmdir /tmp/gone
+"$BERTH" run --ranks-per-node 1 -- /bin/hostname && echo "ran"; echo "removed: $?"
+mkdir /tmp/gone && cd /tmp/gone
+"$BERTH" run --ranks-per-node 1 -- /bin/hostname; echo "missing: $?"
+rmdir /tmp/gone'
+gone() {
+	hasnt '^ran$'
+	has '^berth: error: cannot find the working directory, in which the ranks would start: No such file or directory. Change'
+	has '^removed: 66$'
+	has "^berth: error: rank 1 on $1 could not be started: cannot start /bin/hostname: cannot enter directory /tmp/gone: No such file or directory\$"
+	has '^missing: 69$'
+}

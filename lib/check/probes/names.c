@@ -12,6 +12,7 @@
 #include "check/check_internal.h"
 
 #define ALL_MS 3000 /* for all names together; later ones are skipped */
+#define WRONG_MAX 4 /* reported per node: a wildcard in DNS answers for all names */
 
 /* The numeric addresses of a name, or null if it has none. */
 static json_t *resolve(const char *name)
@@ -78,40 +79,46 @@ static bool is_loopback(const char *numeric)
 	return !strncmp(numeric, "127.", 4) || !strcmp(numeric, "::1");
 }
 
-/* Another node of the job, not the one meant, that has the address; -1: none. */
-static int wrong_owner(const struct check *check, size_t meant, const char *numeric)
+/* Does the address belong to another machine than the node that is meant? *owner is that node of
+ * the job, or the count: none of them. Inventories lack the addresses of banned interfaces. */
+static bool is_wrong(const struct check *check, size_t meant, const char *numeric, size_t *owner)
 {
 	if (is_loopback(numeric) || owns(&check->inventories[meant], numeric))
-		return -1;
-	for (size_t i = 0; i < check->count; i++)
-		if (i != meant && owns(&check->inventories[i], numeric))
-			return (int)i;
-	return -1;
+		return false;
+	for (*owner = 0; *owner < check->count; ++*owner)
+		if (owns(&check->inventories[*owner], numeric))
+			return true;
+	return check->inventories[meant].address_count &&
+	       !env_get(check->request->launch->env, INVENTORY_BANNED);
 }
 
 struct findings {
 	bool *unresolved, *loopback; /* [count] */
 	size_t unresolved_count, loopback_count;
-	bool wrong;
+	size_t wrong_count;
 };
 
 static void judge_name(struct check *check, size_t node, size_t other, const json_t *list,
 		       struct findings *found)
 {
 	const char *first = json_string_value(json_array_get(list, 0));
-	int owner;
+	size_t owner;
 
 	if (!first) {
 		found->unresolved[other] = true;
 		found->unresolved_count++;
 		return;
 	}
-	owner = wrong_owner(check, other, first);
-	if (owner >= 0) {
-		found->wrong = true;
-		check_add(check, node, "names", CHECK_FAULT, "correct /etc/hosts or DNS there",
-			  "the name %s resolves to %s, which is an address of %s",
-			  check->nodes[other].name, first, check->nodes[owner].name);
+	if (is_wrong(check, other, first, &owner)) {
+		bool known = owner < check->count;
+
+		if (found->wrong_count++ < WRONG_MAX)
+			check_add(check, node, "names", CHECK_FAULT,
+				  "correct /etc/hosts or DNS there",
+				  "the name %s resolves to %s, which %s%s",
+				  check->nodes[other].name, first,
+				  known ? "is an address of " : "no node of this job has",
+				  known ? check->nodes[owner].name : "");
 	} else if (other != node && is_loopback(first)) {
 		found->loopback[other] = true;
 		found->loopback_count++;
@@ -130,7 +137,7 @@ static void judge_node(struct check *check, size_t i, struct findings *found)
 
 	for (size_t n = 0; n < json_array_size(nodes); n++)
 		judge_name(check, i, n, json_array_get(nodes, n), found);
-	if (found->wrong)
+	if (found->wrong_count)
 		return;
 	if (json_array_size(nodes) < check->count) {
 		check_add(check, i, "names", CHECK_NOTE,

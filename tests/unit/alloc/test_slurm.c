@@ -496,6 +496,47 @@ static void asked(void **state)
 	rmdir(dir);
 }
 
+/* What is known about --no-kill; the message never says that the job was submitted without it. */
+static void lost_node(void **state)
+{
+#define JOB "JobId=3 JobName=a SubmitLine=b --no-kill  JobState=RUNNING Requeue=1 Command=/a/j.sh"
+	static const struct {
+		const char *job, *config, *script, *text;
+	} rows[] = {
+		{NULL, NULL, "#!/bin/sh\n#SBATCH -N2 --no-kill\n", "Slurm lets it continue"},
+		{JOB " WorkDir=/a", NULL, "#!/bin/sh\n#SBATCH -k\n", "Slurm lets it continue"},
+		{JOB " SubmitLine=sbatch -N2 --no-kill j.sh WorkDir=/a", NULL, "#!/bin/sh\n",
+		 "Slurm lets it continue"},
+		{"JobId=3 JobState=RUNNING Requeue=0 SubmitLine=salloc --no-kill WorkDir=/a", NULL,
+		 NULL, "Slurm lets it continue"},
+		{JOB " WorkDir=/a", "SlurmdTimeout           = 300 sec\n", "#!/bin/sh\n",
+		 "when a node of this job fails, Slurm requeues the job as soon as it marks the "
+		 "node "
+		 "down (after 300 s), unless the job was submitted with --no-kill; berth cannot "
+		 "tell whether it was. To be sure, add #SBATCH --no-kill to the job script"},
+		{JOB " SubmitLine=sbatch --no-kill=off j.sh WorkDir=/a", NULL, "#!/bin/sh\n",
+		 "cannot tell whether it was"},
+		{JOB " SubmitLine=sbatch j.sh -k WorkDir=/a", NULL, "#!/bin/sh\n",
+		 "cannot tell whether it was"}, /* -k is the script's own */
+		{NULL, NULL, NULL,
+		 "Slurm ends the job as soon as it marks the node down, unless the job was "
+		 "submitted "
+		 "with --no-kill; berth cannot tell whether it was. To be sure, submit the job "
+		 "with "
+		 "--no-kill"},
+	};
+
+	(void)state;
+	for (size_t i = 0; i < ROWS(rows); i++) {
+		char text[400];
+		bool continues = slurm_lost_node_policy(rows[i].job, rows[i].config, rows[i].script,
+							text, sizeof text);
+
+		if (!strstr(text, rows[i].text) || continues != !strstr(text, "cannot tell"))
+			fail_msg("row %zu: %s", i, text);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -503,7 +544,7 @@ int main(void)
 		cmocka_unit_test(job),	      cmocka_unit_test(whose),
 		cmocka_unit_test(gpus_apart), cmocka_unit_test(time_left),
 		cmocka_unit_test(job_gpus),   cmocka_unit_test(asked),
-		cmocka_unit_test(limits),
+		cmocka_unit_test(limits),     cmocka_unit_test(lost_node),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -325,12 +325,41 @@ static void test_names(void **state)
 	       "\"nodes\":[[\"10.1.0.11\"],[\"127.0.1.1\"],null]}");
 	answer(&f, 2, "names",
 	       "{\"own\":\"n3\",\"self\":[\"10.1.0.13\"],"
-	       "\"nodes\":[[\"10.1.0.12\"],[\"10.1.0.12\"],[\"10.1.0.13\"]]}");
+	       "\"nodes\":[[\"10.1.0.12\"],[\"10.1.0.13\"],[\"10.1.0.13\"]]}");
 	probe_names_judge(&f.check);
 	expect(&f, 0, "names", "ok", "all nodes' names resolve");
 	expect(&f, 1, "names", "ok", "n3 does not resolve here");
 	expect(&f, 2, "names", "fault", "n1 resolves to 10.1.0.12, which is an address of n2");
+	assert_int_equal(reported(&f, 2, "names"), 2);
 	end(&f);
+	for (int banned = 0; banned < 2; banned++) {
+		begin(&f);
+		if (banned)
+			assert_int_equal(env_set((struct env *)f.launch.env, INVENTORY_BANNED,
+						 "eth1", ENV_FROM_SITE, NULL, NULL),
+					 0);
+		/* A wildcard in DNS, a stale entry, and a name whose first address is right. */
+		answer(&f, 0, "names",
+		       "{\"own\":\"n1\",\"self\":[\"127.0.1.1\"],"
+		       "\"nodes\":[[\"127.0.1.1\"],[\"192.0.2.1\"],[\"192.0.2.1\"]]}");
+		answer(&f, 1, "names",
+		       "{\"own\":\"n2\",\"self\":[\"10.1.0.12\"],"
+		       "\"nodes\":[[\"10.1.0.11\"],[\"10.1.0.12\"],[\"fd00::99\"]]}");
+		answer(&f, 2, "names",
+		       "{\"own\":\"n3\",\"self\":[\"10.1.0.13\"],"
+		       "\"nodes\":[[\"10.9.0.11\"],[\"10.1.0.12\"],"
+		       "[\"10.1.0.13\",\"192.0.2.1\"]]}");
+		probe_names_judge(&f.check);
+		expect(&f, 0, "names", banned ? "ok" : "fault",
+		       banned ? "its own name, n1, is 127.0.1.1"
+			      : "n2 resolves to 192.0.2.1, which no node of this job has");
+		assert_int_equal(reported(&f, 0, "names"), banned ? 1 : 2);
+		expect(&f, 1, "names", banned ? "ok" : "fault",
+		       banned ? "all nodes' names resolve"
+			      : "n3 resolves to fd00::99, which no node of this job has");
+		expect(&f, 2, "names", "ok", "all nodes' names resolve");
+		end(&f);
+	}
 	begin(&f);
 	answer(&f, 1, "names",
 	       "{\"own\":\"n2\",\"self\":[\"10.1.0.12\"],\"nodes\":[[\"10.1.0.11\"]]}");

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Directories of agents: those of processes that have ended are removed, others stay. */
+#include <errno.h>
 #include <fcntl.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -133,10 +135,55 @@ static void test_concurrent_probes(void **state)
 	assert_int_equal(rmdir(parent), 0);
 }
 
+static bool read_only;
+
+char *__real_mkdtemp(char *path);
+char *__wrap_mkdtemp(char *path);
+
+char *__wrap_mkdtemp(char *path)
+{
+	if (!read_only)
+		return __real_mkdtemp(path);
+	errno = EROFS;
+	return NULL;
+}
+
+/* The message names each directory that was tried once. */
+static void test_read_only(void **state)
+{
+	static const struct {
+		const char *parent, *tried;
+	} rows[] = {
+		{NULL, "in /tmp: Read-only file system; set TMPDIR"},
+		{"/tmp", "in /tmp: Read-only file system; set TMPDIR"},
+		{"relative", "in /tmp: Read-only file system; set TMPDIR"},
+		{"/a/path/that/is/longer/than/the/sixty/characters/which/berth/accepts",
+		 "in /tmp: Read-only file system; set TMPDIR to a writable directory whose path "
+		 "has "
+		 "at most 60 characters"},
+		{"/scratch", "in /scratch or /tmp: Read-only file system; set TMPDIR"},
+	};
+
+	(void)state;
+	read_only = true;
+	for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+		struct error err = {0};
+		char path[200];
+		int lock_fd;
+
+		assert_int_equal(tmpdir_create(rows[i].parent, path, sizeof path, &lock_fd, &err),
+				 -ERR_OUTPUT);
+		if (!strstr(err.text, rows[i].tried))
+			fail_msg("row %zu: %s", i, err.text);
+	}
+	read_only = false;
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {cmocka_unit_test(test_stale),
-					   cmocka_unit_test(test_concurrent_probes)};
+					   cmocka_unit_test(test_concurrent_probes),
+					   cmocka_unit_test(test_read_only)};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
