@@ -328,12 +328,16 @@ bool requeue_now(struct requeue *requeue, char *next, size_t size)
 
 bool requeue_outlive(struct requeue *requeue)
 {
+	pid_t child = requeue && requeue->later ? fork() : -1;
 	struct stat info;
 	int fd;
 
-	if (!requeue || !requeue->later || fork())
+	/* The script may end right after this run. PBS then kills its session. */
+	for (int i = 0; i < 1000 && child > 0 && getsid(child) != child; i++)
+		usleep(1000);
+	if (child)
 		return false;
-	setsid(); /* at the end of the script, PBS kills the processes of its session */
+	setsid();
 	/* Whoever reads this run's output from a pipe must not wait for this process. */
 	fd = open("/dev/null", O_RDWR);
 	for (int i = STDIN_FILENO; i <= STDERR_FILENO; i++)

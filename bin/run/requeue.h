@@ -42,9 +42,8 @@ bool requeue_now_due(struct requeue *requeue, const struct job_result *result, c
  * Prints the result on stderr. Returns false if the requeue failed or its result is unknown; next
  * then holds what to do. */
 bool requeue_now(struct requeue *requeue, char *next, size_t size);
-/* If requeue_now_due has left the requeue to another run, fork a child that outlives this run.
- * Returns true in the child, once no run is left and none has requeued the job: the last one was
- * killed. Otherwise returns false, in both processes. */
+/* If requeue_now_due has left the requeue to another run, fork a child that waits until none is
+ * left. Returns true in the child if the last one was killed before it requeued the job. */
 bool requeue_outlive(struct requeue *requeue);
 
 /* requeue_runs.c: the runs with --requeue of one job, on one node. */

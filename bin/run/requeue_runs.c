@@ -114,13 +114,13 @@ enum requeue_turn requeue_runs_end(struct requeue_runs *runs, bool wanted)
 		return wanted ? REQUEUE_TURN_NOW : REQUEUE_TURN_NONE; /* better twice than never */
 	if (!strcmp(state, "requeued"))
 		return REQUEUE_TURN_DONE;
-	if (wanted && pwrite(runs->fd, "wanted", 6, 0) != 6)
-		return REQUEUE_TURN_NOW; /* the other runs would not know */
 	last = !lock(runs->fd, F_WRLCK, RUNS, 0);
 	if (last && (wanted || *state)) {
 		(void)!ftruncate(runs->fd, 0);
 		return REQUEUE_TURN_NOW;
 	}
+	if (!last && wanted && pwrite(runs->fd, "wanted", 6, 0) != 6)
+		return REQUEUE_TURN_NOW; /* the other runs would not know */
 	if (last)
 		unlink(runs->path);
 	lock(runs->fd, F_UNLCK, RUNS, 0);

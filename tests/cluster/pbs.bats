@@ -472,6 +472,7 @@ variables() {
 	kill -KILL \$!
 	S
 	within 60 grep -qsx 1 "$SHARE/left.turns" || { cat "$SHARE/left.out"; return 1; }
+	until_seen "$SHARE/left.out" 'requeued as'
 	cat "$SHARE/left.out"
 	grep -q "next: the job's last run with --requeue to end will requeue it" "$SHARE/left.out"
 	[ "$(grep -c 'requeued as' "$SHARE/left.out")" = 1 ]
