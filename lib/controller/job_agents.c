@@ -277,8 +277,10 @@ int job_ranks_timeout_ms(const struct job *job)
 	return job->request->ranks_timeout_ms ? job->request->ranks_timeout_ms : START_MS;
 }
 
+/* A rank may hang in chdir or exec. Which of them is unknown: agents send nothing in between. */
 void job_fail_not_started(struct job *job)
 {
+	const char *cwd = job->request->cwd;
 	char names[512] = "";
 	long first_late = -1;
 
@@ -294,9 +296,11 @@ void job_fail_not_started(struct job *job)
 				 job_node_name(job, i));
 	}
 	if (first_late >= 0)
-		job_fail(job, ERR_NETWORK, first_late,
-			 "%s did not report within %d s that its ranks were started", names,
-			 job_ranks_timeout_ms(job) / 1000);
+		job_fail(
+			job, ERR_NETWORK, first_late,
+			"%s did not report within %d s that its ranks were started; check that the "
+			"file systems of the program and of its directory%s%.300s respond there",
+			names, job_ranks_timeout_ms(job) / 1000, cwd ? " " : "", cwd ? cwd : "");
 }
 
 bool job_fail_without_agents(struct job *job)

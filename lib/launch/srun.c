@@ -40,7 +40,9 @@ static const char *const dropped_variables[] = {
 	"SLURM_*", "SRUN_*", "SBATCH_*", "SALLOC_*", "PMI_*", "PMIX_*", "OMPI_COMM_WORLD_*",
 	/* Device lists differ by node: Slurm sets them anew for each task. */
 	"CUDA_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES",
-	"ZE_AFFINITY_MASK", NULL};
+	"ZE_AFFINITY_MASK",
+	"PWD", /* sh looks for it at its start, which takes for ever if its file system hangs */
+	NULL};
 static const char *const kept_variables[] = {"SLURM_CONF",  "SLURM_JOB_ID",
 					     "SLURM_JOBID", "SLURM_WORKING_CLUSTER",
 					     "SLURM_JWT",   "SLURM_NETWORK", /* the job's fabric */

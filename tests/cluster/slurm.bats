@@ -557,6 +557,29 @@ conf() {
 	gone n2
 }
 
+@test "the working directory hangs on one node: the agent starts there, and the rank once it responds" {
+	local python
+	for python in /usr/bin/python3 python3 none; do
+		$python -c 'import fuse' 2>/dev/null || $python -c 'import fusepy' 2>/dev/null && break
+	done
+	[ $python != none ] && [ -w /dev/fuse ] || skip "no /dev/fuse, or no Python module for FUSE (Debian: python3-fusepy)"
+	on n2 mkdir -p /tmp/backing/work /tmp/hung
+	on n2 "$python" "$SOURCE/tests/support/faulty_fs.py" /tmp/backing /tmp/hung /tmp/rules 3>&- &
+	within 20 on n2 mountpoint -q /tmp/hung
+	on n2 sh -c 'echo "stall getattr /work" >/tmp/rules'
+	submit hung -N2 -w n1,n2 <<-'S'
+	mkdir -p /tmp/hung/work && cd /tmp/hung/work
+	"$BERTH" run --ranks-per-node 1 --start-timeout 10s -- sh -c 'echo "in $PWD on $(hostname)"'
+	S
+	# The ranks start when all agents have connected.
+	until_seen "$SHARE/hung.out" 'in /tmp/hung/work on n1'
+	on n2 rm /tmp/rules
+	finish hung
+	on n2 umount /tmp/hung
+	[ "$status" = 0 ]
+	has '^in /tmp/hung/work on n2$'
+}
+
 @test "agents that cannot start: berth is missing on the nodes, or built for another architecture" {
 	cp "$BERTH" /tmp/berth-of-login
 	expect 76 timeout 60 salloc -Q -N2 -w n1,n2 /tmp/berth-of-login run --ranks-per-node 1 -- hostname

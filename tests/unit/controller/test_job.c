@@ -373,6 +373,7 @@ static void run(const struct act *what, size_t count, struct job_result *result)
 		.launch_timeout_ms = fallback_ms};
 	struct job_request request = {.launch = &launch,
 				      .argv = argv,
+				      .cwd = "/work",
 				      .plan = {.ranks = NODES - spares},
 				      .spares = (size_t)spares,
 				      .warn_before_ms = warn_before_ms,
@@ -561,7 +562,9 @@ static void test_started_has_a_deadline(void **state)
 	assert_int_equal(result.code, 76);
 	assert_false(result.by_program);
 	/* (On a busy machine n0 may be late as well.) */
-	if (!strstr(result.first_cause, " did not report within 2 s that its ranks were started") ||
+	if (!strstr(result.first_cause,
+		    " did not report within 2 s that its ranks were started; check that the file "
+		    "systems of the program and of its directory /work respond there") ||
 	    !strstr(result.first_cause, "n1, n2 did not report"))
 		fail_msg("%s", result.first_cause);
 	assert_int_equal(json_array_size(result.ranks), NODES); /* all were stopped */
