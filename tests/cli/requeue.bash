@@ -13,6 +13,18 @@ slurm_job() {
 		echo "JobId=4711 JobName=x Requeue='"$1"' JobState=RUNNING BatchFlag='"$2"'"'
 }
 
+# noted CODE COMMAND...: as expect. A rank whose script begins with $AFTER goes on once berth has printed whether it can
+# requeue the job: a run that ends sooner does not know that yet.
+# shellcheck disable=SC2034 # for the tests
+AFTER='until grep -q -e --requeue noted; do sleep 0.05; done'
+noted() {
+	local code=$1
+	shift
+	rm -f noted
+	# shellcheck disable=SC2016 # the inner bash expands it
+	expect "$code" bash -c '"$@" >noted 2>&1; code=$?; cat noted; exit $code' bash "$@"
+}
+
 # A simulated PBS job with a qstat that knows it and a qsub that records its arguments.
 pbs_requeue_job() {
 	pbs_job "$1" "$(hostname)"

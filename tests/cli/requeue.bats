@@ -82,7 +82,7 @@ setup() { pbs_begin; }
 	fake qstat 'echo "$*" >>"$DIR/asked"; [ "$(wc -l <"$DIR/asked")" -ge 7 ] ||
 			{ echo "qstat: cannot connect to server pbs-head (errno=15010)" >&2; exit 255; }
 		cat "$DIR/answer"'
-	expect 75 "$BERTH" run -n 1 --requeue -- sh -c 'exit 75'
+	noted 75 "$BERTH" run -n 1 --requeue -- sh -c "$AFTER; exit 75"
 	[[ $output == *"warning: --requeue: berth will ask again when the run ends: qstat failed: qstat: cannot connect"* ]]
 	[[ $output == *"next: trying to requeue the job with qsub (1 of"* ]]
 	[[ $output == *"cannot connect to server pbs-head (errno=15010); trying again for up to 1"*" s; if the job ends before, run: cd $PWD && qsub SCRIPT"* ]]
@@ -92,10 +92,10 @@ setup() { pbs_begin; }
 
 @test "--requeue warns at the start if it cannot work" {
 	slurm_job 0 1
-	expect 0 "$BERTH" run --launcher fork -n 1 --requeue -- true
+	noted 0 "$BERTH" run --launcher fork -n 1 --requeue -- sh -c "$AFTER"
 	[[ $output == *"cannot requeue the job: requeueing is disabled for this job (--no-requeue"* ]]
 	slurm_job 1 0
-	run "$BERTH" run --launcher fork -n 1 --requeue -- true
+	noted 0 "$BERTH" run --launcher fork -n 1 --requeue -- sh -c "$AFTER"
 	[[ $output == *"cannot requeue the job: it is not a batch job"* ]]
 	unset SLURM_JOB_ID SLURM_JOB_NODELIST SLURM_JOB_NUM_NODES SLURM_TASKS_PER_NODE SLURM_NNODES
 	expect 75 "$BERTH" run -n 1 --requeue -- sh -c 'exit 75'
@@ -105,7 +105,7 @@ setup() { pbs_begin; }
 @test "--requeue under PBS: qsub gets a copy of the script and the options that qstat prints" {
 	pbs_requeue_job 2.pbs-head
 	export COMMAS='a,b "c" d' N=3
-	expect 75 env 'BASH_FUNC_ml%%=() { :; }' "$BERTH" run -n 1 --requeue --report report.json -- sh -c "echo changed >'$DIR/home/mom_priv/jobs/2.pbs-head.SC'; exit 75"
+	noted 75 env 'BASH_FUNC_ml%%=() { :; }' "$BERTH" run -n 1 --requeue --report report.json -- sh -c "$AFTER; echo changed >'$DIR/home/mom_priv/jobs/2.pbs-head.SC'; exit 75"
 	[[ $output == *"requeued as 99.pbs-head"* ]]
 	cat words
 	# What qsub would change is in the script.
@@ -220,16 +220,16 @@ stopped_by_term() {
 @test "--requeue under PBS warns at the start if it cannot work" {
 	pbs_requeue_job 2.pbs-head
 	rm "$DIR/home/mom_priv/jobs/2.pbs-head.SC"
-	expect 0 "$BERTH" run -n 1 --requeue -- true
+	noted 0 "$BERTH" run -n 1 --requeue -- sh -c "$AFTER"
 	[[ $output == *"cannot requeue the job: cannot read its script: neither $DIR/home/mom_priv/jobs/2.pbs-head.SC nor /"* ]]
 	sed 's/"Submit_arguments": *"[^"]*"/"Submit_arguments": "-V "/' answer >blank
 	! cmp answer blank || false
 	fake qstat 'cat "$DIR/blank"'
-	expect 0 "$BERTH" run -n 1 --requeue -- true
+	noted 0 "$BERTH" run -n 1 --requeue -- sh -c "$AFTER"
 	[[ $output$'\n' == *"cannot read its script: $DIR/home/mom_priv/jobs/2.pbs-head.SC"$'\n'* ]]
-	PBS_ENVIRONMENT=PBS_INTERACTIVE run "$BERTH" run -n 1 --requeue -- true
+	PBS_ENVIRONMENT=PBS_INTERACTIVE noted 0 "$BERTH" run -n 1 --requeue -- sh -c "$AFTER"
 	[[ $output == *"cannot requeue the job: it is an interactive job"* ]]
 	rm "$DIR/bin/qsub"
-	run "$BERTH" run -n 1 --requeue -- true
+	noted 0 "$BERTH" run -n 1 --requeue -- sh -c "$AFTER"
 	[[ $output == *"cannot requeue the job: qsub not found on this node"* ]]
 }

@@ -25,7 +25,7 @@ meet() {
 	S
 }
 
-MPI='"$BERTH" train convnet --ranks-per-node 1 --data synthetic:1x28x28,n=512 --batch 8 --steps 25'
+MPI='"$BERTH" train convnet --ranks-per-node 1 --data synthetic:1x28x28,n=512 --batch 8 --steps 32'
 # Open MPI unloads plug-ins that still own memory, so ASan cannot name them in a suppression.
 MPI="$MPI --env ASAN_OPTIONS=${ASAN_OPTIONS-}:detect_leaks=0"
 GLOO='"$BERTH" run --ranks-per-node 1 -- /usr/bin/python3 "$HERE/ddp.py"'
