@@ -121,14 +121,15 @@ def resident_kib(pid):
 
 
 MAGIC = b'BERTHnet'
+VERSION = b'\2\0'  # WIRE_VERSION
 RUBBISH = {
     'an HTTP request': b'GET / HTTP/1.1\r\nHost: x\r\n\r\n',
     'a megabyte of random bytes': os.urandom(1 << 20),
     'zeros': bytes(4096),
     'another version': MAGIC + b'\xff\x7f\1\0' + bytes(44),
-    'a handshake with another secret': MAGIC + b'\2\0\1\0' + os.urandom(44),
-    'a probe without the secret': MAGIC + b'\2\0\2\0' + os.urandom(44),
-    'an unknown kind': MAGIC + b'\2\0\x63\0' + os.urandom(44),
+    'a handshake with another secret': MAGIC + VERSION + b'\1\0' + os.urandom(44),
+    'a probe without the secret': MAGIC + VERSION + b'\2\0' + os.urandom(44),
+    'an unknown kind': MAGIC + VERSION + b'\x63\0' + os.urandom(44),
 }
 
 
@@ -147,7 +148,7 @@ def greet_replay(folder, run_ports):
     while len(hello) < 56:
         hello += peer.recv(56 - len(hello))
     # The reverse case: an impostor in the role of berth run gets nothing from an agent.
-    peer.sendall(MAGIC + b'\1\0\0\0' + os.urandom(92))
+    peer.sendall(MAGIC + VERSION + b'\0\0' + os.urandom(92))
     rest = answer(peer, 10)
     check(rest == b'', f'an agent that meets an impostor closes the connection and sends nothing: {rest!r}')
     check(agent.wait(20) not in (0, None), 'that agent exits with an error')
@@ -175,8 +176,8 @@ def agent_continues(folder):
             except TimeoutError:
                 raise SystemExit(f'no agent came to address {number} after an impostor: {agent.poll()}') from None
             if number == 0:  # an impostor; the next one says nothing
-                peers[0].sendall(MAGIC + b'\1\0\0\0' + os.urandom(92))
-        peers[2].sendall(MAGIC + b'\1\0\0\0' + os.urandom(92))
+                peers[0].sendall(MAGIC + VERSION + b'\0\0' + os.urandom(92))
+        peers[2].sendall(MAGIC + VERSION + b'\0\0' + os.urandom(92))
     finally:
         for each in listeners + peers:
             each.close()
