@@ -444,14 +444,12 @@ void server_process_free(struct server_process *process)
 	if (!process)
 		return;
 	channel_close(&process->channel);
-	if (process->pid > 0)
-		server_process_exit_text(process, text,
-					 sizeof text); /* it ends by itself within 1 s */
-	/* It may hang in a file system, beyond the reach of SIGKILL: the end of the ranks reaps it.
-	 */
-	if (process->pid > 0) {
-		kill(process->pid, SIGKILL);
-		waitpid(process->pid, NULL, WNOHANG);
+	/* It ends by itself within 1 s, or is killed, which takes longer on a busy machine. If it
+	 * hangs in a file system, beyond the reach of SIGKILL, the end of the ranks reports it. */
+	for (int i = 0; i < 4 && process->pid > 0; i++) {
+		if (i)
+			kill(process->pid, SIGKILL);
+		server_process_exit_text(process, text, sizeof text);
 	}
 	free(process);
 }
