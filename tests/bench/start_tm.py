@@ -3,7 +3,7 @@
     cluster.py --nodes 2 -- python3 start_tm.py BERTH PMIX_SIZE
 4 ranks on each of 2 nodes: berth run starts its agents with pbs_tmrsh and ends after every rank has read its plan.
 It is compared with mpirun (over the same pbs_tmrsh) of PMIX_SIZE, which does PMIx_Init, a fence and PMIx_Finalize:
-the ratio (aim: at most 1.0). The two take turns; medians of RUNS."""
+the ratio (aim: at most 0.8). The two take turns; medians of RUNS."""
 import os
 import subprocess
 import sys
@@ -29,7 +29,7 @@ def measure(berth, pmix_size):
     for name, values in times.items():
         start.say(name, values)
     ratio = start.statistics.median(times[ours]) / start.statistics.median(times[theirs])
-    print(f'2 nodes x 4 ranks, agents over TM / mpirun: {ratio:.2f} (aim: at most 1.0)', flush=True)
+    print(f'2 nodes x 4 ranks, agents over TM / mpirun: {ratio:.2f} (aim: at most 0.8)', flush=True)
 
 
 def submit(args):
