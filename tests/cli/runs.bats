@@ -10,21 +10,21 @@ setup() {
 	export BERTH_TOPOLOGY="$FIXTURES/topo/locality-machine.xml" # four GPUs
 }
 
-# hold NAME OPTIONS: a run that holds its GPUs until the file NAME.go exists; NAME.RANK is its first GPU.
+# hold NAME RANKS OPTIONS: a run that holds its GPUs until the file NAME.go exists; NAME.RANK is a rank's first GPU.
 hold() {
-	local name=$1
-	shift
+	local name=$1 ranks=$2 rank
+	shift 2
 	# shellcheck disable=SC2016 # a rank expands it
-	"$BERTH" run "$@" -- sh -c 'echo "${CUDA_VISIBLE_DEVICES%%,*}" >'"$name"'.part$RANK && mv '"$name"'.part$RANK '"$name"'.$RANK
+	"$BERTH" run -n "$ranks" "$@" -- sh -c 'echo "${CUDA_VISIBLE_DEVICES%%,*}" >'"$name"'.part$RANK && mv '"$name"'.part$RANK '"$name"'.$RANK
 		until [ -e '"$name"'.go ]; do sleep 0.05; done' 2>"$name.err" 3>&- &
 	held=$!
-	wait_for "$name.0" 1
+	for ((rank = 0; rank < ranks; rank++)); do wait_for "$name.$rank" 1; done
 }
 
 @test "runs at once get different GPUs, and one rank per free GPU by default; too few are shared, or refused" {
-	hold a -n 1
+	hold a 1
 	a=$held
-	hold b -n 2 --gpus-visible own
+	hold b 2 --gpus-visible own
 	b=$held
 	[ "$(sort -u a.0 b.0 b.1 | wc -l)" = 3 ]
 	expect 0 "$BERTH" run -- sh -c 'echo "$RANK/$WORLD_SIZE on $CUDA_VISIBLE_DEVICES"'
@@ -49,7 +49,7 @@ hold() {
 }
 
 @test "controller and agent are killed: no run gets their GPUs before the ranks are gone" {
-	hold a -n 4
+	hold a 4
 	guard=$(pgrep -P "$held" -x berth-guard)
 	agent=$(pgrep -P "$guard")
 	ranks=$(pgrep -P "$agent" sh)
@@ -111,7 +111,7 @@ waiter() {
 }
 
 @test "--wait: first come, first served, also if a later run would fit; each sees its own GPUs only" {
-	hold a -n 3
+	hold a 3
 	a=$held
 	waiter b 'berth: note: waiting for 4 GPUs: 3 of 4 GPUs are used by other runs of this job (process ' -n 4
 	b=$held

@@ -238,8 +238,9 @@ saves() {
 	rm -f "$SHARE/queue.started"
 	submit queue -N 1 --gpus-per-node=4 --requeue --open-mode=append <<-'S'
 	[ -z "$SLURM_RESTART_COUNT" ] || exec sleep 70
+	end=$(($(date +%s) + 60)) # one for all, as the job's own
 	for i in 1 2 3; do
-		"$BERTH" run --wait -n 4 --requeue --end-time +60s --warn-before 45s -- sh -c '[ $RANK != 0 ] || echo "$RANK" >>queue.started
+		"$BERTH" run --wait -n 4 --requeue --end-time "$end" --warn-before 45s -- sh -c '[ $RANK != 0 ] || echo "$RANK" >>queue.started
 			until [ -e "$BERTH_STOP_FILE" ]; do sleep 0.1; done; exit 75' &
 	done
 	wait

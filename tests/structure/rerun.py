@@ -24,6 +24,7 @@ expected-crash) printf 'ok 2 dies\n# exit code 139, as expected\nnot ok 3 someti
 killed) kill -SEGV $$ ;;
 hang) exec sleep 60 ;;
 left) sleep 60 >/dev/null 2>&1 & echo "ok 2 sometimes" ;;
+fail-left) sleep 60 >/dev/null 2>&1 & printf 'not ok 2 sometimes\n'; exit 1 ;;
 memory) echo x >/dev/shm/kept; echo "ok 2 sometimes" ;;
 alone-at-home) [ ! -e /tmp/seen ] || exit 1; sleep 0.5; echo x >/tmp/seen; echo "ok 2 sometimes" ;;
 long) echo "not ok 2 sometimes"; seq -f '# line %.0f' 200; echo "ok 3 fine"; seq -f '# fine %.0f' 200; exit 1 ;;
@@ -78,6 +79,7 @@ int main(int argc, char **argv)
 # What only namespaces (tests/isolate.py) show.
 ALONE = {
     'left': ([('left', 'left')], 1, 2, ['failed: left-0: left behind: process', '): sleep 60', '0 passed, 1 failed'], []),
+    'follows': ([('fail-left', 'pass')], 0, 2, ['flaky: follows-0: sometimes', '1 passed, 0 failed'], ['flaky: follows-0: left']),
     'memory': ([('memory', 'memory')], 1, 2, ['failed: memory-0: left behind: shared memory /dev/shm/kept'], []),
     'unseen': ([('alone-at-home', 'fail')] * 3, 0, 1, ['3 passed, 0 failed'], ['failed:']),
     'named': ([('report', 'pass')], 1, 1, ['failed: sanitizer report asan.sh-act.sh-named-0-report-pass.report.'], []),
