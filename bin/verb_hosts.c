@@ -82,7 +82,7 @@ int verb_hosts(int argc, char **argv)
 	struct error err = {0};
 
 	arguments_parse(&command, argc, argv, &arguments);
-	int rc = arguments.nodefile ? nodefile_read(arguments.nodefile, &hosts, &err)
+	int rc = arguments.nodefile ? nodefile_read(arguments.nodefile, false, &hosts, &err)
 				    : hostlist_expand(arguments.expr, &hosts, &err);
 
 	if (rc)

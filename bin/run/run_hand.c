@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Machines started by hand: the agent of a machine that is not the first; named hosts inside a
- * scheduler's job.
- */
+ * scheduler's job. */
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>

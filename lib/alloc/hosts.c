@@ -15,7 +15,7 @@ static int present(const struct env *env, const struct alloc_request *request)
 	return request->hosts || request->hostfile;
 }
 
-/* A repeated host would get two agents. hostfile_parse has already checked host files. */
+/* A repeated host would get two agents. nodefile_parse has already checked host files. */
 static int reject_duplicates(const struct hosts *hosts, struct error *err)
 {
 	const char *twice;
@@ -58,7 +58,7 @@ static int read_hosts(const struct env *env, const struct alloc_request *request
 			"both a host list ('%s') and a host file ('%s') are given; give one",
 			request->hosts, request->hostfile);
 	rc = request->hosts ? hostlist_expand(request->hosts, &hosts, err)
-			    : hostfile_read(request->hostfile, &hosts, err);
+			    : nodefile_read(request->hostfile, true, &hosts, err);
 	if (!rc && !hosts.count)
 		rc = error_set(err, ERR_DATA, "'%s' contains no host",
 			       request->hosts ? request->hosts : request->hostfile);

@@ -110,7 +110,7 @@ static int read_nodes(const struct env *env, struct alloc *made, struct error *e
 {
 	const char *path = alloc_env(env, "PBS_NODEFILE");
 	struct hosts hosts = {0};
-	int rc = path ? nodefile_read(path, &hosts, err) : no_node_file(env, err);
+	int rc = path ? nodefile_read(path, false, &hosts, err) : no_node_file(env, err);
 
 	if (path && rc)
 		error_prefix(err, "PBS_NODEFILE");
@@ -149,7 +149,7 @@ static int read_gpu_file(const struct env *env, struct alloc *made, struct error
 {
 	const char *path = alloc_env(env, "PBS_GPUFILE");
 	struct hosts hosts = {0};
-	int rc = path ? nodefile_read(path, &hosts, err) : 0;
+	int rc = path ? nodefile_read(path, false, &hosts, err) : 0;
 
 	if (rc)
 		return error_prefix(err, "PBS_GPUFILE");

@@ -332,48 +332,26 @@ bool env_find_tool(const struct env *env, const char *name, char *path, size_t s
 	return false;
 }
 
-/* ---- hiding ---- */
-
-static char placeholder[] = "BERTH_HIDDEN=";
-
-static bool names_it(const char *const *names, const char *entry)
+void env_override(struct env_override *list, size_t count)
 {
-	for (; *names; names++) {
-		size_t length = strlen(*names);
+	for (size_t i = 0; i < count; i++) {
+		const char *before = getenv(list[i].name);
 
-		if (strncmp(entry, *names, length) == 0 && entry[length] == '=')
-			return true;
-	}
-	return false;
-}
-
-void env_hide(const char *const *names, struct env_hidden *out)
-{
-	out->count = 0;
-	for (size_t i = 0; environ && environ[i] && out->count < ENV_HIDE_MAX; i++) {
-		if (!names_it(names, environ[i]))
-			continue;
-		out->at[out->count] = i;
-		out->entry[out->count++] = environ[i];
-		environ[i] = placeholder;
+		list[i].before = before ? strdup(before) : NULL;
+		if (list[i].value)
+			setenv(list[i].name, list[i].value, !list[i].keep);
+		else
+			unsetenv(list[i].name);
 	}
 }
 
-void env_show(struct env_hidden *hidden)
+void env_restore(struct env_override *list, size_t count)
 {
-	for (size_t i = 0; i < hidden->count; i++)
-		environ[hidden->at[i]] = hidden->entry[i];
-	hidden->count = 0;
-}
-
-char *env_exchange(const char *name, const char *value)
-{
-	const char *found = getenv(name);
-	char *before = found ? strdup(found) : NULL;
-
-	if (value)
-		setenv(name, value, 1);
-	else
-		unsetenv(name);
-	return before;
+	for (size_t i = 0; i < count; i++) {
+		if (list[i].before)
+			setenv(list[i].name, list[i].before, 1);
+		else
+			unsetenv(list[i].name);
+		free(list[i].before);
+	}
 }

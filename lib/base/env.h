@@ -69,25 +69,15 @@ bool env_find_tool(const struct env *env, const char *name, char *path, size_t s
  * memory is out. */
 char **env_to_envp(const struct env *env);
 
-/* ---- hiding variables from a library that reads this process's environment ---- */
-
-#define ENV_HIDE_MAX 16
-
-/* The hidden variables. The caller holds the struct and zeroes it first. */
-struct env_hidden {
-	size_t count;
-	size_t at[ENV_HIDE_MAX];   /* indices in environ */
-	char *entry[ENV_HIDE_MAX]; /* the original NAME=VALUE */
+/* A variable of this process while a library reads it with getenv(). */
+struct env_override {
+	const char *name, *value; /* value NULL: unset */
+	bool keep;		  /* a value that the variable already has */
+	char *before;		  /* filled in by env_override, freed by env_restore */
 };
 
-/* Set a variable of this process, or remove it (value NULL), for a library that reads it with
- * getenv(). No other thread may do so meanwhile. Return its previous value, malloced, or NULL. */
-char *env_exchange(const char *name, const char *value);
-
-/* Until env_show, getenv() finds none of names. names ends with NULL; at most ENV_HIDE_MAX of them
- * may be set. Entries are replaced in place, one pointer each, so that getenv() in other threads
- * stays safe. No thread may change the environment meanwhile. */
-void env_hide(const char *const *names, struct env_hidden *out);
-void env_show(struct env_hidden *hidden);
+/* Between the two calls no other thread may read or change the environment. */
+void env_override(struct env_override *list, size_t count);
+void env_restore(struct env_override *list, size_t count);
 
 #endif

@@ -43,19 +43,16 @@ int hostlist_expand(const char *expr, struct hosts *out, struct error *err);
  * malloced; NULL if memory is out. */
 char *hostlist_compress(const char *const *names, size_t count);
 
-/* Parse a node file: one host per line. Repeats count as slots of the first mention. CR, blanks
- * around the name, blank lines and a missing last newline are tolerated; '#' starts a comment. size
- * is in bytes, and text must not contain a NUL. Return 0, or -ERR_DATA with the line number. */
-int nodefile_parse(const char *text, size_t size, struct hosts *out, struct error *err);
-/* Parse a node file from disk. Return -ERR_INPUT if it cannot be read, -ERR_DATA if it is too
+/* Parse a file with one host per line. CR, blanks around the name, blank lines and a missing last
+ * newline are tolerated; '#' starts a comment. size is in bytes, and text must not contain a NUL.
+ * once false: a node file, in which repeats count as slots of the first mention. once true: a host
+ * file, which people write: a line may end with "slots=N" as in Open MPI, and a repeated host is
+ * -ERR_DATA with both lines, because Open MPI would add up its slots, which hides a mistake. Return
+ * 0, or -ERR_DATA with the line number. */
+int nodefile_parse(const char *text, size_t size, bool once, struct hosts *out, struct error *err);
+/* Parse such a file from disk. Return -ERR_INPUT if it cannot be read, -ERR_DATA if it is too
  * large. */
-int nodefile_read(const char *path, struct hosts *out, struct error *err);
-
-/* Parse a host file, which people write: one host per line as above, or "HOST slots=N" as in Open
- * MPI. A repeated host is -ERR_DATA with both lines. Open MPI would add up its slots, which hides a
- * mistake. */
-int hostfile_parse(const char *text, size_t size, struct hosts *out, struct error *err);
-int hostfile_read(const char *path, struct hosts *out, struct error *err); /* as nodefile_read */
+int nodefile_read(const char *path, bool once, struct hosts *out, struct error *err);
 
 /* Do two names have the same first label? "n1" and "n1.cluster.org" are the same host. */
 bool hostlist_same_host(const char *a, const char *b);

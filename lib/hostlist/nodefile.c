@@ -182,7 +182,7 @@ static int read_line(struct table *table, struct hosts *hosts, const char *line,
 	return rc ? error_prefix(err, "line %zu", number) : 0;
 }
 
-static int parse(const char *text, size_t size, bool once, struct hosts *out, struct error *err)
+int nodefile_parse(const char *text, size_t size, bool once, struct hosts *out, struct error *err)
 {
 	struct hosts hosts = {0};
 	struct table table = {0};
@@ -212,37 +212,17 @@ static int parse(const char *text, size_t size, bool once, struct hosts *out, st
 	return rc;
 }
 
-int nodefile_parse(const char *text, size_t size, struct hosts *out, struct error *err)
-{
-	return parse(text, size, false, out, err);
-}
-
-int hostfile_parse(const char *text, size_t size, struct hosts *out, struct error *err)
-{
-	return parse(text, size, true, out, err);
-}
-
-static int read_file(const char *path, bool once, struct hosts *out, struct error *err)
+int nodefile_read(const char *path, bool once, struct hosts *out, struct error *err)
 {
 	char *text = NULL;
 	size_t size = 0;
 	int rc = file_read_input(path, HOSTLIST_MAX_TEXT, FILE_INPUT_MS, &text, &size, err);
 
 	if (!rc) {
-		rc = parse(text, size, once, out, err);
+		rc = nodefile_parse(text, size, once, out, err);
 		if (rc)
 			error_prefix(err, "%s", path);
 	}
 	free(text);
 	return rc;
-}
-
-int nodefile_read(const char *path, struct hosts *out, struct error *err)
-{
-	return read_file(path, false, out, err);
-}
-
-int hostfile_read(const char *path, struct hosts *out, struct error *err)
-{
-	return read_file(path, true, out, err);
 }

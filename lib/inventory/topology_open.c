@@ -67,44 +67,6 @@ static void block_components(hwloc_topology_t topology)
 					      names[i]);
 }
 
-/* These variables silently make hwloc use another machine's topology or other components. */
-static const char *const hwloc_variables[] = {"HWLOC_XMLFILE",
-					      "HWLOC_SYNTHETIC",
-					      "HWLOC_FSROOT",
-					      "HWLOC_THISSYSTEM",
-					      "HWLOC_COMPONENTS",
-					      "HWLOC_CPUID_PATH",
-					      NULL};
-
-static int load(hwloc_topology_t topology)
-{
-	struct env_hidden hidden;
-
-	env_hide(hwloc_variables, &hidden);
-
-	int rc = hwloc_topology_load(topology);
-	int saved = errno;
-
-	env_show(&hidden);
-	errno = saved;
-	return rc;
-}
-
-/* hwloc_topology_init loads all of hwloc's plugins: with Debian's these are X11, OpenCL and
- * libxml2, which take longer than the rest of the inventory, and OpenCL opens every GPU. This
- * machine's topology needs none of them, but a file needs libxml2 unless hwloc wrote it. */
-static int init(hwloc_topology_t *out, bool with_plugins)
-{
-	static const char name[] = "HWLOC_PLUGINS_PATH";
-	char *before = with_plugins ? NULL : env_exchange(name, "/nonexistent");
-	int rc = hwloc_topology_init(out);
-
-	if (!with_plugins)
-		free(env_exchange(name, before));
-	free(before);
-	return rc;
-}
-
 /* The PCI tree is needed for paths between GPUs and NICs. Reading it takes a millisecond per device
  * in some virtual machines. Without a GPU, /sys gives the NICs and their NUMA nodes. */
 static enum hwloc_type_filter_e io_filter(const struct inventory_source *source)
@@ -121,7 +83,7 @@ static int prepare(const struct inventory_source *source, const char *xml, size_
 {
 	enum hwloc_type_filter_e io = io_filter(source);
 
-	if (init(out, xml) != 0)
+	if (hwloc_topology_init(out) != 0)
 		return -1;
 	/* Keep disallowed objects, so that a device's locality is known even if the job may not use
 	 * the cores near it. The allowed set is applied when reading. */
@@ -137,7 +99,7 @@ static int prepare(const struct inventory_source *source, const char *xml, size_
 		block_components(*out);
 	else if (hwloc_topology_set_xmlbuffer(*out, xml, (int)xml_size + 1) != 0)
 		goto failed;
-	if (load(*out) == 0)
+	if (hwloc_topology_load(*out) == 0)
 		return 0;
 failed:;
 	int saved = errno;
@@ -145,6 +107,34 @@ failed:;
 	hwloc_topology_destroy(*out);
 	errno = saved;
 	return -1;
+}
+
+/* All but the last silently make hwloc use another machine's topology or other components.
+ * hwloc_topology_init loads all of hwloc's plugins: with Debian's these are X11, OpenCL and
+ * libxml2, which take longer than the rest of the inventory, and OpenCL opens every GPU. This
+ * machine's topology needs none of them, but a file needs libxml2 unless hwloc wrote it. */
+static int load(const struct inventory_source *source, const char *xml, size_t xml_size,
+		hwloc_topology_t *out)
+{
+	struct env_override overrides[] = {
+		{.name = "HWLOC_XMLFILE"},
+		{.name = "HWLOC_SYNTHETIC"},
+		{.name = "HWLOC_FSROOT"},
+		{.name = "HWLOC_THISSYSTEM"},
+		{.name = "HWLOC_COMPONENTS"},
+		{.name = "HWLOC_CPUID_PATH"},
+		{.name = "HWLOC_PLUGINS_PATH", .value = "/nonexistent"},
+	};
+	size_t count = sizeof overrides / sizeof *overrides - (xml != NULL);
+
+	env_override(overrides, count);
+
+	int rc = prepare(source, xml, xml_size, out);
+	int saved = errno;
+
+	env_restore(overrides, count);
+	errno = saved;
+	return rc;
 }
 
 static void try_and_exit(const struct inventory_source *source, const char *xml, size_t xml_size)
@@ -162,7 +152,7 @@ static void try_and_exit(const struct inventory_source *source, const char *xml,
 	setrlimit(RLIMIT_CORE, &no_core);
 	dup2(null, STDERR_FILENO);
 	alarm(TRY_LIMIT_S);
-	_exit(prepare(source, xml, xml_size, &topology) == 0 ? 0 : 1);
+	_exit(load(source, xml, xml_size, &topology) == 0 ? 0 : 1);
 }
 
 /* On some damaged files hwloc fails an assertion or dereferences NULL, and it explains others on
@@ -209,7 +199,7 @@ static int open_xml(const struct inventory_source *source, hwloc_topology_t *out
 	rc = refuse_version(file, text, err);
 	if (!rc)
 		rc = try_xml(source, text, size, err);
-	if (!rc && prepare(source, text, size, out) != 0)
+	if (!rc && load(source, text, size, out) != 0)
 		rc = error_set(err, ERR_DATA, "%s: hwloc cannot load the file", file);
 	free(text);
 	return rc;
@@ -222,7 +212,7 @@ int topology_open(const struct inventory_source *source, hwloc_topology_t *out, 
 
 	hwloc_topology_t topology;
 
-	if (prepare(source, NULL, 0, &topology) != 0)
+	if (load(source, NULL, 0, &topology) != 0)
 		return error_set(
 			err, ERR_UNAVAILABLE,
 			"hwloc cannot read this machine's topology: %s; check that /sys is mounted",

@@ -10,32 +10,6 @@
 static char *started; /* the node it was started for; NULL: not yet */
 static hwloc_topology_t the_topology;
 
-/* Settings of PMIx and hwloc that only the environment can change, set during the start.
- * - gds=hash: job data in messages, not in shared files. A client may then finalize and exec an
- *   Open MPI program, and nothing is left in /dev/shm or /tmp.
- * - psec=native: munge would need a daemon that most machines lack.
- * - HWLOC_PLUGINS_PATH: hwloc's plugins open X11 and OpenCL, and so a context on each GPU. */
-static const char *const settings[][2] = {
-	{"PMIX_MCA_gds", "hash"},
-	{"PMIX_MCA_psec", "native"},
-	{"HWLOC_PLUGINS_PATH", "/nonexistent"},
-};
-#define SETTING_COUNT (sizeof settings / sizeof *settings)
-
-static void settings_begin(const struct env *env)
-{
-	for (size_t i = 0; i < SETTING_COUNT; i++)
-		if (!env_get(env, settings[i][0]))
-			setenv(settings[i][0], settings[i][1], 1);
-}
-
-static void settings_end(const struct env *env)
-{
-	for (size_t i = 0; i < SETTING_COUNT; i++)
-		if (!env_get(env, settings[i][0]))
-			unsetenv(settings[i][0]);
-}
-
 /* PMIx would load its own topology with all I/O devices, which takes longer than the rest of its
  * start. NULL if hwloc finds nothing: PMIx then tries by itself. */
 static hwloc_topology_t load_topology(void)
@@ -106,27 +80,29 @@ int server_library_start(const char *dir, const char *node, int node_index, stru
 		return error_set(err, ERR_INTERNAL,
 				 "PMIx was started for node %s and cannot serve node %s", started,
 				 node);
-	struct env *env = env_capture();
+	/* What only the environment can change.
+	 * - gds=hash: job data in messages, not in shared files. A client may then finalize and
+	 * exec an Open MPI program, and nothing is left in /dev/shm or /tmp.
+	 * - psec=native: munge would need a daemon that most machines lack.
+	 * - HWLOC_PLUGINS_PATH: hwloc's plugins open X11 and OpenCL, and so a context on each GPU.
+	 * - HOME: PMIx looks for settings there, which may hang, and so would this start. */
+	struct env_override overrides[] = {
+		{.name = "PMIX_MCA_gds", .value = "hash", .keep = true},
+		{.name = "PMIX_MCA_psec", .value = "native", .keep = true},
+		{.name = "HWLOC_PLUGINS_PATH", .value = "/nonexistent", .keep = true},
+		{.name = "HOME", .value = "/nonexistent"},
+	};
+	size_t count = sizeof overrides / sizeof *overrides;
 	char *name = strdup(node);
 
-	if (!env || !name) {
-		env_free(env);
-		free(name);
+	if (!name)
 		return error_memory(err, "the PMIx server");
-	}
-	settings_begin(env);
-	/* PMIx looks for settings in the home directory, which may hang, and so would this start.
-	 */
-	char *home = env_exchange("HOME", "/nonexistent");
-
+	env_override(overrides, count);
 	if (!the_topology)
 		the_topology = load_topology();
 	int rc = init(dir, node, node_index, err);
 
-	free(env_exchange("HOME", home));
-	free(home);
-	settings_end(env);
-	env_free(env);
+	env_restore(overrides, count);
 	if (rc)
 		free(name);
 	else

@@ -10,7 +10,7 @@ static void host_file(const char *text, size_t size)
 	struct hosts hosts = {0};
 	struct error err = {0};
 
-	if (hostfile_parse(text, size, &hosts, &err)) {
+	if (nodefile_parse(text, size, true, &hosts, &err)) {
 		CHECK(err.code == ERR_DATA && *err.text);
 		CHECK(!hosts.names && !hosts.slots && !hosts.count);
 		return;
@@ -28,7 +28,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	struct hosts hosts = {0};
 	struct error err = {0};
-	int rc = nodefile_parse((const char *)data, size, &hosts, &err);
+	int rc = nodefile_parse((const char *)data, size, false, &hosts, &err);
 	size_t lines = 1, slots = 0;
 
 	host_file((const char *)data, size);

@@ -213,7 +213,7 @@ static void node_files(void **state)
 	for (size_t i = 0; i < ROWS(table); i++) {
 		struct hosts hosts = {0};
 		struct error err = {0};
-		int rc = nodefile_parse(table[i].text, strlen(table[i].text), &hosts, &err);
+		int rc = nodefile_parse(table[i].text, strlen(table[i].text), false, &hosts, &err);
 
 		if (!table[i].hosts) {
 			assert_int_equal(rc, -ERR_DATA);
@@ -234,8 +234,8 @@ static void node_files(void **state)
 	struct hosts hosts = {0};
 	struct error err = {0};
 
-	assert_int_equal(nodefile_parse("a\0b\n", 4, &hosts, &err), -ERR_DATA);
-	assert_int_equal(nodefile_read("/nonexistent/nodes", &hosts, &err), -ERR_INPUT);
+	assert_int_equal(nodefile_parse("a\0b\n", 4, false, &hosts, &err), -ERR_DATA);
+	assert_int_equal(nodefile_read("/nonexistent/nodes", false, &hosts, &err), -ERR_INPUT);
 	assert_non_null(strstr(err.text, "/nonexistent/nodes"));
 }
 
@@ -268,7 +268,7 @@ static void host_files(void **state)
 	for (size_t i = 0; i < ROWS(table); i++) {
 		struct hosts hosts = {0};
 		struct error err = {0};
-		int rc = hostfile_parse(table[i].text, strlen(table[i].text), &hosts, &err);
+		int rc = nodefile_parse(table[i].text, strlen(table[i].text), true, &hosts, &err);
 		char text[256] = "";
 
 		if (table[i].hosts[0] == '!') {
@@ -297,11 +297,11 @@ static void host_file_twice_late(void **state)
 
 	for (int i = 0; i < 3000; i++)
 		size += (size_t)sprintf(text + size, "n%04d\n", i);
-	assert_int_equal(hostfile_parse(text, size, &hosts, NULL), 0);
+	assert_int_equal(nodefile_parse(text, size, true, &hosts, NULL), 0);
 	assert_int_equal(hosts.count, 3000);
 	hosts_free(&hosts);
 	sprintf(text + size, "n2000");
-	assert_int_equal(hostfile_parse(text, size + 5, &hosts, &err), -ERR_DATA);
+	assert_int_equal(nodefile_parse(text, size + 5, true, &hosts, &err), -ERR_DATA);
 	assert_non_null(strstr(err.text, "line 3001: host 'n2000' is already listed on line 2001"));
 	free(text);
 }
@@ -316,7 +316,7 @@ static void many_repeats(void **state)
 
 	for (int i = 0; i < 100000; i++)
 		size += (size_t)sprintf(text + size, "n%04d\n", i % 1000);
-	assert_int_equal(nodefile_parse(text, size, &hosts, NULL), 0);
+	assert_int_equal(nodefile_parse(text, size, false, &hosts, NULL), 0);
 	assert_int_equal(hosts.count, 1000);
 	for (int i = 0; i < 1000; i++)
 		assert_int_equal(hosts.slots[i], 100);
@@ -373,7 +373,7 @@ static void colliding_names(void **state)
 		*at++ = '\n';
 	}
 	assert_int_equal(low_hash(0x84222325u, text, line - 1), h);
-	assert_int_equal(nodefile_parse(text, count * line, &hosts, NULL), 0);
+	assert_int_equal(nodefile_parse(text, count * line, false, &hosts, NULL), 0);
 	assert_int_equal(hosts.count, count);
 	hosts_free(&hosts);
 	free(text);
