@@ -136,7 +136,7 @@ static void ask(struct requeue *requeue, int64_t timeout_ms)
 		return;
 	if (!requeue->query->job)
 		alloc_query_again(requeue->query);
-	alloc_query_wait_for_job(requeue->query, (int)timeout_ms);
+	alloc_query_wait(requeue->query, (int)timeout_ms, true);
 	requeue_prepare(requeue);
 }
 

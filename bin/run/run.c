@@ -27,7 +27,6 @@
 #include "verb.h"
 
 #define WARN_MS 120000	     /* --warn-signal alone */
-#define REPORT_MS 5000	     /* how long the report may take */
 #define EARLY_REPORT_MS 1000 /* while agents wait for heartbeats */
 #define SHOWN_LINES 48	     /* of the ranks: about a screen */
 #define COLLAPSE_RANKS 16    /* more of them collapse on a terminal */
@@ -255,10 +254,8 @@ static void print_end(const struct job_result *result, const struct run_end *end
 			 result->first_cause ? result->first_cause : "the job failed");
 }
 
-/* As file_write_atomic, but a child process writes, because the file system may hang: then the
- * child stays behind, and berth goes on. */
-static int write_bounded(const char *path, const char *text, size_t size, int timeout_ms,
-			 struct error *err)
+int run_write_bounded(const char *path, const char *text, size_t size, int timeout_ms,
+		      struct error *err)
 {
 	struct error *why =
 		mmap(NULL, sizeof *why, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -269,7 +266,10 @@ static int write_bounded(const char *path, const char *text, size_t size, int ti
 		/* Whoever reads from berth must not wait for this process. */
 		file_close_range(strncmp(path, "/dev/", 5) && strncmp(path, "/proc/", 6) ? 0 : 3,
 				 INT_MAX);
-		file_write_atomic(path, text, size, 0666, why);
+		if (text)
+			file_write_atomic(path, text, size, 0666, why);
+		else
+			access(path, F_OK);
 		_exit(0);
 	}
 	while (pid > 0 && !ended && clock_now_ms() < until) {
@@ -321,7 +321,7 @@ static int write_report(const char *path, const struct job_result *result,
 	size_t length = strlen(text);
 
 	text[length] = '\n'; /* ends the last line; replaces the terminating NUL */
-	rc = write_bounded(path, text, length + 1, timeout_ms, err);
+	rc = run_write_bounded(path, text, length + 1, timeout_ms, err);
 	free(text);
 	return rc;
 }

@@ -82,6 +82,14 @@ int run_check_launchers(struct run_options *options, const char *const *argv, st
  * their variables. For accelerate, which has no such variables, return -ERR_USAGE. */
 int run_check_kept_options(struct run_setup *setup, const char *const *argv, struct error *err);
 
+#define REPORT_MS 5000 /* how long the report may take */
+
+/* run.c: as file_write_atomic, but a child process writes, because the file system may hang: then
+ * the child stays behind, and berth goes on. text NULL: only see whether path answers. Return 0, or
+ * an error of file_write_atomic, -ERR_IO after timeout_ms, or -ERR_UNAVAILABLE. */
+int run_write_bounded(const char *path, const char *text, size_t size, int timeout_ms,
+		      struct error *err);
+
 /* run_hand.c: is another machine the first node of this job (--node-rank 1, OpenPAI's task 1)? */
 bool run_is_agent(const struct run_setup *setup);
 /* If this machine is the first node of such a job, check that the others find it at

@@ -123,8 +123,6 @@ static void ask_scheduler(struct run_setup *setup)
 	if (options->restarts.max_restarts && setup->alloc.node_count > 1)
 		also |= ALLOC_QUERY_SCRIPT;
 	alloc_query_begin(&setup->query, setup->env, &setup->alloc, also, ALLOC_QUERY_MS);
-	if (slurm_lacks_gpus(setup->env, &setup->alloc))
-		alloc_query_wait_for_job(&setup->query, GPUS_MS);
 }
 
 static int check_wait(const struct run_setup *setup, struct error *err)
@@ -148,6 +146,7 @@ static int check_wait(const struct run_setup *setup, struct error *err)
 int run_prepare(const struct run_options *options, const char *const *argv, struct run_setup *out,
 		struct error *err)
 {
+	const char *const places[] = {options->job.log_dir, options->report};
 	int64_t time_ms;
 	int rc;
 
@@ -169,6 +168,9 @@ int run_prepare(const struct run_options *options, const char *const *argv, stru
 		rc = error_set(err, ERR_USAGE, "--wait %s: write --wait=%s", argv[0], argv[0]);
 	if (!rc)
 		rc = executable_check(argv[0], out->env, err);
+	for (int i = 0; i < 2 && !rc && !options->dry_run; i++)
+		if (places[i] && (rc = run_write_bounded(places[i], NULL, 0, REPORT_MS, err)))
+			out->bad_report = true;
 	if (!rc && options->job.log_dir && !options->dry_run)
 		rc = logs_check_dir(options->job.log_dir, err);
 	/* Not in a directory that was refused. */
@@ -209,6 +211,8 @@ int run_prepare(const struct run_options *options, const char *const *argv, stru
 	}
 	if (!rc)
 		rc = attempts_check(&options->restarts, &out->alloc, err);
+	if (!rc && !options->dry_run && slurm_lacks_gpus(out->env, &out->alloc))
+		alloc_query_wait(&out->query, GPUS_MS, true);
 	return rc;
 }
 

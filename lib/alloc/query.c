@@ -74,7 +74,7 @@ void alloc_query_continue(struct alloc_query *query)
 		 query->alloc->restarts);
 }
 
-static void wait_for(struct alloc_query *query, int timeout_ms, bool job_only)
+void alloc_query_wait(struct alloc_query *query, int timeout_ms, bool job_only)
 {
 	int64_t deadline = clock_now_ms() + timeout_ms;
 
@@ -89,16 +89,6 @@ static void wait_for(struct alloc_query *query, int timeout_ms, bool job_only)
 		if (clock_now_ms() >= deadline)
 			return;
 	}
-}
-
-void alloc_query_wait(struct alloc_query *query, int timeout_ms)
-{
-	wait_for(query, timeout_ms, false);
-}
-
-void alloc_query_wait_for_job(struct alloc_query *query, int timeout_ms)
-{
-	wait_for(query, timeout_ms, true);
 }
 
 void alloc_query_again(struct alloc_query *query)
@@ -120,7 +110,7 @@ void alloc_query_now(const struct env *env, struct alloc *alloc)
 
 	/* The servers of large PBS sites are slower. */
 	alloc_query_begin(&query, env, alloc, 0, pbs ? 5000 : 2000);
-	alloc_query_wait(&query, pbs ? 10000 : 2000);
+	alloc_query_wait(&query, pbs ? 10000 : 2000, false);
 	alloc_query_end(&query);
 }
 

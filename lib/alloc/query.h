@@ -60,10 +60,8 @@ bool alloc_query_runs(const struct alloc_query *query);
 /* Handle what the tools have written, and start the next one, unless one did not answer in time.
  * Does not block. */
 void alloc_query_continue(struct alloc_query *query);
-/* Wait at most timeout_ms for all answers. */
-void alloc_query_wait(struct alloc_query *query, int timeout_ms);
-/* Wait at most timeout_ms for the answer about the job. */
-void alloc_query_wait_for_job(struct alloc_query *query, int timeout_ms);
+/* Wait at most timeout_ms for all answers, or only for that about the job. */
+void alloc_query_wait(struct alloc_query *query, int timeout_ms, bool job_only);
 /* Ask about the job once more: its limit may have been changed, or the job suspended. */
 void alloc_query_again(struct alloc_query *query);
 /* Ask and wait for the answer, for 2 s under Slurm and 10 s under PBS. */

@@ -69,6 +69,14 @@ hung_slurm() {
 	[[ "${lines[-1]}" == "berth: error: cannot write hung/report.json: the file system has not answered for 5 s" ]]
 }
 
+@test "the log directory or the report hangs before the start: refused after 5 s" {
+	echo 'stall any /new*' >rules
+	for option in --log-dir=hung/new --report=hung/new.json; do
+		expect 74 timeout -s KILL 60 "$BERTH" run "$option" -n 1 -- echo started
+		[ "$output" = "berth: error: cannot write ${option#*=}: the file system has not answered for 5 s" ]
+	done
+}
+
 @test "a log directory that is full or gone at the end: a warning, because the ranks succeeded" {
 	echo 'error write /report* ENOSPC' >rules
 	expect 0 "$BERTH" run --log-dir hung -n 1 -- true

@@ -479,7 +479,7 @@ static void asked(void **state)
 		assert_int_equal(alloc_read(env, NULL, &alloc, NULL), 0);
 		alloc_query_begin(&query, env, &alloc, 0,
 				  strstr(rows[i].why, "300 ms") ? 300 : 20000);
-		alloc_query_wait(&query, 20000);
+		alloc_query_wait(&query, 20000, false);
 		alloc_query_end(&query);
 		if (!alloc.end_reason || !strstr(alloc.end_reason, rows[i].why))
 			fail_msg("row %zu: %s", i, alloc.end_reason);

@@ -412,7 +412,7 @@ static void limits(void **state)
 				  ALLOC_QUERY_KILL_WAIT | (i ? ALLOC_QUERY_SCRIPT : 0),
 				  rows[i].hangs ? 300 : 10000);
 		assert_int_equal(query.kill_wait_ms, 30000);
-		alloc_query_wait(&query, 30000);
+		alloc_query_wait(&query, 30000, false);
 		assert_int_equal(query.kill_wait_ms, rows[i].kill_wait_ms);
 		assert_int_equal(query.script != NULL, i > 0 && !rows[i].hangs);
 		alloc_query_end(&query);
@@ -430,7 +430,7 @@ static void ask(const struct env *env, int timeout_ms, struct alloc *alloc)
 	struct alloc_query query;
 
 	alloc_query_begin(&query, env, alloc, 0, timeout_ms);
-	alloc_query_wait(&query, timeout_ms);
+	alloc_query_wait(&query, timeout_ms, false);
 	alloc_query_end(&query);
 }
 
