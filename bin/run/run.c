@@ -470,7 +470,7 @@ static int run(struct run_setup *setup, const char *const *argv, bool own_progra
 	request.caller = &console;
 	request.pass_stdin = !own_program && is_input(STDIN_FILENO);
 	request.pty = options->pty;
-	request.plan = options->shared.plan;
+	request.plan = setup->plan;
 	request.plan.max_restarts = options->restarts.max_restarts;
 	if (request.warn_signal && !request.warn_before_ms)
 		request.warn_before_ms = WARN_MS;

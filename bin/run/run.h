@@ -22,10 +22,15 @@ struct run_setup {
 	char berth_path[4096];	      /* this berth's own path */
 	struct launch_options launch; /* options->launch, and the three above */
 	char *cwd;
-	const char **kept_argv;	 /* run_check_kept_options; NULL: argv is right as it is */
-	struct requeue *requeue; /* requeue.h; NULL without --requeue */
-	char *report;		 /* --report, or report.json in --log-dir, or NULL */
-	bool bad_report;	 /* run_prepare failed because --report cannot be written */
+	/* The program of the ranks, if it is not that of the command line: see
+	 * run_check_kept_options and run_ask_launcher. */
+	const char **kept_argv;
+	struct plan_request plan; /* options->shared.plan, and sizes */
+	struct plan_sizes sizes;  /* of run_ask_launcher */
+	json_t *answer;		  /* likewise; owns words of kept_argv */
+	struct requeue *requeue;  /* requeue.h; NULL without --requeue */
+	char *report;		  /* --report, or report.json in --log-dir, or NULL */
+	bool bad_report;	  /* run_prepare failed because --report cannot be written */
 };
 
 /* run_prepare.c: prepare environment, allocation and launcher, and check everything that can be
@@ -73,9 +78,21 @@ int run_refuse_nested(const struct run_options *options, const struct env *env, 
 int run_as_task(const struct run_options *options, const struct env *env, const char *const *argv,
 		int *code, struct error *err);
 
-/* run_launchers.c: refuse a program that starts ranks of its own, or, for torchrun, set --per-node
- * and print a note. Return 0, or -ERR_USAGE with the right line. */
+/* run_launchers.c: refuse a program that starts ranks of its own (mpirun, srun), or, for torchrun,
+ * set --per-node and print a note. Return 0, or -ERR_USAGE with the right line. */
 int run_check_launchers(struct run_options *options, const char *const *argv, struct error *err);
+/* Is argv a launcher that berth asks for its ranks' program and variables? first: the index of its
+ * first argument. */
+struct run_asked {
+	const char *name; /* NULL: no; "accelerate" or "deepspeed" */
+	size_t first;
+	size_t module; /* the index of -m in argv, after python and its options; 0: none */
+};
+struct run_asked run_asked(const struct run_options *options, const char *const *argv);
+/* run_ask.c: ask it, and store its answer in setup: env, kept_argv, plan. Starts its Python, for
+ * 120 s at most. Does nothing for other programs, and on machines that are not the first. Return
+ * -ERR_USAGE if its arguments are wrong, -ERR_INPUT if it cannot be read, or -ERR_UNAVAILABLE. */
+int run_ask_launcher(struct run_setup *setup, const char *const *argv, struct error *err);
 /* With --per-node on several nodes: if torchrun has an option that cannot be right on all of them
  * (--node_rank=0, --nnodes of another number, an endpoint that each node finds on itself), print a
  * warning and set setup->kept_argv to argv without torchrun's rendezvous options; berth has set

@@ -109,7 +109,7 @@ static int make(struct show *show, struct error *err)
 	const struct run_setup *setup = show->setup;
 	int rc;
 
-	show->request = setup->options->shared.plan;
+	show->request = setup->plan;
 	show->request.report = setup->options->report;
 	show->request.spares = (size_t)setup->options->restarts.spares;
 	show->request.single_host = setup->launch.launcher->single_host;

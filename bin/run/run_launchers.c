@@ -9,25 +9,28 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "launch/launcher.h"
 #include "run/run.h"
 
 static const struct launcher_program {
 	/* The program's name, or that of a module for python -m; verb: its first argument, if only
 	 * that one starts ranks. */
 	const char *name, *verb;
-	const char *instead; /* NULL: start one per node */
+	enum { PER_NODE, ASKED, REFUSED } kind; /* ASKED: see run_ask.c, which knows it as */
+	const char *asked;
 } launchers[] = {
-	{"torchrun", NULL, NULL},
-	{"torch.distributed.run", NULL, NULL},
-	{"torch.distributed.launch", NULL, NULL},
-	{"accelerate", "launch", "berth run -n N -- python PROGRAM"},
-	{"accelerate.commands.launch", NULL, "berth run -n N -- python PROGRAM"},
-	{"deepspeed", NULL, "berth run -n N -- python PROGRAM"},
-	{"deepspeed.launcher.runner", NULL, "berth run -n N -- python PROGRAM"},
-	{"mpirun", NULL, "berth run -n N -- PROGRAM, or mpirun -n N berth exec -- PROGRAM"},
-	{"mpiexec", NULL, "berth run -n N -- PROGRAM, or mpiexec -n N berth exec -- PROGRAM"},
-	{"prterun", NULL, "berth run -n N -- PROGRAM, or prterun -n N berth exec -- PROGRAM"},
-	{"srun", NULL, "berth run -n N -- PROGRAM, or srun -n N berth exec -- PROGRAM"},
+	{"torchrun", NULL, PER_NODE, NULL},
+	{"torch.distributed.run", NULL, PER_NODE, NULL},
+	{"torch.distributed.launch", NULL, PER_NODE, NULL},
+	{"accelerate", "launch", ASKED, "accelerate"},
+	{"accelerate-launch", NULL, ASKED, "accelerate"},
+	{"accelerate.commands.launch", NULL, ASKED, "accelerate"},
+	{"deepspeed", NULL, ASKED, "deepspeed"},
+	{"deepspeed.launcher.runner", NULL, ASKED, "deepspeed"},
+	{"mpirun", NULL, REFUSED, NULL},
+	{"mpiexec", NULL, REFUSED, NULL},
+	{"prterun", NULL, REFUSED, NULL},
+	{"srun", NULL, REFUSED, NULL},
 };
 
 static const char *base_name(const char *path)
@@ -64,28 +67,6 @@ static const struct launcher_program *find(const char *const *argv, size_t *firs
 			return &launchers[i];
 		}
 	return NULL;
-}
-
-int run_check_launchers(struct run_options *options, const char *const *argv, struct error *err)
-{
-	size_t first;
-	const struct launcher_program *program = find(argv, &first);
-	const char *name = program ? program->name : NULL;
-
-	/* One process, or one per node, is what the user asked for. */
-	if (!program || options->shared.plan.per_node || options->shared.plan.ranks == 1)
-		return 0;
-	if (program->instead)
-		return error_set(err, ERR_USAGE,
-				 "%s%s%s starts ranks of its own, and each rank would run one: use "
-				 "%s. Add -n 1 for a single %s, or --per-node for one per node",
-				 name, program->verb ? " " : "", program->verb ? program->verb : "",
-				 program->instead, name);
-	options->shared.plan.per_node = true;
-	log_user(LOG_NOTE,
-		 "%s starts ranks of its own, so berth starts one per node, as with --per-node",
-		 name);
-	return 0;
 }
 
 /* ---- options that cannot be right on all nodes ---- */
@@ -131,7 +112,7 @@ static bool excludes(const char *nnodes, size_t count)
 	return read > 0 && (count < min || count > (read > 1 ? max : min));
 }
 
-enum { FLAG = 1, PLACE = 2, NODE_RANK = 4, NODES = 8, HOST = 16 };
+enum { FLAG = 1, PLACE = 2, NODE_RANK = 4, NODES = 8, HOST = 16, RANKS = 32, VALUE = 64 };
 
 /* FLAG: has no value. PLACE: berth sets it, or it means nothing without those that berth sets. */
 struct kept_option {
@@ -165,13 +146,43 @@ static const struct kept_option accelerate_options[] = {
 	{0},
 };
 
+/* The usual ones of mpirun and srun. */
+static const struct kept_option mpi_options[] = {
+	{"n", RANKS},
+	{"np", RANKS},
+	{"ntasks", RANKS},
+	{"N", VALUE},
+	{"nodes", VALUE},
+	{"ppn", VALUE},
+	{"npernode", VALUE},
+	{"map-by", VALUE},
+	{"bind-to", VALUE},
+	{"rank-by", VALUE},
+	{"x", VALUE},
+	{"host", VALUE},
+	{"H", VALUE},
+	{"hostfile", VALUE},
+	{"f", VALUE},
+	{"machinefile", VALUE},
+	{"ntasks-per-node", VALUE},
+	{"cpus-per-task", VALUE},
+	{"c", VALUE},
+	{"mpi", VALUE},
+	{"oversubscribe", FLAG},
+	{"allow-run-as-root", FLAG},
+	{"exclusive", FLAG},
+	{"overlap", FLAG},
+	{0},
+};
+
 /* *value: NULL for a flag. *words: how many words option and value are. */
 static unsigned option_kind(const struct kept_option *options, const char *const *argv,
 			    const char **value, size_t *words)
 {
 	while (options->name && !is_option(argv[0], options->name, value))
 		options++;
-	bool attached = strchr(argv[0], '=') || (argv[0][1] != '-' && argv[0][2]); /* -t3 */
+	bool attached = strchr(argv[0], '=') ||
+			(!options->name && argv[0][1] != '-' && argv[0][2]); /* -t3 */
 
 	*words = options->kind & FLAG || attached || !argv[1] ? 1 : 2;
 	if (*words == 2)
@@ -185,15 +196,85 @@ static bool is_wrong(unsigned kind, const char *value, size_t nodes)
 	       (kind & HOST && value && leads_here(value));
 }
 
+struct run_asked run_asked(const struct run_options *options, const char *const *argv)
+{
+	struct run_asked asked = {0};
+	const struct launcher_program *program = find(argv, &asked.first);
+
+	/* One process, or one per node, is what the user asked for. */
+	if (program && !options->shared.plan.per_node && options->shared.plan.ranks != 1)
+		asked.name = program->asked;
+	if (name_index(argv))
+		asked.module = name_index(argv) - 1;
+	return asked;
+}
+
+/* mpirun -np 4 ./solver as "-n 4", and where ./solver begins; false after an unknown option. */
+static bool read_line(const char *const *rest, char ranks[16], const char *const **program)
+{
+	size_t words;
+
+	for (; *rest && **rest == '-'; rest += words) {
+		bool joined = !strncmp(*rest, "-n", 2) && strspn(*rest + 2, "0123456789") > 0;
+		const char *value = joined ? *rest + 2 : NULL;
+		unsigned kind = RANKS;
+
+		if (joined)
+			words = 1;
+		else
+			kind = option_kind(mpi_options, rest, &value, &words);
+		if (!kind)
+			return false;
+		if (kind & RANKS && value)
+			snprintf(ranks, 16, "%s", value);
+	}
+	*program = rest;
+	return *rest != NULL;
+}
+
+int run_check_launchers(struct run_options *options, const char *const *argv, struct error *err)
+{
+	size_t first;
+	const struct launcher_program *program = find(argv, &first);
+	const char *name = program ? program->name : NULL;
+	const char *const *rest;
+	char ranks[16] = "N", *line = NULL;
+	int rc;
+
+	if (!program || program->kind == ASKED || options->shared.plan.per_node ||
+	    options->shared.plan.ranks == 1)
+		return 0;
+	if (program->kind == PER_NODE) {
+		options->shared.plan.per_node = true;
+		log_user(LOG_NOTE,
+			 "%s starts ranks of its own, so berth starts one per node, as with "
+			 "--per-node",
+			 name);
+		return 0;
+	}
+	if (options->shared.plan.ranks)
+		snprintf(ranks, sizeof ranks, "%d", options->shared.plan.ranks);
+	if (read_line(argv + first, ranks, &rest))
+		line = launcher_command_line((char *const *)(uintptr_t)rest);
+	rc = error_set(err, ERR_USAGE,
+		       "%s starts ranks of its own, and each rank would run one: use berth run -n "
+		       "%s -- %s, or %s -n %s berth exec -- %s. Add -n 1 for a single %s, or "
+		       "--per-node for one per node",
+		       name, ranks, line ? line : "PROGRAM", name, ranks, line ? line : "PROGRAM",
+		       name);
+	free(line);
+	return rc;
+}
+
 int run_check_kept_options(struct run_setup *setup, const char *const *argv, struct error *err)
 {
 	size_t nodes = setup->alloc.node_count, first, count = 0, kept, i, words;
 	const struct launcher_program *program = find(argv, &first);
-	bool torchrun = program && !program->instead;
+	bool torchrun = program && program->kind == PER_NODE;
 	char wrong[100] = "", replaced[400] = "";
 
 	if (!setup->options->shared.plan.per_node || nodes < 2 || !program ||
-	    (!torchrun && strncmp(program->name, "accelerate", 10) != 0))
+	    (!torchrun && (!program->asked || strcmp(program->asked, "accelerate") != 0)))
 		return 0;
 	while (argv[count])
 		count++;
@@ -225,9 +306,9 @@ int run_check_kept_options(struct run_setup *setup, const char *const *argv, str
 	memcpy(setup->kept_argv + kept, argv + i, (count - i) * sizeof *argv);
 	if (wrong[0] && !torchrun)
 		return error_set(err, ERR_USAGE,
-				 "%s cannot be right on %zu nodes that run the same line: use %s, "
-				 "which needs no such option",
-				 wrong, nodes, program->instead);
+				 "%s cannot be right on %zu nodes that run the same line: omit "
+				 "--per-node, and berth run gives accelerate's ranks their places",
+				 wrong, nodes);
 	if (wrong[0]) {
 		log_user(LOG_WARNING,
 			 "%s cannot be right on %zu nodes that run the same line, so berth's own "

@@ -151,6 +151,7 @@ int run_prepare(const struct run_options *options, const char *const *argv, stru
 	int rc;
 
 	out->options = options;
+	out->plan = options->shared.plan;
 	out->env = env_capture();
 	out->launch = options->launch;
 	out->launch.alloc = &out->alloc;
@@ -205,6 +206,8 @@ int run_prepare(const struct run_options *options, const char *const *argv, stru
 		rc = check_wait(out, err);
 	if (!rc)
 		rc = run_check_kept_options(out, argv, err);
+	if (!rc)
+		rc = run_ask_launcher(out, argv, err);
 	if (!rc) {
 		choose_node_timeout(out);
 		choose_fallback(out);
@@ -225,5 +228,6 @@ void run_setup_free(struct run_setup *setup)
 	free(setup->cwd);
 	free(setup->report);
 	free(setup->kept_argv);
+	json_decref(setup->answer);
 	memset(setup, 0, sizeof *setup);
 }

@@ -92,6 +92,11 @@ int run_as_task(const struct run_options *options, const struct env *env, const 
 		return -err->code;
 	if (tasks == 1)
 		return 0;
+	if (run_asked(options, argv).name)
+		return error_set(err, ERR_USAGE,
+				 "srun started %d times berth run -- %s, and each would start a "
+				 "complete job: omit srun",
+				 tasks, argv[0]);
 	if (useless)
 		return error_set(err, ERR_USAGE,
 				 "srun started berth run as one of %d tasks, so it acts as one "

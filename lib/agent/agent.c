@@ -350,12 +350,12 @@ static void tick(struct agent *agent)
 	agent_probes_tick(agent->probes, now);
 	agent_ranks_poll_heartbeats(&agent->ranks, now, false);
 	agent_ranks_pass_unfinished(&agent->ranks, now);
+	agent_ranks_report_joined(&agent->ranks, now);
 	if (now - agent->heartbeat_sent_ms < HEARTBEAT_MS)
 		return;
 	agent->heartbeat_sent_ms = now;
 	check_guardian(agent);
 	check_port(agent);
-	agent_ranks_report_joined(&agent->ranks, now);
 	agent_uplink_report(&agent->uplink, MESSAGE_HEARTBEAT, NULL);
 	agent_downlinks_tick(&agent->downlinks, now, slept);
 	agent_uplink_tick(&agent->uplink, now, slept);
@@ -366,11 +366,14 @@ static int64_t next_timeout(const struct agent *agent)
 	int64_t now = clock_now_ms(), due = agent->heartbeat_sent_ms + HEARTBEAT_MS;
 	int64_t probe_due_ms = agent_probes_due_ms(agent->probes);
 	int64_t signal_due_ms = agent_signals_due_ms(&agent->signals);
+	int64_t joined_due_ms = agent_ranks_joined_due_ms(&agent->ranks);
 
 	if (probe_due_ms < due)
 		due = probe_due_ms;
 	if (signal_due_ms < due)
 		due = signal_due_ms;
+	if (joined_due_ms < due)
+		due = joined_due_ms;
 	return due > now ? due - now : 0;
 }
 

@@ -17,6 +17,7 @@
 #include "process/process_tree.h"
 
 #define POLL_MS 1000
+#define JOINED_FIRST_MS 250 /* a program with JAX runs longer */
 #define JOINED_MS 2000
 #define JOINED_OFTEN_MS 40000  /* so long every JOINED_MS, then more rarely */
 #define STACKS_MAX (48u << 10) /* largest size of one node's stack traces */
@@ -120,21 +121,33 @@ void agent_heartbeats_report_joined(struct agent_heartbeats *heartbeats, int64_t
 		return;
 	if (!heartbeats->joined_begin_ms) {
 		heartbeats->joined_begin_ms = now_ms;
-		heartbeats->joined_due_ms = now_ms + JOINED_MS;
+		heartbeats->joined_due_ms = now_ms + JOINED_FIRST_MS;
 	}
 	groups = now_ms < heartbeats->joined_due_ms ? NULL : calloc(count, sizeof *groups);
 	if (!groups)
 		return;
 	for (size_t i = 0; i < count; i++)
 		groups[i] = heartbeats->list[i].pid;
+	char *before = strdup(heartbeats->joined);
+
 	joined_read(groups, count, heartbeats->port, heartbeats->joined);
 	free(groups);
-	heartbeats->joined_due_ms =
-		now_ms + (now_ms - heartbeats->joined_begin_ms < JOINED_OFTEN_MS ? JOINED_MS
-										 : 15 * JOINED_MS);
-	report_joined(heartbeats);
+	int64_t age_ms = now_ms - heartbeats->joined_begin_ms;
+
+	heartbeats->joined_due_ms = now_ms + (age_ms < JOINED_MS	 ? JOINED_FIRST_MS
+					      : age_ms < JOINED_OFTEN_MS ? JOINED_MS
+									 : 15 * JOINED_MS);
+	if (!before || strcmp(before, heartbeats->joined) != 0)
+		report_joined(heartbeats);
+	free(before);
 	if (strspn(heartbeats->joined, (char[]){JOINED_YES, '\0'}) == count)
 		heartbeats->port = 0; /* all have */
+}
+
+int64_t agent_heartbeats_joined_due_ms(const struct agent_heartbeats *heartbeats)
+{
+	return heartbeats->port && heartbeats->joined_due_ms ? heartbeats->joined_due_ms
+							     : INT64_MAX;
 }
 
 void agent_heartbeats_ended(struct agent_heartbeats *heartbeats)

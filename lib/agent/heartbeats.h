@@ -27,7 +27,9 @@ int agent_heartbeats_new(struct loop *loop, struct agent_uplink *uplink, const c
 void agent_heartbeats_started(struct agent_heartbeats *heartbeats, int local_rank, pid_t pid);
 /* Read the files and report changes, at most once a second unless at_once is set. */
 void agent_heartbeats_poll(struct agent_heartbeats *heartbeats, int64_t now_ms, bool at_once);
-/* Report which ranks have met the others (joined.h), every 2 s at first. */
+/* See which ranks have met the others (joined.h), at first every 250 ms, for short programs, and
+ * report changes. Call it at joined_due_ms; INT64_MAX: never again. */
+int64_t agent_heartbeats_joined_due_ms(const struct agent_heartbeats *heartbeats);
 void agent_heartbeats_report_joined(struct agent_heartbeats *heartbeats, int64_t now_ms);
 /* Call it when all ranks of the node have ended, before the end of the last one is reported. */
 void agent_heartbeats_ended(struct agent_heartbeats *heartbeats);

@@ -124,10 +124,21 @@ void agent_ranks_pass_unfinished(struct agent_ranks *ranks, int64_t now_ms)
 	send_output(ranks);
 }
 
+static bool has_joining_ranks(const struct agent_ranks *ranks)
+{
+	return ranks->heartbeats && ranks->started_sent && !ranks->done_sent;
+}
+
 void agent_ranks_report_joined(struct agent_ranks *ranks, int64_t now_ms)
 {
-	if (ranks->heartbeats && ranks->started_sent && !ranks->done_sent)
+	if (has_joining_ranks(ranks))
 		agent_heartbeats_report_joined(ranks->heartbeats, now_ms);
+}
+
+int64_t agent_ranks_joined_due_ms(const struct agent_ranks *ranks)
+{
+	return has_joining_ranks(ranks) ? agent_heartbeats_joined_due_ms(ranks->heartbeats)
+					: INT64_MAX;
 }
 
 static json_t *output_tail(struct agent_ranks *ranks, int local_rank)

@@ -346,8 +346,9 @@ void job_hang_check_apart(const struct job_hang *hang)
 		return;
 	job_note(hang->sink, LOG_WARNING,
 		 "%d ranks have loaded PyTorch or JAX, but none has connected to another one at "
-		 "MASTER_PORT: each may have trained alone. With Lightning, leave out devices= and "
-		 "num_nodes=, or set the ranks per node and the number of nodes",
+		 "MASTER_PORT: each may have trained alone. With JAX, call berth.jax.initialize(); "
+		 "with Lightning, leave out devices= and num_nodes=, or set the ranks per node and "
+		 "the number of nodes",
 		 hang->plan->world_size);
 }
 

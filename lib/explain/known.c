@@ -36,6 +36,12 @@ const struct explain_row explain_rows[] = {
 	 "run berth check to see which nodes reach each other; berth run chooses an address that "
 	 "all nodes reach (--iface, --subnet)",
 	 GH "pytorch/pytorch/issues/107021"},
+	{{"Number of processes must be defined"},
+	 "jax.distributed.initialize() without arguments finds its ranks only under Slurm and Open "
+	 "MPI",
+	 "call berth.jax.initialize() instead, or jax.distributed.initialize("
+	 "cluster_detection_method='mpi4py') with mpi4py installed",
+	 GH "jax-ml/jax/blob/main/jax/_src/distributed.py"},
 	{{"use_libuv was requested but PyTorch was"},
 	 "PyTorch's store uses libuv since version 2.4, and this PyTorch was built without it, as "
 	 "Debian 13's python3-torch",

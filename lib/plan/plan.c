@@ -447,6 +447,36 @@ static void log_plan(const struct plan *plan)
 		}
 }
 
+/* accelerate's configuration for 4 processes in a job with 8 ranks: half of the GPUs would idle, or
+ * the batch size would be another one. */
+static int check_sizes(const struct plan *plan, const struct plan_sizes *sizes, struct error *err)
+{
+	int nodes = (int)plan->nodes_with_ranks, ranks = sizes->ranks_per_node * nodes;
+	char wanted[100], fix[100];
+
+	ranks = sizes->ranks > 0 ? sizes->ranks : ranks;
+	if ((ranks <= 0 || ranks == plan->world_size) &&
+	    (sizes->nodes <= 0 || sizes->nodes == nodes))
+		return 0;
+	if (sizes->ranks_per_node > 0)
+		snprintf(wanted, sizeof wanted, "%d ranks per node", sizes->ranks_per_node);
+	else
+		snprintf(wanted, sizeof wanted, "%d ranks", ranks > 0 ? ranks : plan->world_size);
+	if (sizes->nodes > 0)
+		snprintf(wanted + strlen(wanted), sizeof wanted - strlen(wanted), " on %d node%s",
+			 sizes->nodes, sizes->nodes == 1 ? "" : "s");
+	if (sizes->ranks_per_node > 0)
+		snprintf(fix, sizeof fix, "--num_gpus and --num_nodes");
+	else
+		snprintf(fix, sizeof fix, "it, or add --num_processes %d --num_machines %d",
+			 plan->world_size, nodes);
+	return error_set(err, ERR_USAGE,
+			 "%s asks for %s, but this job has %d on %d node%s: correct %s, or change "
+			 "berth run's -n",
+			 sizes->source, wanted, plan->world_size, nodes, nodes == 1 ? "" : "s",
+			 fix);
+}
+
 int plan_make(const struct alloc *alloc, const struct inventory *inventories, size_t count,
 	      const struct plan_request *request, const struct plan_reach *reach,
 	      const struct env *env, struct plan *out, struct error *err)
@@ -471,6 +501,8 @@ int plan_make(const struct alloc *alloc, const struct inventory *inventories, si
 		rc = plan_rank_counts(alloc, inventories, count, request, counts, err);
 	if (!rc)
 		rc = bind_nodes(alloc, inventories, count, request, counts, &plan, err);
+	if (!rc && request->sizes)
+		rc = check_sizes(&plan, request->sizes, err);
 	if (!rc)
 		rc = choose_network(inventories, request, reach, &plan, err);
 	if (!rc) {

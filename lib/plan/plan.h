@@ -71,6 +71,12 @@ struct plan_node {
 	struct idset *free_cpus_os; /* left free on purpose, and reported */
 };
 
+/* Sizes that the user has given to another launcher, which the job must have. */
+struct plan_sizes {
+	int ranks, nodes, ranks_per_node; /* 0: not given */
+	const char *source;		  /* a file, or the launcher */
+};
+
 struct plan_request {
 	/* Ranks on all nodes. 0 selects the default: one per GPU, else one per slot, at most one
 	 * per core. */
@@ -93,7 +99,8 @@ struct plan_request {
 	bool single_host;
 	int port; /* MASTER_PORT chosen by rank 0's agent; 0: not known yet */
 	int attempt, max_restarts;
-	size_t spares; /* the last nodes, which get no ranks */
+	size_t spares;			/* the last nodes, which get no ranks */
+	const struct plan_sizes *sizes; /* NULL: none */
 	const char *stop_file, *end_file, *plan_file,
 		*report; /* values for BERTH_*; NULL: absent */
 };

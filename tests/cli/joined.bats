@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Ranks that do not meet the others at MASTER_PORT. The ranks load a file with the name of PyTorch's
-# library instead of PyTorch. A first look is taken after 2 s, and ranks are named after 30 s, so the
+# library instead of PyTorch. Looks are taken from 0.25 s on, and ranks are named after 30 s, so the
 # jobs run side by side.
 
 load ../support/berth
@@ -63,8 +63,10 @@ job() {
 	job brief 8 0123 # they meet for 0.5 s, perhaps between two looks
 	job other 8 - # programs that do not load PyTorch
 	job node 8 x --per-node
+	job short 1 x
+	job short-meets 0 0123
 	wait
-	for name in some all none brief other node; do
+	for name in some all none brief other node short short-meets; do
 		echo "---- $name"
 		cat $name
 	done
@@ -72,7 +74,8 @@ job() {
 	grep -q '  | rank 2, process ' some
 	! grep -E '  \| rank [013],' some || false
 	grep -q 'warning: 4 ranks have loaded PyTorch or JAX, but none has connected to another one' none
-	for name in all brief other node; do
+	grep -q 'but none has connected to another one' short
+	for name in all brief other node short-meets; do
 		! grep -E 'MASTER_PORT|rank 2' $name || false
 	done
 	! grep 'but none' some

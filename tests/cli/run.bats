@@ -587,7 +587,7 @@ assert [(n["node"], n["plan"], n["environments"], n["ranks"]) for n in dry["node
 	[[ "${lines[0]}" =~ ^[0-9a-f]{64}$ && "${lines[0]}" != "$first" ]]
 }
 
-@test "torchrun runs once per node; other programs that start ranks of their own are refused with the right line" {
+@test "torchrun runs once per node; mpirun and srun are refused with the user's own line, converted" {
 	mkdir bin
 	printf '#!/bin/sh\necho "started, $PET_NPROC_PER_NODE workers, $*"\n' >bin/torchrun
 	printf '#!/bin/sh\n[ "$2" = torch.distributed.run ] && echo "started, $PET_NPROC_PER_NODE workers"\n' >bin/python3
@@ -604,16 +604,146 @@ assert [(n["node"], n["plan"], n["environments"], n["ranks"]) for n in dry["node
 	[ "$(grep -cx 'started, 2 workers' <<<"$output")" = 1 ]
 	expect 0 "$BERTH" run -n 2 --per-node -- torchrun
 	[[ "$output" != *note:* ]]
-	expect 64 "$BERTH" run -n 2 -- mpirun ./a.out
-	[[ "$output" == *"use berth run -n N -- PROGRAM, or mpirun -n N berth exec -- PROGRAM"* ]]
-	expect 64 "$BERTH" run -- accelerate launch train.py
-	[[ "$output" == *"use berth run -n N -- python PROGRAM"* ]]
-	expect 64 "$BERTH" run -n 2 -- python3 -W ignore -m deepspeed.launcher.runner train.py
-	expect 64 "$BERTH" run -n 2 -- /usr/bin/srun hostname
+	while IFS='|' read -r line converted; do
+		eval "expect 64 '$BERTH' run $line"
+		[[ "$output" == *"use berth run -n $converted, or "*" -n ${converted/ -- / berth exec -- }. Add -n 1 "* ]]
+	done <<-'E'
+	-n 2 -- mpirun ./a.out|2 -- ./a.out
+	-- mpirun ./a.out|N -- ./a.out
+	-- mpirun -np 4 --bind-to core -x A=1 ./a.out 'a b' -n 3|4 -- ./a.out 'a b' -n 3
+	-n 2 -- mpirun --map-by=node ./a.out|2 -- ./a.out
+	-- /usr/bin/srun -n4 --overlap hostname|4 -- hostname
+	-- srun --ntasks=4 -N 2 hostname -f|4 -- hostname -f
+	-- srun -n 4 --unknown x hostname|4 -- PROGRAM
+	-- srun|N -- PROGRAM
+	E
 	expect 0 "$BERTH" run -n 2 -- accelerate env
 	[ "$(grep -c started <<<"$output")" = 2 ]
 	expect 0 "$BERTH" run -n 1 -- mpirun
 	expect 0 "$BERTH" run -n 2 -- sh -c 'echo torchrun'
+}
+
+# What run_ask.c and ask_launcher.py use of accelerate and DeepSpeed; tests/cluster/frameworks.bats has the real ones.
+fake_launchers() {
+	mkdir -p fake/accelerate/commands fake/deepspeed/launcher fake/torch/distributed bin
+	touch fake/torch/__init__.py fake/torch/distributed/__init__.py fake/accelerate/__init__.py fake/accelerate/commands/__init__.py \
+		fake/deepspeed/__init__.py fake/deepspeed/launcher/__init__.py
+	echo 'def run(args): raise SystemExit("torchrun started")' >fake/torch/distributed/run.py
+	cat >fake/accelerate/commands/launch.py <<-'E'
+	import argparse, os, subprocess, types
+	default_config_file = os.path.expanduser('~/default.yaml')
+	def launch_command_parser():
+	    parser = argparse.ArgumentParser('accelerate launch')
+	    for option in 'config_file', 'gpu_ids', 'main_process_ip', 'mpirun_hostfile', 'mode':
+	        parser.add_argument('--' + option)
+	    for option in 'num_processes', 'num_machines', 'machine_rank', 'main_process_port', 'num_cpu_threads_per_process':
+	        parser.add_argument('--' + option, type=int)
+	    parser.add_argument('--module', action='store_true')
+	    parser.add_argument('--no_python', action='store_true')
+	    parser.add_argument('training_script')
+	    parser.add_argument('training_script_args', nargs=argparse.REMAINDER)
+	    return parser
+	def _validate_launch_command(args):
+	    print('noise on standard output')
+	    path = args.config_file or (default_config_file if os.path.exists(default_config_file) else None)
+	    config = types.SimpleNamespace(**dict(line.split() for line in open(path))) if path else None
+	    if config and hasattr(config, 'num_processes'):
+	        config.num_processes = int(config.num_processes)
+	    if args.mode == 'bad':
+	        raise ValueError('mode bad')
+	    if args.mode == 'broken':
+	        raise KeyError('broken')
+	    for key, value in (vars(config) if config else {}).items():
+	        if getattr(args, key, None) is None:
+	            setattr(args, key, value)
+	    return args, config, False
+	def tpu_launcher(args): pass
+	def launch_command(args):
+	    args, *_ = _validate_launch_command(args)
+	    assert args.num_machines == 1 and args.machine_rank == 0 and args.gpu_ids == 'all'
+	    env = dict(os.environ, MASTER_ADDR='wrong', MASTER_PORT='1', OMP_NUM_THREADS=str(args.num_cpu_threads_per_process or 77),
+	               ACCELERATE_MIXED_PRECISION=getattr(args, 'precision', 'no'))
+	    if args.mode == 'tpu':
+	        tpu_launcher(args)
+	    elif args.mode == 'simple':
+	        subprocess.Popen([args.training_script, *args.training_script_args], env=env).wait()
+	    elif args.mode != 'nothing':
+	        import torch.distributed.run as torchrun
+	        os.environ.update(env)
+	        torchrun.run(args)
+	E
+	cat >fake/deepspeed/launcher/runner.py <<-'E'
+	import argparse
+	def parse_args(arguments):
+	    parser = argparse.ArgumentParser('deepspeed')
+	    parser.add_argument('--num_gpus', type=int, default=-1)
+	    parser.add_argument('--num_nodes', type=int, default=-1)
+	    for option in 'include', 'exclude':
+	        parser.add_argument('--' + option, default='')
+	    for option in 'module', 'no_python', 'no_local_rank':
+	        parser.add_argument('--' + option, action='store_true')
+	    parser.add_argument('user_script')
+	    parser.add_argument('user_args', nargs=argparse.REMAINDER)
+	    return parser.parse_args(arguments)
+	E
+	printf '#!/usr/bin/env python3\nraise SystemExit("the launcher itself ran")\n' >bin/accelerate
+	printf "#!/bin/sh\n'''exec' \"$(command -v python3)\" \"\$0\" \"\$@\"\n' '''\n" >bin/deepspeed
+	chmod +x bin/accelerate bin/deepspeed
+	cat >show.py <<-'E'
+	import os, sys
+	print(os.environ['RANK'], os.environ['WORLD_SIZE'], os.environ.get('ACCELERATE_MIXED_PRECISION'), os.environ.get('CROSS_SIZE'),
+	      os.environ['OMP_NUM_THREADS'] == '77', os.environ['MASTER_ADDR'], *sys.argv[1:])
+	E
+	export PATH="$DIR/bin:$PATH" PYTHONPATH="$DIR/fake" HOME="$DIR"
+}
+
+@test "accelerate launch: one job whose ranks get accelerate's variables and berth's places" {
+	fake_launchers
+	printf 'precision bf16\nnum_processes 2\n' >c.yaml
+	expect 0 "$BERTH" run -- accelerate launch --config_file c.yaml show.py --lr 1 'a b'
+	[ "$(sort <<<"$output")" = $'0 2 bf16 None False 127.0.0.1 --lr 1 a b\n1 2 bf16 None False 127.0.0.1 --lr 1 a b' ]
+	cp c.yaml default.yaml
+	expect 0 "$BERTH" run -- accelerate launch show.py
+	[ "$(grep -c ' 2 bf16 ' <<<"$output")" = 2 ]
+	rm default.yaml
+	expect 0 "$BERTH" run -n 2 -- python3 -W ignore -m accelerate.commands.launch --num_cpu_threads_per_process 77 show.py
+	[ "$(grep -c ' 2 no None True ' <<<"$output")" = 2 ]
+	expect 0 "$BERTH" run --launcher loopback -N 2 -n 2 -- accelerate launch --num_machines 2 --gpu_ids 0,1 --mode simple "$(command -v python3)" show.py
+	[ "$(grep -c ' 2 no ' <<<"$output")" = 2 ]
+	[[ $output == *"berth: note: gpu_ids 0,1 has no effect: berth gives each rank its GPU"* ]]
+	while IFS='|' read -r code options message; do
+		expect "$code" "$BERTH" run $options
+		[[ $output == *"berth: error: $message"* ]]
+	done <<-'E'
+	64|-n 3 -- accelerate launch --config_file c.yaml show.py|c.yaml asks for 2 ranks, but this job has 3 on 1 node: correct it, or add --num_processes 3 --num_machines 1, or change berth run's -n
+	64|-n 3 -- accelerate launch --num_processes 4 show.py|accelerate launch asks for 4 ranks, but this job has 3 on 1 node
+	64|-n 2 --launcher loopback -N 2 -- accelerate launch --num_machines 1 show.py|accelerate launch asks for 2 ranks on 1 node, but this job has 2 on 2 nodes
+	64|-- accelerate launch --config_file missing.yaml show.py|cannot ask accelerate for the ranks' variables: FileNotFoundError:
+	64|-- accelerate launch --confg_file c.yaml show.py|cannot ask accelerate for the ranks' variables: accelerate launch: error:
+	64|-- accelerate launch --mode bad show.py|cannot ask accelerate for the ranks' variables: ValueError: mode bad
+	64|-- accelerate launch --mode tpu show.py|cannot ask accelerate for the ranks' variables: ValueError: berth starts no ranks on TPUs
+	69|-- accelerate launch --mode broken show.py|cannot ask accelerate for the ranks' variables: KeyError: 'broken'
+	69|-- accelerate launch --mode nothing show.py|cannot ask accelerate for the ranks' variables: it started no program
+	E
+	printf '#!/bin/sh\n' >bin/accelerate
+	expect 64 "$BERTH" run -- accelerate launch show.py
+	[[ $output == *"does not begin with the Python that runs it"*"start it as python -m MODULE"* ]]
+	rm -r fake/accelerate
+	expect 69 "$BERTH" run -- python3 -m accelerate.commands.launch show.py
+	[[ $output == *"ModuleNotFoundError: No module named 'accelerate'"* ]]
+}
+
+@test "deepspeed: its ranks get --local_rank; as srun's task, launchers are refused" {
+	fake_launchers
+	expect 0 "$BERTH" run -- deepspeed --num_gpus 2 --include localhost:0,1 show.py --lr 1
+	[ "$(grep '^[01] ' <<<"$output" | sort)" = $'0 2 None 1 False 127.0.0.1 --local_rank=0 --lr 1\n1 2 None 1 False 127.0.0.1 --local_rank=1 --lr 1' ]
+	[[ $output == *"berth: note: --include localhost:0,1 has no effect"* ]]
+	expect 0 "$BERTH" run -n 2 -- deepspeed --no_local_rank show.py
+	[[ $output != *local_rank* ]]
+	expect 64 "$BERTH" run -n 4 -- deepspeed --num_gpus 2 show.py
+	[[ $output == *"deepspeed asks for 2 ranks per node, but this job has 4 on 1 node: correct --num_gpus and --num_nodes"* ]]
+	SLURM_JOB_ID=1 SLURM_STEP_ID=0 SLURM_PROCID=0 SLURM_STEP_NUM_TASKS=2 expect 64 "$BERTH" run -- deepspeed show.py
+	[[ $output == *"srun started 2 times berth run -- deepspeed, and each would start a complete job: omit srun"* ]]
 }
 
 @test "torchrun's options that cannot be right on two nodes give way to berth's, with a warning" {
@@ -646,7 +776,7 @@ assert [(n["node"], n["plan"], n["environments"], n["ranks"]) for n in dry["node
 	expect 0 "$BERTH" run --per-node -- torchrun --standalone --node_rank=0 train.py
 	[ "$output" = 'node 0 of 1: <--standalone> <--node_rank=0> <train.py>' ]
 	on_two 64 accelerate launch --multi_gpu --num_machines 2 --machine_rank 0 train.py
-	[[ $output == *"--machine_rank 0 cannot be right on 2 nodes that run the same line: use berth run -n N -- python PROGRAM, which needs no such option"* ]]
+	[[ $output == *"--machine_rank 0 cannot be right on 2 nodes that run the same line: omit --per-node, and "* ]]
 	on_two 64 accelerate launch --num_machines 3 train.py
 	on_two 64 accelerate launch --main_process_ip=localhost train.py
 	on_two 0 accelerate launch --num_machines=2 train.py

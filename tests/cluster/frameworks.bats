@@ -115,6 +115,35 @@ cell() {
 	[ -z "$failed" ]
 }
 
+# Without a GPU accelerate itself trains with DDP whatever the file says; the variables are those of a cluster.
+@test "accelerate launch and deepspeed: the same variables and losses as without berth" {
+	export PATH="$(dirname "$FRAMEWORKS"):$PATH"
+	local file='num_processes: 2\nnum_machines: 1\ncompute_environment: LOCAL_MACHINE\n'
+	printf "${file}distributed_type: FSDP\nfsdp_config:\n  fsdp_version: 2\n  fsdp_auto_wrap_policy: SIZE_BASED_WRAP\n" >fsdp2.yaml
+	printf "${file}distributed_type: MULTI_GPU\nmixed_precision: bf16\n" >bf16.yaml
+	printf "${file}distributed_type: DEEPSPEED\ndeepspeed_config:\n  zero_stage: 2\n  gradient_clipping: 0.5\n" >zero2.yaml
+	for name in fsdp2 bf16 zero2; do
+		OUT=without.$name timeout 120 accelerate launch --config_file $name.yaml "$PROGRAMS/launched.py"
+		OUT=with.$name expect 0 timeout 120 "$BERTH" run --launcher fork -n 2 -- accelerate launch --config_file $name.yaml "$PROGRAMS/launched.py"
+		"$FRAMEWORKS" "$PROGRAMS/launched.py" compare without.$name with.$name | sed "s/^/# $name, /" >&3
+	done
+	# As the default file of accelerate, on two nodes.
+	mkdir -p "$HOME/.cache/huggingface/accelerate"
+	sed '/^num_/d' bf16.yaml >"$HOME/.cache/huggingface/accelerate/default_config.yaml"
+	OUT=$SHARE/two timeout 120 salloc -Q -N2 -w n1,n2 "$BERTH" run --ranks-per-node 1 -- accelerate launch --num_processes 2 --num_machines 2 \
+		--machine_rank 7 --main_process_ip nowhere "$PROGRAMS/launched.py"
+	grep -q '"ACCELERATE_MIXED_PRECISION": "bf16"' two.1
+	rm -r "$HOME/.cache/huggingface/accelerate"
+	cat >ds.py <<-'E'
+	import argparse, os
+	parser = argparse.ArgumentParser()
+	parser.add_argument('--local_rank', type=int, default=-1)
+	print('local', parser.parse_args().local_rank, 'of', os.environ['LOCAL_SIZE'], flush=True)
+	E
+	expect 0 timeout 120 "$BERTH" run --launcher fork -- deepspeed --num_gpus 2 ds.py
+	[ "$(grep '^local' <<<"$output" | sort)" = $'local 0 of 2\nlocal 1 of 2' ]
+}
+
 # What one types without berth. rank and node follow from the order in which torchrun's agents meet.
 @test "torchrun on one machine and under Slurm, for comparison" {
 	for program in $TORCH; do

@@ -116,6 +116,7 @@ mpi5() { # build a program with Open MPI 5
 }
 
 @test "berth run as one of two ranks of prterun is refused, as the only one it is not" {
+	export PRTE_ALLOW_RUN_AS_ROOT=1 PRTE_ALLOW_RUN_AS_ROOT_CONFIRM=1
 	run "$FIVE/bin/prterun" --map-by :oversubscribe -n 2 "$BERTH" run -n 1 -- touch started
 	echo "$output"
 	[ "$status" = 64 ]

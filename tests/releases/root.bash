@@ -14,7 +14,7 @@ roots_setup() {
 }
 
 roots_teardown() {
-	[ -n "${BERTH_TEST_ROOTS-}" ] || rm -rf "$ROOTS"
+	[ -n "${BERTH_TEST_ROOTS-}" ] || [ -z "${ROOTS-}" ] || rm -rf "$ROOTS"
 }
 
 # root_make RELEASE DIRECTORY: noble or a release of Debian, with package lists. An existing one is kept.

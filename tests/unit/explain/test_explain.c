@@ -21,6 +21,7 @@ static const struct {
 	{"torch.distributed.elastic.rendezvous.api.RendezvousConnectionError: The connection to "
 	 "the C10d store has failed. See inner exception for details.",
 	 "found no store"},
+	{"ValueError: Number of processes must be defined.", "only under Slurm and Open MPI"},
 	{"RuntimeError: use_libuv was requested but PyTorch was build without libuv support",
 	 "built without it"},
 	{"[W socket.cpp:601] [c10d] The IPv6 network addresses of (node-0, 29500) cannot be "
