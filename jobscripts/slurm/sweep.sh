@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # A sweep: the program once per line of a file, with the line as further arguments, as many at once as fit.
 #
-#   sbatch --nodes=2 --gpus-per-node=4 sweep.sh lines.txt python train.py
+#   sbatch --nodes=2 --gpus-per-node=4 --cpus-per-gpu=8 sweep.sh lines.txt python train.py
 #
 # lines.txt:   --lr 0.1 --seed 1
 #              --lr 0.03 --seed 1
