@@ -11,6 +11,7 @@
 # the lines that have not ended well run again, so the program should resume from its own checkpoint.
 #SBATCH --nodes=1
 #SBATCH --time=01:00:00
+#SBATCH --requeue --open-mode=append
 
 lines=$1
 shift

@@ -3,7 +3,7 @@
 """Check README.md and docs/.
     docs.py links ROOT             relative links and anchors lead somewhere; named files exist
     docs.py phrases ROOT           phrases that style rules replaced do not come back
-    docs.py requests ROOT          who requests GPUs also requests cores
+    docs.py requests ROOT          who requests GPUs also requests cores; what Slurm requeues appends to its output
     docs.py commands ROOT BERTH    docs/reference/commands.md is what --help prints
 """
 import pathlib
@@ -101,6 +101,10 @@ def requests(root):
                 wrong.append(f'{path.relative_to(root)}:{number}: requests GPUs without --cpus-per-gpu or --cpus-per-node')
             if re.search(r'ngpus=\d', line) and path.suffix != '.c' and 'ncpus=' not in line:
                 wrong.append(f'{path.relative_to(root)}:{number}: requests GPUs without ncpus=')
+            if re.search(r'#SBATCH( -\S+)* --requeue', line) and '--open-mode=append' not in line:
+                wrong.append(f'{path.relative_to(root)}:{number}: --requeue without --open-mode=append')
+        if path.suffix == '.sh' and '#SBATCH' in text and re.search(' run .*--requeue', text) and '--open-mode=append' not in text:
+            wrong.append(f'{path.relative_to(root)}: requeues the job without --open-mode=append')
     return wrong
 
 
