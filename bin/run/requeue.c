@@ -171,6 +171,10 @@ void requeue_announce(const struct requeue *requeue, void *context,
 					   : "berth will ask again when the run ends",
 			 requeue->why);
 	note(context, requeue->possible ? LOG_NOTE : LOG_WARNING, text);
+	if (requeue->possible && !requeue->pbs &&
+	    slurm_requeue_truncates(requeue->query->env, requeue->query->job,
+				    requeue->query->limits, text, sizeof text))
+		note(context, LOG_WARNING, text);
 }
 
 /* May a job that ended in this way be requeued? next receives what happens now. */

@@ -20,6 +20,7 @@ struct submit {
 	enum submit_kind kind;
 	/* gpus_per_node may be SUBMIT_NONE. */
 	int nodes, gpus_per_node, cpus_per_node, ranks_per_node;
+	int cpus_per_gpu; /* from a site file; counts without cpus_per_node */
 	int64_t time_s;
 	const char *queue, *account, *name, *output, *after;
 	const char *warn_before, *log_dir; /* for berth run, as are requeue and per_node */

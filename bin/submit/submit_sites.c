@@ -215,10 +215,11 @@ static int read_member(const char *path, const char *key, const json_t *value,
 	};
 	const struct {
 		const char *key;
-		int *place, least;
+		int *place, least, most;
 	} numbers[] = {
-		{"gpus_per_node", &submit->gpus_per_node, 0},
-		{"cpus_per_node", &submit->cpus_per_node, 1},
+		{"gpus_per_node", &submit->gpus_per_node, 0, 1024},
+		{"cpus_per_node", &submit->cpus_per_node, 1, 100000},
+		{"cpus_per_gpu", &submit->cpus_per_gpu, 1, 100000},
 	};
 
 	if (!strcmp(key, "scheduler"))
@@ -251,21 +252,22 @@ static int read_member(const char *path, const char *key, const json_t *value,
 		if (strcmp(key, numbers[i].key))
 			continue;
 		if (!json_is_integer(value) || json_integer_value(value) < numbers[i].least ||
-		    json_integer_value(value) > 100000)
+		    json_integer_value(value) > numbers[i].most)
 			return error_set(err, ERR_DATA,
-					 "%s: \"%s\" is not an integer from %d to 100000", path,
-					 key, numbers[i].least);
+					 "%s: \"%s\" is not an integer from %d to %d", path, key,
+					 numbers[i].least, numbers[i].most);
 		if (!*numbers[i].place)
 			*numbers[i].place = json_integer_value(value)
 						    ? (int)json_integer_value(value)
 						    : SUBMIT_NONE;
 		return 0;
 	}
-	return error_set(err, ERR_DATA,
-			 "%s: unknown key \"%.60s\"; known keys: scheduler, queue, account, berth, "
-			 "gpus_per_node, cpus_per_node, lines, directives, launcher, fabric, "
-			 "banned_interfaces, staging",
-			 path, key);
+	return error_set(
+		err, ERR_DATA,
+		"%s: unknown key \"%.60s\"; known keys: scheduler, queue, account, berth, "
+		"gpus_per_node, cpus_per_node, cpus_per_gpu, lines, directives, launcher, fabric, "
+		"banned_interfaces, staging",
+		path, key);
 }
 
 static int read_file(const char *path, struct submit *submit, struct error *err)

@@ -11,6 +11,7 @@
 
 #include "alloc/pbs.h"
 #include "arguments.h"
+#include "base/log.h"
 #include "base/number.h"
 #include "launch/launcher.h"
 #include "submit/submit.h"
@@ -207,6 +208,20 @@ static int submit_job(const struct env *env, const struct submit *submit, const 
 	return 0;
 }
 
+/* Most schedulers grant one core to a job that requests GPUs only. */
+static void request_cores(struct submit *submit)
+{
+	if (submit->cpus_per_node || submit->gpus_per_node <= 0)
+		return;
+	submit->cpus_per_node = submit->gpus_per_node * submit->cpus_per_gpu;
+	for (size_t i = 0; i < submit->directive_count; i++)
+		if (strstr(submit->directives[i], "cpu") || strstr(submit->directives[i], "excl"))
+			return;
+	if (!submit->cpus_per_node)
+		log_user(LOG_NOTE, "requesting no cores: the scheduler may grant only one per "
+				   "node. Add --cpus-per-node, or cpus_per_gpu to submit.json");
+}
+
 static int run(struct arguments *arguments, const struct env *env, struct error *err)
 {
 	struct submit *submit = &arguments->submit;
@@ -223,6 +238,8 @@ static int run(struct arguments *arguments, const struct env *env, struct error 
 		submit->nodes = 1;
 	if (!rc)
 		rc = choose_kind(env, submit, err);
+	if (!rc)
+		request_cores(submit);
 	if (!rc)
 		rc = submit_script(submit, &script, err);
 	if (!rc && arguments->dry_run)
@@ -245,8 +262,8 @@ int verb_submit(int argc, char **argv)
 		.doc = "Write a job script for Slurm or PBS that runs PROGRAM with berth run, and "
 		       "submit it.\vDefaults of the site and of the user are in "
 		       "/etc/berth/submit.json and ~/.config/berth/submit.json; see man "
-		       "berth-submit. Example: berth submit --nodes 2 --gpus-per-node 4 --time "
-		       "2:00:00 -- python train.py",
+		       "berth-submit. Example: berth submit --nodes 2 --gpus-per-node 4 "
+		       "--cpus-per-node 32 --time 2:00:00 -- python train.py",
 	};
 	struct arguments arguments = {0};
 	struct error err = {0};

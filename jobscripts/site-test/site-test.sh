@@ -28,7 +28,7 @@ usage() {
 
 	Prints PASS, FAIL or SKIP for each line, and exits with code 76 if one failed.
 	SUBMIT-OPTIONS are those of berth submit; without them the job has two nodes and
-	ten minutes. Example: berth site-test -- --queue gpu --gpus-per-node 4
+	ten minutes. Example: berth site-test -- --queue gpu --gpus-per-node 4 --cpus-per-node 32
 	U
 }
 

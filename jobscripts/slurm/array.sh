@@ -3,7 +3,7 @@
 # A job array: the same program with a different number in each job, here as its last argument.
 # Jobs that share a node do not disturb each other: each has its own port.
 #
-#   sbatch --array=0-7 --nodes=1 --gpus-per-node=1 array.sh python train.py --seed
+#   sbatch --array=0-7 --nodes=1 --gpus-per-node=1 --cpus-per-gpu=8 array.sh python train.py --seed
 #SBATCH --array=0-1
 #SBATCH --nodes=1
 #SBATCH --time=01:00:00

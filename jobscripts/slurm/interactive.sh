@@ -3,9 +3,9 @@
 # Not for sbatch: allocate nodes and run on them from this terminal. It also works from the login
 # node, where salloc may leave its shell: rank 0 still runs on the job's first node.
 #
-#   bash interactive.sh --nodes=2 --gpus-per-node=1 -- python train.py
+#   bash interactive.sh --nodes=2 --gpus-per-node=1 --cpus-per-gpu=8 -- python train.py
 #
-# By hand: salloc --nodes=2 --gpus-per-node=1, then any number of times: berth run -- python train.py
+# By hand: salloc --nodes=2 --gpus-per-node=1 --cpus-per-gpu=8, then any number of times: berth run -- python train.py
 
 wanted=()
 while [ $# -gt 0 ] && [ "$1" != -- ]; do

@@ -3,7 +3,7 @@
 # Several nodes: one rank per GPU. berth starts one agent per node with srun, and the ranks meet over
 # the fastest network that all nodes reach; `berth info` in a job shows which.
 #
-#   sbatch --nodes=4 --gpus-per-node=4 several-nodes.sh python train.py
+#   sbatch --nodes=4 --gpus-per-node=4 --cpus-per-gpu=8 several-nodes.sh python train.py
 #
 # --no-kill: otherwise Slurm ends this script when a node fails, and requeues the whole job. With it,
 # berth names the node within ten seconds, and the lines below run.

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # A sweep: the program once per line of a file, with the line as further arguments, as many at once as fit.
 #
-#   sbatch --nodes=2 --gpus-per-node=4 sweep.sh lines.txt python train.py
+#   sbatch --nodes=2 --gpus-per-node=4 --cpus-per-gpu=8 sweep.sh lines.txt python train.py
 #
 # lines.txt:   --lr 0.1 --seed 1
 #              --lr 0.03 --seed 1
@@ -11,6 +11,7 @@
 # the lines that have not ended well run again, so the program should resume from its own checkpoint.
 #SBATCH --nodes=1
 #SBATCH --time=01:00:00
+#SBATCH --requeue --open-mode=append
 
 lines=$1
 shift

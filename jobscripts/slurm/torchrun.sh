@@ -4,7 +4,7 @@
 # rank and the rendezvous address (PET_*), so it needs no --nnodes, --rdzv-endpoint or --node-rank.
 # A plain script does not need torchrun at all: see several-nodes.sh.
 #
-#   sbatch --nodes=4 --gpus-per-node=4 torchrun.sh train.py
+#   sbatch --nodes=4 --gpus-per-node=4 --cpus-per-gpu=8 torchrun.sh train.py
 #SBATCH --nodes=2
 #SBATCH --no-kill
 #SBATCH --time=01:00:00

@@ -53,6 +53,10 @@ bool slurm_lacks_gpus(const struct env *env, const struct alloc *alloc);
  * struct alloc_query; NULL if missing. True if the job is known to continue. Pure. */
 bool slurm_lost_node_policy(const char *job, const char *config, const char *script, char *out,
 			    size_t size);
+/* Will Slurm truncate the batch job's output when it requeues the job? Write a warning. False if
+ * that is not known for sure. job, config: as above. Pure. */
+bool slurm_requeue_truncates(const struct env *env, const char *job, const char *config, char *out,
+			     size_t size);
 /* Do the job script's #SBATCH lines contain --no-kill? Pure. */
 bool slurm_script_no_kill(const char *script);
 

@@ -272,6 +272,27 @@ int slurm_config_seconds(const char *config, const char *name)
 	return -1;
 }
 
+bool slurm_requeue_truncates(const struct env *env, const char *job, const char *config, char *out,
+			     size_t size)
+{
+	/* sbatch sets the variable ("a" or "t") if --open-mode or SBATCH_OPEN_MODE selects a mode;
+	 * otherwise the site's JobFileAppend does. */
+	const char *mode = env_get(env, "SLURM_OPEN_MODE");
+	static const char name[] = "\nJobFileAppend ";
+	const char *at = job && config ? strstr(config, name) : NULL;
+	char file[300];
+	int append;
+
+	if (!at || sscanf(at + sizeof name - 1, " = %d", &append) != 1)
+		return false;
+	slurm_job_field(job, "StdOut", file, sizeof file);
+	snprintf(out, size,
+		 "--requeue: Slurm will truncate %s when it requeues the job, so this output will "
+		 "be lost. Add #SBATCH --open-mode=append to the job script",
+		 file);
+	return *file == '/' && strcmp(file, "/dev/null") != 0 && (mode ? *mode == 't' : !append);
+}
+
 static void take_config(struct alloc_query *query, enum scheduler_tool_result result,
 			struct scheduler_tool_output *output)
 {

@@ -153,8 +153,8 @@ const struct explain_row explain_rows[] = {
 	{{"no CUDA-capable device"},
 	 "no GPU is visible here: none was requested, or CUDA_VISIBLE_DEVICES comes from another "
 	 "node",
-	 "request GPUs from the scheduler (#SBATCH --gpus-per-node=4, select=2:ngpus=4); do not "
-	 "forward CUDA_VISIBLE_DEVICES between nodes",
+	 "request GPUs from the scheduler (#SBATCH --gpus-per-node=4 --cpus-per-gpu=8, "
+	 "select=2:ncpus=32:ngpus=4); do not forward CUDA_VISIBLE_DEVICES between nodes",
 	 GH "openpbs/openpbs"},
 	{{"Error 802: system not yet initialized"},
 	 "the GPUs' fabric manager does not run on this node, or its version differs from the "

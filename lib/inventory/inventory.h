@@ -147,6 +147,7 @@ struct inventory {
 	char *source;	      /* "this machine", or the path of the XML */
 	size_t package_count; /* >= 1 */
 	size_t core_count, numa_count, gpu_count, nic_count, address_count;
+	int64_t node_core_count; /* with those that this job may not use; -1: unknown */
 	struct inventory_core *cores;
 	struct inventory_numa *numas;
 	struct inventory_gpu *gpus;

@@ -384,6 +384,7 @@ static const struct json_field machine_members[] = {
 	{"memory_limit", &json_as_number, MACHINE(memory_limit_bytes), JSON_NULLABLE,
 	 .max = INT64_MAX},
 	{"cpu_limit", &json_as_number, MACHINE(cpu_limit_millis), JSON_OPTIONAL, .max = INT64_MAX},
+	{"node_cores", &json_as_number, MACHINE(node_core_count), JSON_OPTIONAL, .max = MAX_CPU},
 	{"cores", &as_cores},
 	{"numas", &json_as_list, LIST(numas, numa_count), .max = MAX_NUMAS, .entry = &json_as_row,
 	 .members = numa_members},

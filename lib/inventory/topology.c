@@ -126,7 +126,9 @@ static int read_cores(struct discovery *discovery, struct error *err)
 {
 	hwloc_obj_t pu = NULL, last = NULL;
 	struct inventory_core *core = NULL;
+	int all = hwloc_get_nbobjs_by_type(discovery->topology, HWLOC_OBJ_CORE);
 
+	discovery->inventory->node_core_count = all > 0 ? all : -1;
 	while ((pu = hwloc_get_next_obj_by_type(discovery->topology, HWLOC_OBJ_PU, pu))) {
 		if (!hwloc_bitmap_isset(discovery->allowed, pu->os_index) ||
 		    pu->os_index > IDSET_MAX)

@@ -371,6 +371,44 @@ static void warn_fewer_ranks(const struct alloc *alloc, const struct inventory *
 		     alloc->nodes[small].slots, slots);
 }
 
+/* Schedulers grant GPUs without the cores that feed them unless the job requests those. */
+static void warn_few_cores(const struct alloc *alloc, const struct inventory *inventories,
+			   const struct plan_request *request, const struct plan *plan,
+			   struct warnings *warnings)
+{
+	bool pbs = alloc->source && !strcmp(alloc->source, "pbs");
+	char line[80];
+
+	if (!pbs && (!alloc->source || strcmp(alloc->source, "slurm")))
+		return;
+	for (size_t n = 0; n < plan->node_count; n++) {
+		const struct inventory *inventory = &inventories[n];
+		const struct plan_node *node = &plan->nodes[n];
+		size_t gpus = node->rank_count ? node->ranks[0].gpu_count : 0;
+		/* torchrun starts a worker for each GPU of its rank. */
+		size_t workers = request->per_node ? gpus : node->rank_count;
+		long share = inventory->gpu_count
+				     ? (long)inventory->node_core_count / (long)inventory->gpu_count
+				     : 0;
+
+		if (!gpus || inventory->core_count >= 2 * workers || share < 2 ||
+		    inventory->node_core_count <= (int64_t)inventory->core_count)
+			continue;
+		gpus = (size_t)usable_gpus(inventory);
+		if (pbs)
+			snprintf(line, sizeof line, "-l select=%zu:ncpus=%ld:ngpus=%zu",
+				 plan->node_count, share * (long)gpus, gpus);
+		else
+			snprintf(line, sizeof line, "#SBATCH --cpus-per-gpu=%ld", share);
+		warn(warnings,
+		     "the job has %zu core%s on %s for %zu processes with GPUs, although the node "
+		     "has %lld: data loaders will be slow. Request more cores with %s",
+		     inventory->core_count, inventory->core_count == 1 ? "" : "s", node->node,
+		     workers, (long long)inventory->node_core_count, line);
+		return;
+	}
+}
+
 /* PBS's cgroups hook sets an empty list if no GPU was requested: say what to request. */
 static void warn_no_gpus(const struct alloc *alloc, const struct inventory *inventories,
 			 const struct env *env, struct warnings *warnings)
@@ -514,6 +552,7 @@ int plan_make(const struct alloc *alloc, const struct inventory *inventories, si
 		if (plan_unseen_gpus(alloc, inventories, unseen, sizeof unseen))
 			warn(&warnings, "%s", unseen);
 		warn_fewer_ranks(alloc, inventories, request, plan.world_size, &warnings);
+		warn_few_cores(alloc, inventories, request, &plan, &warnings);
 		rc = warnings.rc;
 	}
 	if (!rc && alloc->source && !strcmp(alloc->source, "slurm"))

@@ -102,6 +102,22 @@ setup() { pbs_begin; }
 	[[ $output == *"no scheduler runs this job"*"next: cannot requeue, so submit the job again"* ]]
 }
 
+@test "--requeue under Slurm warns at the start if the requeue will truncate the job's output" {
+	slurm_job 1 1
+	fake scontrol 'case "$*" in
+		"show config") printf "JobCompType = none\\nJobFileAppend           = $APPEND\\n" ;;
+		*) echo "JobId=4711 Requeue=1 JobState=RUNNING BatchFlag=1 StdOut=/out/slurm-4711.out" ;;
+		esac'
+	warns() { # warns COUNT: so many warnings
+		noted 0 "$BERTH" run --launcher fork -n 1 --requeue -- sh -c "$AFTER"
+		[ "$(grep -cx 'berth: warning: --requeue: Slurm will truncate /out/slurm-4711.out when it requeues the job, so this output will be lost. Add #SBATCH --open-mode=append to the job script' <<<"$output")" = "$1" ]
+	}
+	export APPEND=0
+	warns 1
+	SLURM_OPEN_MODE=a warns 0 # what sbatch sets for --open-mode=append
+	APPEND=1 warns 0
+}
+
 @test "--requeue under PBS: qsub gets a copy of the script and the options that qstat prints" {
 	pbs_requeue_job 2.pbs-head
 	export COMMAS='a,b "c" d' N=3

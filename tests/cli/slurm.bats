@@ -83,3 +83,13 @@ is_dead() { ! grep -qs '^State:[[:space:]]*[^ZX[:space:]]' "/proc/$1/status"; }
 	[ "$status" = 76 ]
 	[[ "${lines[-1]}" == "berth: error: no agent on n1: srun exited with code 0 before all agents connected; its last output: the last line; its environment sets SLURM_JOB_ID '77', SLURM_JOB_NODELIST 'n[1-2]', SLURM_GPUS_PER_NODE '0'" ]]
 }
+
+@test "GPUs without enough cores: a warning with the line that requests the node's share" {
+	export SLURM_JOB_ID=7 SLURM_JOB_NODELIST=$(hostname) SLURM_JOB_NUM_NODES=1 SLURM_TASKS_PER_NODE=1 SLURM_NNODES=1
+	# The job may use 5 of the node's 8 cores; the node has 3 GPUs.
+	export BERTH_TOPOLOGY=$FIXTURES/topo/cpus-restricted.xml
+	expect 0 "$BERTH" run --dry-run --launcher fork -- true
+	[[ "$output" == *"the job has 5 cores on "*" for 3 processes with GPUs, although the node has 8: data loaders will be slow. Request more cores with #SBATCH --cpus-per-gpu=2"* ]]
+	expect 0 "$BERTH" run --dry-run --launcher fork -n 2 -- true
+	[[ "$output" != *"data loaders"* ]]
+}

@@ -92,6 +92,28 @@ golden() {
 	golden slurm-no-gpu --slurm -- python prepare.py
 }
 
+@test "GPUs come with cores: cpus_per_gpu of a file, or a note that none are requested" {
+	config '{"berth": "berth", "cpus_per_gpu": 8}'
+	golden slurm-cpus-per-gpu --slurm --nodes 2 --gpus-per-node 4 --ranks-per-node 4 -- python train.py
+	golden pbs-cpus-per-gpu --pbs --nodes 2 --gpus-per-node 4 -- python train.py
+	asks() { # asks LINE|"" NOTE: options "$@" give that directive, and print the note or not
+		local line=$1 note=$2
+		shift 2
+		expect 0 "$BERTH" submit --slurm --dry-run "$@" -- true
+		[ "$(grep -o '^#SBATCH --cpus-per-.*' <<<"$output")" = "${line:+#SBATCH --cpus-per-$line}" ]
+		[ "$(grep -c '^berth: note: requesting no cores: .*--cpus-per-node, or cpus_per_gpu to submit.json$' <<<"$output")" = "$note" ]
+	}
+	asks task=64 0 --gpus-per-node 4 --cpus-per-node 64
+	asks '' 0
+	config '{"berth": "berth", "cpus_per_gpu": 8, "cpus_per_node": 5}'
+	asks task=5 0 --gpus-per-node 4
+	config '{"berth": "berth"}'
+	asks '' 1 --gpus-per-node 4
+	asks '' 0
+	config '{"berth": "berth", "directives": ["--exclusive"]}'
+	asks '' 0 --gpus-per-node 4
+}
+
 @test "bad values are named" {
 	while IFS='|' read -r code text options; do
 		eval "run \"\$BERTH\" submit --dry-run $options -- true"
@@ -157,17 +179,17 @@ with_site() {
 }
 
 @test "the site's file: its account, module lines and directives; the user's file and options win" {
-	site='{"scheduler": "pbs", "queue": "site-q", "account": "site-a", "berth": "/site/bin/berth", "gpus_per_node": 8,
+	site='{"scheduler": "pbs", "queue": "site-q", "account": "site-a", "berth": "/site/bin/berth", "gpus_per_node": 8, "cpus_per_gpu": 8,
 	  "lines": ["module load site"], "directives": ["-l filesystems=home"]}'
 	config '{}'
 	expect 0 with_site "$site" "$BERTH" submit --dry-run --nodes 2 -- python train.py
-	expected=$'#PBS -N berth\n#PBS -j oe\n#PBS -l select=2:ngpus=8:mpiprocs=8\n#PBS -l place=scatter\n#PBS -q site-q\n#PBS -A site-a\n#PBS -l filesystems=home\n\ncd "$PBS_O_WORKDIR" || exit\ntrap : TERM\nmodule load site\n/site/bin/berth run -- python train.py'
+	expected=$'#PBS -N berth\n#PBS -j oe\n#PBS -l select=2:ncpus=64:ngpus=8:mpiprocs=8\n#PBS -l place=scatter\n#PBS -q site-q\n#PBS -A site-a\n#PBS -l filesystems=home\n\ncd "$PBS_O_WORKDIR" || exit\ntrap : TERM\nmodule load site\n/site/bin/berth run -- python train.py'
 	[ "$(tail -n +3 <<<"$output")" = "$expected" ]
 	# The user's scalars win over the site's, an option over both; lines and directives are concatenated.
 	config '{"scheduler": "slurm", "account": "mine", "gpus_per_node": 2, "lines": ["module load mine"], "directives": ["--exclusive"]}'
 	run with_site "$site" "$BERTH" submit --dry-run --queue option-q -- true
 	echo "$output"
-	expected=$'#SBATCH --job-name=berth\n#SBATCH --nodes=1\n#SBATCH --gpus-per-node=2\n#SBATCH --partition=option-q\n#SBATCH --account=mine\n#SBATCH -l filesystems=home\n#SBATCH --exclusive\n\nmodule load site\nmodule load mine\n/site/bin/berth run -- true'
+	expected=$'#SBATCH --job-name=berth\n#SBATCH --nodes=1\n#SBATCH --gpus-per-node=2\n#SBATCH --ntasks-per-node=1\n#SBATCH --cpus-per-task=16\n#SBATCH --partition=option-q\n#SBATCH --account=mine\n#SBATCH -l filesystems=home\n#SBATCH --exclusive\n\nmodule load site\nmodule load mine\n/site/bin/berth run -- true'
 	[ "$(tail -n +3 <<<"$output")" = "$expected" ]
 }
 
@@ -226,7 +248,10 @@ with_site() {
 	has several lines|{"directives": ["-V\nrm -rf x"]}
 	"gpus_per_node" is not an integer|{"gpus_per_node": "4"}
 	"gpus_per_node" is not an integer from 0|{"gpus_per_node": -1}
+	"gpus_per_node" is not an integer from 0 to 1024|{"gpus_per_node": 1025}
 	"cpus_per_node" is not an integer from 1|{"cpus_per_node": 0}
+	"cpus_per_gpu" is not an integer from 1 to 100000|{"cpus_per_gpu": 0}
+	"cpus_per_gpu" is not an integer|{"cpus_per_gpu": "8"}
 	"scheduler" is neither|{"scheduler": "lsf"}
 	"fabric" is not an object|{"fabric": []}
 	PATH is not a variable of NCCL|{"fabric": {"PATH": "/x"}}

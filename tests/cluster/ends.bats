@@ -278,3 +278,51 @@ saves() {
 	[ "$status" = 75 ]
 	has 'reached the limit of --max-requeues'
 }
+
+# block PAGE FIRST: the indented block of a page that begins with this line
+block() { awk -v first="    $2" '$0 == first { on = 1 } on && /^[^ ]/ { exit } on { sub(/^    /, ""); print }' "$SOURCE/docs/guides/$1"; }
+
+@test "the example in long-jobs.md: resumed as the same job, and the output of both parts is kept" {
+	/usr/bin/python3 -c 'import torch.distributed' 2>/dev/null || skip 'no PyTorch (Debian: python3-torch)'
+	rm -rf example && mkdir -p example/bin && cd example
+	block long-jobs.md '#!/bin/sh' | sed 's/berth run/& -n 2/' >job.sh
+	block long-jobs.md 'import os' >train.py
+	# A machine of any speed: the number of epochs is chosen once the first part has stopped.
+	echo 1000000 >epochs
+	printf '#!/bin/sh\nexec /usr/bin/python3 "$1" "$(cat epochs)"\n' >bin/python
+	chmod +x bin/python
+	export PATH="$PWD/bin:$(dirname "$BERTH"):$PATH" PYTHONPATH=$SOURCE/lib/python/src
+	job=$(sbatch --parsable -w n1 --time=5 --gpus-per-node=2 --cpus-per-gpu=1 job.sh)
+	within 60 grep -q 'rank 0 begins epoch 1 ' "slurm-$job.out" || { cat "slurm-$job.out"; return 1; }
+	scancel --signal=USR1 "$job"
+	within 60 eval '[ "$(squeue -h -j "$job" -o %T)" = PENDING ]'
+	last=$(sed -n 's/^rank 0 begins epoch \([0-9]*\) .*/\1/p' "slurm-$job.out" | tail -n 1)
+	echo $((last + 2)) >epochs
+	within 120 eval '! squeue -h -j "$job" | grep -q . || start_requeued "$job"'
+	cat "slurm-$job.out"
+	scontrol -o show job "$job" | grep -q 'JobState=COMPLETED .*Restarts=1 '
+	# Both parts are there; the second one continues in the epoch in which the first one stopped.
+	grep -qx "rank 0 begins epoch 0 after step 0" "slurm-$job.out"
+	grep -q '^berth: note: saved: ckpt.pt$' "slurm-$job.out"
+	grep -q '^berth: note: next: ' "slurm-$job.out"
+	[ "$(grep -c "^rank [01] begins epoch $last after step [1-9]" "slurm-$job.out")" = 4 ]
+	grep -q "^rank 1 begins epoch $((last + 1)) " "slurm-$job.out"
+	! grep -q 'Slurm will truncate' "slurm-$job.out" || false
+}
+
+@test "a requeue that would truncate the output: warned of at the start, by Slurm's own rules" {
+	export SHARE
+	printf '#!/bin/sh\n"$BERTH" run --requeue -n 1 -- sh -c "until grep -q -e --requeue: $SHARE/mode.out; do sleep 0.1; done; sleep 1"\n' >mode.sh
+	while read -r warnings options; do
+		rm -f mode.out
+		# shellcheck disable=SC2086 # none or several
+		sbatch --wait -o mode.out $options mode.sh || { cat mode.out; return 1; }
+		cat mode.out
+		[ "$(grep -c "^berth: warning: --requeue: Slurm will truncate $SHARE/mode.out when" mode.out)" = "$warnings" ]
+	done <<-'ROWS'
+	1
+	1 --open-mode=truncate
+	0 --open-mode=append
+	0 --open-mode=append --export=BERTH,SHARE
+	ROWS
+}

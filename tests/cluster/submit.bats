@@ -14,7 +14,7 @@ setup() {
 teardown() { cancel_jobs; }
 
 @test "sbatch: a job on two nodes, and a job that runs after it" {
-	expect 0 "$BERTH" submit --nodes 2 --gpus-per-node 4 --time 0:05:00 --queue all --name mine --output "$SHARE/first.out" -- sh -c "$SAY" sh 'a  b' '*'
+	expect 0 "$BERTH" submit --nodes 2 --gpus-per-node 4 --cpus-per-node 2 --time 0:05:00 --queue all --name mine --output "$SHARE/first.out" -- sh -c "$SAY" sh 'a  b' '*'
 	first=${output##* }
 	[[ "$output" == "Submitted batch job "* ]]
 	expect 0 "$BERTH" submit --after "$first" --output "$SHARE/second.out" -- sh -c "cat $SHARE/first.out; echo after"
@@ -25,6 +25,7 @@ teardown() { cancel_jobs; }
 	has '^rank 7 of 8 on n2 at 10.9.0.11 arguments a  b \*$'
 	scontrol show job "$first" | grep -q 'JobName=mine'
 	scontrol show job "$first" | grep -q 'TimeLimit=00:05:00'
+	scontrol show job "$first" | grep -q 'NumCPUs=4 '
 }
 
 @test "qsub: the stand-in reads the directives" {

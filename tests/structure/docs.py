@@ -3,6 +3,7 @@
 """Check README.md and docs/.
     docs.py links ROOT             relative links and anchors lead somewhere; named files exist
     docs.py phrases ROOT           phrases that style rules replaced do not come back
+    docs.py requests ROOT          who requests GPUs also requests cores; what Slurm requeues appends to its output
     docs.py commands ROOT BERTH    docs/reference/commands.md is what --help prints
 """
 import pathlib
@@ -88,6 +89,25 @@ def phrases(root):
     return wrong
 
 
+def requests(root):
+    """Also in job scripts, help texts and man pages."""
+    wrong = []
+    sources = [path for place in ('lib', 'bin', 'jobscripts', 'examples') for path in sorted((root / place).rglob('*')) if path.is_file()]
+    for path in pages(root) + sources:
+        # A C string and a wrapped help text continue on the next line.
+        text = re.sub(r'"\n\s*"|\n(?=--|[a-z]+=)', '', path.read_text(errors='replace'))
+        for number, line in enumerate(text.split('\n'), 1):
+            if re.search(r'--gpus-per-node[= ]\d', line) and not re.search(r'--cpus-per-|alone', line):
+                wrong.append(f'{path.relative_to(root)}:{number}: requests GPUs without --cpus-per-gpu or --cpus-per-node')
+            if re.search(r'ngpus=\d', line) and path.suffix != '.c' and 'ncpus=' not in line:
+                wrong.append(f'{path.relative_to(root)}:{number}: requests GPUs without ncpus=')
+            if re.search(r'#SBATCH( -\S+)* --requeue', line) and '--open-mode=append' not in line:
+                wrong.append(f'{path.relative_to(root)}:{number}: --requeue without --open-mode=append')
+        if path.suffix == '.sh' and '#SBATCH' in text and re.search(' run .*--requeue', text) and '--open-mode=append' not in text:
+            wrong.append(f'{path.relative_to(root)}: requeues the job without --open-mode=append')
+    return wrong
+
+
 def commands(root, berth):
     want = subprocess.run([sys.executable, root / 'docs/reference/commands.py', berth], check=True, capture_output=True, text=True).stdout
     if want == (root / 'docs/reference/commands.md').read_text():
@@ -96,7 +116,7 @@ def commands(root, berth):
 
 
 def main(what, root, *rest):
-    wrong = {'links': links, 'phrases': phrases, 'commands': commands}[what](pathlib.Path(root).resolve(), *rest)
+    wrong = {'links': links, 'phrases': phrases, 'requests': requests, 'commands': commands}[what](pathlib.Path(root).resolve(), *rest)
     print('\n'.join(wrong) or f'{what}: nothing wrong')
     sys.exit(bool(wrong))
 

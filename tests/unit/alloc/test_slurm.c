@@ -537,14 +537,59 @@ static void lost_node(void **state)
 	}
 }
 
+/* A warning only if the output will surely be lost. */
+static void requeue_truncates(void **state)
+{
+#define OUT "JobId=3 JobName= StdOut=/b JobState=RUNNING StdOut=/a/slurm-3.out Power="
+#define CONFIG "JobCompType = none\nJobFileAppend           = "
+	static const struct {
+		const char *mode, *job, *config;
+		bool truncates;
+	} rows[] = {
+		{NULL, OUT, CONFIG "0\n", true}, /* Slurm's default */
+		{NULL, OUT, CONFIG "1\n", false},
+		{"a", OUT, CONFIG "0\n", false},
+		{"t", OUT, CONFIG "1\n", true},
+		{"x", OUT, CONFIG "0\n", false},
+		{NULL, OUT, "JobCompType = none\n", false},
+		{NULL, OUT, CONFIG "?\n", false},
+		{NULL, OUT, NULL, false},
+		{NULL, NULL, CONFIG "0\n", false},
+		{NULL, "JobId=3 JobState=RUNNING StdOut=/dev/null", CONFIG "0\n", false},
+		{NULL, "JobId=3 JobState=RUNNING", CONFIG "0\n", false},
+	};
+
+	for (size_t i = 0; i < ROWS(rows); i++) {
+		struct env *env = env_new();
+		char text[600] = "";
+
+		assert_non_null(env);
+		if (rows[i].mode)
+			assert_int_equal(env_set(env, "SLURM_OPEN_MODE", rows[i].mode,
+						 ENV_FROM_USER, NULL, NULL),
+					 0);
+		if (slurm_requeue_truncates(env, rows[i].job, rows[i].config, text, sizeof text) !=
+			    rows[i].truncates ||
+		    (rows[i].truncates && !strstr(text, " truncate /a/slurm-3.out when ")))
+			fail_msg("row %zu: %s", i, text);
+		env_free(env);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(good),	      cmocka_unit_test(bad),
-		cmocka_unit_test(job),	      cmocka_unit_test(whose),
-		cmocka_unit_test(gpus_apart), cmocka_unit_test(time_left),
-		cmocka_unit_test(job_gpus),   cmocka_unit_test(asked),
-		cmocka_unit_test(limits),     cmocka_unit_test(lost_node),
+		cmocka_unit_test(good),
+		cmocka_unit_test(bad),
+		cmocka_unit_test(job),
+		cmocka_unit_test(whose),
+		cmocka_unit_test(gpus_apart),
+		cmocka_unit_test(time_left),
+		cmocka_unit_test(job_gpus),
+		cmocka_unit_test(asked),
+		cmocka_unit_test(limits),
+		cmocka_unit_test(lost_node),
+		cmocka_unit_test(requeue_truncates),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

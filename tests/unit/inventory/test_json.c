@@ -29,6 +29,7 @@ static void there_and_back(const struct inventory *inventory)
 	assert_int_equal(inventory->this_system, again.this_system);
 	assert_int_equal(inventory->memory_limit_bytes, again.memory_limit_bytes);
 	assert_int_equal(inventory->cpu_limit_millis, again.cpu_limit_millis);
+	assert_int_equal(inventory->node_core_count, again.node_core_count);
 	free(one);
 	free(two);
 	free(text);

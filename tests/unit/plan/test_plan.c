@@ -454,6 +454,54 @@ static void test_fewer_ranks_than_tasks(void **state)
 	}
 }
 
+/* GPU ranks with less than two cores each, on a node that has more. */
+static void test_few_cores(void **state)
+{
+	static const struct {
+		const char *source;
+		int gpus, cores_of_node; /* of 4 cores that the job may use */
+		struct plan_request request;
+		const char *warning; /* its end, or NULL */
+	} table[] = {
+		{"slurm", 4, 64, {0}, "#SBATCH --cpus-per-gpu=16"},
+		{"pbs", 4, 64, {0}, "-l select=1:ncpus=64:ngpus=4"},
+		{"slurm", 4, 64, {.per_node = true}, "#SBATCH --cpus-per-gpu=16"},
+		{"slurm", 3, 64, {0}, "#SBATCH --cpus-per-gpu=21"},
+		{"slurm", 2, 64, {0}, NULL},	      /* two each */
+		{"slurm", 4, 64, {.ranks = 2}, NULL}, /* two each */
+		{"slurm", 4, 4, {0}, NULL},	      /* the node has no more */
+		{"slurm", 4, 7, {0}, NULL},	      /* nor enough for all its GPUs */
+		{"slurm", 4, -1, {0}, NULL},	      /* unknown */
+		{"slurm", 0, 64, {.ranks = 4}, NULL}, /* no GPUs */
+		{"local", 4, 64, {0}, NULL},	      /* nothing to request it from */
+		{NULL, 4, 64, {0}, NULL},
+	};
+
+	for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
+		struct job job = {.request = table[i].request};
+		const char *got = NULL;
+
+		job.inventories[0] = with_gpus(table[i].gpus);
+		job.inventories[0].node_core_count = table[i].cores_of_node;
+		job.alloc.source = (char *)(uintptr_t)table[i].source;
+		job_make(&job, 1);
+		for (size_t w = 0; w < job.plan.warning_count; w++)
+			if (strstr(job.plan.warnings[w], "data loaders will be slow"))
+				got = job.plan.warnings[w];
+		print_message("row %zu: %s\n", i, got ? got : "(no warning)");
+		assert_int_equal(!got, !table[i].warning);
+		if (got)
+			assert_string_equal(got + strlen(got) - strlen(table[i].warning),
+					    table[i].warning);
+		if (!i)
+			assert_string_equal(
+				got, "the job has 4 cores on node for 4 processes with GPUs, "
+				     "although the node has 64: data loaders will be slow. Request "
+				     "more cores with #SBATCH --cpus-per-gpu=16");
+		job_request_end(&job);
+	}
+}
+
 static void test_mixed_fabrics(void **state)
 {
 	struct job job = {.request = {0}};
@@ -655,6 +703,7 @@ int main(void)
 		cmocka_unit_test(test_waits_for),
 		cmocka_unit_test(test_mixed_fabrics),
 		cmocka_unit_test(test_fewer_ranks_than_tasks),
+		cmocka_unit_test(test_few_cores),
 		cmocka_unit_test(test_round_trip),
 		cmocka_unit_test(test_round_trip_idle),
 		cmocka_unit_test(test_schema),

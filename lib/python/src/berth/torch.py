@@ -24,8 +24,9 @@ def init(backend: str | None = None, **arguments: Any) -> torch.device:
     """Choose this rank's device and call init_process_group with the backend that fits it ('nccl' for
     GPUs, 'gloo' for CPUs). Return the device. Without a launcher there is no process group."""
     device = torch.device(berth.device())
-    if device.type == 'cuda' and not torch.cuda.is_available():
-        device = torch.device('cpu')
+    if device.type != 'cpu':  # Slurm may set the device lists of all vendors
+        usable = [kind for kind in (device.type, 'cuda', 'xpu') if hasattr(torch, kind) and getattr(torch, kind).is_available()]
+        device = torch.device(usable[0], device.index) if usable else torch.device('cpu')
     if device.type == 'cuda':
         torch.cuda.set_device(device)
     if berth.world_size() > 1:
