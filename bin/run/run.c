@@ -269,7 +269,7 @@ int run_write_bounded(const char *path, const char *text, size_t size, int timeo
 		if (text)
 			file_write_atomic(path, text, size, 0666, why);
 		else
-			access(path, F_OK);
+			(void)!access(path, F_OK);
 		_exit(0);
 	}
 	while (pid > 0 && !ended && clock_now_ms() < until) {
