@@ -219,6 +219,8 @@ static void print_end(const struct job_result *result, const struct run_end *end
 		return;
 	}
 	/* If the program stopped with its work saved, its output contains no error to show. */
+	bool ctrl_c = result->interrupted == SIGINT && !strcmp(end->kind, "interrupted") &&
+		      (stopped || result->code == 128 + SIGINT);
 	bool stopped = result->code == ERR_STOPPED;
 
 	if (json_array_size(result->output_tail) && !options->quiet && !stopped && !tail_is_shown) {
@@ -240,7 +242,7 @@ static void print_end(const struct job_result *result, const struct run_end *end
 		log_user(LOG_NOTE, "known failure: %s", end->known->cause);
 		log_user(LOG_NOTE, "fix: %s (%s)", end->known->fix, end->known->source);
 	}
-	if (end->why[0])
+	if (end->why[0] && (!ctrl_c || result->sender[0]))
 		log_user(LOG_NOTE, "reason: %s", end->why);
 	if (result->saved)
 		log_user(LOG_NOTE, "saved: %s", result->saved);
@@ -249,8 +251,10 @@ static void print_end(const struct job_result *result, const struct run_end *end
 	if (end->exception.line)
 		log_user(LOG_ERROR, "%s: %s (%s:%d)", result->first_cause, end->exception.text,
 			 end->exception.file, end->exception.line);
-	else
+	else if (!ctrl_c || result->signal != SIGINT)
 		log_user(stopped ? LOG_NOTE : LOG_ERROR, "%s",
+	if (ctrl_c)
+		log_user(stopped ? LOG_NOTE : LOG_ERROR, "stopped by Ctrl-C (SIGINT)");
 			 result->first_cause ? result->first_cause : "the job failed");
 }
 
@@ -536,6 +540,8 @@ int run_program(const struct run_options *options, const char *const *argv, bool
 	bool own_program = progress;
 
 	/* Log lines would be written over the progress line. */
+	setup.program = argv;
+	setup.own_program = progress;
 	progress = progress && !options->label && !options->quiet && !log_is_on() &&
 		   isatty(STDERR_FILENO);
 	if (!rc && (progress || (own_program && options->quiet)))

@@ -22,10 +22,12 @@ struct run_setup {
 	char berth_path[4096];	      /* this berth's own path */
 	struct launch_options launch; /* options->launch, and the three above */
 	char *cwd;
-	const char **kept_argv;	 /* run_check_kept_options; NULL: argv is right as it is */
-	struct requeue *requeue; /* requeue.h; NULL without --requeue */
-	char *report;		 /* --report, or report.json in --log-dir, or NULL */
-	bool bad_report;	 /* run_prepare failed because --report cannot be written */
+	const char **kept_argv;	    /* run_check_kept_options; NULL: argv is right as it is */
+	struct requeue *requeue;    /* requeue.h; NULL without --requeue */
+	char *report;		    /* --report, or report.json in --log-dir, or NULL */
+	const char *const *program; /* borrowed; NULL before run_program has set it */
+	bool own_program;	    /* that is berth train's */
+	bool bad_report;	    /* run_prepare failed because --report cannot be written */
 };
 
 /* run_prepare.c: prepare environment, allocation and launcher, and check everything that can be

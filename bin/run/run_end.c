@@ -235,7 +235,7 @@ static const char *kind_of_loss(const struct run_setup *setup, const char *other
 }
 
 static void describe_cause(const struct job_result *result, const char *kind, int64_t left_ms,
-			   char *why, size_t size)
+			   bool own_program, char *why, size_t size)
 {
 	const char *name = strsignal(result->interrupted);
 	long left = left_ms == INT64_MAX ? 0 : (long)(left_ms / 1000);
@@ -268,9 +268,12 @@ static void describe_cause(const struct job_result *result, const char *kind, in
 		snprintf(why, size,
 			 "the job's time limit is near, so berth asked the ranks to save");
 	else if (!strcmp(kind, "oom"))
-		snprintf(why, size,
-			 "the job ran out of memory: request more, or use less (smaller --batch, "
-			 "fewer --workers, fewer ranks per node)");
+		snprintf(
+			why, size,
+			"the job ran out of memory: request more, or use less (%s, fewer ranks per "
+			"node)",
+			own_program ? "smaller --batch, fewer --workers"
+				    : "smaller batches, fewer data loader workers");
 }
 
 static const struct explain_row *find_known_failure(const json_t *output_tail)
@@ -312,7 +315,7 @@ void run_end_find(const struct run_setup *setup, const struct job_result *result
 		out->kind = "berth";
 	else
 		out->kind = result->signal ? "signal" : "code";
-	describe_cause(result, out->kind, left_ms, out->why, sizeof out->why);
+	describe_cause(result, out->kind, left_ms, setup->own_program, out->why, sizeof out->why);
 	if (!strcmp(out->kind, "requeued"))
 		snprintf(out->next, sizeof out->next,
 			 "nothing to do: the scheduler will start the job again");
