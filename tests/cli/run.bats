@@ -679,5 +679,11 @@ assert [(n["node"], n["plan"], n["environments"], n["ranks"]) for n in dry["node
 	[[ "$output" == "berth: error: unknown verb 'rn' (did you mean 'run'?); berth --help lists the verbs" ]]
 	expect 0 "$BERTH" help run
 	[[ "$output" == "Usage: berth run "* ]]
+	for help in '' run; do
+		# shellcheck disable=SC2086 # none or one word
+		expect 0 "$BERTH" $help --help
+		[ "$(sed -n '/^Examples:$/,/^$/p' <<<"$output" | head -n 6 | grep -c '^    berth ')" = 3 ]
+		[ "$(grep -n '^Examples:$' <<<"$output" | cut -d: -f1)" -le 3 ]
+	done
 	expect 64 "$BERTH" help nosuch
 }
