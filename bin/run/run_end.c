@@ -34,19 +34,16 @@ static int read_end(const char *name, const char *text, int64_t now, int64_t *ou
 		    struct error *err)
 {
 	int64_t ms;
-	int rc;
 
 	if (*text != '+' && !number_int64(name, text, 1, INT64_MAX / 2000, out, NULL))
 		return 0;
-	if (*text != '+')
+	if (*text != '+' || number_duration_ms(name, text + 1, &ms, NULL))
 		return error_set(err, ERR_USAGE,
 				 "%s is '%.100s': expected a time from now (+90m, +2h, +1d), or "
 				 "Unix seconds, as printed by date -d 'tomorrow 8:00' +%%s",
 				 name, text);
-	rc = number_duration_ms(name, text + 1, &ms, err);
-	if (!rc)
-		*out = now + ms / 1000;
-	return rc;
+	*out = now + ms / 1000;
+	return 0;
 }
 
 int run_end_time(struct run_setup *setup, struct error *err)
