@@ -63,6 +63,8 @@ static void add_advice(char *text, size_t size)
 
 	if (!strcmp(text, "invalid option -- 'm'"))
 		snprintf(text + used, size - used, ". Use -- python -m MODULE");
+	if (!strcmp(text, "invalid option -- 'n'") && !strcmp(capture.name, "berth submit"))
+		snprintf(text + used, size - used, ". Use --ranks-per-node K");
 	if (sscanf(text, "unrecognized option '--%63[^'=]", name) != 1)
 		return;
 	for (char *c = name; *c; c++)

@@ -79,57 +79,123 @@ static int read_document(const char *path, json_t **out, struct error *err)
 
 /* ---- several reports: a summary ---- */
 
-enum outcome { OUTCOME_GOOD, OUTCOME_STOPPED, OUTCOME_FAILED, OUTCOME_UNKNOWN, OUTCOME_COUNT };
+enum outcome { GOOD, STOPPED, CANCELLED, FAILED, UNKNOWN, OUTCOME_COUNT };
 
-/* A line for one run. */
-static enum outcome summarize(const char *name, struct table *table)
+struct run {
+	const char *name;
+	json_t *document; /* NULL: err is why, or there is none */
+	struct error err;
+	int64_t code;
+	bool cancelled; /* according to the scheduler */
+};
+
+static void read_run(struct run *run)
 {
-	char *path = document_path(name);
-	struct error err = {0};
-	JSON_AUTO document = NULL;
+	char *path = document_path(run->name);
+	const char *kind;
+
+	if (!path || read_document(path, &run->document, &run->err) ||
+	    report_check(path, run->document, &run->err) ||
+	    json_get_int("the report", run->document, "code", 0, 255, &run->code, &run->err)) {
+		json_decref(run->document);
+		run->document = NULL;
+	}
+	if (!path || access(path, F_OK))
+		run->err.text[0] = '\0';
+	free(path);
+	kind = json_string_value(json_object_get(run->document, "kind"));
+	run->cancelled = kind && !strcmp(kind, "cancelled");
+}
+
+static const char *argument(const struct run *run, size_t i)
+{
+	return json_string_value(json_array_get(json_object_get(run->document, "program"), i));
+}
+
+/* The arguments of a run that not all runs have, with the option before: "--lr 0.02". */
+static void list_differences(const struct run *run, const struct run *runs, size_t count, char *out,
+			     size_t size)
+{
+	const char *word, *other, *before = NULL; /* an option that all runs have */
+	size_t used = 0;
+
+	*out = '\0';
+	for (size_t i = 0; used < size && (word = argument(run, i)); i++) {
+		bool same = true;
+
+		for (size_t k = 0; k < count; k++)
+			if (argument(&runs[k], 0))
+				same &= (other = argument(&runs[k], i)) && !strcmp(word, other);
+		if (!same)
+			used += (size_t)snprintf(out + used, size - used, "%s%s%s%s",
+						 used ? " " : "", before ? before : "",
+						 before ? " " : "", word);
+		before = same && *word == '-' ? word : NULL;
+	}
+}
+
+/* A line for one run. job_cancelled: with its job, so a run without a report was, too. */
+static enum outcome summarize(const struct run *run, const char *differences, bool job_cancelled,
+			      struct table *table)
+{
+	const char *cause = json_string_value(json_object_get(run->document, "first_cause"));
 	struct cell code, time;
 	double seconds = 0;
 	const json_t *attempt;
-	const char *cause;
-	int64_t number;
 	size_t i;
 
-	if (!path || read_document(path, &document, &err) || report_check(path, document, &err) ||
-	    json_get_int("the report", document, "code", 0, 255, &number, &err)) {
-		TABLE_ROW(table, name, "", "",
-			  path && access(path, F_OK) ? "no report: it still runs, or was killed"
-						     : err.text);
-		free(path);
-		return OUTCOME_UNKNOWN;
+	if (!run->document) {
+		job_cancelled &= !run->err.text[0];
+		TABLE_ROW(table, run->name, "", "", "",
+			  run->err.text[0] ? run->err.text
+			  : job_cancelled  ? "cancelled"
+					   : "no report: it still runs, or was killed");
+		return job_cancelled ? CANCELLED : UNKNOWN;
 	}
-	free(path);
-	json_array_foreach(json_object_get(document, "attempts"), i, attempt)
+	json_array_foreach(json_object_get(run->document, "attempts"), i, attempt)
 	{
 		seconds += json_number_value(json_object_get(attempt, "run_seconds"));
 	}
-	cause = json_string_value(json_object_get(document, "first_cause"));
-	TABLE_ROW(table, name, cell(&code, "%lld", (long long)number),
-		  cell(&time, "%ld:%02ld", (long)seconds / 60, (long)seconds % 60),
-		  cause ? cause : "ended");
-	return !number ? OUTCOME_GOOD : number == ERR_STOPPED ? OUTCOME_STOPPED : OUTCOME_FAILED;
+	if (run->cancelled || !cause)
+		cause = run->cancelled ? "cancelled" : "ended";
+	TABLE_ROW(table, run->name, differences, cell(&code, "%lld", (long long)run->code),
+		  cell(&time, "%ld:%02ld", (long)seconds / 60, (long)seconds % 60), cause);
+	if (!run->code || run->code == ERR_STOPPED)
+		return run->code ? STOPPED : GOOD;
+	return run->cancelled ? CANCELLED : FAILED;
 }
 
 static int print_summary(const struct arguments *arguments, struct error *err)
 {
-	static const char *const names[] = {"ended with code 0", "stopped with code 75", "failed",
-					    "without a report"};
+	static const char *const names[] = {"ended with code 0", "stopped with code 75",
+					    "cancelled", "failed", "without a report"};
 	struct table table = {0};
 	struct paint paint;
 	struct env *env = env_capture();
+	struct run *runs = calloc(arguments->count, sizeof *runs);
 	size_t counts[OUTCOME_COUNT] = {0}, shown = 0;
+	bool job_cancelled = false;
+	char differences[64];
 
-	if (!env)
-		return error_memory(err, "the environment");
+	if (!env || !runs)
+		return error_memory(err, "the reports");
 	paint_init(env, &paint);
 	env_free(env);
-	TABLE_ROW(&table, "run", "code", "time", "end");
+	TABLE_ROW(&table, "run", "arguments", "code", "time", "end");
+	for (size_t i = 0; i < arguments->count; i++) {
+		runs[i].name = arguments->documents[i];
+		read_run(&runs[i]);
+		/* Without a signal only a job step was cancelled. */
+		job_cancelled |= runs[i].cancelled &&
+				 json_is_string(json_object_get(runs[i].document, "why"));
+	}
+	for (size_t i = 0; i < arguments->count; i++) {
+		list_differences(&runs[i], runs, arguments->count, differences, sizeof differences);
+		counts[summarize(&runs[i], differences, job_cancelled, &table)]++;
+	}
 	for (size_t i = 0; i < arguments->count; i++)
-		counts[summarize(arguments->documents[i], &table)]++;
+		json_decref(runs[i].document);
+	free(runs);
 	table_print(&table, &paint, 0);
 	printf("%zu runs: ", arguments->count);
 	for (int i = 0; i < OUTCOME_COUNT; i++)

@@ -154,7 +154,7 @@ void requeue_announce(const struct requeue *requeue, void *context,
 {
 	char text[600];
 
-	if (!requeue)
+	if (!requeue || (requeue->possible && requeue->runs && !requeue_runs_note(requeue->runs)))
 		return;
 	if (requeue->possible)
 		snprintf(text, sizeof text,

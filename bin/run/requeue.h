@@ -27,7 +27,8 @@ int requeue_new(struct alloc_query *query, int max, struct requeue **out, struct
 void requeue_prepare(struct requeue *requeue);
 void requeue_free(struct requeue *requeue); /* NULL is fine */
 
-/* Report at the start of the job what --requeue will do. Does nothing if requeue is NULL. */
+/* Report at the start of the job what --requeue will do, once if several runs of the job want the
+ * requeue. Does nothing if requeue is NULL. */
 void requeue_announce(const struct requeue *requeue, void *context,
 		      void (*note)(void *context, enum log_level level, const char *text));
 
@@ -58,6 +59,8 @@ enum requeue_turn {
  * or -ERR_UNAVAILABLE if memory is out. */
 int requeue_runs_join(const struct alloc *alloc, const struct env *env, struct requeue_runs **out,
 		      struct error *err);
+/* Is this the first of the runs to ask? */
+bool requeue_runs_note(struct requeue_runs *runs);
 /* This run has ended; wanted: it wants the job requeued. After REQUEUE_TURN_NOW the other runs that
  * end wait until requeue_runs_leave, or 90 s. */
 enum requeue_turn requeue_runs_end(struct requeue_runs *runs, bool wanted);

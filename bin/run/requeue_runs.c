@@ -26,7 +26,7 @@
 #define JOIN_MS 10000
 #define POLL_MS 20
 
-enum { TURN = 100, RUNS }; /* bytes after the text */
+enum { TURN = 100, RUNS, NOTED }; /* bytes after the text */
 
 struct requeue_runs {
 	int fd;
@@ -102,6 +102,15 @@ void requeue_runs_leave(struct requeue_runs *runs)
 	if (runs->fd >= 0)
 		close(runs->fd); /* ends the locks */
 	free(runs);
+}
+
+bool requeue_runs_note(struct requeue_runs *runs)
+{
+	char noted = 0;
+
+	/* The lock stays. */
+	return !lock(runs->fd, F_WRLCK, NOTED, 0) && pread(runs->fd, &noted, 1, NOTED) >= 0 &&
+	       !noted && pwrite(runs->fd, "n", 1, NOTED) == 1;
 }
 
 enum requeue_turn requeue_runs_end(struct requeue_runs *runs, bool wanted)

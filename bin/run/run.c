@@ -213,13 +213,14 @@ static void print_end(const struct job_result *result, const struct run_end *end
 		log_user(LOG_WARNING, "cannot kill %s", result->unkilled);
 	if (!result->code) {
 		if (options->shared.plan.waits && !options->quiet)
-			log_user(LOG_NOTE, "the ranks ended after %lld s%s%s",
-				 (long long)result->run_ms / 1000, options->job.log_dir ? ": " : "",
-				 options->job.log_dir ? options->job.log_dir : "");
+			log_user(LOG_NOTE, "the ranks ended after %lld s",
+				 (long long)result->run_ms / 1000);
 		return;
 	}
 	/* If the program stopped with its work saved, its output contains no error to show. */
 	bool stopped = result->code == ERR_STOPPED;
+	bool ctrl_c = result->interrupted == SIGINT && !strcmp(end->kind, "interrupted") &&
+		      (stopped || result->code == 128 + SIGINT);
 
 	if (json_array_size(result->output_tail) && !options->quiet && !stopped && !tail_is_shown) {
 		log_user(LOG_NOTE, "last output of rank %d:", result->rank);
@@ -240,7 +241,7 @@ static void print_end(const struct job_result *result, const struct run_end *end
 		log_user(LOG_NOTE, "known failure: %s", end->known->cause);
 		log_user(LOG_NOTE, "fix: %s (%s)", end->known->fix, end->known->source);
 	}
-	if (end->why[0])
+	if (end->why[0] && (!ctrl_c || result->sender[0]))
 		log_user(LOG_NOTE, "reason: %s", end->why);
 	if (result->saved)
 		log_user(LOG_NOTE, "saved: %s", result->saved);
@@ -249,9 +250,11 @@ static void print_end(const struct job_result *result, const struct run_end *end
 	if (end->exception.line)
 		log_user(LOG_ERROR, "%s: %s (%s:%d)", result->first_cause, end->exception.text,
 			 end->exception.file, end->exception.line);
-	else
+	else if (!ctrl_c || result->signal != SIGINT)
 		log_user(stopped ? LOG_NOTE : LOG_ERROR, "%s",
 			 result->first_cause ? result->first_cause : "the job failed");
+	if (ctrl_c)
+		log_user(stopped ? LOG_NOTE : LOG_ERROR, "stopped by Ctrl-C (SIGINT)");
 }
 
 int run_write_bounded(const char *path, const char *text, size_t size, int timeout_ms,
@@ -269,7 +272,7 @@ int run_write_bounded(const char *path, const char *text, size_t size, int timeo
 		if (text)
 			file_write_atomic(path, text, size, 0666, why);
 		else
-			access(path, F_OK);
+			(void)!access(path, F_OK);
 		_exit(0);
 	}
 	while (pid > 0 && !ended && clock_now_ms() < until) {
@@ -291,9 +294,10 @@ int run_write_bounded(const char *path, const char *text, size_t size, int timeo
 	return -err->code;
 }
 
-static int write_report(const char *path, const struct job_result *result,
+static int write_report(const struct run_setup *setup, const struct job_result *result,
 			const struct run_end *end, int timeout_ms, struct error *err)
 {
+	const char *path = setup->report;
 	JSON_AUTO report = NULL;
 	char *text;
 	int rc;
@@ -302,6 +306,11 @@ static int write_report(const char *path, const struct job_result *result,
 		return 0;
 	report = job_report(result);
 	if (report) {
+		json_t *program = json_array();
+
+		for (size_t i = 0; setup->program && setup->program[i]; i++)
+			json_array_append_new(program, json_text(setup->program[i]));
+		json_object_set_new(report, "program", program);
 		json_object_set_new(report, "kind", json_string(end->kind));
 		json_object_set_new(report, "why", json_text(end->why[0] ? end->why : NULL));
 		json_object_set_new(report, "known", explain_row_json(end->known));
@@ -334,7 +343,7 @@ static void on_stop_report(void *context, const struct job_result *result)
 	struct error err = {0};
 
 	run_end_find(setup, result, &end);
-	if (write_report(setup->report, result, &end, EARLY_REPORT_MS, &err))
+	if (write_report(setup, result, &end, EARLY_REPORT_MS, &err))
 		log_user(LOG_WARNING, "%s", err.text);
 }
 
@@ -508,6 +517,10 @@ int run_program(const struct run_options *options, const char *const *argv, bool
 	struct error err = {0}, report_err = {0};
 	struct run_end end = {.kind = "berth"};
 
+	/* The messages of a sweep's runs mix. */
+	if (options->shared.plan.waits)
+		log_set_run(options->job.log_dir);
+
 	struct env *env = env_capture();
 	int as_task = 0;
 	int rc = env ? run_refuse_nested(options, env, progress, &err)
@@ -527,6 +540,8 @@ int run_program(const struct run_options *options, const char *const *argv, bool
 		rc = run_prepare(options, argv, &setup, &err);
 	if (setup.kept_argv)
 		argv = setup.kept_argv;
+	setup.program = argv;
+	setup.own_program = progress;
 	if (!rc && options->verbose)
 		log_user(LOG_DEBUG, "times: allocation and checks %.2f s",
 			 (double)(clock_now_ms() - begin_ms) / 1e3);
@@ -578,7 +593,7 @@ int run_program(const struct run_options *options, const char *const *argv, bool
 		log_user(LOG_NOTE, "another run of this job stopped before its end: %s", end.next);
 	rc = result.code;
 	/* If the run failed because of an unwritable report, that was already reported. */
-	if (!bad_report && write_report(setup.report, &result, &end, REPORT_MS, &report_err)) {
+	if (!bad_report && write_report(&setup, &result, &end, REPORT_MS, &report_err)) {
 		/* Only a report that was asked for is worth a failure. */
 		if (!options->report)
 			log_user(LOG_WARNING, "%s", report_err.text);
@@ -587,7 +602,7 @@ int run_program(const struct run_options *options, const char *const *argv, bool
 	}
 	/* This comes last, because the scheduler may then end this process. */
 	if (will_requeue && !requeue_now(setup.requeue, end.next, sizeof end.next) && !bad_report)
-		write_report(setup.report, &result, &end, REPORT_MS, &report_err);
+		write_report(&setup, &result, &end, REPORT_MS, &report_err);
 	if (requeue_outlive(setup.requeue)) {
 		result.interrupted = SIGKILL; /* the run that was to requeue the job */
 		run_end_find(&setup, &result, &end);

@@ -25,12 +25,14 @@ struct run_setup {
 	/* The program of the ranks, if it is not that of the command line: see
 	 * run_check_kept_options and run_ask_launcher. */
 	const char **kept_argv;
-	struct plan_request plan; /* options->shared.plan, and sizes */
-	struct plan_sizes sizes;  /* of run_ask_launcher */
-	json_t *answer;		  /* likewise; owns words of kept_argv */
-	struct requeue *requeue;  /* requeue.h; NULL without --requeue */
-	char *report;		  /* --report, or report.json in --log-dir, or NULL */
-	bool bad_report;	  /* run_prepare failed because --report cannot be written */
+	struct plan_request plan;   /* options->shared.plan, and sizes */
+	struct plan_sizes sizes;    /* of run_ask_launcher */
+	json_t *answer;		    /* likewise; owns words of kept_argv */
+	struct requeue *requeue;    /* requeue.h; NULL without --requeue */
+	char *report;		    /* --report, or report.json in --log-dir, or NULL */
+	const char *const *program; /* borrowed; NULL before run_program has set it */
+	bool own_program;	    /* that is berth train's */
+	bool bad_report;	    /* run_prepare failed because --report cannot be written */
 };
 
 /* run_prepare.c: prepare environment, allocation and launcher, and check everything that can be

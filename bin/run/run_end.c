@@ -34,19 +34,16 @@ static int read_end(const char *name, const char *text, int64_t now, int64_t *ou
 		    struct error *err)
 {
 	int64_t ms;
-	int rc;
 
 	if (*text != '+' && !number_int64(name, text, 1, INT64_MAX / 2000, out, NULL))
 		return 0;
-	if (*text != '+')
+	if (*text != '+' || number_duration_ms(name, text + 1, &ms, NULL))
 		return error_set(err, ERR_USAGE,
 				 "%s is '%.100s': expected a time from now (+90m, +2h, +1d), or "
 				 "Unix seconds, as printed by date -d 'tomorrow 8:00' +%%s",
 				 name, text);
-	rc = number_duration_ms(name, text + 1, &ms, err);
-	if (!rc)
-		*out = now + ms / 1000;
-	return rc;
+	*out = now + ms / 1000;
+	return 0;
 }
 
 int run_end_time(struct run_setup *setup, struct error *err)
@@ -235,7 +232,7 @@ static const char *kind_of_loss(const struct run_setup *setup, const char *other
 }
 
 static void describe_cause(const struct job_result *result, const char *kind, int64_t left_ms,
-			   char *why, size_t size)
+			   bool own_program, char *why, size_t size)
 {
 	const char *name = strsignal(result->interrupted);
 	long left = left_ms == INT64_MAX ? 0 : (long)(left_ms / 1000);
@@ -268,9 +265,12 @@ static void describe_cause(const struct job_result *result, const char *kind, in
 		snprintf(why, size,
 			 "the job's time limit is near, so berth asked the ranks to save");
 	else if (!strcmp(kind, "oom"))
-		snprintf(why, size,
-			 "the job ran out of memory: request more, or use less (smaller --batch, "
-			 "fewer --workers, fewer ranks per node)");
+		snprintf(
+			why, size,
+			"the job ran out of memory: request more, or use less (%s, fewer ranks per "
+			"node)",
+			own_program ? "smaller --batch, fewer --workers"
+				    : "smaller batches, fewer data loader workers");
 }
 
 static const struct explain_row *find_known_failure(const json_t *output_tail)
@@ -312,7 +312,7 @@ void run_end_find(const struct run_setup *setup, const struct job_result *result
 		out->kind = "berth";
 	else
 		out->kind = result->signal ? "signal" : "code";
-	describe_cause(result, out->kind, left_ms, out->why, sizeof out->why);
+	describe_cause(result, out->kind, left_ms, setup->own_program, out->why, sizeof out->why);
 	if (!strcmp(out->kind, "requeued"))
 		snprintf(out->next, sizeof out->next,
 			 "nothing to do: the scheduler will start the job again");

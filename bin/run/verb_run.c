@@ -33,13 +33,17 @@ int verb_run(int argc, char **argv)
 			       .offset = offsetof(struct arguments, program)},
 		.check = check,
 		.usage = "[--] PROGRAM [ARGUMENTS]",
-		.doc = "Run PROGRAM as a job with one rank per GPU (or slot) of the allocation. "
+		.doc = "Examples:\n"
+		       "    berth run -- python train.py\n"
+		       "    berth run -n 4 --log-dir logs -- python train.py\n"
+		       "    berth run --max-restarts 3 --requeue -- python train.py\n\n"
+		       "Run PROGRAM as a job with one rank per GPU (or slot) of the allocation. "
 		       "Each rank gets its number, its GPU, cores and NICs, and an address where "
 		       "all ranks meet.\vExits with the code of the first rank that failed (128+N "
 		       "for a signal), or with one of berth's own: 64 usage, 65 bad data, 66 input "
 		       "missing, 69 something required is unavailable, 73 output cannot be "
 		       "created, 74 I/O failed, 75 stopped with work saved, 76 a node or the "
-		       "network failed. Example: berth run -n 4 -- python train.py",
+		       "network failed.",
 	};
 	struct arguments arguments = {0};
 	int rc;

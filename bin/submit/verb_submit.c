@@ -51,11 +51,14 @@ static int read_gpus(const char *text, void *out, struct error *err)
 	return strcmp(text, "0") ? number_int("--gpus-per-node", text, 1, 1024, out, err) : 0;
 }
 
+#define TIME_FORMS "2:00:00, 1-12:00:00, 90m, 2h, 1d"
+
 /* What sbatch and qsub accept with a colon (M:SS means the same to both) or Slurm's days (D-H,
  * D-H:MM, D-H:MM:SS), or a number with a unit. */
 static int read_time(const char *text, void *out, struct error *err)
 {
 	const char *dash = strchr(text, '-');
+	bool bare = *text && strspn(text, "0123456789") == strlen(text);
 	int64_t value = 0;
 	int rc;
 
@@ -69,25 +72,23 @@ static int read_time(const char *text, void *out, struct error *err)
 			 !minutes		    ? ":00:00"
 			 : strchr(minutes + 1, ':') ? ""
 						    : ":00");
-		rc = number_int64("--time: the days", number, 0, 366, &days, err);
+		rc = number_int64("--time", number, 0, 366, &days, NULL);
 		if (!rc)
-			rc = pbs_duration("--time", time, &value, err);
+			rc = pbs_duration("--time", time, &value, NULL);
 		value += days * 86400;
 	} else if (strchr(text, ':')) {
-		rc = pbs_duration("--time", text, &value, err);
-	} else if (strspn(text, "0123456789") == strlen(text)) {
-		return error_set(err, ERR_USAGE,
-				 "--time %.60s: minutes to Slurm, seconds to PBS; write %.60sm or "
-				 "%.60ss, or H:MM:SS",
-				 text, text, text);
+		rc = pbs_duration("--time", text, &value, NULL);
 	} else {
-		rc = number_duration_ms("--time", text, &value, err);
+		rc = number_duration_ms("--time", text, &value, NULL);
 		value = (value + 999) / 1000;
 	}
-	if (!rc && (value < 1 || value > TIME_MAX_S))
-		rc = error_set(err, ERR_USAGE, "--time %.60s: expected 1 s to 366 days", text);
+	if (rc || bare || value < 1 || value > TIME_MAX_S)
+		return error_set(
+			err, ERR_USAGE,
+			"--time '%.60s': %sexpected a time from 1s to 366d, such as " TIME_FORMS,
+			text, bare ? "minutes to Slurm, seconds to PBS; " : "");
 	*(int64_t *)out = value;
-	return rc;
+	return 0;
 }
 
 static int read_warn_before(const char *text, void *out, struct error *err)
@@ -119,8 +120,8 @@ static const struct arguments_option options[] = {
 	 SUBMIT(ranks_per_node), 1, 100000},
 	{"per-node", NULL, "Start one process per node, as with berth run, for torchrun",
 	 ARGUMENTS_FLAG, SUBMIT(per_node)},
-	{"time", "TIME", "Set the time limit: 2:00:00, 1-12:00:00, 90m, 2h, 1d", ARGUMENTS_READ,
-	 SUBMIT(time_s), .read = read_time},
+	{"time", "TIME", "Set the time limit: " TIME_FORMS, ARGUMENTS_READ, SUBMIT(time_s),
+	 .read = read_time},
 	{"queue", "NAME", "Use this queue (PBS) or partition (Slurm)", ARGUMENTS_TEXT,
 	 SUBMIT(queue)},
 	{"account", "NAME", "Charge the time to this account", ARGUMENTS_TEXT, SUBMIT(account)},

@@ -94,7 +94,8 @@ static int read_timeout(const char *text, void *out, struct error *err)
 
 	if (!rc && (ms < 100 || ms > INT_MAX / 2))
 		return error_set(err, ERR_USAGE,
-				 "--comm-timeout is \"%s\": expected 100 ms to 12 days", text);
+				 "--comm-timeout is \"%s\": expected a time from 0.1s to 12d",
+				 text);
 	*(int *)out = (int)ms;
 	return rc;
 }

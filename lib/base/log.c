@@ -19,6 +19,7 @@ static struct {
 	int rank;
 	enum log_level limit;
 	bool colour;
+	const char *run; /* borrowed, or NULL */
 } state = {.rank = -1, .limit = LOG_NOTE};
 
 static struct {
@@ -50,6 +51,11 @@ bool log_fd_has_colour(int fd, const struct env *env)
 void log_set_colour(bool colour)
 {
 	state.colour = colour;
+}
+
+void log_set_run(const char *name)
+{
+	state.run = name;
 }
 
 void log_set_writer(log_writer_fn *write, void *context)
@@ -141,11 +147,12 @@ void log_user(enum log_level level, const char *format, ...)
 	static const char *const colours[] = {"\033[1;31m", "\033[33m"}; /* error, warning */
 	bool colour = state.colour && level <= LOG_WARNING;
 	int saved = errno;
-	char start[48];
+	char start[256];
 	va_list ap;
 
-	snprintf(start, sizeof start, "%sberth: %s:%s ", colour ? colours[level] : "",
-		 level_names[level], colour ? "\033[0m" : "");
+	snprintf(start, sizeof start, "%sberth: %s:%s %.199s%s", colour ? colours[level] : "",
+		 level_names[level], colour ? "\033[0m" : "", state.run ? state.run : "",
+		 state.run ? ": " : "");
 	va_start(ap, format);
 	write_line(start, saved, format, ap);
 	va_end(ap);

@@ -29,6 +29,10 @@ bool log_fd_has_colour(int fd, const struct env *env);
 /* Show errors and warnings of log_user in colour, or (the default) not. */
 void log_set_colour(bool colour);
 
+/* Name the run in the lines of log_user: "berth: note: NAME: text". name is borrowed; NULL: none.
+ */
+void log_set_run(const char *name);
+
 /* Pass all lines, with their newline, to write instead of stderr; NULL restores stderr. Only for a
  * process that logs from one thread. Its forked children write to stderr. */
 typedef void log_writer_fn(void *context, const char *line, size_t size);

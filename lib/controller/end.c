@@ -153,6 +153,31 @@ static void read_report(struct job_result *result, const json_t *report)
 	}
 }
 
+/* The last line that a rank printed, without the "[rank1]: " of PyTorch. */
+static const char *last_line(const json_t *lines)
+{
+	const char *line = json_string_value(json_array_get(lines, json_array_size(lines) - 1));
+	const char *end = line && !strncmp(line, "[rank", 5) ? strstr(line, "]: ") : NULL;
+
+	return end ? end + 3 : line ? line : "";
+}
+
+/* Name all ranks as the first cause if they have failed in the same way. how: as describe. */
+static void count_alike(struct job *job, const json_t *last, const char *how)
+{
+	struct job_result *result = job->result;
+	const char *first = result->first_cause ? strstr(result->first_cause, how) : NULL;
+	char *text;
+
+	if (job->cause != CAUSE_CODE || !first || strcmp(first, how) != 0 ||
+	    strcmp(last_line(last), last_line(result->output_tail)) != 0 ||
+	    ++job->alike < job->plan.world_size ||
+	    asprintf(&text, "%d of %d ranks %s", job->alike, job->plan.world_size, how) < 0)
+		return;
+	free(result->first_cause);
+	result->first_cause = text;
+}
+
 void job_handle_rank_ended(struct job *job, size_t node, const json_t *text)
 {
 	int64_t rank, code, number;
@@ -181,15 +206,18 @@ void job_handle_rank_ended(struct job *job, size_t node, const json_t *text)
 			      : stop_is_crash((int)number, job->result->interrupted) ? CAUSE_SIGNAL
 										     : CAUSE_CODE;
 
-	if (!is_first_cause(job, kind, (int)code, (long)node))
+	describe(text, (int)code, (int)number, how, sizeof how);
+	if (!is_first_cause(job, kind, (int)code, (long)node)) {
+		count_alike(job, json_object_get(text, "last"), how);
 		return;
+	}
+	job->alike = 1;
 	job->result->oom = number && json_integer_value(json_object_get(text, "oom"));
 	/* A program that could not be executed has no exit code of its own. */
 	if (json_is_string(json_object_get(text, "start_error")))
 		job->result->code = code == 127 ? ERR_INPUT : ERR_UNAVAILABLE;
 	else
 		job->result->by_program = true;
-	describe(text, (int)code, (int)number, how, sizeof how);
 	snprintf(cause, sizeof cause, "rank %lld on %s %s%s", (long long)rank, name, how,
 		 job->result->interrupted ? ", after berth run forwarded a stop signal to it" : "");
 	job->result->rank = (int)rank;

@@ -91,6 +91,7 @@ struct job {
 	/* The first cause, filled in by end.c. */
 	bool failed;	      /* result holds it */
 	enum job_cause cause; /* how strong the cause is */
+	int alike;	      /* ranks that failed as the first one did */
 	int64_t settle_ms;    /* until then a stronger cause replaces it; 0: none does */
 	int64_t settled_ms;   /* at the earliest, once all nodes have settled */
 	struct job_hang hang;

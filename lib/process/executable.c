@@ -181,8 +181,13 @@ int executable_check(const char *name, const struct env *env, struct error *err)
 	default:
 		return error_set(
 			err, ERR_INPUT, "cannot find the program %s%s", name,
-			strchr(name, '/')
-				? ""
-				: " in PATH. Write ./FILE for a file in the current directory.");
+			strchr(name, '/') ? ""
+			: strcmp(name, "python") != 0
+				? " in PATH. Write ./FILE for a file in the current directory."
+			: executable_find("python3", env, path, sizeof path)
+				? " in PATH. Use python3, or activate the environment that has "
+				  "it (venv, conda, module load)."
+				: " in PATH. Activate the environment that has it (venv, conda, "
+				  "module load).");
 	}
 }

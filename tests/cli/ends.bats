@@ -108,6 +108,38 @@ stop() {
 	grep -q 'reason: berth received a signal from the user or the scheduler: Terminated' err
 }
 
+@test "SIGINT: the last line is that Ctrl-C stopped the job, however the ranks end" {
+	for row in '130 :;' '130 trap "exit 1" INT;' '75 trap "exit 75" INT;'; do
+		rm -f up
+		"$BERTH" run -n 1 -- bash -c "${row#* }"' echo >up; while :; do sleep 0.05; done' 2>err 3>&- &
+		pid=$!
+		within 30 test -s up
+		kill -INT $pid
+		ends "${row%% *}" $pid err
+		grep -qE '^berth: (error|note): stopped by Ctrl-C \(SIGINT\)$' <(tail -n 1 err)
+		! grep -q 'received a signal' err || false
+	done
+	grep -q 'note: rank 0 on .* saved its work and stopped early' err
+}
+
+@test "out of memory: the hint names options of berth train only if that ran" {
+	unshare --map-root-user --mount true 2>/dev/null || skip "no namespaces for mounts here"
+	killed() {
+		echo 'oom_kill 0' >vmstat
+		# shellcheck disable=SC2016 # the inner shell expands them
+		run unshare --map-root-user --mount sh -c 'mount --bind vmstat /proc/vmstat && exec "$@"' sh "$@"
+		echo "$output"
+		[[ "$status" = 137 && $output == *"out-of-memory killer"* ]]
+	}
+	killed "$BERTH" run -n 1 -- sh -c 'echo "oom_kill 1" >vmstat; kill -KILL $$'
+	[[ $output == *"reason: the job ran out of memory: request more, or use less (smaller batches, fewer data loader workers, fewer ranks per node)"* ]]
+	# shellcheck disable=SC2016
+	killed sh -c '"$BERTH" train linear --data synthetic:8,n=32 --batch 8 --steps 1000000000 --device cpu-reference -n 1 --ckpt "$DIR/ckpt" --log-dir logs >steps &
+		until grep -q "step" steps logs/* 2>/dev/null; do sleep 0.05; done
+		echo "oom_kill 1" >vmstat; pkill -KILL -f "berth-train linear .*--ckpt=$DIR/ckpt"; wait $!'
+	[[ $output == *"or use less (smaller --batch, fewer --workers, fewer ranks per node)"* ]]
+}
+
 @test "SIGUSR1 is forwarded: the reason is reported whether the rank stops or is killed by it" {
 	for row in '75 trap "exit 75" USR1;' '138 :;'; do
 		rm -f up

@@ -267,6 +267,30 @@ assert seen["text"].startswith("IndexError") and seen["file"].endswith("fails.py
 	python3 -c 'import json; assert json.load(open("report.json"))["exception"] is None'
 }
 
+@test "all ranks failed for the same reason: the last line counts them; for different reasons it names the first" {
+	cat >same.py <<-'P'
+	import os, time
+
+	rank = os.environ["RANK"]
+	open("up." + rank, "w")
+	while not os.path.exists("up.0") or not os.path.exists("up.1"):
+	    time.sleep(0.01)
+	if os.environ["HOW"] == "differ":
+	    raise ValueError("of rank " + rank)
+	import no_such_module
+	P
+	HOW=same run "$BERTH" run -n 2 --report report.json -- python3 same.py
+	[ "$status" = 1 ]
+	[[ ${lines[-1]} == "berth: error: 2 of 2 ranks exited with code 1: ModuleNotFoundError: No module named 'no_such_module' ("*"same.py:9)" ]]
+	report 'report["first_cause"] == "2 of 2 ranks exited with code 1" and report["rank"] in (0, 1)'
+	rm up.*
+	HOW=differ run "$BERTH" run -n 2 -- python3 same.py
+	[[ "$status" = 1 && ${lines[-1]} == "berth: error: rank "[01]" on $HOST exited with code 1: ValueError: of rank "[01]" "* ]]
+	# One of three fails otherwise.
+	run "$BERTH" run -n 3 -- sh -c '[ $RANK = 2 ] && exec sleep 60; exit 4'
+	[[ "$status" = 4 && ${lines[-1]} == "berth: error: rank "[01]" on $HOST exited with code 4" ]]
+}
+
 # What record_exception in torch/distributed/elastic/multiprocessing/errors/error_handler.py writes.
 @test "the exception is named even if the program has closed its stderr, but recorded it with @record" {
 	cat >records.py <<-'P'

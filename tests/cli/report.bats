@@ -64,6 +64,41 @@ print("{\"split\": \"train\", \"step\": 10", end="")' >"$DIR/metrics.jsonl" # a 
 	grep -q 'Exit code</th><td>3<' runs/code-3/report.html
 }
 
+@test "a sweep: each message names its run, and the table shows in which arguments the runs differ" {
+	cd "$DIR"
+	for lr in 0.1 0.02; do
+		run "$BERTH" run --wait -n 1 --log-dir runs/$lr -- sh -c '[ $2 != 0.02 ]' train.py --lr $lr --seed=1
+		[ "$status" = "$([ $lr = 0.02 ]; echo $((1 - $?)))" ]
+		! grep '^berth: [a-z]*: ' <<<"$output" | grep -v "^berth: [a-z]*: runs/$lr: " || false
+		grep -q "^berth: [a-z]*: runs/$lr: " <<<"$output"
+	done
+	"$BERTH" run --wait -n 1 --log-dir runs/amp -- sh -c true train.py --lr 0.1 --seed=1 --amp
+	expect 0 "$BERTH" report runs/0*
+	grep -qE '^runs/0.1 .*--lr 0\.1 +0 ' <<<"$output"
+	grep -qE '^runs/0.02 .*--lr 0\.02 +1 ' <<<"$output"
+	[[ $output != *--seed* && $output != *train.py* ]]
+	expect 0 "$BERTH" report runs/*
+	grep -qE '^runs/amp .*--amp +0 ' <<<"$output"
+	# Reports of an older berth have no arguments.
+	printf '{"schema":"berth.run/1","code":0}' >old.json
+	expect 0 "$BERTH" report old.json runs/0.1
+	grep -qE '^old.json +- +0 ' <<<"$output"
+}
+
+@test "a cancelled job: the runs that did not finish, with or without a report, read cancelled" {
+	mkdir none
+	printf '{"schema":"berth.run/1","code":0,"kind":"ended"}' >done.json
+	printf '{"schema":"berth.run/1","code":143,"kind":"cancelled","first_cause":"rank 0","why":"the job"}' >a.json
+	printf '{"schema":"berth.run/1","code":143,"kind":"cancelled","first_cause":"rank 0","why":null}' >step.json
+	expect 0 "$BERTH" report done.json a.json none
+	[ "$(grep -c '  cancelled$' <<<"$output")" = 2 ]
+	[[ $output == *"3 runs: 1 ended with code 0, 2 cancelled" ]]
+	# A cancelled job step says nothing about other runs.
+	expect 0 "$BERTH" report step.json none
+	[ "$(grep -c '  cancelled$' <<<"$output")" = 1 ]
+	[[ $output == *"no report: it still runs, or was killed"* ]]
+}
+
 @test "two runs with the same --log-dir: the second one is refused, and changes nothing there" {
 	cd "$DIR"
 	"$BERTH" run -n 1 --log-dir logs -- sh -c 'echo first; until [ -e go ]; do sleep 0.05; done' 3>&- >out &

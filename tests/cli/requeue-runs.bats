@@ -68,6 +68,24 @@ over() { ! pgrep -f "$DIR/$1 75\$" >/dev/null; }
 	[ -z "$(ls berth-runs-*)" ]
 }
 
+@test "--requeue in several runs of a job: one of them prints the note; after scancel they read cancelled" {
+	slurm_job 1 1
+	for i in 1 2 3; do
+		"$BERTH" run --launcher fork -n 1 --requeue --log-dir runs/$i -- sh -c "until [ -e go ]; do grep -q -e --requeue: err.* && echo >up.$i; sleep 0.05; done" 2>err.$i 3>&- &
+		pids[i]=$!
+	done
+	within 30 test -e up.1 -a -e up.2 -a -e up.3
+	fake scontrol 'echo "JobId=4711 JobState=CANCELLED Restarts=0"'
+	for i in 1 2 3; do
+		kill -TERM "${pids[i]}"
+		ends 143 "${pids[i]}" err.$i
+	done
+	[ "$(cat err.* | grep -c 'note: --requeue: scontrol requeue will requeue the job')" = 1 ]
+	expect 0 "$BERTH" report runs/*
+	[ "$(grep -c '  cancelled$' <<<"$output")" = 3 ]
+	[[ $output == *"3 runs: 3 cancelled" ]]
+}
+
 # The last run is killed, and then qstat or scontrol answers with this line. No requeue.
 killed_by() {
 	rm -f ./*.go ./*.up asked words berth-runs-*

@@ -208,6 +208,8 @@ os.execv(sys.argv[1], sys.argv[1:])'
 
 @test "bad input: an error message and the documented exit code, nothing is started" {
 	touch plain; chmod -x plain
+	mkdir empty python3-only
+	ln -s /bin/true python3-only/python3
 	printf '#!/nowhere/interpreter\n' >script; chmod +x script
 	printf '#!/bin/sh\r\n' >dos; chmod +x dos
 	# For another machine (e_machine is loongarch), and data: /bin/sh runs neither.
@@ -266,6 +268,8 @@ os.execv(sys.argv[1], sys.argv[1:])'
 64|GPUs|--gpus-per-rank 1000 -n 1 -- touch started
 66|cannot find the program ./absent|-- ./absent
 66|in PATH|-- absent-from-path
+66|python in PATH. Use python3, or activate the environment that has it (venv, conda, module load).|--env PATH="$PWD/python3-only" -- python
+66|python in PATH. Activate the environment that has it (venv, conda, module load).|--env PATH="$PWD/empty" -- python
 66|PROGRAM is empty|-- ""
 69|is not executable|-- ./plain
 69|is a directory|-- /
@@ -805,5 +809,11 @@ fake_launchers() {
 	[[ "$output" == "berth: error: unknown verb 'rn' (did you mean 'run'?); berth --help lists the verbs" ]]
 	expect 0 "$BERTH" help run
 	[[ "$output" == "Usage: berth run "* ]]
+	for help in '' run; do
+		# shellcheck disable=SC2086 # none or one word
+		expect 0 "$BERTH" $help --help
+		[ "$(sed -n '/^Examples:$/,/^$/p' <<<"$output" | head -n 6 | grep -c '^    berth ')" = 3 ]
+		[ "$(grep -n '^Examples:$' <<<"$output" | cut -d: -f1)" -le 3 ]
+	done
 	expect 64 "$BERTH" help nosuch
 }

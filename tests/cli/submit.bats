@@ -131,7 +131,8 @@ golden() {
 	64|--output|--pbs --output '$HOME/x'
 	64|--after|--pbs --after '-x'
 	64|--after|--slurm --after '1 --wrap=x'
-	64|minutes to Slurm, seconds to PBS; write 120m or 120s|--slurm --time 120
+	64|minutes to Slurm, seconds to PBS; expected a time from 1s to 366d|--slurm --time 120
+	64|Use --ranks-per-node K|--slurm -n 4
 	64|--time|--pbs --time 1-
 	64|--time|--slurm --time 1-x
 	64|--time|--slurm --time -1:00
@@ -167,6 +168,25 @@ golden() {
 	3600s 3600
 	90m 5400
 	E
+}
+
+@test "--time and --end-time: each form that a message offers is accepted" {
+	for bad in x 5 0 0:00:00 400d 367-00 1:75:00 1: 99999999999 ''; do
+		expect 64 "$BERTH" submit --slurm --time "$bad" --dry-run -- true
+		offered=$(grep -oE '\b[0-9]+([:-][0-9:]+|[smhd])' <<<"${output#*expected}")
+		[ "$(wc -l <<<"$offered")" = 7 ]
+		for form in $offered; do
+			expect 0 "$BERTH" submit --slurm --time "$form" --dry-run -- true
+			expect 0 "$BERTH" submit --pbs --time "$form" --dry-run -- true
+		done
+	done
+	for bad in x +x 90 +; do
+		expect 64 "$BERTH" run --end-time "$bad" --dry-run -n 1 -- true
+		[ "$bad" = 90 ] || [ "$(grep -oE '\+[0-9]+[mhd]' <<<"$output" | wc -l)" = 3 ]
+		for form in $(grep -oE '\+[0-9]+[mhd]' <<<"$output"); do
+			expect 0 "$BERTH" run --end-time "$form" --dry-run -n 1 -- true
+		done
+	done
 }
 
 # with_site JSON COMMAND...: with JSON as /etc/berth/submit.json, in a private mount namespace.

@@ -77,7 +77,7 @@ SAY='echo "rank $RANK of $WORLD_SIZE on $(hostname) at $MASTER_ADDR arguments $*
 	sends sweep --nodes=2 --gpus-per-node=4 "$SCRIPTS/sweep.sh" lines.txt sh -c 'echo "$(hostname) gpu $CUDA_VISIBLE_DEVICES $*"
 		[ "$2" != 7 ] || [ -e seven ] || exit 3' sh
 	has '^10 runs: 9 ended with code 0, 1 failed$'
-	has '^lines.txt.runs/7 +3 .* rank 0 on n[12] exited with code 3$'
+	has '^lines.txt.runs/7 +--lr 7 +3 .* rank 0 on n[12] exited with code 3$'
 	grep -qE '^n[12] gpu [0-3] --lr 10$' lines.txt.runs/11/rank-0000.log
 	touch seven
 	sends again --nodes=2 --gpus-per-node=4 "$SCRIPTS/sweep.sh" lines.txt sh -c 'echo "second $*"; exit 0' sh
