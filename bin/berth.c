@@ -42,8 +42,8 @@ static void usage(FILE *stream)
 	fprintf(stream, "Usage: berth VERB [options]\n\nExamples:\n"
 			"    berth run -n 4 -- python train.py\n"
 			"    berth check\n"
-			"    berth submit --nodes 2 --gpus-per-node 4 --time 2:00:00 -- python "
-			"train.py\n\n");
+			"    berth submit --nodes 2 --gpus-per-node 4 --cpus-per-node 32 --time "
+			"2:00:00 -- python train.py\n\n");
 	for (const struct verb *verb = verbs; verb->name; verb++)
 		fprintf(stream, "  %-9s %s\n", verb->name, verb->summary);
 	fprintf(stream, "\nberth VERB --help lists a verb's options; see also man berth.\n");

@@ -538,9 +538,9 @@ int run_program(const struct run_options *options, const char *const *argv, bool
 
 	if (!rc)
 		rc = run_prepare(options, argv, &setup, &err);
+	setup.program = argv;
 	if (setup.kept_argv)
 		argv = setup.kept_argv;
-	setup.program = argv;
 	setup.own_program = progress;
 	if (!rc && options->verbose)
 		log_user(LOG_DEBUG, "times: allocation and checks %.2f s",
