@@ -117,7 +117,7 @@ class Terminal(unittest.TestCase):
         self.assertEqual(screen.code, 130, screen.text)
         # berth's text begins on a line of its own, and errors are red.
         self.assertIn(b'\r\033[Kberth: note: forwarded SIGINT', screen.text)
-        self.assertIn(b'\n\033[1;31mberth: error:\033[0m rank ', screen.text)
+        self.assertIn(b'\n\033[1;31mberth: error:\033[0m stopped by Ctrl-C (SIGINT)', screen.text)
         self.assertNotIn(b'elapsed', screen.left())
 
     def test_nothing_is_left_of_the_status(self):
