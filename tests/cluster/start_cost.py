@@ -176,12 +176,15 @@ def spawn(*arguments):
         sys.exit(f'start_cost: {arguments} ended with status {status}')
 
 
-def cpu_ratio(berth):
+def cpu_ratio(berth, allowed):
+    """Of the least of each, since other processes only add to it: on a busy machine that takes more rounds."""
     true = shutil.which('true')
     ours, ten = [], []
-    for _ in range(9):
+    for count in range(60):
         ours.append(cpu(lambda: spawn(berth, 'run', '-n', '2', '--', true)))
         ten.append(cpu(lambda: [spawn(true) for _ in range(10)]))
+        if count >= 8 and min(ours) <= allowed * min(ten):
+            break
     return min(ours) / min(ten)
 
 
@@ -205,7 +208,7 @@ def main():
     allowed = read_table(record)
     failed = []
     if os.cpu_count() <= SMALL:
-        ratio = cpu_ratio(berth)
+        ratio = cpu_ratio(berth, allowed['cpu'][0])
         print(f'cpu: {ratio:.2f} (at most {allowed["cpu"][0]})')
         if ratio > allowed['cpu'][0]:
             failed.append('cpu')
