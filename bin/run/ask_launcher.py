@@ -76,6 +76,8 @@ def ask_deepspeed(arguments):
     from deepspeed.launcher import runner
 
     args = runner.parse_args(arguments)
+    if getattr(args, 'autotuning', ''):
+        raise ValueError('berth does not start DeepSpeed\'s autotuning; use --per-node')
     script = program(args, args.user_script, [])
     line = ('export CROSS_RANK="$GROUP_RANK" CROSS_SIZE="$GROUP_WORLD_SIZE" LOCAL_SIZE="$LOCAL_WORLD_SIZE"; exec ' +
             shlex.join(script) + ('' if args.no_local_rank else ' --local_rank="$LOCAL_RANK"') + ' "$@"')

@@ -99,7 +99,7 @@ static int apply(struct run_setup *setup, const json_t *answer, struct error *er
 int run_ask_launcher(struct run_setup *setup, const char *const *argv, struct error *err)
 {
 	struct run_asked asked = run_asked(setup->options, argv);
-	char lines[1024], *words[WORDS_MAX], *none[] = {NULL};
+	char lines[1024], *words[WORDS_MAX];
 	struct scheduler_tool_output output = {0};
 	const char *why = "it did not answer within 120 s", *text;
 	size_t count = 0, used = 0;
@@ -127,7 +127,6 @@ int run_ask_launcher(struct run_setup *setup, const char *const *argv, struct er
 	line[used++] = (char *)(uintptr_t)asked.name;
 	for (const char *const *word = argv + asked.first; *word; word++)
 		line[used++] = (char *)(uintptr_t)*word;
-	line[used] = none[0];
 	enum scheduler_tool_result result =
 		scheduler_tool_run(line, setup->env, ASK_MS, ANSWER_BYTES, &output);
 

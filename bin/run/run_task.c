@@ -94,8 +94,8 @@ int run_as_task(const struct run_options *options, const struct env *env, const 
 		return 0;
 	if (run_asked(options, argv).name)
 		return error_set(err, ERR_USAGE,
-				 "srun started %d times berth run -- %s, and each would start a "
-				 "complete job: omit srun",
+				 "srun started %d tasks of berth run, and each would start all "
+				 "ranks of %s: omit srun",
 				 tasks, argv[0]);
 	if (useless)
 		return error_set(err, ERR_USAGE,

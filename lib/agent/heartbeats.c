@@ -123,7 +123,14 @@ void agent_heartbeats_report_joined(struct agent_heartbeats *heartbeats, int64_t
 		heartbeats->joined_begin_ms = now_ms;
 		heartbeats->joined_due_ms = now_ms + JOINED_FIRST_MS;
 	}
-	groups = now_ms < heartbeats->joined_due_ms ? NULL : calloc(count, sizeof *groups);
+	if (now_ms < heartbeats->joined_due_ms)
+		return;
+	int64_t age_ms = now_ms - heartbeats->joined_begin_ms;
+
+	heartbeats->joined_due_ms = now_ms + (age_ms < JOINED_MS	 ? JOINED_FIRST_MS
+					      : age_ms < JOINED_OFTEN_MS ? JOINED_MS
+									 : 15 * JOINED_MS);
+	groups = calloc(count, sizeof *groups);
 	if (!groups)
 		return;
 	for (size_t i = 0; i < count; i++)
@@ -132,11 +139,6 @@ void agent_heartbeats_report_joined(struct agent_heartbeats *heartbeats, int64_t
 
 	joined_read(groups, count, heartbeats->port, heartbeats->joined);
 	free(groups);
-	int64_t age_ms = now_ms - heartbeats->joined_begin_ms;
-
-	heartbeats->joined_due_ms = now_ms + (age_ms < JOINED_MS	 ? JOINED_FIRST_MS
-					      : age_ms < JOINED_OFTEN_MS ? JOINED_MS
-									 : 15 * JOINED_MS);
 	if (!before || strcmp(before, heartbeats->joined) != 0)
 		report_joined(heartbeats);
 	free(before);

@@ -71,9 +71,9 @@ void agent_ranks_settle(struct agent_ranks *ranks);
 void agent_ranks_poll_heartbeats(struct agent_ranks *ranks, int64_t now_ms, bool at_once);
 /* Send what has been in an unfinished line for a second. Call it once a second. */
 void agent_ranks_pass_unfinished(struct agent_ranks *ranks, int64_t now_ms);
-/* Report which ranks have met the others, until all have. Call it once a second and when due. */
-int64_t agent_ranks_joined_due_ms(const struct agent_ranks *ranks);
+/* The same as in heartbeats.h, while ranks run. Call the first once a second, and when due. */
 void agent_ranks_report_joined(struct agent_ranks *ranks, int64_t now_ms);
+int64_t agent_ranks_joined_due_ms(const struct agent_ranks *ranks);
 /* Signal all ranks. Ranks that are about to start get the signal after their start. */
 void agent_ranks_signal(struct agent_ranks *ranks, int number);
 /* Write the stop file (see files.h). Do nothing on a node without ranks. */

@@ -213,6 +213,8 @@ static int run_one(struct attempts *attempts, const struct job_request *base_req
 	request.plan.attempt = number;
 	request.plan.ranks = ranks_of(attempts, base_request->plan.ranks);
 	request.want_heartbeats = attempts->policy->max_restarts > 0;
+	if (number)
+		request.plan.sizes = NULL; /* --min-nodes may have shrunk the job */
 	request.should_restart = decide;
 	request.restart_context = attempts;
 	/* Each attempt reads the whole file. */

@@ -682,7 +682,7 @@ fake_launchers() {
 	    parser = argparse.ArgumentParser('deepspeed')
 	    parser.add_argument('--num_gpus', type=int, default=-1)
 	    parser.add_argument('--num_nodes', type=int, default=-1)
-	    for option in 'include', 'exclude':
+	    for option in 'include', 'exclude', 'autotuning':
 	        parser.add_argument('--' + option, default='')
 	    for option in 'module', 'no_python', 'no_local_rank':
 	        parser.add_argument('--' + option, action='store_true')
@@ -729,6 +729,16 @@ fake_launchers() {
 	69|-- accelerate launch --mode broken show.py|cannot ask accelerate for the ranks' variables: KeyError: 'broken'
 	69|-- accelerate launch --mode nothing show.py|cannot ask accelerate for the ranks' variables: it started no program
 	E
+	# A restart on fewer nodes has other sizes.
+	cat >rank.sh <<-'SH'
+		[ "$BERTH_ATTEMPT" = 1 ] && { echo "again $RANK of $WORLD_SIZE"; exit; }
+		touch "first.$RANK"
+		[ "$RANK" = 3 ] && { until [ -e first.0 ] && [ -e first.1 ] && [ -e first.2 ]; do sleep 0.05; done; kill -KILL "$PPID"; }
+		exec sleep 60
+	SH
+	expect 0 "$BERTH" run --launcher loopback -N 2 -n 4 --max-restarts 1 --min-nodes 1 -- accelerate launch --num_processes 4 \
+		--num_machines 2 --no_python sh rank.sh
+	[ "$(grep '^again' <<<"$output" | sort)" = $'again 0 of 2\nagain 1 of 2' ]
 	printf '#!/bin/sh\n' >bin/accelerate
 	expect 64 "$BERTH" run -- accelerate launch show.py
 	[[ $output == *"does not begin with the Python that runs it"*"start it as python -m MODULE"* ]]
@@ -746,8 +756,10 @@ fake_launchers() {
 	[[ $output != *local_rank* ]]
 	expect 64 "$BERTH" run -n 4 -- deepspeed --num_gpus 2 show.py
 	[[ $output == *"deepspeed asks for 2 ranks per node, but this job has 4 on 1 node: correct --num_gpus and --num_nodes"* ]]
+	expect 64 "$BERTH" run -- deepspeed --autotuning run show.py
+	[[ $output == *"berth does not start DeepSpeed's autotuning"* ]]
 	SLURM_JOB_ID=1 SLURM_STEP_ID=0 SLURM_PROCID=0 SLURM_STEP_NUM_TASKS=2 expect 64 "$BERTH" run -- deepspeed show.py
-	[[ $output == *"srun started 2 times berth run -- deepspeed, and each would start a complete job: omit srun"* ]]
+	[[ $output == *"srun started 2 tasks of berth run, and each would start all ranks of deepspeed: omit srun"* ]]
 }
 
 @test "torchrun's options that cannot be right on two nodes give way to berth's, with a warning" {
