@@ -71,7 +71,9 @@ there() { # PATTERN: exactly one file or link below the prefix
 	there share/berth/jobscripts/slurm/several-nodes.sh
 	there share/berth/jobscripts/pbs/several-nodes.sh
 	there share/berth/jobscripts/openpai/job.yaml
-	[ -n "$(find "$PREFIX/share" -path '*/examples/*' -name '*.c')" ]
+	for example in "$SOURCE"/examples/*; do
+		[ "${example##*/}" = meson.build ] || there "share/doc/berth/examples/${example##*/}"
+	done
 }
 
 @test "installed job scripts find the installed berth without PATH, and another one through PATH" {

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# Programs of each framework, unmodified, on 2 nodes with 2 ranks each and on one machine with 4: the loss
+# The examples of each framework, on 2 nodes with 2 ranks each and on one machine with 4: the loss
 # falls, and every rank sees 4 ranks. One test per place, one line of output per cell; beside it, the same
 # with torchrun, for the frameworks that it can start.
 # FRAMEWORKS: a Python with the packages of frameworks/requirements.txt (frameworks.sh).
 
 load support.bash
 
-ALL=${ALL:-ddp fsdp2 lightning_ accelerate_ hf_trainer deepspeed_ jax_ mpi4py_}
-TORCH='ddp fsdp2 lightning_ accelerate_ hf_trainer deepspeed_'
-PROGRAMS=$HERE/frameworks
+ALL=${ALL:-ddp fsdp2 lightning_trainer accelerate_train hf_trainer deepspeed_train jax_train mpi4py_train}
+TORCH='ddp fsdp2 lightning_trainer accelerate_train hf_trainer deepspeed_train'
+PROGRAMS=$SOURCE/examples
 
 setup() {
 	cd "$SHARE" || return
@@ -39,11 +39,22 @@ cell() {
 	echo "# $1, $2: trained" >&3
 }
 
+# DeepSpeed compiles an operator at its first start, for a minute or more.
 @test "one machine" {
 	for program in $ALL; do
-		run timeout 120 "$BERTH" run --launcher fork -n 4 -- "$FRAMEWORKS" "$PROGRAMS/$program.py"
+		run timeout 240 "$BERTH" run --launcher fork -n 4 -- "$FRAMEWORKS" "$PROGRAMS/$program.py"
 		echo "$output"
 		cell "$BATS_TEST_DESCRIPTION" "$program" "$(hostname) $(hostname) $(hostname) $(hostname)"
+	done
+	# The lines of examples/README.md that start something other than python PROGRAM.
+	cp -r "$PROGRAMS" . # sweep.sh writes to runs/, ddp_resume.py to ckpt.pt
+	export PATH="$(dirname "$FRAMEWORKS"):$(dirname "$BERTH"):$PATH" PYTHONPATH=$SOURCE/lib/python/src
+	for line in 'accelerate launch --config_file examples/accelerate.yaml examples/accelerate_train.py' \
+		'deepspeed --num_gpus 4 examples/deepspeed_train.py' 'python examples/ddp_resume.py 6'; do
+		# shellcheck disable=SC2086 # a line of several words
+		run timeout 240 "$BERTH" run --launcher fork -n 4 -- $line
+		echo "$output"
+		cell "$BATS_TEST_DESCRIPTION" "${line%% *} ${line##*/}" "$(hostname) $(hostname) $(hostname) $(hostname)"
 	done
 	[ -z "$failed" ]
 }
@@ -123,15 +134,15 @@ cell() {
 	printf "${file}distributed_type: MULTI_GPU\nmixed_precision: bf16\n" >bf16.yaml
 	printf "${file}distributed_type: DEEPSPEED\ndeepspeed_config:\n  zero_stage: 2\n  gradient_clipping: 0.5\n" >zero2.yaml
 	for name in fsdp2 bf16 zero2; do
-		OUT=without.$name timeout 120 accelerate launch --config_file $name.yaml "$PROGRAMS/launched.py"
-		OUT=with.$name expect 0 timeout 120 "$BERTH" run --launcher fork -n 2 -- accelerate launch --config_file $name.yaml "$PROGRAMS/launched.py"
-		"$FRAMEWORKS" "$PROGRAMS/launched.py" compare without.$name with.$name | sed "s/^/# $name, /" >&3
+		OUT=without.$name timeout 120 accelerate launch --config_file $name.yaml "$HERE/frameworks/launched.py"
+		OUT=with.$name expect 0 timeout 120 "$BERTH" run --launcher fork -n 2 -- accelerate launch --config_file $name.yaml "$HERE/frameworks/launched.py"
+		"$FRAMEWORKS" "$HERE/frameworks/launched.py" compare without.$name with.$name | sed "s/^/# $name, /" >&3
 	done
 	# As the default file of accelerate, on two nodes.
 	mkdir -p "$HOME/.cache/huggingface/accelerate"
 	sed '/^num_/d' bf16.yaml >"$HOME/.cache/huggingface/accelerate/default_config.yaml"
 	OUT=$SHARE/two timeout 120 salloc -Q -N2 -w n1,n2 "$BERTH" run --ranks-per-node 1 -- accelerate launch --num_processes 2 --num_machines 2 \
-		--machine_rank 7 --main_process_ip nowhere "$PROGRAMS/launched.py"
+		--machine_rank 7 --main_process_ip nowhere "$HERE/frameworks/launched.py"
 	grep -q '"ACCELERATE_MIXED_PRECISION": "bf16"' two.1
 	rm -r "$HOME/.cache/huggingface/accelerate"
 	cat >ds.py <<-'E'

@@ -9,7 +9,7 @@ import unittest
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 PACKAGE = os.path.join(os.environ['SOURCE'], 'lib', 'python', 'src')
-PROGRAMS = os.path.join(HERE, '..', 'cluster', 'frameworks')
+PROGRAMS = os.path.join(os.environ['SOURCE'], 'examples')
 PYTHON = os.environ['FRAMEWORKS']
 sys.path.insert(0, PACKAGE)
 
@@ -113,13 +113,13 @@ class Frameworks(unittest.TestCase):
                    os.path.join(PROGRAMS, 'ddp.py'))
 
     def test_a_spare_with_lightning(self):
-        self.spare(2, '--', 'sh', '-c', LOST, 'sh', PYTHON, os.path.join(PROGRAMS, 'lightning_.py'))
+        self.spare(2, '--', 'sh', '-c', LOST, 'sh', PYTHON, os.path.join(PROGRAMS, 'lightning_trainer.py'))
 
     def test_a_spare_with_accelerate(self):
-        self.spare(2, '--', 'sh', '-c', LOST, 'sh', PYTHON, os.path.join(PROGRAMS, 'accelerate_.py'))
+        self.spare(2, '--', 'sh', '-c', LOST, 'sh', PYTHON, os.path.join(PROGRAMS, 'accelerate_train.py'))
 
     def test_more_nodes_than_ranks(self):
-        for program in 'lightning_.py', 'accelerate_.py':
+        for program in 'lightning_trainer.py', 'accelerate_train.py':
             job = run('--launcher', 'loopback', '-N', '3', '-n', '2', '--', PYTHON, os.path.join(PROGRAMS, program))
             self.assertEqual(job.returncode, 0, job.stdout + job.stderr)
             self.assertEqual(job.stdout.count('of 2 on'), 2, job.stdout)
