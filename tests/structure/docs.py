@@ -24,7 +24,7 @@ PHRASES = SOURCES + [r'\bby TM\b', r'\bfolders?\b', r'\btells\b', r'\btold\b']
 
 
 def pages(root):
-    return [root / name for name in ('README.md', 'CONTRIBUTING.md', 'SECURITY.md', 'CHANGELOG.md')] + sorted((root / 'docs').rglob('*.md'))
+    return [root / name for name in ('README.md', 'CONTRIBUTING.md', 'SECURITY.md', 'CHANGELOG.md', 'examples/README.md')] + sorted((root / 'docs').rglob('*.md'))
 
 
 def without_code(text):
