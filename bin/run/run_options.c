@@ -158,7 +158,7 @@ const struct arguments_option run_options_table[] = {
 	 ARGUMENTS_INT, RUN(restarts.min_nodes), 1, 100000},
 	{"hang-timeout", "TIME",
 	 "Fail if no rank makes a step or prints a line for TIME, and show the stack of the rank "
-	 "that is behind (default: never)",
+	 "that is behind (default: only a note, after 10 minutes)",
 	 ARGUMENTS_TIME, RUN(job.hang_timeout_ms)},
 	{.type = ARGUMENTS_GROUP, .group = 12, .doc = "The ranks' environment"},
 	{"per-node", NULL,

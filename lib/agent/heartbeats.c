@@ -162,12 +162,29 @@ void agent_heartbeats_ended(struct agent_heartbeats *heartbeats)
 
 /* ---- stacks of ranks without progress ---- */
 
+/* A copy of its parent, such as a DataLoader's worker? */
+static bool is_worker(const struct process_tree *list, const struct process_tree_entry *process)
+{
+	char path[64], own[PATH_MAX], parents[PATH_MAX];
+	size_t i = 0;
+
+	while (i < list->count && list->items[i].pid != process->parent)
+		i++;
+	if (i == list->count || list->items[i].group != process->group)
+		return false;
+	snprintf(path, sizeof path, "/proc/%d/exe", (int)process->pid);
+	ssize_t size = readlink(path, own, sizeof own);
+	snprintf(path, sizeof path, "/proc/%d/exe", (int)process->parent);
+	return size > 0 && readlink(path, parents, sizeof parents) == size &&
+	       !memcmp(own, parents, (size_t)size);
+}
+
 /* Choose the process that represents a rank: a stopped one, else the one that has used the most
- * CPU time. A rank may be a shell that waits for its program. */
+ * CPU time. A rank may be a shell that waits for its program. 0: none is left. */
 static pid_t main_process(const struct process_tree *list, pid_t rank, char *state)
 {
 	unsigned long long most = 0;
-	pid_t found = rank;
+	pid_t found = 0;
 
 	*state = '?';
 	for (size_t i = 0; i < list->count; i++) {
@@ -193,7 +210,7 @@ static pid_t main_process(const struct process_tree *list, pid_t rank, char *sta
 			*state = process->state;
 			return process->pid;
 		}
-		if (user + kernel >= most) {
+		if (user + kernel >= most && !is_worker(list, process)) {
 			most = user + kernel;
 			found = process->pid;
 			*state = process->state;
@@ -238,7 +255,8 @@ static void stacks_ready(struct loop_source *source, uint32_t events)
  * py-spy needs 0.1 s for a Python program, gdb many seconds for one with PyTorch. The Python
  * program's own directory is searched, too, since a virtual environment need not be in PATH. */
 static const char script[] =
-	"end=$(($(date +%s) + 20))\n"
+	"end=$(($(date +%s) + 20)) how=--full-filenames\n"
+	"[ \"$0\" != gentle ] || how=\"$how --nonblocking\"\n"
 	/* limited TOOL ARGUMENT...: sets out */
 	"limited() {\n"
 	"	left=$((end - $(date +%s)))\n"
@@ -251,13 +269,16 @@ static const char script[] =
 	"	pid=${entry#*:}\n"
 	"	line=$(tr '\\0' ' ' <\"/proc/$pid/cmdline\")\n"
 	"	program=${line%% *}\n"
+	"	[ $pid != 0 ] || { echo \"rank ${entry%%:*}, no process\"; continue; }\n"
 	"	echo \"rank ${entry%%:*}, process $pid ($(echo \"$line\" | cut -c 1-80))\"\n"
 	"	out=\n"
 	"	for spy in \"${program%/*}/py-spy\" py-spy; do\n"
 	"		case $program,$out in *python*,) ;; *) continue ;; esac\n"
-	"		command -v \"$spy\" >/dev/null && limited \"$spy\" dump --pid \"$pid\"\n"
+	"		command -v \"$spy\" >/dev/null && limited \"$spy\" dump $how --pid "
+	"\"$pid\"\n"
 	"	done\n"
 	"	if [ \"$out\" ]; then :\n"
+	"	elif [ \"$0\" = gentle ]; then out='no stack: py-spy is not installed'\n"
 	"	elif command -v eu-stack >/dev/null; then limited eu-stack -p \"$pid\" -n 40\n"
 	"	elif command -v gdb >/dev/null; then\n"
 	"		limited gdb -p \"$pid\" -batch -nx -iex 'set debuginfod enabled off'"
@@ -267,15 +288,19 @@ static const char script[] =
 	"		out=$(echo 'no stack: none of py-spy, eu-stack and gdb is installed'"
 	"; cat \"/proc/$pid/stack\")\n"
 	"	fi\n"
-	"	echo \"${out:-no stack: this user may not trace the process}\"\n"
+	/* /opt/venv/lib/python3.11/site-packages/torch/x.py: see controller/stacks.c */
+	"	echo \"${out:-no stack: this user may not trace the process}\" |\n"
+	"		sed "
+	"'s#(/[^()]*/\\(\\(site\\|dist\\)-packages/\\|python3[.0-9]*/\\)#(\\1#'\n"
 	"done 2>/dev/null\n";
 
 /* entries: of the script, count of them. */
 static int start_stack_tool(struct agent_heartbeats *heartbeats, const struct env *env,
-			    const char *const *entries, size_t count, struct error *err)
+			    const char *const *entries, size_t count, bool gentle,
+			    struct error *err)
 {
 	enum { WORDS = 4 };
-	static const char *const words[WORDS] = {"sh", "-c", script, "sh"};
+	const char *const words[WORDS] = {"sh", "-c", script, gentle ? "gentle" : "sh"};
 	const char **argv = calloc(WORDS + count + 1, sizeof *argv);
 	posix_spawn_file_actions_t files;
 	posix_spawnattr_t attributes;
@@ -351,8 +376,8 @@ void agent_heartbeats_dump_stacks(struct agent_heartbeats *heartbeats, const str
 	for (size_t i = 0; entries && i < count; i++)
 		if (!entries[i])
 			count = i; /* out of memory */
-	if (!entries ||
-	    start_stack_tool(heartbeats, env, (const char *const *)entries, count, NULL))
+	if (!entries || start_stack_tool(heartbeats, env, (const char *const *)entries, count,
+					 json_is_true(json_object_get(text, "gentle")), NULL))
 		send_stacks(heartbeats);
 	for (size_t i = 0; entries && i < heartbeats->count; i++)
 		free(entries[i]);

@@ -3,7 +3,8 @@
  * stacks if the controller sees no more progress of any rank.
  *
  * PROGRESS:    {steps: [number or null], words: [text]}, by local rank
- * DUMP_STACKS: {ranks: [rank...]}: those that are behind; empty if unknown
+ * DUMP_STACKS: {ranks: [rank...]}: those that are behind; empty if unknown; gentle: do not
+ *              stop them
  * STACKS:      {states: [text], stacks: text or null}: as in /proc, "T" if stopped; by
  *              local rank */
 #ifndef BERTH_AGENT_HEARTBEATS_H

@@ -96,14 +96,13 @@ int agent_job_read(const struct wire_message *message, const json_t *text, struc
 	const char *pmix = json_string_value(json_object_get(text, "pmix"));
 	const char *stop = json_string_value(json_object_get(text, "stop_file"));
 	int64_t world, input;
-	int hold, want_heartbeats;
+	int hold;
 
 	job->text = json_incref((json_t *)text);
 	if (json_get_int("JOB", text, "world", 1, INT32_MAX, &world, err) ||
 	    json_get_bool("JOB", text, "hold", &hold, err) ||
 	    json_get_int("JOB", text, "stdin", 0, AGENT_JOB_STDIN_ALL, &input, err) ||
-	    json_get_bool("JOB", text, "watch", &want_heartbeats, err) || read_nodes(job, err) ||
-	    read_strings(job, message, err))
+	    read_nodes(job, err) || read_strings(job, message, err))
 		return -err->code;
 	limits_from_json(json_object_get(text, "limits"), &job->limits);
 	job->log_dir = json_string_value(json_object_get(text, "log_dir"));
@@ -112,7 +111,6 @@ int agent_job_read(const struct wire_message *message, const json_t *text, struc
 	job->layout.world_size = (int)world;
 	job->hold_port = hold;
 	job->input = (enum agent_job_stdin)input;
-	job->want_heartbeats = want_heartbeats;
 	job->pmix_disabled = pmix && !strcmp(pmix, "off");
 	job->pmix_required = pmix && !strcmp(pmix, "on");
 	return 0;

@@ -35,7 +35,6 @@ struct agent_job {
 	bool pmix_disabled, pmix_required, hold_port;
 	enum agent_job_stdin input;
 	struct limits limits; /* for the ranks */
-	bool want_heartbeats; /* the controller wants their heartbeats */
 };
 
 /* Read JOB into *job. The caller has set id, host, layout.node_index and layout.node_count; all

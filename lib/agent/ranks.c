@@ -112,7 +112,7 @@ void agent_ranks_settle(struct agent_ranks *ranks)
 
 void agent_ranks_poll_heartbeats(struct agent_ranks *ranks, int64_t now_ms, bool at_once)
 {
-	if (ranks->heartbeats && ranks->job.want_heartbeats)
+	if (ranks->heartbeats)
 		agent_heartbeats_poll(ranks->heartbeats, now_ms, at_once);
 }
 

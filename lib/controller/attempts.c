@@ -212,7 +212,6 @@ static int run_one(struct attempts *attempts, const struct job_request *base_req
 	request.spares = attempts->node_pool.spare_count;
 	request.plan.attempt = number;
 	request.plan.ranks = ranks_of(attempts, base_request->plan.ranks);
-	request.want_heartbeats = attempts->policy->max_restarts > 0;
 	if (number)
 		request.plan.sizes = NULL; /* --min-nodes may have shrunk the job */
 	request.should_restart = decide;

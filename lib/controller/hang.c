@@ -9,12 +9,14 @@
 
 #include "agent/joined.h"
 #include "base/clock.h"
+#include "controller/stacks.h"
 #include "hostlist/idset.h"
 #include "process/heartbeat.h"
 
 #define STACKS_MS 25000	      /* for the agents' answers; reading stacks takes time */
 #define STACKS_MAX (8u << 20) /* bytes of all nodes; further ones are dropped */
 #define STACK_LINES 60	      /* lines of stacks that are printed; the report has all of them */
+#define NOTE_MS 600000	      /* of silence, then a note, unless --hang-timeout ends the job */
 #define MISSING_MS 30000      /* for all ranks to meet */
 #define NAMED_AT_MOST 64      /* how many ranks' stacks are requested */
 
@@ -110,6 +112,12 @@ static bool steps_differ(const struct job_hang *hang, double *least, double *mos
 	return *least < *most;
 }
 
+/* Without --hang-timeout the user gets a note. */
+static int silence_ms(const struct job_hang *hang)
+{
+	return hang->request->hang_timeout_ms ? hang->request->hang_timeout_ms : NOTE_MS;
+}
+
 static void request_stacks(struct job_hang *hang, int64_t now_ms)
 {
 	json_t *ranks = json_array();
@@ -121,12 +129,15 @@ static void request_stacks(struct job_hang *hang, int64_t now_ms)
 				json_array_append_new(ranks, json_integer(i));
 	hang->stacks_requested_ms = now_ms;
 	hang->stacks_received = 0;
-	job_note(hang->sink, LOG_WARNING,
-		 "no step and no output for %d s (--hang-timeout): looking for the "
-		 "rank that is behind",
-		 hang->request->hang_timeout_ms / 1000);
-	controller_send(hang->controller, MESSAGE_DUMP_STACKS, WIRE_ALL, 0, 0,
-			json_pack("{s:o}", "ranks", ranks), NULL, 0, NULL);
+	if (hang->request->hang_timeout_ms)
+		job_note(hang->sink, LOG_WARNING,
+			 "no step and no output for %d s (--hang-timeout): looking for the rank "
+			 "that is behind",
+			 silence_ms(hang) / 1000);
+	controller_send(
+		hang->controller, MESSAGE_DUMP_STACKS, WIRE_ALL, 0, 0,
+		json_pack("{s:o, s:b}", "ranks", ranks, "gentle", !hang->request->hang_timeout_ms),
+		NULL, 0, NULL);
 }
 
 static void append_stacks(struct job_hang *hang, const char *text)
@@ -213,14 +224,6 @@ static bool is_missing(const struct job_hang *hang, int rank)
 	return rank >= 0 && rank < hang->plan->world_size && hang->ranks[rank].joined == JOINED_NO;
 }
 
-/* The end of a rank's stack that begins at text: the next line "rank N, ...". */
-static const char *end_of_stack(const char *text)
-{
-	const char *end = strstr(text, "\nrank ");
-
-	return end ? end + 1 : text + strlen(text);
-}
-
 /* Print the lines of text up to end, at most *left of them. */
 static void print_lines(const struct job_hang *hang, const char *text, const char *end, int *left)
 {
@@ -240,41 +243,70 @@ static void print_stacks(const struct job_hang *hang, int rank, bool only_missin
 	char name[32];
 
 	snprintf(name, sizeof name, "rank %d,", rank);
-	for (const char *at = stacks; *at && !behind; at = end_of_stack(at))
+	for (const char *at = stacks; *at && !behind; at = stack_end(at))
 		if (!strncmp(at, name, strlen(name)))
 			behind = at;
 	if (behind)
-		print_lines(hang, behind, end_of_stack(behind), &left);
-	for (const char *at = stacks; *at; at = end_of_stack(at))
+		print_lines(hang, behind, stack_end(behind), &left);
+	for (const char *at = stacks; *at; at = stack_end(at))
 		if (at != behind && (!only_missing || is_missing(hang, atoi(at + strlen("rank ")))))
-			print_lines(hang, at, end_of_stack(at), &left);
+			print_lines(hang, at, stack_end(at), &left);
 	if (!left)
 		job_note(hang->sink, LOG_NOTE, "  | ... (--report FILE keeps all stacks)");
 }
 
+static const char *node_name(const struct job_hang *hang, int rank)
+{
+	return hang->request->launch->alloc->nodes[hang->ranks[rank].node].name;
+}
+
+/* places: malloced; NULL if there is none, or memory is out. */
+static struct stack_place *read_places(const struct job_hang *hang, size_t *count)
+{
+	const char *text = hang->stacks ? hang->stacks : "";
+	struct stack_place *places = calloc((size_t)hang->plan->world_size, sizeof *places);
+
+	for (*count = 0; places && *text && *count < (size_t)hang->plan->world_size;
+	     text = stack_end(text)) {
+		struct stack_place place = stack_place(text, stack_end(text));
+
+		if (place.rank >= 0 && place.rank < hang->plan->world_size)
+			place.node = node_name(hang, place.rank);
+		places[(*count)++] = place;
+	}
+	return places;
+}
+
 static void find(struct job_hang *hang, struct job_hang_finding *out)
 {
-	int seconds = hang->request->hang_timeout_ms / 1000;
-	char how[300] = "";
+	char how[300] = "", where[500] = "", begin[100];
+	size_t count;
 	bool unique;
-	int rank = find_rank_behind(hang, &unique);
+	int rank = find_rank_behind(hang, &unique), odd;
+	struct stack_place *places = read_places(hang, &count);
 
-	print_stacks(hang, rank, false);
-	*out = (struct job_hang_finding){.rank = rank, .node = -1, .stacks = hang->stacks};
+	odd = places ? stacks_culprit(places, count, where, sizeof where) : -1;
+	free(places);
+	snprintf(begin, sizeof begin, "the job hangs: no step and no output for %d s",
+		 silence_ms(hang) / 1000);
+	*out = (struct job_hang_finding){.rank = rank < 0 ? odd : rank, .node = -1};
+	if (hang->request->hang_timeout_ms)
+		print_stacks(hang, out->rank, false);
+	out->stacks = hang->stacks;
 	hang->stacks = NULL;
 	if (rank < 0) {
-		snprintf(out->text, sizeof out->text,
-			 "the job hangs: no step and no output for %d s, and no rank is behind the "
-			 "others",
-			 seconds);
+		snprintf(out->text, sizeof out->text, "%s%s%s%s", begin,
+			 odd < 0 ? ", and no rank is behind the others" : "", where[0] ? "; " : "",
+			 where);
 		return;
 	}
-	out->node = hang->ranks[rank].node;
 	describe(hang, rank, how, sizeof how);
-	snprintf(out->text, sizeof out->text,
-		 "the job hangs: no step and no output for %d s; rank %d on %s is behind%s%s",
-		 seconds, rank, hang->request->launch->alloc->nodes[out->node].name,
-		 unique ? "" : ", and so are others", how);
+	snprintf(out->text, sizeof out->text, "%s; rank %d on %s is behind%s%s%s%s", begin, rank,
+		 node_name(hang, rank), unique ? "" : ", and so are others", how,
+		 where[0] ? "; " : "", where);
+	/* Only a process that is blocked in the kernel speaks against its node. */
+	if (hang->ranks[rank].state == 'D')
+		out->node = hang->ranks[rank].node;
 }
 
 /* ---- ranks that have not met the others ---- */
@@ -319,7 +351,7 @@ static void name_missing(struct job_hang *hang, int64_t now_ms)
 	hang->missing_stacks_ms = now_ms;
 	hang->stacks_received = 0;
 	controller_send(hang->controller, MESSAGE_DUMP_STACKS, WIRE_ALL, 0, 0,
-			json_pack("{s:o}", "ranks", ranks), NULL, 0, NULL);
+			json_pack("{s:o, s:b}", "ranks", ranks, "gentle", 0), NULL, 0, NULL);
 }
 
 static void check_missing(struct job_hang *hang, int64_t now_ms)
@@ -354,21 +386,23 @@ void job_hang_check_apart(const struct job_hang *hang)
 
 bool job_hang_tick(struct job_hang *hang, int64_t now_ms, bool slept, struct job_hang_finding *out)
 {
-	int timeout_ms = hang->ranks ? hang->request->hang_timeout_ms : 0;
+	bool only_note = !hang->request || !hang->request->hang_timeout_ms;
 
 	if (slept)
 		hang->begin_ms = hang->active_ms = now_ms;
 	if (hang->ranks && !hang->stacks_requested_ms)
 		check_missing(hang, now_ms);
-	if (!timeout_ms || hang->missing_stacks_ms)
+	if (!hang->ranks || hang->missing_stacks_ms || (only_note && hang->request->pty))
 		return false;
 	if (!hang->stacks_requested_ms) {
-		if (now_ms - hang->active_ms >= timeout_ms)
+		if (now_ms - hang->active_ms >= silence_ms(hang) &&
+		    hang->noted_ms <= hang->active_ms)
 			request_stacks(hang, now_ms);
 		return false;
 	}
 	if (hang->active_ms > hang->stacks_requested_ms) {
-		job_note(hang->sink, LOG_NOTE, "the ranks made progress again");
+		if (!only_note)
+			job_note(hang->sink, LOG_NOTE, "the ranks made progress again");
 		hang->stacks_requested_ms = 0;
 		free(hang->stacks);
 		hang->stacks = NULL;
@@ -378,5 +412,12 @@ bool job_hang_tick(struct job_hang *hang, int64_t now_ms, bool slept, struct job
 	    now_ms - hang->stacks_requested_ms < STACKS_MS)
 		return false;
 	find(hang, out);
-	return true;
+	if (!only_note)
+		return true;
+	job_note(hang->sink, LOG_NOTE, "%s. berth run ends such a job only with --hang-timeout",
+		 out->text);
+	free(out->stacks);
+	hang->stacks_requested_ms = 0;
+	hang->noted_ms = now_ms;
+	return false;
 }

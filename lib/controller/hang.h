@@ -18,6 +18,7 @@ struct job_hang {
 	struct job_rank *ranks;	     /* [plan->world_size] */
 	double most_steps;	     /* the most steps that any rank has reported; -1: none has */
 	int64_t active_ms;	     /* when a rank last made a step or printed output */
+	int64_t noted_ms;	     /* when a silence was last noted */
 	int64_t stacks_requested_ms; /* when DUMP_STACKS was sent; 0: it was not */
 	size_t stacks_received;	     /* nodes that have answered */
 	char *stacks;		     /* the stacks that they sent, or NULL */
@@ -36,7 +37,7 @@ struct job_hang_finding {
 };
 
 /* Prepare for the start of plan's ranks. All pointers are borrowed. If request has no
- * hang_timeout_ms, steps are recorded but no hang is detected. */
+ * hang_timeout_ms, a hang is only noted, after 10 minutes. */
 int job_hang_open(struct job_hang *hang, const struct job_request *request, const struct plan *plan,
 		  struct controller *controller, const struct job_sink *sink, struct error *err);
 void job_hang_close(struct job_hang *hang);

@@ -74,9 +74,7 @@ struct job_request {
 	int ranks_timeout_ms; /* how long all nodes may take to start their ranks after START; 0: a
 				 minute */
 	int hang_timeout_ms;  /* the job fails after this long without a step or output from any
-				 rank; 0: never */
-	bool want_heartbeats; /* request heartbeats even without hang_timeout_ms, to fill in steps
-				 of the result */
+				 rank; 0: never, but a note after 10 minutes */
 	int64_t warn_before_ms; /* how long before the job's end time to warn the ranks; 0:
 				   never */
 	int warn_signal;	/* signal that warns the ranks; 0: only create their stop file */

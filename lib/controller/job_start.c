@@ -254,11 +254,10 @@ static int send_job(const struct job *job, struct error *err)
 		json_array_append_new(counts, json_integer((json_int_t)node->rank_count));
 	}
 	json_t *text =
-		json_pack("{s:i, s:o, s:o, s:o, s:o, s:s, s:b, s:i, s:b, s:o, s:o}", "world",
+		json_pack("{s:i, s:o, s:o, s:o, s:o, s:s, s:b, s:i, s:o, s:o}", "world",
 			  job->plan.world_size, "names", names, "first", first, "counts", counts,
 			  "log_dir", log_dir_of_attempt(job), "pmix", pmix_name(request->pmix),
-			  "hold", request->port_hold, "stdin", job_input_kind(request), "watch",
-			  request->want_heartbeats || request->hang_timeout_ms > 0, "stop_file",
+			  "hold", request->port_hold, "stdin", job_input_kind(request), "stop_file",
 			  json_text(env_get(request->launch->env, "BERTH_STOP_FILE")), "limits",
 			  limits ? limits : json_null());
 
