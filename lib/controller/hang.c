@@ -224,34 +224,22 @@ static bool is_missing(const struct job_hang *hang, int rank)
 	return rank >= 0 && rank < hang->plan->world_size && hang->ranks[rank].joined == JOINED_NO;
 }
 
-/* Print the lines of text up to end, at most *left of them. */
-static void print_lines(const struct job_hang *hang, const char *text, const char *end, int *left)
+/* Print a rank's stack, at most *left lines of it. */
+static void print_stack(const struct job_hang *hang, int rank, int *left)
 {
-	for (; *left > 0 && text < end; (*left)--) {
-		int size = (int)strcspn(text, "\n");
-
-		job_note(hang->sink, LOG_NOTE, "  | %.*s", size, text);
-		text += size + (text[size] == '\n');
-	}
-}
-
-/* Print the stacks, that of rank first; only_missing: of ranks that have not met the others. */
-static void print_stacks(const struct job_hang *hang, int rank, bool only_missing)
-{
-	const char *stacks = hang->stacks ? hang->stacks : "", *behind = NULL;
-	int left = STACK_LINES;
+	const char *at = hang->stacks ? hang->stacks : "", *end;
 	char name[32];
 
 	snprintf(name, sizeof name, "rank %d,", rank);
-	for (const char *at = stacks; *at && !behind; at = stack_end(at))
-		if (!strncmp(at, name, strlen(name)))
-			behind = at;
-	if (behind)
-		print_lines(hang, behind, stack_end(behind), &left);
-	for (const char *at = stacks; *at; at = stack_end(at))
-		if (at != behind && (!only_missing || is_missing(hang, atoi(at + strlen("rank ")))))
-			print_lines(hang, at, stack_end(at), &left);
-	if (!left)
+	while (*at && strncmp(at, name, strlen(name)) != 0)
+		at = stack_end(at);
+	for (end = stack_end(at); at<end && * left> 0; (*left)--) {
+		int size = (int)strcspn(at, "\n");
+
+		job_note(hang->sink, LOG_NOTE, "  | %.*s", size, at);
+		at += size + (at[size] == '\n');
+	}
+	if (at < end && (*left)-- == 0)
 		job_note(hang->sink, LOG_NOTE, "  | ... (--report FILE keeps all stacks)");
 }
 
@@ -280,18 +268,24 @@ static struct stack_place *read_places(const struct job_hang *hang, size_t *coun
 static void find(struct job_hang *hang, struct job_hang_finding *out)
 {
 	char how[300] = "", where[500] = "", begin[100];
+	int left = STACK_LINES;
 	size_t count;
 	bool unique;
 	int rank = find_rank_behind(hang, &unique), odd;
 	struct stack_place *places = read_places(hang, &count);
 
 	odd = places ? stacks_culprit(places, count, where, sizeof where) : -1;
-	free(places);
 	snprintf(begin, sizeof begin, "the job hangs: no step and no output for %d s",
 		 silence_ms(hang) / 1000);
 	*out = (struct job_hang_finding){.rank = rank < 0 ? odd : rank, .node = -1};
-	if (hang->request->hang_timeout_ms)
-		print_stacks(hang, out->rank, false);
+	if (hang->request->hang_timeout_ms) {
+		print_stack(hang, out->rank, &left);
+		/* One of each place: thousands of ranks may wait in the same one. */
+		for (size_t i = 0; i < count; i += places[i].like ? places[i].like : 1)
+			if (places[i].rank != out->rank)
+				print_stack(hang, places[i].rank, &left);
+	}
+	free(places);
 	out->stacks = hang->stacks;
 	hang->stacks = NULL;
 	if (rank < 0) {
@@ -301,6 +295,8 @@ static void find(struct job_hang *hang, struct job_hang_finding *out)
 		return;
 	}
 	describe(hang, rank, how, sizeof how);
+	if (hang->ranks[rank].state == 'T' || hang->ranks[rank].state == 't')
+		where[0] = '\0'; /* that of a stopped process does not matter */
 	snprintf(out->text, sizeof out->text, "%s; rank %d on %s is behind%s%s%s%s", begin, rank,
 		 node_name(hang, rank), unique ? "" : ", and so are others", how,
 		 where[0] ? "; " : "", where);
@@ -356,6 +352,8 @@ static void name_missing(struct job_hang *hang, int64_t now_ms)
 
 static void check_missing(struct job_hang *hang, int64_t now_ms)
 {
+	int left = STACK_LINES;
+
 	if (!hang->missing_named && now_ms - hang->begin_ms >= MISSING_MS &&
 	    !count_joined(hang, 0)) {
 		hang->missing_named = true;
@@ -365,7 +363,9 @@ static void check_missing(struct job_hang *hang, int64_t now_ms)
 	if (!hang->missing_stacks_ms || (hang->stacks_received < hang->plan->nodes_with_ranks &&
 					 now_ms - hang->missing_stacks_ms < STACKS_MS))
 		return;
-	print_stacks(hang, -1, true);
+	for (int i = 0; i < hang->plan->world_size; i++)
+		if (is_missing(hang, i))
+			print_stack(hang, i, &left);
 	free(hang->stacks);
 	hang->stacks = NULL;
 	hang->missing_stacks_ms = 0;
