@@ -288,7 +288,7 @@ static const char script[] =
 	"		out=$(echo 'no stack: none of py-spy, eu-stack and gdb is installed'"
 	"; cat \"/proc/$pid/stack\")\n"
 	"	fi\n"
-	/* /opt/venv/lib/python3.11/site-packages/torch/x.py: see controller/stacks.c */
+	/* /opt/venv/lib/python3.11/site-packages/torch/x.py: see explain/stacks.c */
 	"	echo \"${out:-no stack: this user may not trace the process}\" |\n"
 	"		sed "
 	"'s#(/[^()]*/\\(\\(site\\|dist\\)-packages/\\|python3[.0-9]*/\\)#(\\1#'\n"

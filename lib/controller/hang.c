@@ -9,7 +9,7 @@
 
 #include "agent/joined.h"
 #include "base/clock.h"
-#include "controller/stacks.h"
+#include "explain/stacks.h"
 #include "hostlist/idset.h"
 #include "process/heartbeat.h"
 
@@ -233,11 +233,13 @@ static void print_stack(const struct job_hang *hang, int rank, int *left)
 	snprintf(name, sizeof name, "rank %d,", rank);
 	while (*at && strncmp(at, name, strlen(name)) != 0)
 		at = stack_end(at);
-	for (end = stack_end(at); at<end && * left> 0; (*left)--) {
+	end = stack_end(at);
+	while (at < end && 0 < *left) {
 		int size = (int)strcspn(at, "\n");
 
 		job_note(hang->sink, LOG_NOTE, "  | %.*s", size, at);
 		at += size + (at[size] == '\n');
+		--*left;
 	}
 	if (at < end && (*left)-- == 0)
 		job_note(hang->sink, LOG_NOTE, "  | ... (--report FILE keeps all stacks)");

@@ -34,7 +34,7 @@ ROOMS = {
     'pmix': ['base', 'hostlist', 'rendezvous'],
     'agent': ['base', 'hostlist', 'alloc', 'inventory', 'plan', 'launch', 'overlay', 'process', 'rendezvous',
               'pmix'],
-    'controller': ['base', 'hostlist', 'alloc', 'plan', 'launch', 'overlay', 'process', 'agent'],
+    'controller': ['base', 'hostlist', 'alloc', 'explain', 'plan', 'launch', 'overlay', 'process', 'agent'],
     'check': ['base', 'hostlist', 'alloc', 'inventory', 'plan', 'launch', 'overlay', 'controller'],
     'check/probes': ['base', 'overlay', 'check'],
     'libberth': ['base', 'rendezvous'],

@@ -9,7 +9,7 @@
 
 #include <cmocka.h>
 
-#include "controller/stacks.h"
+#include "explain/stacks.h"
 
 #define PY(frames)                                                                                 \
 	"process 7 (python train.py)\nProcess 7: python train.py\nPython v3.11.2 "                 \

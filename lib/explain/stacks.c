@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Synchronous ranks all report the same step when one of them hangs: the others wait for it in the
  * next collective operation. So the stacks tell who is not there. */
-#include "controller/stacks.h"
+#include "explain/stacks.h"
 
 #include <stdio.h>
 #include <stdlib.h>
