@@ -253,17 +253,25 @@ static void stacks_ready(struct loop_source *source, uint32_t events)
 
 /* Arguments are RANK:PID. All ranks together have 20 s; the agent's loop keeps running meanwhile.
  * py-spy needs 0.1 s for a Python program, gdb many seconds for one with PyTorch. The Python
- * program's own directory is searched, too, since a virtual environment need not be in PATH. */
+ * program's own directory is searched, too, since a virtual environment need not be in PATH. All
+ * of them wait for a process that is blocked in the kernel; on FUSE, it is so only once a tool has
+ * tried to stop it. */
 static const char script[] =
 	"end=$(($(date +%s) + 20)) how=--full-filenames\n"
 	"[ \"$0\" != gentle ] || how=\"$how --nonblocking\"\n"
-	/* limited TOOL ARGUMENT...: sets out */
+	/* limited SECONDS TOOL ARGUMENT...: sets out */
 	"limited() {\n"
-	"	left=$((end - $(date +%s)))\n"
+	"	most=$1 left=$((end - $(date +%s)))\n"
+	"	shift\n"
 	"	[ $left -gt 0 ] || { out='no stack: no time was left for this rank'; return; }\n"
+	"	[ $left -lt $most ] || left=$most\n"
 	"	out=$(timeout -k 1 $left \"$@\") && return\n"
 	"	[ $? -lt 124 ] || out=\"$out\n"
 	"no stack: ${1##*/} did not end within $left s\"\n"
+	"}\n"
+	"blocked() {\n"
+	"	grep -q '^State:.D' \"/proc/$pid/status\" &&\n"
+	"		out='no stack: blocked in the kernel (state D)'\n"
 	"}\n"
 	"for entry; do\n"
 	"	pid=${entry#*:}\n"
@@ -272,22 +280,24 @@ static const char script[] =
 	"	[ $pid != 0 ] || { echo \"rank ${entry%%:*}, no process\"; continue; }\n"
 	"	echo \"rank ${entry%%:*}, process $pid ($(echo \"$line\" | cut -c 1-80))\"\n"
 	"	out=\n"
+	"	blocked\n"
 	"	for spy in \"${program%/*}/py-spy\" py-spy; do\n"
 	"		case $program,$out in *python*,) ;; *) continue ;; esac\n"
-	"		command -v \"$spy\" >/dev/null && limited \"$spy\" dump $how --pid "
+	"		command -v \"$spy\" >/dev/null && limited 8 \"$spy\" dump $how --pid "
 	"\"$pid\"\n"
 	"	done\n"
 	"	if [ \"$out\" ]; then :\n"
 	"	elif [ \"$0\" = gentle ]; then out='no stack: py-spy is not installed'\n"
-	"	elif command -v eu-stack >/dev/null; then limited eu-stack -p \"$pid\" -n 40\n"
+	"	elif command -v eu-stack >/dev/null; then limited 20 eu-stack -p \"$pid\" -n 40\n"
 	"	elif command -v gdb >/dev/null; then\n"
-	"		limited gdb -p \"$pid\" -batch -nx -iex 'set debuginfod enabled off'"
+	"		limited 20 gdb -p \"$pid\" -batch -nx -iex 'set debuginfod enabled off'"
 	" -ex 'set pagination off' -ex 'thread apply all backtrace 40'\n"
 	"		out=$(echo \"$out\" | grep -E '^(Thread|#|no stack)')\n"
 	"	else\n"
 	"		out=$(echo 'no stack: none of py-spy, eu-stack and gdb is installed'"
 	"; cat \"/proc/$pid/stack\")\n"
 	"	fi\n"
+	"	case $out in *'no stack'*) blocked ;; esac\n"
 	/* /opt/venv/lib/python3.11/site-packages/torch/x.py: see explain/stacks.c */
 	"	echo \"${out:-no stack: this user may not trace the process}\" |\n"
 	"		sed "

@@ -251,7 +251,7 @@ static const char *node_name(const struct job_hang *hang, int rank)
 }
 
 /* places: malloced; NULL if there is none, or memory is out. */
-static struct stack_place *read_places(const struct job_hang *hang, size_t *count)
+static struct stack_place *read_places(struct job_hang *hang, size_t *count)
 {
 	const char *text = hang->stacks ? hang->stacks : "";
 	struct stack_place *places = calloc((size_t)hang->plan->world_size, sizeof *places);
@@ -260,8 +260,11 @@ static struct stack_place *read_places(const struct job_hang *hang, size_t *coun
 	     text = stack_end(text)) {
 		struct stack_place place = stack_place(text, stack_end(text));
 
-		if (place.rank >= 0 && place.rank < hang->plan->world_size)
-			place.node = node_name(hang, place.rank);
+		if (place.rank < 0 || place.rank >= hang->plan->world_size)
+			continue;
+		place.node = node_name(hang, place.rank);
+		if (place.blocked)
+			hang->ranks[place.rank].state = 'D';
 		places[(*count)++] = place;
 	}
 	return places;
@@ -273,10 +276,10 @@ static void find(struct job_hang *hang, struct job_hang_finding *out)
 	int left = STACK_LINES;
 	size_t count;
 	bool unique;
-	int rank = find_rank_behind(hang, &unique), odd;
 	struct stack_place *places = read_places(hang, &count);
+	int odd = places ? stacks_culprit(places, count, where, sizeof where) : -1;
+	int rank = find_rank_behind(hang, &unique);
 
-	odd = places ? stacks_culprit(places, count, where, sizeof where) : -1;
 	snprintf(begin, sizeof begin, "the job hangs: no step and no output for %d s",
 		 silence_ms(hang) / 1000);
 	*out = (struct job_hang_finding){.rank = rank < 0 ? odd : rank, .node = -1};

@@ -21,6 +21,13 @@ static bool has_any(const char *name, const char *const *words)
 	return *words;
 }
 
+static bool has(const char *text, const char *end, const char *words)
+{
+	const char *at = strstr(text, words);
+
+	return at && at < end;
+}
+
 struct frame {
 	char name[100], file[200];
 	bool library; /* not the user's own code */
@@ -89,13 +96,17 @@ struct stack_place stack_place(const char *text, const char *end)
 						 "Waitall",
 						 NULL};
 	/* Of the C library, and progress bars. */
-	static const char *const shallow[] = {"/tqdm/",	  "poll", "??",	    "nanosleep", "futex",
-					      "pthread_", "__",	  "select", "syscall",	 NULL};
+	static const char *const shallow[] = {"/tqdm/",	 "poll",     "??", "nanosleep",
+					      "futex",	 "pthread_", "__", "select",
+					      "syscall", "wrapper",  NULL};
 	struct stack_place place = {.rank = atoi(text + strlen("rank "))};
 	struct frame below = {0}, frame;
-	bool main_thread = true, threads = false;
+	bool main_thread = true;
+	int process = -1;
 
-	place.ended = strstr(text, "no process") && strstr(text, "no process") < end;
+	sscanf(text, "rank %*d, process %d", &process);
+	place.ended = has(text, end, "no process");
+	place.blocked = has(text, end, "(state D)");
 	if (place.ended)
 		snprintf(place.what, sizeof place.what, "ended");
 	for (const char *line = text; line < end && !place.ended;
@@ -104,10 +115,11 @@ struct stack_place stack_place(const char *text, const char *end)
 
 		snprintf(one, sizeof one, "%.*s", (int)strcspn(line, "\n"), line);
 		if (!strncmp(one, "Thread ", 7) || !strncmp(one, "TID ", 4)) {
-			/* eu-stack begins with the main thread, gdb numbers it 1. */
+			/* The main thread has the process's number; gdb numbers it 1. py-spy knows
+			 * a name only if the program has loaded threading. */
 			main_thread = strstr(one, "\"MainThread\"") ||
-				      !strncmp(one, "Thread 1 ", 9) || (one[1] == 'I' && !threads);
-			threads = true;
+				      !strncmp(one, "Thread 1 ", 9) ||
+				      atoi(strchr(one, ' ')) == process;
 		}
 		if (!main_thread || (!read_python(one, &frame) && !read_native(one, &frame)))
 			continue;

@@ -15,6 +15,7 @@ struct stack_place {
 	char deep[160];	  /* the innermost frame: tells ranks apart whose what is the same */
 	bool waits;	  /* for other ranks, in a collective operation */
 	bool ended;	  /* the rank has no process */
+	bool blocked;	  /* in the kernel, so that no tool can read its stack */
 	size_t like;	  /* set by stacks_culprit: how many ranks are there */
 };
 

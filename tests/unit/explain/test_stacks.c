@@ -28,6 +28,14 @@
 #define REDUCE(line)                                                                               \
 	PY("    all_reduce (site-packages/torch/distributed/distributed_c10d.py:2810)\n"           \
 	   "    reduce_loss (/home/me/train.py:" line ")\n")
+#define NAMELESS(frames)                                                                           \
+	"process 7 (python m.py)\nThread 8 (idle)\n    other (/me/m.py:1)\nThread 7 "              \
+	"(active)\n" frames
+#define BARRIER                                                                                    \
+	PY("    barrier (site-packages/torch/distributed/distributed_c10d.py:2)\n"                 \
+	   "    _exception_logger.<locals>.wrapper "                                               \
+	   "(site-packages/torch/distributed/c10d_logger.py:8)\n"                                  \
+	   "    main (/home/me/train.py:9)\n")
 #define GDB(frames)                                                                                \
 	"process 7 (./solver)\nThread 2 (Thread 0x7f1 (LWP 8) \"solver\"):\n"                      \
 	"#0  0x00007fde98de3df2 in __libc_pause () at ../sysdeps/pause.c:29\n"                     \
@@ -100,6 +108,15 @@ static void rows(void **state)
 		{{BACKWARD, "process 7 (x)\nno stack: this user may not trace the process\n"},
 		 -1,
 		 ""},
+		/* py-spy without threading, and a decorator's frame */
+		{{NAMELESS("    main (/me/m.py:10)\n"), NAMELESS("    read (/me/m.py:5)\n"),
+		  NAMELESS("    main (/me/m.py:10)\n")},
+		 1,
+		 "2 ranks are in main (m.py:10); rank 1 on n1 is in read (m.py:5)"},
+		{{BARRIER, LOAD},
+		 1,
+		 "rank 0 on n0 waits in barrier (train.py:9); rank 1 on n1 is in load_shard "
+		 "(data.py:58)"},
 		{{NULL}, -1, ""},
 		{{"process 7 (x)\n    x\n#\n#0\n#0  0xzz\nThread \n", BACKWARD}, -1, ""},
 	};
