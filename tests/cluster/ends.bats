@@ -292,6 +292,7 @@ block() { awk -v first="    $2" '$0 == first { on = 1 } on && /^[^ ]/ { exit } o
 	printf '#!/bin/sh\nexec /usr/bin/python3 "$1" "$(cat epochs)"\n' >bin/python
 	chmod +x bin/python
 	export PATH="$PWD/bin:$(dirname "$BERTH"):$PATH" PYTHONPATH=$SOURCE/lib/python/src
+	export USE_LIBUV=0 # Debian 13's PyTorch has no libuv
 	job=$(sbatch --parsable -w n1 --time=5 --gpus-per-node=2 --cpus-per-gpu=1 job.sh)
 	within 60 grep -q 'rank 0 begins epoch 1 ' "slurm-$job.out" || { cat "slurm-$job.out"; return 1; }
 	scancel --signal=USR1 "$job"
