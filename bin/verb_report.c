@@ -53,7 +53,7 @@ static int check(void *input, struct error *err)
 	return 0;
 }
 
-/* A directory stands for the report in it. The result is malloced. */
+/* A directory stands for the report in it, or in its logs/. The result is malloced. */
 static char *document_path(const char *name)
 {
 	struct stat status;
@@ -61,6 +61,11 @@ static char *document_path(const char *name)
 
 	if (stat(name, &status) || !S_ISDIR(status.st_mode))
 		return strdup(name);
+	if (asprintf(&path, "%s/logs/report.json", name) < 0)
+		return NULL;
+	if (!access(path, F_OK))
+		return path;
+	free(path);
 	return asprintf(&path, "%s/report.json", name) < 0 ? NULL : path;
 }
 
@@ -235,6 +240,8 @@ static int write_page(const struct arguments *arguments, const char *document,
 	path = arguments->output ? strdup(arguments->output) : default_output(document);
 	rc = path ? file_write_atomic(path, page->data, page->size, 0666, err)
 		  : error_memory(err, "the report");
+	if (!rc && (printf("%s\n", path) < 0 || fflush(stdout)))
+		rc = error_set(err, ERR_IO, "cannot write to standard output: %s", strerror(errno));
 	free(path);
 	return rc;
 }
@@ -279,8 +286,9 @@ int verb_report(int argc, char **argv)
 		.usage = "REPORT.json...",
 		.doc = "Show how a job ended as one HTML page, or print how several ended as a "
 		       "table."
-		       "\vREPORT.json is the file of berth run --report, or the directory of "
-		       "--log-dir. The page needs neither a network nor scripts.",
+		       "\vREPORT.json is the file of berth run --report, the directory of "
+		       "--log-dir, or the directory above logs/. The page needs neither a network "
+		       "nor scripts. berth prints its path.",
 	};
 	struct arguments arguments = {0};
 	struct error err = {0};

@@ -310,6 +310,7 @@ static int write_report(const struct run_setup *setup, const struct job_result *
 
 		for (size_t i = 0; setup->program && setup->program[i]; i++)
 			json_array_append_new(program, json_text(setup->program[i]));
+		json_object_set_new(report, "version", json_string(BERTH_VERSION));
 		json_object_set_new(report, "program", program);
 		json_object_set_new(report, "kind", json_string(end->kind));
 		json_object_set_new(report, "why", json_text(end->why[0] ? end->why : NULL));

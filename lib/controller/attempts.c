@@ -115,11 +115,17 @@ static json_t *node_names(const struct node_pool *node_pool)
 	return names;
 }
 
+/* How far the wall clock is ahead of the monotonic clock. */
+static int64_t wall_ahead_ms(void)
+{
+	return clock_wall_us() / 1000 - clock_now_ms();
+}
+
 static void record(struct attempts *attempts, const struct job_result *result)
 {
 	json_array_append_new(
 		attempts->list,
-		json_pack("{s:i, s:o, s:s, s:i, s:i, s:o, s:o, s:o, s:o, s:f, s:f}", "attempt",
+		json_pack("{s:i, s:o, s:s, s:i, s:i, s:o, s:o, s:o, s:o, s:f, s:f, s:I}", "attempt",
 			  result->attempt, "nodes", node_names(&attempts->node_pool), "by",
 			  result->by_program || !result->code ? "program" : "berth", "code",
 			  result->code, "signal", result->signal, "rank",
@@ -131,7 +137,8 @@ static void record(struct attempts *attempts, const struct job_result *result)
 			  result->steps >= 0 ? json_integer((json_int_t)result->steps)
 					     : json_null(),
 			  "seconds", (double)(clock_now_ms() - attempts->started_ms) / 1e3,
-			  "run_seconds", (double)result->run_ms / 1e3));
+			  "run_seconds", (double)result->run_ms / 1e3, "started",
+			  (json_int_t)((attempts->started_ms + wall_ahead_ms()) / 1000)));
 }
 
 /* job_request.should_restart: the attempt has ended, and its agents are still connected. */
@@ -173,12 +180,6 @@ static int ranks_of(const struct attempts *attempts, int ranks)
 			(int64_t)attempts->first_nodes;
 
 	return share || !ranks ? (int)share : 1;
-}
-
-/* How far the wall clock is ahead of the monotonic clock. */
-static int64_t wall_ahead_ms(void)
-{
-	return clock_wall_us() / 1000 - clock_now_ms();
 }
 
 /* The controller measures the job's end by the monotonic clock. If the wall clock was set since

@@ -181,6 +181,7 @@ static void count_alike(struct job *job, const json_t *last, const char *how)
 void job_handle_rank_ended(struct job *job, size_t node, const json_t *text)
 {
 	int64_t rank, code, number;
+	const char *iface = node < job->plan.node_count ? job->plan.nodes[node].iface : "";
 	char how[600], cause[800];
 	const char *name = job_node_name(job, node);
 
@@ -189,11 +190,12 @@ void job_handle_rank_ended(struct job *job, size_t node, const json_t *text)
 	    json_get_int("ENDED", text, "signal", 0, SIGRTMAX, &number, NULL))
 		return;
 	json_array_append_new(job->result->ranks,
-			      json_pack("{s:I, s:s, s:I, s:I, s:O?, s:O?}", "rank",
+			      json_pack("{s:I, s:s, s:I, s:I, s:O?, s:O?, s:o}", "rank",
 					(json_int_t)rank, "node", name, "code", (json_int_t)code,
 					"signal", (json_int_t)number, "peak_memory_bytes",
 					json_object_get(text, "peak_memory_bytes"), "stopped",
-					json_object_get(text, "stopped")));
+					json_object_get(text, "stopped"), "network",
+					json_text(*iface ? iface : job->plan.network.iface)));
 	read_report(job->result, json_object_get(text, "said"));
 	if (!rank)
 		job_input_rank_ended(job);

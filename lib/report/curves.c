@@ -70,7 +70,11 @@ static void draw(struct page *page, struct curve *curve)
 		    "<figure><figcaption>%s: lowest %.6g, highest %.6g, last %.6g; steps %.0f to "
 		    "%.0f</figcaption>\n",
 		    curve->title, low, high, last, begin, end);
-	page_format(page, "<svg viewBox=\"0 0 %d %d\" role=\"img\" aria-label=\"%s\"><polyline ",
+	/* The labels are outside the picture, so that a narrow page does not shrink them. */
+	page_format(page, "<div class=\"y\"><span>%.4g</span><span>%.4g</span></div>", high, low);
+	page_format(page,
+		    "<svg viewBox=\"0 0 %d %d\" preserveAspectRatio=\"none\" role=\"img\" "
+		    "aria-label=\"%s\"><polyline vector-effect=\"non-scaling-stroke\" ",
 		    WIDTH, HEIGHT, curve->title);
 	page_add(page, "fill=\"none\" stroke=\"currentColor\" stroke-width=\"2\" points=\"");
 	for (size_t i = 0; i < curve->count; i++)
@@ -79,7 +83,10 @@ static void draw(struct page *page, struct curve *curve)
 					: WIDTH / 2.,
 			    high > low ? 4 + (HEIGHT - 8) * (high - curve->values[i]) / (high - low)
 				       : HEIGHT / 2.);
-	page_add(page, "\"/></svg></figure>\n");
+	page_format(page,
+		    "\"/></svg><div class=\"x\"><span>%.0f</span><span>step</span><span>%.0f"
+		    "</span></div></figure>\n",
+		    begin, end);
 }
 
 /* Add the values of one line to the curves. */

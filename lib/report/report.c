@@ -6,30 +6,40 @@
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "report/page.h"
 
-#define ROWS_MAX 64	  /* ranks in the table; of a larger job, those that failed come first */
-#define ATTEMPTS_MAX 1000 /* bars; the newest attempts */
-#define TEXT_MAX 4096	  /* bytes of one string */
+#define RANKS_MAX 256	  /* in the picture; of a larger job, those that failed come first */
+#define ATTEMPTS_MAX 1000 /* the newest attempts */
+#define TEXT_MAX 65536	  /* bytes of one string */
 #define LINES_MAX 200	  /* of the failing rank's output */
 
 static const char head[] =
 	"<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n"
 	"<meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">\n"
 	"<title>berth run report</title><style>\n"
-	":root{color-scheme:light dark;--line:#ccd;--bar:#3a6ea5}\n"
-	"@media(prefers-color-scheme:dark){:root{--line:#445;--bar:#7aa7d8}}\n"
+	":root{color-scheme:light dark;--line:#ccd;--bar:#3a6ea5;--good:#0a6b3c;--bad:#b3261e}\n"
+	"@media(prefers-color-scheme:dark){:root{--line:#445;--bar:#7aa7d8;--good:#5fd39a;"
+	"--bad:#ff8f87}}\n"
 	"body{font:1rem/1.5 system-ui,sans-serif;max-width:60rem;margin:auto;padding:1rem;"
 	"overflow-wrap:anywhere}\n"
+	"h1{font-size:1.4rem;border-left:.4rem solid;padding-left:.7rem}h2{font-size:1.1rem}"
+	".good{color:var(--good)}.bad{color:var(--bad)}\n"
 	"table{border-collapse:collapse;width:100%}"
 	"th,td{text-align:left;padding:.2rem .5rem;border-bottom:1px solid var(--line);"
 	"vertical-align:top}\n"
-	"th{overflow-wrap:normal}pre{white-space:pre-wrap;border:1px solid "
+	"th{white-space:nowrap;width:7rem}pre{white-space:pre-wrap;border:1px solid "
 	"var(--line);padding:.5rem}\n"
-	"figure{margin:1rem 0}svg{width:100%;border:1px solid var(--line);color:var(--bar)}\n"
-	".bar{display:block;height:.6rem;min-width:2px;background:var(--bar)}\n"
+	".node{display:flex;flex-wrap:wrap;gap:.4rem;border:1px solid var(--line);"
+	"padding:.4rem;margin:.4rem 0}.node>b{flex:0 0 100%}"
+	".rank{border:2px solid;border-radius:.3rem;padding:0 .5rem}small{display:block}\n"
+	"figure{margin:1rem 0;display:grid;grid-template-columns:4.5rem 1fr}"
+	"figcaption{grid-column:1/3}.x,.y{display:flex;justify-content:space-between}"
+	".x{grid-column:2}.y{flex-direction:column;text-align:right;padding-right:.4rem}\n"
+	"svg{width:100%;height:9rem;border:1px solid var(--line);color:var(--bar)}\n"
 	"</style></head><body>\n";
 
 void page_add(struct page *page, const char *html)
@@ -67,7 +77,7 @@ void page_text(struct page *page, const char *text)
 			page_add(page, "&amp;");
 		else if (c == '"')
 			page_add(page, "&quot;");
-		else if ((c < ' ' && c != '\t') || c == 0x7f)
+		else if ((c < ' ' && c != '\t' && c != '\n') || c == 0x7f)
 			page_add(page, "\xef\xbf\xbd");
 		else if (bytes_add(page->out, &c, 1))
 			page->failed = true;
@@ -97,33 +107,118 @@ static void add_row(struct page *page, const char *title, const char *text)
 	page_add(page, "</td></tr>\n");
 }
 
-static void add_end(struct page *page, const char *name, const json_t *document)
+static void add_date(struct page *page, const char *title, double seconds)
+{
+	time_t time = (time_t)seconds;
+	char date[40];
+	struct tm tm;
+
+	if (seconds > 0 && seconds < 1e11 && gmtime_r(&time, &tm) &&
+	    strftime(date, sizeof date, "%Y-%m-%d %H:%M:%S UTC", &tm))
+		add_row(page, title, date);
+}
+
+/* What became of the run, in one line: of an exception also where. */
+static void add_headline(struct page *page, const json_t *document)
+{
+	const json_t *exception = json_object_get(document, "exception");
+	const char *text = text_of(exception, "text"), *file = text_of(exception, "file");
+	const char *cause = text_of(document, "first_cause"), *node = text_of(document, "node");
+	double code = number_of(document, "code", -1);
+	bool good = code == 0 || code == ERR_STOPPED;
+
+	page_format(page, "<h1 class=\"%s\">%s", good ? "good" : "bad",
+		    code == 0 ? "Finished"
+		    : good    ? "Stopped: "
+			      : "Failed: ");
+	if (code != 0)
+		page_text(page, text ? text : cause ? cause : "cause unknown");
+	if (code != 0 && text && file) {
+		page_add(page, " (");
+		page_text(page, strrchr(file, '/') ? strrchr(file, '/') + 1 : file);
+		page_format(page, ":%.0f)", number_of(exception, "line", 0));
+	}
+	if (code != 0 && text && node && number_of(document, "rank", -1) >= 0) {
+		page_format(page, ", rank %.0f of %zu on ", number_of(document, "rank", -1),
+			    json_array_size(json_object_get(document, "ranks")));
+		page_text(page, node);
+	}
+	page_add(page, "</h1>\n");
+}
+
+static void add_command(struct page *page, const json_t *program)
+{
+	const json_t *word;
+	size_t i;
+
+	if (!json_array_size(program))
+		return;
+	page_add(page, "<tr><th scope=\"row\">Command</th><td><code>");
+	json_array_foreach(program, i, word)
+	{
+		page_add(page, i ? " " : "");
+		page_text(page, json_is_string(word) ? json_string_value(word) : "");
+	}
+	page_add(page, "</code></td></tr>\n");
+}
+
+/* When the run began and how long it took. Of a run that was restarted also each attempt. */
+static void add_attempts(struct page *page, const json_t *attempts)
+{
+	size_t count = json_array_size(attempts), i;
+	double seconds = 0;
+	const json_t *attempt;
+	char text[40];
+
+	json_array_foreach(attempts, i, attempt)
+	{
+		seconds += number_of(attempt, "seconds", 0);
+	}
+	add_date(page, "Started", number_of(json_array_get(attempts, 0), "started", 0));
+	if (count && seconds >= 0 && seconds < 1e11) {
+		snprintf(text, sizeof text, "%ld:%02ld:%02ld", (long)seconds / 3600,
+			 (long)seconds / 60 % 60, (long)seconds % 60);
+		add_row(page, "Duration", text);
+	}
+	for (i = count > ATTEMPTS_MAX ? count - ATTEMPTS_MAX : 0; count > 1 && i < count; i++) {
+		attempt = json_array_get(attempts, i);
+		snprintf(text, sizeof text, "Attempt %zu, %.0f s", i,
+			 number_of(attempt, "seconds", 0));
+		add_row(page, text, text_of(attempt, "first_cause"));
+	}
+}
+
+static void add_facts(struct page *page, const json_t *document)
 {
 	const json_t *known = json_object_get(document, "known");
-	const json_t *exception = json_object_get(document, "exception");
+	const char *next = text_of(document, "next");
+	char code[32];
 
-	page_add(page, "<h1>berth run report</h1>\n<h2>How the job ended</h2>\n<table>\n");
-	add_row(page, "Document", name);
-	add_row(page, "Kind", text_of(document, "kind"));
-	page_format(page, "<tr><th scope=\"row\">Exit code</th><td>%.0f</td></tr>\n",
-		    number_of(document, "code", -1));
-	if (number_of(document, "signal", 0) > 0)
-		page_format(page, "<tr><th scope=\"row\">Signal</th><td>%.0f</td></tr>\n",
-			    number_of(document, "signal", 0));
-	add_row(page, "First cause", text_of(document, "first_cause"));
+	page_add(page, "<table>\n");
+	add_command(page, json_object_get(document, "program"));
+	add_attempts(page, json_object_get(document, "attempts"));
+	add_row(page, "berth", text_of(document, "version"));
+	snprintf(code, sizeof code, "%.0f", number_of(document, "code", -1));
+	add_row(page, "Exit code", code);
+	if (json_is_object(json_object_get(document, "exception")))
+		add_row(page, "First cause", text_of(document, "first_cause"));
 	add_row(page, "Why", text_of(document, "why"));
-	add_row(page, "Exception", text_of(exception, "text"));
-	if (text_of(exception, "file")) {
-		page_add(page, "<tr><th scope=\"row\">Raised in</th><td>");
-		page_text(page, text_of(exception, "file"));
-		page_format(page, ", line %.0f</td></tr>\n", number_of(exception, "line", 0));
-	}
 	add_row(page, "Known failure", text_of(known, "cause"));
 	add_row(page, "Fix", text_of(known, "fix"));
 	add_row(page, "Saved", text_of(document, "saved"));
-	add_row(page, "Next", text_of(document, "next"));
+	if (next && strncmp(next, "see ", 4) != 0) /* the page shows what "see" refers to */
+		add_row(page, "Next", next);
 	add_row(page, "Not restarted", text_of(document, "not_restarted"));
 	page_add(page, "</table>\n");
+}
+
+static void add_stacks(struct page *page, const char *stacks)
+{
+	if (!stacks)
+		return;
+	page_add(page, "<h2>Stacks of ranks that hung</h2>\n<pre>");
+	page_text(page, stacks);
+	page_add(page, "</pre>\n");
 }
 
 static void add_last_lines(struct page *page, const json_t *document)
@@ -133,14 +228,7 @@ static void add_last_lines(struct page *page, const json_t *document)
 
 	if (!count)
 		return;
-	page_add(page, "<h2>Last lines of the failing rank</h2>\n<p>");
-	if (number_of(document, "rank", -1) >= 0)
-		page_format(page, "Rank %.0f", number_of(document, "rank", -1));
-	if (text_of(document, "node")) {
-		page_add(page, " on node ");
-		page_text(page, text_of(document, "node"));
-	}
-	page_add(page, "</p>\n<pre>");
+	page_add(page, "<h2>Last lines of output</h2>\n<pre>");
 	for (size_t i = count > LINES_MAX ? count - LINES_MAX : 0; i < count; i++) {
 		const char *line = json_string_value(json_array_get(lines, i));
 
@@ -150,93 +238,86 @@ static void add_last_lines(struct page *page, const json_t *document)
 	page_add(page, "</pre>\n");
 }
 
-static void add_attempt(struct page *page, size_t number, const json_t *attempt, double longest)
-{
-	double seconds = number_of(attempt, "seconds", -1), steps = number_of(attempt, "steps", -1);
-	const json_t *nodes = json_object_get(attempt, "nodes");
-	const char *cause = text_of(attempt, "first_cause");
-
-	page_format(page, "<tr><td>%.0f</td><td>%.0f</td><td>",
-		    number_of(attempt, "attempt", (double)number),
-		    json_is_array(nodes) ? (double)json_array_size(nodes)
-					 : number_of(attempt, "nodes", 0));
-	if (seconds >= 0)
-		page_format(page, "%.1f<span class=\"bar\" style=\"width:%.0f%%\"></span>", seconds,
-			    longest > 0 ? 100 * seconds / longest : 0);
-	page_add(page, "</td><td>");
-	if (steps >= 0)
-		page_format(page, "%.0f", steps);
-	page_add(page, "</td><td>");
-	page_text(page, cause ? cause : "");
-	page_add(page, "</td></tr>\n");
-}
-
-static void add_attempts(struct page *page, const json_t *document)
-{
-	const json_t *attempts = json_object_get(document, "attempts");
-	size_t count = json_array_size(attempts);
-	size_t first = count > ATTEMPTS_MAX ? count - ATTEMPTS_MAX : 0;
-	double longest = 0;
-
-	if (!count)
-		return;
-	for (size_t i = first; i < count; i++) {
-		double seconds = number_of(json_array_get(attempts, i), "seconds", 0);
-
-		longest = seconds > longest ? seconds : longest;
-	}
-	page_add(page, "<h2>Attempts</h2>\n<table><tr><th scope=\"col\">Attempt</th>"
-		       "<th scope=\"col\">Nodes</th><th scope=\"col\">Seconds</th>"
-		       "<th scope=\"col\">Steps</th><th scope=\"col\">First cause</th></tr>\n");
-	for (size_t i = first; i < count; i++)
-		add_attempt(page, i, json_array_get(attempts, i), longest);
-	page_add(page, "</table>\n");
-}
-
 static bool has_failed(const json_t *rank)
 {
 	return (number_of(rank, "code", 0) != 0 || number_of(rank, "signal", 0) != 0) &&
 	       !json_is_true(json_object_get(rank, "stopped"));
 }
 
+static int by_number(const void *a, const void *b)
+{
+	double one = number_of(*(json_t *const *)a, "rank", -1);
+	double other = number_of(*(json_t *const *)b, "rank", -1);
+
+	return (one > other) - (one < other);
+}
+
 static void add_rank(struct page *page, const json_t *rank)
 {
 	double memory = number_of(rank, "peak_memory_bytes", -1);
-	const char *node = text_of(rank, "node");
+	bool stopped = json_is_true(json_object_get(rank, "stopped"));
 
-	page_format(page, "<tr><td>%.0f</td><td>", number_of(rank, "rank", -1));
-	page_text(page, node ? node : "");
-	page_format(page, "</td><td>%.0f</td><td>%.0f</td><td>", number_of(rank, "code", 0),
-		    number_of(rank, "signal", 0));
+	page_format(page, "<span class=\"rank %s\">Rank %.0f<small>",
+		    has_failed(rank) ? "bad"
+		    : stopped	     ? ""
+				     : "good",
+		    number_of(rank, "rank", -1));
+	if (stopped)
+		page_add(page, "stopped by berth");
+	else if (number_of(rank, "signal", 0) > 0)
+		page_format(page, "signal %.0f", number_of(rank, "signal", 0));
+	else
+		page_format(page, "code %.0f", number_of(rank, "code", 0));
 	if (memory >= 0)
-		page_format(page, "%.1f MiB", memory / (1 << 20));
-	page_format(page, "</td><td>%s</td></tr>\n",
-		    json_is_true(json_object_get(rank, "stopped")) ? "berth" : "itself");
+		page_format(page, ", %.0f MiB", memory / (1 << 20));
+	page_add(page, "</small></span>\n");
 }
 
-static void add_ranks(struct page *page, const json_t *document)
+/* One box per node with its ranks. */
+static void add_ranks(struct page *page, const json_t *ranks)
 {
-	const json_t *ranks = json_object_get(document, "ranks");
-	size_t count = json_array_size(ranks), failed = 0, shown = 0;
+	size_t count = json_array_size(ranks), failed = 0, room[2];
+	json_t **sorted = calloc(count + 1, sizeof *sorted);
+	const char *last = NULL;
 
-	if (!count)
+	page->failed |= !sorted;
+	for (size_t i = 0; sorted && i < count; i++) {
+		sorted[i] = json_array_get(ranks, i);
+		failed += has_failed(sorted[i]);
+	}
+	if (!sorted || !count) {
+		free(sorted);
 		return;
-	for (size_t i = 0; i < count; i++)
-		failed += has_failed(json_array_get(ranks, i));
-	page_format(page, "<h2>Ranks</h2>\n<p>%zu of %zu ranks failed by themselves.", failed,
-		    count);
-	if (count > ROWS_MAX)
-		page_format(page, " The table shows %d, those that failed first.", ROWS_MAX);
-	page_add(page, "</p>\n<table><tr><th scope=\"col\">Rank</th><th scope=\"col\">Node</th>"
-		       "<th scope=\"col\">Code</th><th scope=\"col\">Signal</th>"
-		       "<th scope=\"col\">Peak memory</th><th scope=\"col\">Ended by</th></tr>\n");
-	for (int healthy = 0; healthy < 2; healthy++)
-		for (size_t i = 0; i < count && shown < ROWS_MAX; i++)
-			if (has_failed(json_array_get(ranks, i)) != healthy) {
-				add_rank(page, json_array_get(ranks, i));
-				shown++;
-			}
-	page_add(page, "</table>\n");
+	}
+	qsort(sorted, count, sizeof *sorted, by_number);
+	page_format(page, "<h2>Ranks by node</h2>\n<p>%zu of %zu ranks failed by themselves.",
+		    failed, count);
+	if (count > RANKS_MAX)
+		page_format(page, " The picture shows %d, those that failed first.", RANKS_MAX);
+	page_add(page, "</p>\n");
+	room[true] = failed < RANKS_MAX ? failed : RANKS_MAX;
+	room[false] = RANKS_MAX - room[true];
+	for (size_t i = 0; i < count; i++) {
+		const char *node = text_of(sorted[i], "node");
+		const char *network = text_of(sorted[i], "network");
+
+		if (!room[has_failed(sorted[i])])
+			continue;
+		room[has_failed(sorted[i])]--;
+		node = node ? node : "";
+		if (!last || strcmp(node, last) != 0) {
+			page_add(page, last ? "</div>\n<div class=\"node\"><b>"
+					    : "<div class=\"node\"><b>");
+			page_text(page, node);
+			page_add(page, network ? ", network " : "");
+			page_text(page, network ? network : "");
+			page_add(page, "</b>\n");
+		}
+		last = node;
+		add_rank(page, sorted[i]);
+	}
+	page_add(page, "</div>\n");
+	free(sorted);
 }
 
 int report_check(const char *name, const json_t *document, struct error *err)
@@ -261,11 +342,12 @@ int report_html(const char *name, const json_t *document, const struct report_me
 	if (rc)
 		return rc;
 	page_add(&page, head);
-	add_end(&page, name, document);
-	add_last_lines(&page, document);
-	add_attempts(&page, document);
+	add_headline(&page, document);
+	add_facts(&page, document);
+	add_ranks(&page, json_object_get(document, "ranks"));
 	rc = metrics ? page_add_curves(&page, metrics->name, metrics->text, metrics->size, err) : 0;
-	add_ranks(&page, document);
+	add_stacks(&page, text_of(document, "stacks"));
+	add_last_lines(&page, document);
 	page_add(&page, "</body></html>\n");
 	return !rc && page.failed ? error_memory(err, "the report") : rc;
 }

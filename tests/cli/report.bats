@@ -10,8 +10,46 @@ load ../support/berth
 	grep -q 'Exit code</th><td>3<' "$DIR/r.html"
 	grep -q '&lt;/pre&gt;&lt;script&gt;x' "$DIR/r.html"
 	! grep -q '<script' "$DIR/r.html" || false
-	grep -q '<h2>Ranks</h2>' "$DIR/r.html"
+	[ "$output" = "$DIR/r.html" ]
+	grep -q "<h1 class=\"bad\">Failed: rank 1 on $HOST exited with code 3" "$DIR/r.html"
+	! grep -q 'Kind<\|Document<\|see last_lines' "$DIR/r.html" || false
+	grep -q '<h2>Ranks by node</h2>' "$DIR/r.html"
+	grep -q "<b>$HOST, network lo</b>" "$DIR/r.html"
+	grep -q 'Command</th><td><code>sh -c ' "$DIR/r.html"
+	grep -qE 'Started</th><td>20[0-9-]+ [0-9:]+ UTC<' "$DIR/r.html"
+	grep -q "berth</th><td>$("$BERTH" --version | grep -oE '[0-9]+\.[0-9.]+' | head -n 1)<" "$DIR/r.html"
 	grep -q '<p>1 of 2 ranks failed by themselves' "$DIR/r.html" # berth stopped the other one
+}
+
+@test "the headline of an exception names its place, its rank and its node; ranks stand in their node's box" {
+	cat >"$DIR/r.json" <<-'J'
+	{"schema": "berth.run/1", "code": 1, "rank": 1, "node": "n1", "first_cause": "rank 1 on n1 exited with code 1",
+	 "exception": {"text": "ValueError: bad <label>", "file": "/home/u/train.py", "line": 54}, "stacks": "rank 0:\n  <b>wait", "next": "see last_lines",
+	 "ranks": [{"rank": 2, "node": "n<2", "code": 143, "stopped": true, "network": "e<0"}, {"rank": 1, "node": "n1", "code": 1, "signal": 0}, {"rank": 0, "node": "n1", "code": 0}]}
+	J
+	expect 0 "$BERTH" report "$DIR/r.json" -o -
+	[[ $output == *'<h1 class="bad">Failed: ValueError: bad &lt;label&gt; (train.py:54), rank 1 of 3 on n1</h1>'* ]]
+	[[ $output == *'First cause</th><td>rank 1 on n1 exited with code 1<'* ]]
+	[[ $output == *'<b>n1</b>'*'"rank good">Rank 0<small>code 0<'*'"rank bad">Rank 1<small>code 1<'*'<b>n&lt;2, network e&lt;0</b>'*'"rank ">Rank 2<small>stopped by berth<'* ]]
+	[ "$(grep -c 'class="node"' <<<"$output")" = 2 ]
+	[[ $output == *$'<pre>rank 0:\n  &lt;b&gt;wait</pre>'* ]]
+	[[ $output != *'see last_lines'* ]]
+}
+
+@test "a directory with logs/: the headline is green, with the date, the duration and the attempts" {
+	mkdir -p run/logs
+	cat >run/logs/report.json <<-'J'
+	{"schema": "berth.run/1", "code": 0, "attempts": [{"seconds": 3731, "started": 1795831653, "first_cause": "n<1 was lost"}, {"seconds": 60}]}
+	J
+	expect 0 "$BERTH" report run
+	[ "$output" = run/logs/report.html ]
+	grep -q '<h1 class="good">Finished</h1>' "$output"
+	grep -q 'Started</th><td>2026-11-28 [0-9:]* UTC<' "$output"
+	grep -q 'Duration</th><td>1:03:11<' "$output"
+	grep -q 'Attempt 0, 3731 s</th><td>n&lt;1 was lost<' "$output"
+	sed -i 's/"code": 0/"code": 75/; s/"attempts"/"first_cause": "a signal", &/' run/logs/report.json
+	expect 0 "$BERTH" report run/logs -o -
+	[[ $output == *'<h1 class="good">Stopped: a signal</h1>'* ]]
 }
 
 @test "the curves of a training: at most 300 points each, with their extremes as text" {
@@ -24,6 +62,8 @@ print("{\"split\": \"train\", \"step\": 10", end="")' >"$DIR/metrics.jsonl" # a 
 	expect 0 "$BERTH" report "$DIR/r.json" --metrics "$DIR/metrics.jsonl"
 	grep -q 'Training loss: lowest 1, highest 2.9998, last 1; steps 1 to 10000<' "$DIR/r.html"
 	grep -q 'Validation accuracy, percent: lowest 75, highest 75, last 75; steps 10000 to 10000<' "$DIR/r.html"
+	grep -q '<span>3</span><span>1</span>' "$DIR/r.html"
+	grep -q '<span>1</span><span>step</span><span>10000</span>' "$DIR/r.html"
 	! grep -q 'Images per second' "$DIR/r.html" || false
 	python3 - "$DIR/r.html" <<-'P'
 	import re, sys
@@ -120,8 +160,8 @@ print("{\"split\": \"train\", \"step\": 10", end="")' >"$DIR/metrics.jsonl" # a 
 	printf '{"schema":"berth.run/1","kind":7,"ranks":{},"attempts":[1,{"nodes":2,"seconds":"x"}],"first_cause":"a\\u001bb"}' >"$DIR/r.json"
 	expect 0 "$BERTH" report "$DIR/r.json" -o -
 	[[ $output == *$'a\xef\xbf\xbdb'* ]]
-	[[ $output == *'<h2>Attempts</h2>'* ]]
-	[[ $output != *'<h2>Ranks</h2>'* ]]
+	[[ $output == *'Failed: a'* ]]
+	[[ $output != *'<h2>Ranks by node</h2>'* ]]
 }
 
 @test "1,000 nodes with 8 ranks each fit into 300 kB" {
@@ -130,8 +170,9 @@ print("{\"split\": \"train\", \"step\": 10", end="")' >"$DIR/metrics.jsonl" # a 
 		for i in range(8000)], "attempts": [{"attempt": 0, "nodes": ["n%d" % i for i in range(1000)], "seconds": 9.5}]}))' >"$DIR/big.json"
 	expect 0 "$BERTH" report "$DIR/big.json"
 	[ "$(stat -c %s "$DIR/big.html")" -lt 300000 ]
-	grep -q '<tr><td>7999</td><td>n999</td><td>1<' "$DIR/big.html"
-	grep -q '<td>1000</td>' "$DIR/big.html"
+	grep -q 'Failed: cause unknown<' "$DIR/big.html"
+	[ "$(grep -o 'Rank [0-9]*' "$DIR/big.html" | tail -n 2 | tr '\n' ' ')" = 'Rank 254 Rank 7999 ' ]
+	[ "$(grep -c 'class="rank' "$DIR/big.html")" = 256 ]
 }
 
 @test "bad inputs end with a message and their exit code" {
