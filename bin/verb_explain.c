@@ -14,8 +14,7 @@
 #include "verb.h"
 
 #define LINE_MAX_BYTES 16384 /* only the beginning of a longer line is examined */
-#define REPORT_MAX ((size_t)64 << 20)
-#define DIRS_MAX 2 /* the directory of --log-dir and its attempt-N */
+#define DIRS_MAX 2	     /* the directory of --log-dir and its attempt-N */
 
 struct arguments {
 	const char **files;
@@ -179,38 +178,14 @@ static int explain_dir(const char *dir, int depth, bool json, json_t *list, size
 	return rc;
 }
 
-/* Print what happened first according to the report in a directory of --log-dir. Without a report,
- * only the logs count. */
-static void print_first_cause(const char *dir)
-{
-	JSON_AUTO report = NULL;
-	const char *cause = NULL;
-	char *path;
-
-	if (asprintf(&path, "%s/report.json", dir) < 0)
-		return;
-	if (!json_read_file(path, REPORT_MAX, &report, NULL))
-		cause = json_string_value(json_object_get(report, "first_cause"));
-	if (cause)
-		printf("%s: %s\n", path, cause);
-	cause = json_string_value(json_object_get(json_object_get(report, "exception"), "text"));
-	if (cause)
-		printf("  exception: %s\n", cause);
-	free(path);
-}
-
 /* Explain a file, standard input, or a directory of logs. */
 static int explain_any(const char *name, bool json, json_t *list, struct error *err)
 {
 	size_t logs = 0, known = 0;
 	struct stat info;
 	bool dir = !stat(name, &info) && S_ISDIR(info.st_mode);
-	int rc;
-
-	if (dir && !json)
-		print_first_cause(name);
-	rc = dir ? explain_dir(name, 1, json, list, &logs, &known, err)
-		 : explain(name, json, list, &known, err);
+	int rc = dir ? explain_dir(name, 1, json, list, &logs, &known, err)
+		     : explain(name, json, list, &known, err);
 
 	if (!rc && dir && !logs)
 		return error_set(

@@ -229,6 +229,10 @@ static void draw(struct drawing *drawing)
 
 	page_add(&drawing->page, style);
 	describe(drawing);
+	snprintf(title, sizeof title, "Ranks on %.50s",
+		 inventory->node ? inventory->node : "a node");
+	text(drawing, LEFT, drawing->y + 8, title);
+	drawing->y += TITLE;
 	for (size_t n = 0; n < inventory->numa_count; n++) {
 		const struct inventory_numa *numa = &inventory->numas[n];
 
@@ -241,6 +245,10 @@ static void draw(struct drawing *drawing)
 		for (size_t n = 0; n < drawing->node->ranks[r].nic_count; n++)
 			draw_line(drawing, &drawing->node->ranks[r],
 				  &drawing->node->ranks[r].nics[n]);
+	text(drawing, LEFT, drawing->y + 8,
+	     "Paths from GPU to NIC: PIX one PCI switch, PXB several, PHB one host bridge, "
+	     "NODE one NUMA node, PKG one package, SYS two");
+	drawing->y += TITLE;
 }
 
 int plan_svg(const struct inventory *inventory, const struct plan_node *node, struct bytes *out,

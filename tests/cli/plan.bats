@@ -173,6 +173,7 @@ print(*(rank["cpus"].split(",")[0] + "/" + rank["nics"][0]["net"] for rank in js
 		assert root.find(ns + 'title').text.startswith('The berths of ') and root.get('role') == 'img'
 		described = root.find(ns + 'desc').text
 		texts = [text.text for text in root.iter(ns + 'text')]
+		assert texts[0].startswith('Ranks on ') and 'PIX one PCI switch' in texts[-1], (sys.argv[3], texts)
 		shapes = [shape.get('class') for shape in root.iter(ns + 'rect')]
 		for rank in plan['ranks']:
 		    number = rank['local_rank']
