@@ -15,6 +15,7 @@ struct info {
 	struct options options;
 	struct stages stages;
 	bool json;	       /* --json */
+	bool verbose;	       /* --verbose */
 	int wanted_rank;       /* --rank; -1: this process's, or the first on this node */
 	const char *plan_file; /* BERTH_PLAN_FILE if this process is a rank; else NULL */
 	size_t node_index;     /* index of this node in the plan */

@@ -88,9 +88,9 @@ static void print_launch(const struct info *info, const struct paint *paint)
 	if (!info->launcher)
 		return;
 	cell(&heading, "berth run starts one agent per node with %s%s", info->launcher->name,
-	     info->launcher_line ? ":" : "");
+	     info->verbose ? ":" : "");
 	section(paint, "Launch", heading.text);
-	if (info->launcher_line)
+	if (info->verbose)
 		printf("  %s\n", info->launcher_line);
 }
 
@@ -344,6 +344,27 @@ static void print_environment(const struct info *info, const struct paint *paint
 	table_print(&table, paint, 2);
 }
 
+/* Where this is, how large, on which network and what is wrong: a line each, up to the first
+ * semicolon. The sections have the rest. */
+static void print_answers(const struct info *info)
+{
+	const struct alloc *alloc = &info->stages.alloc;
+	const struct plan *plan = &info->stages.plan;
+	size_t nodes = info->plan_file ? plan->node_count : alloc->node_count;
+	size_t count = json_array_size(info->warnings);
+	const char *why = plan->network.why ? plan->network.why : "not known here";
+	const char *wrong = json_string_value(json_array_get(info->warnings, 0));
+
+	printf("  where     %s, job %s\n", alloc->source, alloc->job_id);
+	printf("  size      %zu node%s", nodes, plural(nodes));
+	if (!info->outside)
+		printf(", %d rank%s; GPUs here: %zu", plan->world_size,
+		       plural((size_t)plan->world_size), info->stages.inventory.gpu_count);
+	printf("\n  network   %.*s\n", (int)strcspn(why, ";"), why);
+	printf("  warnings  %zu%s%.*s\n", count, wrong ? ": " : "",
+	       wrong ? (int)strcspn(wrong, ";") : 0, wrong ? wrong : "");
+}
+
 void info_print(const struct info *info, const struct paint *paint)
 {
 	const char *text;
@@ -352,6 +373,7 @@ void info_print(const struct info *info, const struct paint *paint)
 
 	printf("%sberth " BERTH_VERSION "%s on %s\n", paint->bold, paint->off,
 	       info->stages.inventory.node);
+	print_answers(info);
 	print_alloc(info, paint);
 	print_launch(info, paint);
 	print_settings(info->stages.env, paint);
@@ -364,7 +386,8 @@ void info_print(const struct info *info, const struct paint *paint)
 		print_inventory(info, paint);
 		print_network(info, paint);
 		print_plan(info, paint);
-		print_environment(info, paint);
+		if (info->verbose || info->wanted_rank >= 0)
+			print_environment(info, paint);
 	}
 	if (!json_array_size(info->warnings))
 		return;

@@ -25,6 +25,8 @@ static const struct arguments_option options[] = {
 	 "Show the environment of rank R (default: this process's, or that of this node's first "
 	 "rank)",
 	 ARGUMENTS_INT, offsetof(struct info, wanted_rank), 0, INT32_MAX, .letter = 'r'},
+	{"verbose", NULL, "Also print the launcher's command line and the environment of a rank",
+	 ARGUMENTS_FLAG, offsetof(struct info, verbose), .letter = 'v'},
 	{0},
 };
 

@@ -44,10 +44,27 @@ check() { holds info.json "(lambda env: $1)({var['name']: var for var in info['e
 }
 
 @test "text shows the stages in order" {
-	expect 0 "$BERTH" info -n 2
+	expect 0 "$BERTH" info -n 2 -v
 	[[ $output == *Allocation*Inventory*Network*Plan*Environment* ]]
 	[[ $output == *"2 ranks"* ]]
 	[[ $output == *"WORLD_SIZE"* ]]
+}
+
+@test "the first five lines answer where, how many, which network and what is wrong; variables need -v or --rank" {
+	expect 0 "$BERTH" info -n 2
+	[[ ${lines[0]} == "berth "*" on $HOST" ]]
+	[[ ${lines[1]} == "  where     local, job local-"* ]]
+	[[ ${lines[2]} == "  size      1 node, 2 ranks; GPUs here: "[0-9]* ]]
+	[ "${lines[3]}" = "  network   one node: its ranks use loopback" ]
+	[[ ${lines[4]} == "  warnings  "[0-9]* ]]
+	[[ $output == *"one agent per node with fork"* && $output != *"child process of berth run"* ]]
+	[[ $output != *Environment* && $output != *WORLD_SIZE* ]]
+	expect 0 "$BERTH" info -n 2 --rank 1
+	[[ $output == *WORLD_SIZE* && $output != *"child process of berth run"* ]]
+	expect 0 "$BERTH" info -n 2 --verbose
+	[[ $output == *"one agent per node with fork:"*"child process of berth run"*WORLD_SIZE* ]]
+	expect 0 env NCCL_SOCKET_IFRAME=hsn0 "$BERTH" info -n 1
+	grep -q '^  warnings  [1-9][0-9]*: .' <<<"$output"
 }
 
 @test "berth plans for another machine's topology file and reports that" {
@@ -107,6 +124,12 @@ check() { holds info.json "(lambda env: $1)({var['name']: var for var in info['e
 	refused 64 "--rank" "$BERTH" info -n 2 --rank 2
 	refused 64 "surplus" "$BERTH" info surplus
 	refused 64 "no-such" "$BERTH" info --no-such
+	refused 64 "--verbose" "$BERTH" info --verbose=1
+	refused 64 "--verbose" "$BERTH" info --verbose=
+	refused 64 "verbos3" "$BERTH" info --verbos3
+	refused 64 "x" "$BERTH" info -vx
+	refused 64 "2" "$BERTH" info -v 2
+	refused 64 "--rank" "$BERTH" info -v -n 2 -r 2
 	refused 66 "$DIR/none.xml" env BERTH_TOPOLOGY="$DIR/none.xml" "$BERTH" info
 	echo '<topology' >"$DIR/broken.xml"
 	refused 65 "$DIR/broken.xml" env BERTH_TOPOLOGY="$DIR/broken.xml" "$BERTH" info

@@ -768,14 +768,17 @@ away() {
 @test "berth info explains the rendezvous address on the first node, in a rank and on the login node" {
 	batch info -N2 -w n1,n2 --gpus-per-node=4 -t 7 <<-'S'
 	echo "Slurm's own end: ${SLURM_JOB_END_TIME-none}"
-	"$BERTH" info
+	"$BERTH" info -v
 	echo ==== in a rank
-	"$BERTH" run --per-node -q -- sh -c '[ $RANK = 0 ] || "$BERTH" info'
+	"$BERTH" run --per-node -q -- sh -c '[ $RANK = 0 ] || "$BERTH" info -v'
 	S
 	[ "$status" = 0 ]
 	has "^  slurm: SLURM_JOB_ID is set; the nodes come from SLURM_JOB_NODELIST$"
 	end='SLURM_JOB_END_TIME' # since Slurm 23.02
 	! grep -q '^Slurm.s own end: none$' <<<"$output" || end='scontrol: 4[0-9]+ s left'
+	has '^  where     slurm, job [0-9]+$'
+	has '^  size      2 nodes, 8 ranks; GPUs here: 4$'
+	has '^  network   10\.9\.0\.11 on hsn0 '
 	has "^  job [0-9]+, 2 nodes, ends: .* \($end\)\$"
 	has '^  n1 +1 +4$'
 	has '^  8 ranks, 4 of them on n1$'
@@ -792,9 +795,10 @@ away() {
 	has "10.9.0.11 on hsn0 \(slingshot, 10 Gb/s\): the best address of n1; before ranks start, berth tests whether all 2 nodes can reach it; alternatives: eth0 10.1.0.11 \(management only\) MASTER_ADDR"
 	has '10.9.0.11 on hsn0 \(slingshot, 10 Gb/s\): the best address of n1 that all 2 nodes can reach; alternatives: eth0 10.1.0.11 \(management only\) MASTER_ADDR'
 	# On the login node: the job, not the login node.
-	expect 0 timeout 30 salloc -Q -N2 -w n1,n2 "$BERTH" info
+	expect 0 timeout 30 salloc -Q -N2 -w n1,n2 "$BERTH" info -v
 	has "this machine is not one of the job's nodes"
 	has '^  job [0-9]+, 2 nodes, ends: '
+	has '^  network   not known here$'
 	has '^  srun --nodes=2 --ntasks=2 .* agent'
 	[[ "$(tr -s ' \n' ' ' <<<"$output")" == *"To see them: berth run --per-node -- berth info"* ]]
 	hasnt '^Plan|rank on login|^Inventory'
