@@ -145,6 +145,25 @@ static int is_visible(const struct dirent *entry)
 	return entry->d_name[0] != '.';
 }
 
+/* Print what happened first according to the report.json of --log-dir, if there is one. */
+static void print_first_cause(const char *dir)
+{
+	JSON_AUTO report = NULL;
+	const char *cause, *exception;
+	char *path;
+
+	if (asprintf(&path, "%s/report.json", dir) < 0)
+		return;
+	json_read_file(path, (size_t)64 << 20, &report, NULL);
+	cause = json_string_value(json_object_get(report, "first_cause"));
+	exception =
+		json_string_value(json_object_get(json_object_get(report, "exception"), "text"));
+	if (cause)
+		printf("%s: %s%s%s\n", path, cause, exception ? ": " : "",
+		       exception ? exception : "");
+	free(path);
+}
+
 /* Explain the logs of a directory by name, then those of its subdirectories. Adds their number to
  * *logs. */
 static int explain_dir(const char *dir, int depth, bool json, json_t *list, size_t *logs,
@@ -155,6 +174,8 @@ static int explain_dir(const char *dir, int depth, bool json, json_t *list, size
 
 	if (count < 0)
 		return error_set(err, ERR_INPUT, "cannot read %s: %s", dir, strerror(errno));
+	if (!json)
+		print_first_cause(dir);
 	for (int dirs = 0; dirs < 2; dirs++)
 		for (int i = 0; !rc && i < count; i++) {
 			struct stat info;

@@ -107,17 +107,6 @@ static void add_row(struct page *page, const char *title, const char *text)
 	page_add(page, "</td></tr>\n");
 }
 
-static void add_date(struct page *page, const char *title, double seconds)
-{
-	time_t time = (time_t)seconds;
-	char date[40];
-	struct tm tm;
-
-	if (seconds > 0 && seconds < 1e11 && gmtime_r(&time, &tm) &&
-	    strftime(date, sizeof date, "%Y-%m-%d %H:%M:%S UTC", &tm))
-		add_row(page, title, date);
-}
-
 /* What became of the run, in one line: of an exception also where. */
 static void add_headline(struct page *page, const json_t *document)
 {
@@ -166,15 +155,20 @@ static void add_command(struct page *page, const json_t *program)
 static void add_attempts(struct page *page, const json_t *attempts)
 {
 	size_t count = json_array_size(attempts), i;
+	time_t started =
+		json_integer_value(json_object_get(json_array_get(attempts, 0), "started"));
 	double seconds = 0;
 	const json_t *attempt;
 	char text[40];
+	struct tm tm;
 
 	json_array_foreach(attempts, i, attempt)
 	{
 		seconds += number_of(attempt, "seconds", 0);
 	}
-	add_date(page, "Started", number_of(json_array_get(attempts, 0), "started", 0));
+	if (started > 0 && gmtime_r(&started, &tm) &&
+	    strftime(text, sizeof text, "%Y-%m-%d %H:%M:%S UTC", &tm))
+		add_row(page, "Started", text);
 	if (count && seconds >= 0 && seconds < 1e11) {
 		snprintf(text, sizeof text, "%ld:%02ld:%02ld", (long)seconds / 3600,
 			 (long)seconds / 60 % 60, (long)seconds % 60);

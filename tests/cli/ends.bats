@@ -194,7 +194,7 @@ stop() {
 	# The report says what happened first; a later failure in another log does not.
 	echo '{"schema": "berth.run/1", "first_cause": "rank 1 on n1 exited with code 3", "exception": {"text": "ValueError: x"}}' >logs/report.json
 	expect 0 "$BERTH" explain logs
-	[[ $output == "logs/report.json: rank 1 on n1 exited with code 3"$'\n'"  exception: ValueError: x"$'\n'"logs/attempt-0/"* ]]
+	[[ $output == "logs/report.json: rank 1 on n1 exited with code 3: ValueError: x"$'\n'"logs/attempt-0/"* ]]
 	mkdir none
 	expect 66 "$BERTH" explain none
 	[[ $output == *"none is a directory without"*"name the files" ]]

@@ -197,5 +197,6 @@ print("{\"split\": \"train\", \"step\": 10", end="")' >"$DIR/metrics.jsonl" # a 
 	expect 65 "$BERTH" report "$DIR/binary.json"
 	printf '{"schema":"berth.run/1"}' >"$DIR/ok.json"
 	expect 73 "$BERTH" report "$DIR/ok.json" -o "$DIR/none/x.html"
+	expect 74 sh -c '"$BERTH" report ok.json >/dev/full'
 	[ ! -e "$DIR/array.html" ] && [ ! -e "$DIR/other.html" ]
 }
