@@ -71,7 +71,7 @@ static void draw(struct page *page, struct curve *curve)
 		    "%.0f</figcaption>\n",
 		    curve->title, low, high, last, begin, end);
 	/* The labels are outside the picture, so that a narrow page does not shrink them. */
-	page_format(page, "<div class=\"y\"><span>%.4g</span><span>%.4g</span></div>", high, low);
+	page_format(page, "<div class=\"y\"><span>%.3g</span><span>%.3g</span></div>", high, low);
 	page_format(page,
 		    "<svg viewBox=\"0 0 %d %d\" preserveAspectRatio=\"none\" role=\"img\" "
 		    "aria-label=\"%s\"><polyline vector-effect=\"non-scaling-stroke\" ",

@@ -36,7 +36,7 @@ static const char head[] =
 	".node{display:flex;flex-wrap:wrap;gap:.4rem;border:1px solid var(--line);"
 	"padding:.4rem;margin:.4rem 0}.node>b{flex:0 0 100%}"
 	".rank{border:2px solid;border-radius:.3rem;padding:0 .5rem}small{display:block}\n"
-	"figure{margin:1rem 0;display:grid;grid-template-columns:4.5rem 1fr}"
+	"figure{margin:1rem 0;display:grid;grid-template-columns:5.5rem 1fr}"
 	"figcaption{grid-column:1/3}.x,.y{display:flex;justify-content:space-between}"
 	".x{grid-column:2}.y{flex-direction:column;text-align:right;padding-right:.4rem}\n"
 	"svg{width:100%;height:9rem;border:1px solid var(--line);color:var(--bar)}\n"
