@@ -26,6 +26,7 @@ static const struct part {
 	{"zlib", NULL, NULL, "libz.so", NULL},
 	{"PMIx", "ranks-pmix", "ranks_client_pmix", "libpmix.so",
 	 "MPI programs see a world of one rank"},
+	/* of the trainer, from here on */
 	{"MPI", "comm-mpi", "comm_mpi", "libmpi.so", "berth train does without it"},
 	{"gloo", "comm-gloo", "comm_gloo", "libgloo.so", "berth train does without it"},
 	{"NCCL", "comm-nccl", "comm_nccl", NULL, "berth train does without it"},
@@ -34,6 +35,8 @@ static const struct part {
 	{"libjpeg", "data-jpeg", "data_jpeg", "libjpeg.so",
 	 "berth train reads no folders of images"},
 };
+
+#define TRAINER 5 /* the first part of the trainer */
 
 struct loaded {
 	const char *library;
@@ -79,10 +82,19 @@ static void print_text(const json_t *list)
 	struct paint paint = {"", "", "", "", .width = 1000}; /* paths are not wrapped */
 	size_t i;
 	json_t *json;
+	bool trainer = false;
 
+	json_array_foreach(list, i, json)
+	{
+		const char *why = json_string_value(json_object_get(json, "reason"));
+
+		trainer |= i >= TRAINER && !(why && strstr(why, "is not installed"));
+	}
 	TABLE_ROW(&table, "part", "module", "library");
 	json_array_foreach(list, i, json)
 	{
+		if (i >= TRAINER && !trainer)
+			break;
 		const char *library = json_string_value(json_object_get(json, "library"));
 		const char *reason = json_string_value(json_object_get(json, "reason"));
 		const char *module = json_string_value(json_object_get(json, "module"));
@@ -99,6 +111,8 @@ static void print_text(const json_t *list)
 						    : "loaded when used");
 		TABLE_ROW(&table, parts[i].title, module ? module : "", text);
 	}
+	if (!trainer)
+		TABLE_ROW(&table, "berth train", "", "not part of this installation");
 	table_print(&table, &paint, 0);
 }
 

@@ -250,21 +250,34 @@ fi
 train() { # NAME OPTIONS...
 	name=$1
 	shift
+	[ -z "$untrained" ] || { report SKIP "$name" "" "$untrained"; code=69; return; }
 	step "$name" 120 "$berth" train convnet --data synthetic "$@"
 }
 
 one_each="--ranks-per-node 1"
 [ "$nodes" -gt 1 ] || one_each="-n 2"
+untrained='' # the Python wheel has no trainer
+[ -x "$(dirname "$berth")/berth-train" ] || untrained="berth's trainer is not part of this installation"
 if [ "$gpus" -eq 0 ]; then
 	report SKIP GPUs "" "no GPU on this node"
+elif [ "$untrained" ]; then
+	report SKIP GPUs "" "$untrained"
 elif grep -q '^CUDA .* no:' "$out/logs/version.log"; then
 	report SKIP GPUs "" "berth was built without CUDA"
 else # code 69 is a failure here
 	attempt GPUs 120 "$berth" train convnet --data synthetic --device cuda --steps 20
 	if [ "$code" -eq 0 ]; then report PASS GPUs "$spent" ""; else report FAIL GPUs "$spent" "$why"; fi
 fi
-# shellcheck disable=SC2086 # two words
-train "PMIx program" $one_each --pmix on --device cpu --steps 2
+prefix=$(dirname "$(dirname "$berth")")
+hello=$prefix/share/doc/berth/examples/hello.c
+if [ "$untrained" ] && [ -e "$hello" ] && command -v cc >/dev/null &&
+	cc "$hello" -o "$out/hello" -I"$prefix/include" -L"$prefix/lib" -Wl,-rpath,"$prefix/lib" -lberth >"$out/logs/hello.log" 2>&1; then
+	# shellcheck disable=SC2086 # two words
+	step "PMIx program" 120 "$berth" run $one_each --pmix on -- "$out/hello"
+else
+	# shellcheck disable=SC2086 # two words
+	train "PMIx program" $one_each --pmix on --device cpu --steps 2
+fi
 if ! command -v mpicc >/dev/null; then
 	report SKIP "MPI program" "" "no mpicc in PATH: load an MPI module"
 else
@@ -298,7 +311,7 @@ if [ "$code" -eq 0 ]; then
 		report FAIL "checkpoint resumed" "$spent" "${why:-did not resume from step 2}"
 	fi
 fi
-rm -rf "$saved" "$out/mpi_sum"
+rm -rf "$saved" "$out/mpi_sum" "$out/hello"
 
 # For the bundle: what each node is, with names removed before anything is written.
 # shellcheck disable=SC2016 # the ranks expand it

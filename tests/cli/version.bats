@@ -55,6 +55,11 @@ print({part["title"]: part for part in json.load(sys.stdin)["parts"]}[sys.argv[2
 	[[ $(value reason libjpeg) == *"$DIR/data-jpeg.so"* ]]
 	# The others are not beside this copy; an installed berth may have them.
 	[[ $(value reason oneDNN) == None || $(value reason oneDNN) == *"looked in"*"$DIR/bin"* ]]
+	[ "$(value found oneDNN)" = False ] || return 0
+	# As in the wheel, which has no trainer.
+	rm "$DIR/data-jpeg.so"
+	expect 0 env BERTH_MODULE_PATH="$DIR" "$DIR/bin/berth" --version --modules
+	[[ "$output" == *"berth train "*"not part of this installation" && "$output" != *libjpeg* ]]
 }
 
 @test "berth train without berth-train: exit code 69" {

@@ -57,7 +57,8 @@ release() { # NAME [PACKAGES]
 	cp "$ROOTS"/wheel/*.whl "$layer/upper/wheel"
 	root_run "$layer" apt-get -qq -y --no-install-recommends install python3-venv gcc libc6-dev pkgconf "$@"
 	root_user "$layer" sh -c 'python3 -m venv env && env/bin/pip install --no-index /wheel/*.whl'
-	expect 0 root_user "$layer" env/bin/berth --version
+	expect 0 root_user "$layer" env/bin/berth --version --modules
+	[[ $output == *"berth train "*"not part of this installation" && $output != *comm-mpi* ]]
 	echo 'import berth; print(f"rank {berth.rank()} of {berth.world_size()}")' >"$layer/upper/home/someone/train.py"
 	expect 0 root_user "$layer" sh -c '. env/bin/activate && berth run -n 2 -- python train.py'
 	[[ $output == *"rank 0 of 2"* && $output == *"rank 1 of 2"* ]]
@@ -69,6 +70,8 @@ release() { # NAME [PACKAGES]
 	expect 69 root_user "$layer" env/bin/berth train convnet -n 1
 	[[ $output == *"the trainer is not installed"* ]]
 	if [ $# -gt 0 ]; then # with the release's own MPI
+		expect 0 root_user "$layer" env/bin/berth site-test --here
+		[[ $output == *"PASS  PMIx program"*"PASS  MPI program"*"SKIP  checkpoint saved "*"not part of this installation"* ]]
 		echo '#include <mpi.h>
 #include <stdio.h>
 int main(void)
