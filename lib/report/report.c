@@ -284,8 +284,9 @@ static void add_ranks(struct page *page, const json_t *ranks)
 		return;
 	}
 	qsort(sorted, count, sizeof *sorted, by_number);
-	page_format(page, "<h2>Ranks by node</h2>\n<p>%zu of %zu ranks failed by themselves.",
-		    failed, count);
+	page_format(page, "<h2>Ranks by node</h2>\n<p>");
+	if (failed)
+		page_format(page, "%zu of %zu ranks failed by themselves.", failed, count);
 	if (count > RANKS_MAX)
 		page_format(page, " The picture shows %d, those that failed first.", RANKS_MAX);
 	page_add(page, "</p>\n");
