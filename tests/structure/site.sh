@@ -23,4 +23,7 @@ done
 # The check itself: a wrong link has to fail.
 rm -rf "$dir/copy" && mkdir "$dir/copy" && cp -r "$root/docs" "$root/examples" "$root"/*.md "$root/mkdocs.yml" "$dir/copy" || exit
 echo '[wrong](guides/none.md)' >>"$dir/copy/docs/quickstart.md"
-! build "$dir/copy" >"$dir/log" 2>&1 && grep -q "'guides/none.md'" "$dir/log" || { cat "$dir/log"; exit 1; }
+if build "$dir/copy" >"$dir/log" 2>&1 || ! grep -q "'guides/none.md'" "$dir/log"; then
+	cat "$dir/log"
+	exit 1
+fi
