@@ -39,10 +39,12 @@ cell() {
 	echo "# $1, $2: trained" >&3
 }
 
-# DeepSpeed compiles an operator at its first start, for a minute or more.
+# limit PROGRAM: seconds. DeepSpeed compiles an operator at its first start, for a minute or more.
+limit() { case $1 in *deepspeed*) echo 240 ;; *) echo 120 ;; esac; }
+
 @test "one machine" {
 	for program in $ALL; do
-		run timeout 240 "$BERTH" run --launcher fork -n 4 -- "$FRAMEWORKS" "$PROGRAMS/$program.py"
+		run timeout "$(limit "$program")" "$BERTH" run --launcher fork -n 4 -- "$FRAMEWORKS" "$PROGRAMS/$program.py"
 		echo "$output"
 		cell "$BATS_TEST_DESCRIPTION" "$program" "$(hostname) $(hostname) $(hostname) $(hostname)"
 	done
@@ -52,7 +54,7 @@ cell() {
 	for line in 'accelerate launch --config_file examples/accelerate.yaml examples/accelerate_train.py' \
 		'deepspeed --num_gpus 4 examples/deepspeed_train.py' 'python examples/ddp_resume.py 6'; do
 		# shellcheck disable=SC2086 # a line of several words
-		run timeout 240 "$BERTH" run --launcher fork -n 4 -- $line
+		run timeout "$(limit "$line")" "$BERTH" run --launcher fork -n 4 -- $line
 		echo "$output"
 		cell "$BATS_TEST_DESCRIPTION" "${line%% *} ${line##*/}" "$(hostname) $(hostname) $(hostname) $(hostname)"
 	done

@@ -6,8 +6,8 @@ RECORD is docs/decisions/0007-cost-of-a-start.md; its table has the most that ea
 (2 nodes x 2 ranks; with fork 2 ranks) runs under each launcher in the cluster of cluster.py, under strace. Counted are
 
     programs  programs that berth executes, and berth itself each time
-    objects   different shared objects that berth's processes open, without PMIx's own parts and libcap, which differ by
-              release; none may be of MPI, CUDA, NCCL, cuDNN or oneDNN
+    objects   different shared objects that berth's processes open, without libcap, which libudev needs on Ubuntu only;
+              none may be of MPI, CUDA, NCCL, cuDNN or oneDNN
     files     different other files that they open (names without numbers; below /sys and /proc only the last part,
               because machines differ)
     scans     how often they list all processes (/proc)
@@ -103,7 +103,7 @@ class Trace:
         if path == '/proc':
             start['scans'] += 1
         elif re.search(r'\.so(\.\d+)*$', path):
-            if not re.match(r'pmix_mca_|libcap\.', os.path.basename(path)):
+            if not os.path.basename(path).startswith('libcap.'):
                 start['objects'].add(os.path.basename(path))
         else:
             if path.startswith(('/sys/', '/proc/')):
