@@ -8,6 +8,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include "base/bytes.h"
 #include "base/log.h"
 
 #define WIDTH_DEFAULT 100
@@ -49,24 +50,9 @@ void text_wrap(const char *text, int column, int width)
 	putchar('\n');
 }
 
-static bool table_grow(struct table *table)
-{
-	if (table->row_count < table->room)
-		return true;
-
-	size_t room = table->room ? 2 * table->room : 16;
-	void *rows = reallocarray(table->rows, room, sizeof *table->rows);
-
-	if (!rows)
-		return false;
-	table->rows = rows;
-	table->room = room;
-	return true;
-}
-
 void table_row(struct table *table, const char *const *cells)
 {
-	if (!table_grow(table)) {
+	if (!array_reserve(&table->rows, table->row_count, &table->room, sizeof *table->rows)) {
 		table->short_of_memory = true;
 		return;
 	}

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/bytes.h"
 #include "hostlist/hostlist.h"
 #include "table.h"
 
@@ -65,15 +66,8 @@ static struct finding *find(struct list *list, const json_t *probe)
 	for (size_t i = 0; i < list->count; i++)
 		if (is_same_finding(&list->finding[i], probe))
 			return &list->finding[i];
-	if (list->count == list->room) {
-		size_t room = list->room ? 2 * list->room : 64;
-		struct finding *more = realloc(list->finding, room * sizeof *more);
-
-		if (!more)
-			return NULL;
-		list->finding = more;
-		list->room = room;
-	}
+	if (!array_reserve(&list->finding, list->count, &list->room, sizeof *list->finding))
+		return NULL;
 	struct finding *finding = &list->finding[list->count];
 
 	*finding = (struct finding){.probe = text_of(probe, "name"),

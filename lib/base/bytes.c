@@ -73,6 +73,23 @@ void bytes_drop(struct bytes *bytes, size_t size)
 		bytes->data = bytes->block;
 }
 
+bool array_reserve(void *array, size_t count, size_t *room, size_t entry_size)
+{
+	size_t more = *room ? *room * 2 : 16;
+	void *entries;
+
+	if (count < *room)
+		return true;
+	/* Copied, because void * may not alias the array's own type of pointer. */
+	memcpy(&entries, array, sizeof entries);
+	entries = reallocarray(entries, more, entry_size);
+	if (!entries)
+		return false;
+	memcpy(array, &entries, sizeof entries);
+	*room = more;
+	return true;
+}
+
 void *bytes_copy(const void *data, size_t size)
 {
 	char *copy = size < SIZE_MAX ? malloc(size + 1) : NULL;

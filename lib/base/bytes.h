@@ -3,6 +3,7 @@
 #ifndef BERTH_BASE_BYTES_H
 #define BERTH_BASE_BYTES_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -26,6 +27,11 @@ int bytes_add(struct bytes *bytes, const void *data, size_t size);
 unsigned char *bytes_extend(struct bytes *bytes, size_t size);
 /* Drop the first size bytes (size <= bytes->size). */
 void bytes_drop(struct bytes *bytes, size_t size);
+
+/* Make room for one more entry of entry_size bytes behind the count entries of an array. array is
+ * the address of its pointer, and *room the number of entries that fit. Return false if memory is
+ * out (nothing has changed then). */
+bool array_reserve(void *array, size_t count, size_t *room, size_t entry_size);
 
 /* Return a malloced copy of size bytes with a NUL after them, or NULL if memory is out. */
 void *bytes_copy(const void *data, size_t size);

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "base/bytes.h"
 #include "base/log.h"
 
 #define MAX_GROUPS 32 /* brackets in one name */
@@ -33,7 +34,7 @@ struct group {
 	const char *literal;
 	size_t literal_size;
 	struct range *ranges;
-	size_t range_count;
+	size_t range_count, room;
 	uint64_t count; /* numbers in all ranges */
 
 	/* The state of the expansion: a range, and a number in it. It is stored instead of being
@@ -147,14 +148,8 @@ static bool read_number(const char **p, uint64_t *out)
 
 static int group_add(struct group *group, struct range range, struct error *err)
 {
-	if (!(group->range_count & (group->range_count - 1))) {
-		size_t room = group->range_count ? group->range_count * 2 : 1;
-		struct range *ranges = realloc(group->ranges, room * sizeof *ranges);
-
-		if (!ranges)
-			return error_memory(err, "the host list");
-		group->ranges = ranges;
-	}
+	if (!array_reserve(&group->ranges, group->range_count, &group->room, sizeof range))
+		return error_memory(err, "the host list");
 	group->ranges[group->range_count++] = range;
 	return 0;
 }

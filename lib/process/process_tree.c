@@ -15,6 +15,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/bytes.h"
 #include "base/clock.h"
 #include "process/supervise.h"
 
@@ -81,15 +82,8 @@ static bool read_process(int proc_fd, pid_t pid, struct process_tree_entry *out)
 
 static bool list_add(struct process_tree *list, const struct process_tree_entry *process)
 {
-	if (list->count == list->room) {
-		size_t room = list->room ? list->room * 2 : 256;
-		struct process_tree_entry *items = reallocarray(list->items, room, sizeof *items);
-
-		if (!items)
-			return false;
-		list->items = items;
-		list->room = room;
-	}
+	if (!array_reserve(&list->items, list->count, &list->room, sizeof *list->items))
+		return false;
 	list->items[list->count++] = *process;
 	return true;
 }

@@ -13,6 +13,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/bytes.h"
 #include "base/clock.h"
 #include "hostlist/idset.h"
 #include "rendezvous/store.h"
@@ -332,15 +333,8 @@ static void transmit(struct peer *peer)
 
 static bool peer_add(struct store_server *server, int fd, int rank)
 {
-	if (server->count == server->room) {
-		size_t room = server->room ? server->room * 2 : 16;
-		struct peer *grown = realloc(server->peers, room * sizeof *server->peers);
-
-		if (!grown)
-			return false;
-		server->peers = grown;
-		server->room = room;
-	}
+	if (!array_reserve(&server->peers, server->count, &server->room, sizeof *server->peers))
+		return false;
 	server->peers[server->count++] = (struct peer){
 		.channel = {.fd = fd, .limit = rank < 0 ? STORE_PROOF_BYTES : STORE_FRAME_MAX},
 		.rank = rank,

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/bytes.h"
 #include "base/clock.h"
 #include "train/comm/comm.h"
 #include "train/comm/shm_allreduce.h"
@@ -154,16 +155,10 @@ static MPI_Request *request_next(struct mpi *mpi, struct error *err)
 		failed_before(err);
 		return NULL;
 	}
-	if (mpi->request_count == mpi->request_capacity) {
-		size_t room = mpi->request_capacity ? mpi->request_capacity * 2 : 16;
-		MPI_Request *grown = realloc(mpi->requests, room * sizeof *grown);
-
-		if (!grown) {
-			error_memory(err, "MPI requests");
-			return NULL;
-		}
-		mpi->requests = grown;
-		mpi->request_capacity = room;
+	if (!array_reserve(&mpi->requests, mpi->request_count, &mpi->request_capacity,
+			   sizeof *mpi->requests)) {
+		error_memory(err, "MPI requests");
+		return NULL;
 	}
 	return &mpi->requests[mpi->request_count];
 }

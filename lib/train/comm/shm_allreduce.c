@@ -13,6 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/bytes.h"
 #include "base/clock.h"
 
 #define CHUNK                                                                                      \
@@ -228,15 +229,8 @@ int shm_allreduce_start(struct shm_allreduce *shm, float *data, size_t count, st
 {
 	if (!count)
 		return 0;
-	if (shm->sum_count == shm->sum_capacity) {
-		size_t room = shm->sum_capacity ? shm->sum_capacity * 2 : 16;
-		struct sum *grown = realloc(shm->sums, room * sizeof *grown);
-
-		if (!grown)
-			return error_memory(err, "the sums in progress");
-		shm->sums = grown;
-		shm->sum_capacity = room;
-	}
+	if (!array_reserve(&shm->sums, shm->sum_count, &shm->sum_capacity, sizeof *shm->sums))
+		return error_memory(err, "the sums in progress");
 	shm->sums[shm->sum_count++] = (struct sum){.offset = (size_t)(data - part(shm, shm->rank)),
 						   .count = count,
 						   .first = shm->begun};

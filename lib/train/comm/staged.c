@@ -3,6 +3,7 @@
  * are copied in at the next finish. */
 #include <stdlib.h>
 
+#include "base/bytes.h"
 #include "train/comm/comm.h"
 
 /* A collective in progress. to: device memory; size_bytes were or will be copied from it. */
@@ -65,21 +66,15 @@ static void host_free(const struct staged *staged, struct stage *stage)
 /* The next stage, with size_bytes of host memory. */
 static struct stage *stage_next(struct staged *staged, size_t size_bytes, struct error *err)
 {
+	size_t before = staged->capacity;
 	struct stage *stage;
 
-	if (staged->count == staged->capacity) {
-		size_t capacity = staged->capacity ? staged->capacity * 2 : 16;
-		struct stage *grown = realloc(staged->stages, capacity * sizeof *grown);
-
-		if (!grown) {
-			error_memory(err, "communication buffers");
-			return NULL;
-		}
-		for (size_t i = staged->capacity; i < capacity; i++)
-			grown[i] = (struct stage){0};
-		staged->stages = grown;
-		staged->capacity = capacity;
+	if (!array_reserve(&staged->stages, staged->count, &staged->capacity, sizeof *stage)) {
+		error_memory(err, "communication buffers");
+		return NULL;
 	}
+	for (size_t i = before; i < staged->capacity; i++)
+		staged->stages[i] = (struct stage){0};
 	stage = &staged->stages[staged->count];
 	if (stage->capacity < size_bytes) {
 		host_free(staged, stage);

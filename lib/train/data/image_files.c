@@ -11,6 +11,8 @@
 #include <strings.h>
 #include <sys/stat.h>
 
+#include "base/bytes.h"
+
 #define MAX_DEPTH 32
 
 void imagefolder_names_free(struct imagefolder_names *names)
@@ -23,15 +25,8 @@ void imagefolder_names_free(struct imagefolder_names *names)
 
 static int names_add(struct imagefolder_names *names, const char *name, struct error *err)
 {
-	if (names->count == names->capacity) {
-		size_t capacity = names->capacity ? names->capacity * 2 : 64;
-		char **grown = realloc(names->list, capacity * sizeof *grown);
-
-		if (!grown)
-			return error_memory(err, "the list of files");
-		names->list = grown;
-		names->capacity = capacity;
-	}
+	if (!array_reserve(&names->list, names->count, &names->capacity, sizeof *names->list))
+		return error_memory(err, "the list of files");
 	names->list[names->count] = strdup(name);
 	if (!names->list[names->count])
 		return error_memory(err, "the list of files");
@@ -127,16 +122,8 @@ static int files_add(struct imagefolder_files *files, const char *inner, const c
 	struct bytes *paths = &files->paths;
 	const struct imagefolder_file file = {paths->size, label};
 
-	if (files->count == files->capacity) {
-		size_t capacity = files->capacity ? files->capacity * 2 : 1024;
-		struct imagefolder_file *grown = realloc(files->list, capacity * sizeof *grown);
-
-		if (!grown)
-			return error_memory(err, "the list of files");
-		files->list = grown;
-		files->capacity = capacity;
-	}
-	if (bytes_add(paths, inner, strlen(inner)) || bytes_add(paths, "/", 1) ||
+	if (!array_reserve(&files->list, files->count, &files->capacity, sizeof file) ||
+	    bytes_add(paths, inner, strlen(inner)) || bytes_add(paths, "/", 1) ||
 	    bytes_add(paths, name, strlen(name) + 1))
 		return error_memory(err, "the list of files");
 	files->list[files->count++] = file;

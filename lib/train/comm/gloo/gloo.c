@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/bytes.h"
 #include "base/clock.h"
 #include "train/comm/gloo/gloo_internal.h"
 
@@ -98,17 +99,8 @@ static int begin(struct comm *comm, struct mesh_job job, struct error *err)
 	pthread_mutex_lock(&gloo->lock);
 	int rc = check(gloo, err);
 
-	if (!rc && gloo->count == gloo->capacity) {
-		size_t room = gloo->capacity ? gloo->capacity * 2 : 16;
-		struct mesh_job *grown = realloc(gloo->jobs, room * sizeof *grown);
-
-		if (grown) {
-			gloo->jobs = grown;
-			gloo->capacity = room;
-		} else {
-			rc = error_memory(err, "collectives");
-		}
-	}
+	if (!rc && !array_reserve(&gloo->jobs, gloo->count, &gloo->capacity, sizeof job))
+		rc = error_memory(err, "collectives");
 	if (!rc) {
 		gloo->jobs[gloo->count++] = job;
 		pthread_cond_broadcast(&gloo->changed);

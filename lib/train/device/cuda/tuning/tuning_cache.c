@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/bytes.h"
 #include "base/env.h"
 #include "base/file.h"
 
@@ -43,17 +44,10 @@ bool tuning_cache_find(const struct tuning_cache *tuned, const char *key, int *n
 /* Append an entry; existing ones stay. */
 static bool append(struct tuning_cache *tuned, const char *key, const int *numbers)
 {
-	if (strlen(key) >= TUNING_CACHE_KEY_BYTES || tuned->count >= LINES_MAX || find(tuned, key))
+	if (strlen(key) >= TUNING_CACHE_KEY_BYTES || tuned->count >= LINES_MAX ||
+	    find(tuned, key) ||
+	    !array_reserve(&tuned->list, tuned->count, &tuned->capacity, sizeof *tuned->list))
 		return false;
-	if (tuned->count == tuned->capacity) {
-		size_t capacity = tuned->capacity ? tuned->capacity * 2 : 64;
-		struct tuning_cache_entry *grown = realloc(tuned->list, capacity * sizeof *grown);
-
-		if (!grown)
-			return false;
-		tuned->list = grown;
-		tuned->capacity = capacity;
-	}
 
 	struct tuning_cache_entry *entry = &tuned->list[tuned->count++];
 
