@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/bytes.h"
 #include "base/number.h"
 
 #define BY_HAND_MS 600000 /* until all machines have been started */
@@ -65,7 +66,7 @@ static int add_env(const char *text, void *out, struct error *err)
 		"NODE_RANK", "MASTER_ADDR", "MASTER_PORT"};
 	struct run_options *options = out;
 	const char *equals = strchr(text, '=');
-	const char **more;
+	const char **added;
 
 	if (!equals || equals == text || strcspn(text, " \t\n") < (size_t)(equals - text))
 		return error_set(err, ERR_USAGE, "--env '%.200s': expected NAME=VALUE", text);
@@ -75,11 +76,10 @@ static int add_env(const char *text, void *out, struct error *err)
 					 "--env %.200s: berth sets %s for each rank (see -n, "
 					 "--master-addr, --port)",
 					 text, fixed[i]);
-	more = realloc(options->env, (options->env_count + 1) * sizeof *more);
-	if (!more)
+	added = array_add(&options->env, &options->env_count, sizeof *added);
+	if (!added)
 		return error_memory(err, "--env");
-	options->env = more;
-	options->env[options->env_count++] = text;
+	*added = text;
 	return 0;
 }
 

@@ -73,21 +73,36 @@ void bytes_drop(struct bytes *bytes, size_t size)
 		bytes->data = bytes->block;
 }
 
+/* Resize an array. Its pointer is copied, because void * may not alias a pointer of another type.
+ */
+static char *resize(void *array, size_t count, size_t entry_size)
+{
+	char *entries;
+
+	memcpy(&entries, array, sizeof entries);
+	entries = reallocarray(entries, count, entry_size);
+	if (entries)
+		memcpy(array, &entries, sizeof entries);
+	return entries;
+}
+
 bool array_reserve(void *array, size_t count, size_t *room, size_t entry_size)
 {
 	size_t more = *room ? *room * 2 : 16;
-	void *entries;
 
 	if (count < *room)
 		return true;
-	/* Copied, because void * may not alias the array's own type of pointer. */
-	memcpy(&entries, array, sizeof entries);
-	entries = reallocarray(entries, more, entry_size);
-	if (!entries)
+	if (!resize(array, more, entry_size))
 		return false;
-	memcpy(array, &entries, sizeof entries);
 	*room = more;
 	return true;
+}
+
+void *array_add(void *array, size_t *count, size_t entry_size)
+{
+	char *entries = resize(array, *count + 1, entry_size);
+
+	return entries ? memset(entries + entry_size * (*count)++, 0, entry_size) : NULL;
 }
 
 void *bytes_copy(const void *data, size_t size)

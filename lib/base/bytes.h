@@ -33,6 +33,10 @@ void bytes_drop(struct bytes *bytes, size_t size);
  * out (nothing has changed then). */
 bool array_reserve(void *array, size_t count, size_t *room, size_t entry_size);
 
+/* Add a zeroed entry behind an array that is *count entries long; it grows by this one. Return the
+ * entry, or NULL if memory is out (nothing has changed then). */
+void *array_add(void *array, size_t *count, size_t entry_size);
+
 /* Return a malloced copy of size bytes with a NUL after them, or NULL if memory is out. */
 void *bytes_copy(const void *data, size_t size);
 

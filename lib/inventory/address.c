@@ -13,6 +13,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/bytes.h"
+
 #define STACK_MAX 4 /* a VLAN on a bond on a bridge... */
 
 /* if_arp.h's numbers. */
@@ -270,16 +272,12 @@ int address_read(struct discovery *discovery, const struct ifaddrs *list, struct
 		    (at->ifa_addr->sa_family != AF_INET && at->ifa_addr->sa_family != AF_INET6))
 			continue;
 
-		struct inventory_address *addresses = array_grow(
-			inventory->addresses, inventory->address_count, sizeof *addresses);
-
-		if (!addresses)
-			return error_memory(err, "the addresses");
-		inventory->addresses = addresses;
-
-		struct inventory_address *address = &addresses[inventory->address_count++];
+		struct inventory_address *address = array_add(
+			&inventory->addresses, &inventory->address_count, sizeof *address);
 		struct iface_info iface_info;
 
+		if (!address)
+			return error_memory(err, "the addresses");
 		/* "eth0:1" is a label of eth0. */
 		snprintf(address->iface, sizeof address->iface, "%.*s",
 			 (int)strcspn(at->ifa_name, ":"), at->ifa_name);

@@ -11,6 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/bytes.h"
+
 #define VENDOR_AMD 0x1002
 #define VENDOR_NVIDIA 0x10de
 #define VENDOR_INTEL 0x8086
@@ -71,29 +73,25 @@ bool gpu_on_bus(const char *sys_root)
 	return found;
 }
 
-static int make_gap(void **array, size_t count, size_t at, size_t size)
+static int make_gap(void *array, size_t count, size_t at, size_t size)
 {
-	char *bigger = array_grow(*array, count, size);
+	size_t after = count - at;
+	char *last = array_add(array, &count, size), *gap;
 
-	if (!bigger)
+	if (!last)
 		return -1;
-	*array = bigger;
-	memmove(bigger + (at + 1) * size, bigger + at * size, (count - at) * size);
-	memset(bigger + at * size, 0, size);
+	gap = last - after * size;
+	memmove(gap + size, gap, after * size);
+	memset(gap, 0, size);
 	return 0;
 }
 
 int gpu_insert(struct discovery *discovery, size_t at, struct error *err)
 {
 	struct inventory *inventory = discovery->inventory;
-	void *gpus = inventory->gpus, *objs = discovery->gpu_objs;
-	int rc = make_gap(&objs, inventory->gpu_count, at, sizeof *discovery->gpu_objs);
 
-	discovery->gpu_objs = objs;
-	if (rc == 0)
-		rc = make_gap(&gpus, inventory->gpu_count, at, sizeof *inventory->gpus);
-	inventory->gpus = gpus;
-	if (rc != 0)
+	if (make_gap(&discovery->gpu_objs, inventory->gpu_count, at, sizeof *discovery->gpu_objs) ||
+	    make_gap(&inventory->gpus, inventory->gpu_count, at, sizeof *inventory->gpus))
 		return error_memory(err, "the GPUs");
 	inventory->gpu_count++;
 	inventory->gpus[at].partition = -1;

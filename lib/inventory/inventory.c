@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/bytes.h"
 #include "base/file.h"
 #include "base/log.h"
 
@@ -63,15 +64,6 @@ bool inventory_address_is_link_local(const struct inventory_address *address)
 					  : b[0] == 0xfe && (b[1] & 0xc0) == 0x80;
 }
 
-void *array_grow(void *array, size_t count, size_t size)
-{
-	char *bigger = reallocarray(array, count + 1, size);
-
-	if (bigger)
-		memset(bigger + count * size, 0, size);
-	return bigger;
-}
-
 void inventory_note(struct inventory *inventory, const char *format, ...)
 {
 	char *text = NULL;
@@ -83,14 +75,12 @@ void inventory_note(struct inventory *inventory, const char *format, ...)
 	if (n < 0)
 		return;
 
-	char **notes = array_grow(inventory->notes, inventory->note_count, sizeof *notes);
+	char **note = array_add(&inventory->notes, &inventory->note_count, sizeof *note);
 
-	if (!notes) {
+	if (note)
+		*note = text;
+	else
 		free(text);
-		return;
-	}
-	inventory->notes = notes;
-	notes[inventory->note_count++] = text;
 }
 
 static void gpu_free(struct inventory_gpu *gpu)

@@ -139,8 +139,4 @@ int locality_read(struct discovery *discovery, struct error *err);
 void inventory_note(struct inventory *inventory, const char *format, ...)
 	__attribute__((format(printf, 2, 3)));
 
-/* Return array with room for one more entry of size bytes, zeroed. Return NULL if memory is out;
- * array stays valid then. */
-void *array_grow(void *array, size_t count, size_t size);
-
 #endif

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/bytes.h"
 #include "base/file.h"
 
 #define AMD 0x1002
@@ -154,14 +155,13 @@ static int merge_nodes(struct discovery *discovery, const struct kfd_node *nodes
 			if (!is_at(&inventory->gpus[g], &nodes[n]))
 				continue;
 
-			struct kfd_node *more = array_grow(here, found, sizeof *here);
+			struct kfd_node *node = array_add(&here, &found, sizeof *node);
 
-			if (!more) {
+			if (!node) {
 				free(here);
 				return error_memory(err, "the GPUs");
 			}
-			here = more;
-			here[found++] = nodes[n];
+			*node = nodes[n];
 		}
 
 		int rc = add_nodes(discovery, g, here, found, err);
@@ -197,15 +197,15 @@ int kfd_read(struct discovery *discovery, struct error *err)
 	if (count > 0)
 		qsort(list, (size_t)count, sizeof *list, by_number);
 	for (int i = 0; !rc && i < count; i++) {
-		struct kfd_node node, *more;
+		struct kfd_node node, *added;
 
 		if (!read_node(dir, list[i]->d_name, &node))
 			continue;
-		more = array_grow(nodes, found, sizeof *nodes);
-		if (!more)
+		added = array_add(&nodes, &found, sizeof node);
+		if (!added)
 			rc = error_memory(err, "the GPUs");
 		else
-			(nodes = more)[found++] = node;
+			*added = node;
 	}
 	if (!rc && count > 0)
 		rc = merge_nodes(discovery, nodes, found, err);

@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/bytes.h"
+
 void devices_free(struct devices *devices)
 {
 	for (size_t i = 0; i < devices->count; i++) {
@@ -24,14 +26,10 @@ struct device *devices_at(struct devices *devices, const char *pci)
 		if (strcmp(devices->list[i].pci, pci) == 0)
 			return &devices->list[i];
 
-	struct device *list = array_grow(devices->list, devices->count, sizeof *list);
+	struct device *device = array_add(&devices->list, &devices->count, sizeof *device);
 
-	if (!list)
+	if (!device)
 		return NULL;
-	devices->list = list;
-
-	struct device *device = &list[devices->count++];
-
 	snprintf(device->pci, sizeof device->pci, "%s", pci);
 	device->numa_os = -1;
 	return device;
@@ -42,14 +40,10 @@ static const struct device_port port_unknown = {
 
 struct device_net *device_add_net(struct device *device, const char *name)
 {
-	struct device_net *nets = array_grow(device->nets, device->net_count, sizeof *nets);
+	struct device_net *net = array_add(&device->nets, &device->net_count, sizeof *net);
 
-	if (!nets)
+	if (!net)
 		return NULL;
-	device->nets = nets;
-
-	struct device_net *net = &nets[device->net_count++];
-
 	snprintf(net->name, sizeof net->name, "%s", name);
 	net->port = 1;
 	net->at = port_unknown;
@@ -58,14 +52,10 @@ struct device_net *device_add_net(struct device *device, const char *name)
 
 struct device_rdma *device_add_rdma(struct device *device, const char *name)
 {
-	struct device_rdma *rdmas = array_grow(device->rdmas, device->rdma_count, sizeof *rdmas);
+	struct device_rdma *rdma = array_add(&device->rdmas, &device->rdma_count, sizeof *rdma);
 
-	if (!rdmas)
+	if (!rdma)
 		return NULL;
-	device->rdmas = rdmas;
-
-	struct device_rdma *rdma = &rdmas[device->rdma_count++];
-
 	snprintf(rdma->name, sizeof rdma->name, "%s", name);
 	rdma->port_count = 1;
 	for (int i = 0; i < DEVICE_PORTS; i++)
@@ -246,23 +236,16 @@ static int add_nic(struct discovery *discovery, const struct device *device,
 		   struct error *err)
 {
 	struct inventory *inventory = discovery->inventory;
-	struct inventory_nic *nics =
-		array_grow(inventory->nics, inventory->nic_count, sizeof *nics);
-
-	if (!nics)
-		return error_memory(err, "the NICs");
-	inventory->nics = nics;
-
-	hwloc_obj_t *objs = array_grow(discovery->nic_objs, inventory->nic_count, sizeof *objs);
-
-	if (!objs)
-		return error_memory(err, "the NICs");
-	discovery->nic_objs = objs;
-
-	struct inventory_nic *nic = &nics[inventory->nic_count];
+	size_t obj_count = inventory->nic_count;
+	hwloc_obj_t *obj = array_add(&discovery->nic_objs, &obj_count, sizeof *obj);
+	struct inventory_nic *nic =
+		obj ? array_add(&inventory->nics, &inventory->nic_count, sizeof *nic) : NULL;
 	struct device_port at = rdma ? rdma->ports[port - 1] : port_unknown;
 	struct locality locality;
 
+	if (!nic)
+		return error_memory(err, "the NICs");
+	*obj = device->obj;
 	if (net) { /* the RDMA port's state wins: it shows what RDMA can do */
 		if (at.state == NIC_STATE_UNKNOWN)
 			at.state = net->at.state;
@@ -293,7 +276,6 @@ static int add_nic(struct discovery *discovery, const struct device *device,
 	nic->numa_os = locality.numa_os;
 	nic->cpus_os = locality.cpus_os;
 	nic->package = locality.package;
-	objs[inventory->nic_count++] = device->obj;
 	return 0;
 }
 

@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/bytes.h"
+
 const char *topology_obj_info(hwloc_obj_t obj, const char *name)
 {
 	return hwloc_obj_get_info_by_name(obj, name);
@@ -104,20 +106,15 @@ static int package_of_cpu(const struct discovery *discovery, unsigned cpu)
 static struct inventory_core *add_core(struct discovery *discovery, unsigned cpu)
 {
 	struct inventory *inventory = discovery->inventory;
-	struct inventory_core *cores =
-		array_grow(inventory->cores, inventory->core_count, sizeof *inventory->cores);
+	struct inventory_core *core =
+		array_add(&inventory->cores, &inventory->core_count, sizeof *core);
 
-	if (!cores)
+	if (!core)
 		return NULL;
-	inventory->cores = cores;
-
-	struct inventory_core *core = &cores[inventory->core_count];
-
-	core->core_logical = (int)inventory->core_count;
+	core->core_logical = (int)inventory->core_count - 1;
 	core->package = package_of_cpu(discovery, cpu);
 	core->numa_os = numa_of_cpu(discovery, cpu);
 	core->cpus_os = idset_new();
-	inventory->core_count++;
 	return core->cpus_os ? core : NULL;
 }
 
@@ -185,15 +182,14 @@ static int read_numas(struct discovery *discovery, struct error *err)
 			continue;
 		}
 
-		struct inventory_numa *numas = array_grow(inventory->numas, inventory->numa_count,
-							  sizeof *inventory->numas);
+		struct inventory_numa *numa =
+			array_add(&inventory->numas, &inventory->numa_count, sizeof *numa);
 
-		if (!numas) {
+		if (!numa) {
 			idset_free(cpus);
 			return error_memory(err, "the NUMA nodes");
 		}
-		inventory->numas = numas;
-		numas[inventory->numa_count++] = (struct inventory_numa){
+		*numa = (struct inventory_numa){
 			.numa_os = (int)at->os_index,
 			.package = package < 0 ? 0 : package,
 			.cpus_os = cpus,

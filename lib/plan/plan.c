@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/bytes.h"
 #include "base/log.h"
 #include "hostlist/hostlist.h"
 #include "plan/plan_internal.h"
@@ -46,7 +47,7 @@ void scratch_free(struct scratch *scratch)
 
 void warn(struct warnings *out, const char *format, ...)
 {
-	char **grown, *text;
+	char **added, *text;
 	va_list ap;
 
 	if (out->rc)
@@ -54,10 +55,9 @@ void warn(struct warnings *out, const char *format, ...)
 	va_start(ap, format);
 	int n = vasprintf(&text, format, ap);
 	va_end(ap);
-	grown = n < 0 ? NULL : realloc(*out->list, (*out->count + 1) * sizeof *grown);
-	if (grown) {
-		*out->list = grown;
-		grown[(*out->count)++] = text;
+	added = n < 0 ? NULL : array_add(out->list, out->count, sizeof *added);
+	if (added) {
+		*added = text;
 		return;
 	}
 	if (n >= 0)

@@ -15,6 +15,7 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+#include "base/bytes.h"
 #include "base/file.h"
 #include "base/number.h"
 #include "train/checkpoint/lease.h"
@@ -372,15 +373,9 @@ static void add_verified_file(struct checkpoint_dir_verified *verified, int64_t 
 
 	while (i < verified->count && verified->files[i].step != step)
 		i++;
-	if (i == verified->count) {
-		struct checkpoint_dir_file *grown =
-			realloc(verified->files, (verified->count + 1) * sizeof *grown);
-
-		if (!grown)
-			return;
-		verified->files = grown;
-		verified->count++;
-	}
+	if (i == verified->count &&
+	    !array_add(&verified->files, &verified->count, sizeof *verified->files))
+		return;
 	verified->files[i] =
 		(struct checkpoint_dir_file){step, info->st_ino, info->st_size, info->st_mtim};
 }

@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/bytes.h"
+
 /* No network has larger weights or activations, and products of sizes stay far from overflow. */
 #define MAX_COUNT ((int64_t)1 << 36)
 
@@ -17,16 +19,12 @@ int64_t shape_count(const struct shape *shape)
  * grow by one entry: networks have at most hundreds of ops. */
 static void *add_entry(struct graph *graph, void *array_at, int count, size_t size)
 {
-	void **array = array_at;
-	void *grown = realloc(*array, ((size_t)count + 1) * size);
+	size_t entries = (size_t)count;
+	void *entry = array_add(array_at, &entries, size);
 
-	if (!grown) {
-		if (!graph->error.code)
-			error_memory(&graph->error, "the network");
-		return NULL;
-	}
-	*array = grown;
-	return memset((char *)grown + (size_t)count * size, 0, size);
+	if (!entry && !graph->error.code)
+		error_memory(&graph->error, "the network");
+	return entry;
 }
 
 static int add_value(struct graph *graph, struct shape shape)
