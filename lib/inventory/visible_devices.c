@@ -34,7 +34,6 @@ struct lookup {
 	const char *name;
 	uint16_t vendor; /* 0: all count */
 	bool *chosen;	 /* gpu_count of them */
-	size_t chosen_count;
 };
 
 /* Does the list apply to this GPU, and may the job see it at all (cgroup)? */
@@ -53,7 +52,6 @@ static int select_gpu(struct lookup *lookup, size_t i, const char *entry, struct
 			"%s lists GPU %s twice, the second time as \"%s\"; expected each GPU once",
 			lookup->name, lookup->inventory->gpus[i].pci, entry);
 	lookup->chosen[i] = true;
-	lookup->chosen_count++;
 	return 0;
 }
 

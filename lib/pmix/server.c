@@ -9,7 +9,6 @@
 #include <unistd.h>
 
 #include "base/bytes.h"
-#include "hostlist/idset.h"
 #include "pmix/server.h"
 
 #define STOP_TIMEOUT_MS 2000
@@ -74,7 +73,7 @@ static void server_free(struct ranks_server *server)
 	server_store_free(server);
 	if (server->event_fd >= 0)
 		close(server->event_fd);
-	free(server->phase);
+	free(server->ended);
 	free(server->dir);
 	free(server->name);
 	free(server);
@@ -94,9 +93,9 @@ static struct ranks_server *server_new(const struct ranks_job *job, const struct
 	server->local_count = job->rank_count[job->node_index];
 	server->node_count = job->node_count;
 	server->host = *host;
-	server->phase = calloc((size_t)server->local_count + 1, sizeof *server->phase);
+	server->ended = calloc((size_t)server->local_count + 1, sizeof *server->ended);
 	server->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	if (!server->name || !server->dir || !server->phase || server->event_fd < 0) {
+	if (!server->name || !server->dir || !server->ended || server->event_fd < 0) {
 		server_free(server);
 		return NULL;
 	}
@@ -189,8 +188,6 @@ static void modex_answer(struct ranks_server *server, struct call *call, int sta
 {
 	char *copy = !status && size ? bytes_copy(data, size) : NULL;
 
-	if (call->kind == CALL_GATHER)
-		server->gathers--;
 	if (status || (size && !copy))
 		call->done.modex(status ? PMIX_ERR_LOST_CONNECTION : PMIX_ERR_NOMEM, NULL, 0,
 				 call->context, NULL, NULL);
@@ -296,7 +293,7 @@ static int serve(struct ranks_server *server, int rank,
 	PMIX_LOAD_PROCID(&proc, server->name, (pmix_rank_t)rank);
 	int local_rank = server_local_rank(server, &proc);
 
-	if (local_rank < 0 || server->phase[local_rank] == CLIENT_PHASE_ENDED)
+	if (local_rank < 0 || server->ended[local_rank])
 		return -ERR_NETWORK;
 	struct call *call = malloc(sizeof *call);
 
@@ -320,34 +317,11 @@ static void rank_ended(struct ranks_server *server, int local_rank)
 {
 	if (local_rank < 0 || local_rank >= server->local_count)
 		return;
-	server->phase[local_rank] = CLIENT_PHASE_ENDED;
+	server->ended[local_rank] = true;
 	/* PMIx would keep the request until the rank publishes, which it will not. */
 	for (struct call *call = server->serving; call; call = call->next_serving)
 		if (server_local_rank(server, &call->proc) == local_rank)
 			serve_answer(call, -ERR_NETWORK);
-}
-
-static void missing(struct ranks_server *server, char *text, size_t size)
-{
-	bool connected = false;
-
-	if (!size)
-		return;
-	text[0] = 0;
-	for (int i = 0; i < server->local_count; i++)
-		connected = connected || server->phase[i] == CLIENT_PHASE_CONNECTED;
-	if (!connected || server->gathers)
-		return;
-	struct idset *set = idset_new();
-
-	for (int i = 0; set && i < server->local_count; i++)
-		if (server->phase[i] != CLIENT_PHASE_CONNECTED)
-			idset_add(set, i);
-	char *list = set ? idset_format(set) : NULL;
-
-	snprintf(text, size, "%s", list ? list : "");
-	free(list);
-	idset_free(set);
 }
 
 static int remove_entry(const char *path, const struct stat *info, int type, struct FTW *place)
@@ -382,6 +356,5 @@ __attribute__((visibility("default"))) const struct ranks_server_ops ranks_serve
 	.fetch_done = modex_done,
 	.serve = serve,
 	.rank_ended = rank_ended,
-	.missing = missing,
 	.stop = stop,
 };

@@ -55,14 +55,6 @@ struct call {
 	void *context; /* argument for done */
 };
 
-/* How far a local rank has come with PMIx. PMIx's thread writes it, the agent's thread reads it. */
-enum client_phase {
-	CLIENT_PHASE_STARTED,
-	CLIENT_PHASE_CONNECTED,
-	CLIENT_PHASE_FINALIZED,
-	CLIENT_PHASE_ENDED
-};
-
 struct published {
 	struct published *next;
 	pmix_proc_t publisher;
@@ -82,11 +74,8 @@ struct ranks_server {
 	/* Under the lock of server_lock. */
 	struct call *first, **last; /* the queue */
 
-	atomic_int *phase; /* [local_count] */
-	/* In progress between the agents: all local ranks have entered. */
-	atomic_int gathers;
-
 	/* Used only by the agent's thread. */
+	bool *ended;	      /* [local_count] */
 	struct call *waiting; /* unanswered gathers, fetches and lookups */
 	struct call *serving; /* requests of other agents handed to PMIx */
 	struct published *published;

@@ -145,27 +145,24 @@ static pmix_status_t queue_copy(struct ranks_server *server, const struct call *
 	return PMIX_SUCCESS;
 }
 
-static pmix_status_t set_phase(const pmix_proc_t *proc, enum client_phase phase)
+static pmix_status_t check_client(const pmix_proc_t *proc)
 {
 	LOCKED server = server_lock_active();
-	int local_rank = server ? server_local_rank(server, proc) : -1;
 
-	if (local_rank < 0)
-		return PMIX_ERR_NOT_FOUND;
-	server->phase[local_rank] = phase;
-	return PMIX_OPERATION_SUCCEEDED;
+	return server && server_local_rank(server, proc) >= 0 ? PMIX_OPERATION_SUCCEEDED
+							      : PMIX_ERR_NOT_FOUND;
 }
 
 static pmix_status_t client_connected(const pmix_proc_t *proc, void *object, pmix_info_t *info,
 				      size_t info_count, pmix_op_cbfunc_t done, void *context)
 {
-	return set_phase(proc, CLIENT_PHASE_CONNECTED);
+	return check_client(proc);
 }
 
 static pmix_status_t client_finalized(const pmix_proc_t *proc, void *object, pmix_op_cbfunc_t done,
 				      void *context)
 {
-	return set_phase(proc, CLIENT_PHASE_FINALIZED);
+	return check_client(proc);
 }
 
 static pmix_status_t abort_call(const pmix_proc_t *proc, void *object, int status, const char *text,
@@ -231,15 +228,11 @@ static pmix_status_t fence(const pmix_proc_t *procs, size_t proc_count, const pm
 	case SCOPE_JOB:
 		break;
 	}
-	pmix_status_t status = queue_copy(server, &(struct call){.kind = CALL_GATHER,
-								 .data = data,
-								 .size = size,
-								 .done.modex = done,
-								 .context = context});
-
-	/* The agent's thread cannot take the call from the queue before we unlock it. */
-	server->gathers += status == PMIX_SUCCESS;
-	return status;
+	return queue_copy(server, &(struct call){.kind = CALL_GATHER,
+						 .data = data,
+						 .size = size,
+						 .done.modex = done,
+						 .context = context});
 }
 
 static pmix_status_t direct_modex(const pmix_proc_t *proc, const pmix_info_t *info,

@@ -203,14 +203,6 @@ static void serve(struct server_child *server_child, const struct frame *header)
 		   NULL);
 }
 
-static void missing(struct server_child *server_child)
-{
-	char text[4096] = "";
-
-	server_child->ops->missing(server_child->server, text, sizeof text);
-	reply(server_child, 0, text);
-}
-
 /* Both strings must end within the data. */
 static void prepare(struct server_child *server_child, int node_index, const char *data,
 		    size_t size)
@@ -244,7 +236,7 @@ static void handle(struct server_child *server_child, const struct frame *header
 		return;
 	}
 	if (!server_child->server) {
-		if (header->kind == FRAME_MISSING || header->kind == FRAME_STOP)
+		if (header->kind == FRAME_STOP)
 			reply(server_child, -ERR_INTERNAL, "no PMIx server is running");
 		return;
 	}
@@ -264,9 +256,6 @@ static void handle(struct server_child *server_child, const struct frame *header
 		break;
 	case FRAME_RANK_ENDED:
 		server_child->ops->rank_ended(server_child->server, header->number);
-		break;
-	case FRAME_MISSING:
-		missing(server_child);
 		break;
 	case FRAME_STOP:
 		server_child->ops->stop(server_child->server);

@@ -7,7 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
-#include <sys/eventfd.h>
 #include <sys/timerfd.h>
 #include <unistd.h>
 
@@ -17,13 +16,6 @@
 #define ANSWER_MS 30000 /* PMIx's start takes tens of ms; a loaded machine more */
 #define STOP_MS 3000
 #define WRITE_MS 10000
-
-/* A frame that arrived while a reply was awaited. */
-struct queued_frame {
-	struct queued_frame *next;
-	struct frame header;
-	unsigned char data[];
-};
 
 /* A request to the server from another agent. */
 struct serving {
@@ -36,10 +28,8 @@ struct serving {
 struct ranks_server {
 	struct server_process *process;
 	struct ranks_host host;
-	int poll_fd;  /* epoll: the channel and wake_fd */
-	int wake_fd;  /* signals that frames are queued */
-	int timer_fd; /* the deadline of the start */
-	struct queued_frame *first, **last;
+	int poll_fd;   /* epoll: the channel and timer_fd */
+	int timer_fd;  /* the deadline of the start */
 	bool starting; /* the reply to START has not arrived yet */
 	bool timed_out;
 	struct error start_error; /* what that reply reported */
@@ -60,61 +50,21 @@ static int send_frame(struct ranks_server *server, struct frame header, const vo
 	return server->lost ? -ERR_NETWORK : 0;
 }
 
-static int queue_frame(struct ranks_server *server, const struct frame *header, const void *data)
-{
-	struct queued_frame *queued_frame = malloc(sizeof *queued_frame + header->size);
-	uint64_t one = 1;
-
-	if (!queued_frame)
-		return -1;
-	queued_frame->next = NULL;
-	queued_frame->header = *header;
-	if (header->size)
-		memcpy(queued_frame->data, data, header->size);
-	*server->last = queued_frame;
-	server->last = &queued_frame->next;
-	return write(server->wake_fd, &one, sizeof one) == sizeof one ? 0 : -1;
-}
-
-/* Send a request and wait for the reply: *text is malloced and NUL-terminated. Return 0, or the
- * reply's code with err. */
-static int request(struct ranks_server *server, struct frame header, const void *data,
-		   int timeout_ms, char **text, struct error *err)
+/* Stop the server and wait for its reply. What it sent before that is dropped. */
+static void stop_and_wait(struct ranks_server *server)
 {
 	struct channel *channel = &server->process->channel;
-	const void *answer;
-	int rc = send_frame(server, header, data);
+	struct frame header = {.kind = FRAME_STOP};
+	const void *data;
+	int n = send_frame(server, header, NULL);
 
-	while (!rc) {
-		int n = channel_next(channel, &header, &answer);
-
-		if (n > 0 && header.kind == FRAME_REPLY) {
-			*text = strndup(answer, header.size);
-			if (!*text)
-				return error_memory(err, "the PMIx server's answer");
-			rc = header.number ? error_set(err, -header.number, "%s", *text) : 0;
-			if (rc) {
-				free(*text);
-				*text = NULL;
-			}
-			return rc;
-		}
-		if (n > 0 && queue_frame(server, &header, answer))
-			return error_memory(err, "the PMIx server's messages");
-		if (n > 0)
-			continue;
-		if (n < 0)
-			break;
-		n = channel_wait(channel, timeout_ms);
-		if (!n)
-			return error_set(err, ERR_UNAVAILABLE,
-					 "the PMIx server did not answer within %d s",
-					 timeout_ms / 1000);
-		if (n < 0 || channel_fill(channel))
-			break;
+	while (!n) {
+		n = channel_next(channel, &header, &data);
+		if (n > 0 && header.kind != FRAME_REPLY)
+			n = 0;
+		else if (!n)
+			n = channel_wait(channel, STOP_MS) <= 0 || channel_fill(channel);
 	}
-	server->lost = true;
-	return error_set(err, ERR_UNAVAILABLE, "the PMIx server process has ended");
 }
 
 static json_t *job_json(const struct ranks_job *job)
@@ -138,12 +88,6 @@ static json_t *job_json(const struct ranks_job *job)
 
 static void server_free(struct ranks_server *server)
 {
-	while (server->first) {
-		struct queued_frame *queued_frame = server->first;
-
-		server->first = queued_frame->next;
-		free(queued_frame);
-	}
 	json_decref(server->environments);
 	while (server->serving) {
 		struct serving *serving = server->serving;
@@ -154,8 +98,6 @@ static void server_free(struct ranks_server *server)
 	}
 	if (server->poll_fd >= 0)
 		close(server->poll_fd);
-	if (server->wake_fd >= 0)
-		close(server->wake_fd);
 	if (server->timer_fd >= 0)
 		close(server->timer_fd);
 	free(server);
@@ -167,12 +109,10 @@ static int watch_descriptors(struct ranks_server *server)
 	struct itimerspec deadline = {.it_value = {.tv_sec = ANSWER_MS / 1000}};
 
 	server->poll_fd = epoll_create1(EPOLL_CLOEXEC);
-	server->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	server->timer_fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
-	return server->poll_fd < 0 || server->wake_fd < 0 || server->timer_fd < 0 ||
+	return server->poll_fd < 0 || server->timer_fd < 0 ||
 	       timerfd_settime(server->timer_fd, 0, &deadline, NULL) ||
 	       epoll_ctl(server->poll_fd, EPOLL_CTL_ADD, server->timer_fd, &event) ||
-	       epoll_ctl(server->poll_fd, EPOLL_CTL_ADD, server->wake_fd, &event) ||
 	       epoll_ctl(server->poll_fd, EPOLL_CTL_ADD, server->process->channel.fd, &event);
 }
 
@@ -192,7 +132,6 @@ int server_process_start_async(struct server_process *process, const struct rank
 	}
 	server->process = process;
 	server->host = *host;
-	server->last = &server->first;
 	server->starting = true;
 	if (watch_descriptors(server))
 		rc = error_set(err, ERR_UNAVAILABLE,
@@ -348,21 +287,10 @@ static void dispatch(struct ranks_server *server)
 	struct channel *channel = &server->process->channel;
 	const void *data;
 	struct frame header;
-	eventfd_t count;
 	uint64_t expirations;
 	bool was_lost = server->lost, gone;
 	int rc;
 
-	(void)!eventfd_read(server->wake_fd, &count);
-	while (server->first) {
-		struct queued_frame *queued_frame = server->first;
-
-		server->first = queued_frame->next;
-		if (!server->first)
-			server->last = &server->first;
-		handle(server, &queued_frame->header, queued_frame->data);
-		free(queued_frame);
-	}
 	gone = channel_fill(channel) != 0;
 	while ((rc = channel_next(channel, &header, &data)) > 0)
 		handle(server, &header, data);
@@ -409,30 +337,14 @@ static void rank_ended(struct ranks_server *server, int local_rank)
 	send_frame(server, (struct frame){.kind = FRAME_RANK_ENDED, .number = local_rank}, NULL);
 }
 
-static void missing(struct ranks_server *server, char *text, size_t size)
-{
-	char *answer = NULL;
-
-	if (size)
-		text[0] = '\0';
-	if (!server->starting &&
-	    !request(server, (struct frame){.kind = FRAME_MISSING}, NULL, 1000, &answer, NULL) &&
-	    size)
-		snprintf(text, size, "%s", answer);
-	free(answer);
-}
-
 static void stop(struct ranks_server *server)
 {
-	char *answer = NULL;
-
 	if (!server)
 		return;
 	/* A process with outstanding replies will not reply to this either: server_process_free
 	 * ends it. */
 	if (!server->lost && !server->starting)
-		request(server, (struct frame){.kind = FRAME_STOP}, NULL, STOP_MS, &answer, NULL);
-	free(answer);
+		stop_and_wait(server);
 	server_free(server);
 }
 
@@ -444,6 +356,5 @@ const struct ranks_server_ops ranks_server_process = {
 	.fetch_done = fetch_done,
 	.serve = serve,
 	.rank_ended = rank_ended,
-	.missing = missing,
 	.stop = stop,
 };

@@ -33,8 +33,8 @@ void server_process_free(struct server_process *process);
 
 /* ranks_server_ops.start for a server in process (once per process), without waiting. From now on
  * the table ranks_server_process serves *out. Its dispatch calls host->ready once all answers to
- * start and environment have arrived, after 30 s, or when the process has ended. environment and
- * missing must not be called before that. If the process ends later, before stop, dispatch calls
+ * start and environment have arrived, after 30 s, or when the process has ended. environment must
+ * not be called before that. If the process ends later, before stop, dispatch calls
  * host->lost and drops what is pending. Return 0, or -ERR_UNAVAILABLE if descriptors or memory are
  * out. */
 int server_process_start_async(struct server_process *process, const struct ranks_job *job,

@@ -15,10 +15,9 @@ enum frame_kind {
 	FRAME_SERVE,	   /* token: the agent's own, number: rank */
 	FRAME_PREPARE,	   /* number: node, data: directory, NUL, node's name, NUL; no answer */
 	FRAME_RANK_ENDED,  /* number: local rank */
-	FRAME_MISSING,
 	FRAME_STOP,
 	/* server to agent */
-	/* number: 0 or -code, with a text as data. To START, MISSING and STOP. The data of a START
+	/* number: 0 or -code, with a text as data. To START and STOP. The data of a START
 	 * that worked are JSON: for each local rank its environment as [[name, value, why]...], or
 	 * {"code", "text"} if PMIx has none for it. */
 	FRAME_REPLY,

@@ -227,11 +227,6 @@ static void read_report(struct supervise *supervise, struct rank_process *proces
 	supervise_free_names(process);
 }
 
-static int64_t timeval_ms(struct timeval t)
-{
-	return (int64_t)t.tv_sec * 1000 + t.tv_usec / 1000;
-}
-
 static void report_end(struct supervise *supervise, struct rank_process *process,
 		       const siginfo_t *info, const struct rusage *usage)
 {
@@ -244,8 +239,6 @@ static void report_end(struct supervise *supervise, struct rank_process *process
 		.core_dumped = info->si_code == CLD_DUMPED,
 		.stopped_by_us = process->stopped_by_us,
 		.peak_memory_bytes = (int64_t)usage->ru_maxrss * 1024,
-		.user_ms = timeval_ms(usage->ru_utime),
-		.system_ms = timeval_ms(usage->ru_stime),
 	};
 
 	if (process->start_code) {

@@ -66,8 +66,7 @@ struct supervise_end {
 	enum supervise_oom oom;
 	int64_t peak_memory_bytes; /* largest resident set of the rank or of a child it waited for
 				    */
-	int64_t user_ms, system_ms;
-	const char *start_error; /* "cannot start ./x: Permission denied", or NULL */
+	const char *start_error;   /* "cannot start ./x: Permission denied", or NULL */
 };
 
 /* Only supervise_dispatch, supervise_check_all and supervise_start make these callbacks. A callback

@@ -84,12 +84,6 @@ struct ranks_server_ops {
 		     void *context);
 	/* A local rank has ended; stop waiting for it. */
 	void (*rank_ended)(struct ranks_server *server, int local_rank);
-	/* Which local ranks keep others waiting, as far as it can be known: PMIx reports a fence to
-	 * its host only once all local ranks have entered it. Writes the set ("1,3") of ranks that
-	 * are not connected (before PMIx_Init, after PMIx_Finalize, ended) while others are. It is
-	 * "" if all are connected, if none is (no PMIx program), or if a fence waits for other
-	 * nodes. A connected but late rank is named by its peers' barrier instead. */
-	void (*missing)(struct ranks_server *server, char *text, size_t size);
 	/* End the job's server and remove its files. PMIx's library, its threads and its listening
 	 * socket stay for the next attempt, until the process ends. Unanswered gathers and fetches
 	 * are dropped. NULL is allowed; takes at most 2 s. */

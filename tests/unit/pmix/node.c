@@ -245,16 +245,6 @@ static void loop(struct run *run)
 			run->ops->dispatch(run->server);
 		if (fds[1].revents && !peer_read(run))
 			fds[1].fd = -1;
-		char missing[64];
-
-		run->ops->missing(run->server, missing, sizeof missing);
-		if (node->expect_missing && !node->missing_seen &&
-		    !strcmp(missing, node->expect_missing)) {
-			node->missing_seen = true;
-			for (int i = 0; i < node->ranks_a_node; i++)
-				if (run->pids[i] > 0)
-					kill(run->pids[i], SIGUSR1);
-		}
 		if (node->kill_rank >= 0 && now_ms() - begin > node->kill_ms) {
 			kill(run->pids[node->kill_rank], SIGKILL);
 			node->kill_rank = -1;

@@ -19,16 +19,14 @@ struct node {
 	int peer; /* socket to the other node, or -1 */
 	const char
 		*process; /* directory of the module: the server runs in its own process; or NULL */
-	const char *expect_missing; /* then the ranks get SIGUSR1; or NULL */
-	int again;		    /* run this many more times (the next attempts) */
-	int kill_rank, kill_ms;	    /* SIGKILL this local rank after a time; -1: none */
-	bool end_on_failure;	    /* as berth does: end the other ranks if one fails */
+	int again;	  /* run this many more times (the next attempts) */
+	int kill_rank, kill_ms; /* SIGKILL this local rank after a time; -1: none */
+	bool end_on_failure;	/* as berth does: end the other ranks if one fails */
 
 	/* Filled by node_run. */
 	int status[NODE_RANKS]; /* wait status; -1 if it had to be killed at the end */
 	int aborts, abort_rank, abort_status;
 	char abort_text[128];
-	bool missing_seen; /* missing() has returned expect_missing */
 	int gathers, fetches;
 	bool dir_clean; /* nothing was left in the directory after stop */
 };

@@ -141,27 +141,6 @@ static int rank_stuck(void)
 	return PMIx_Fence(NULL, 0, NULL, 0) == PMIX_SUCCESS ? 11 : 12;
 }
 
-/* Rank 1 never calls PMIx_Init. */
-static int rank_absent(const char *rank)
-{
-	pmix_proc_t self;
-
-	if (rank && !strcmp(rank, "1")) {
-		usleep(250000);
-		return 0;
-	}
-	if (PMIx_Init(&self, NULL, 0) != PMIX_SUCCESS)
-		return FAILED_HERE(10);
-	/* Until the agent has named rank 1. */
-	sigset_t set;
-	int number;
-
-	sigemptyset(&set);
-	sigaddset(&set, SIGUSR1);
-	sigwait(&set, &number);
-	return PMIx_Finalize(NULL, 0) == PMIX_SUCCESS ? 0 : FAILED_HERE(11);
-}
-
 static int rank_publish(void)
 {
 	pmix_proc_t self;
@@ -345,13 +324,6 @@ static int rank_main(const char *mode)
 {
 	if (!strncmp(mode, "modex-", 6))
 		return rank_modex(!strcmp(mode, "modex-collect"));
-	if (!strcmp(mode, "absent")) {
-		struct env *env = env_capture();
-		int rc = rank_absent(env_get(env, "PMIX_RANK"));
-
-		env_free(env);
-		return rc;
-	}
 	for (size_t i = 0; i < sizeof modes / sizeof *modes; i++)
 		if (!strcmp(mode, modes[i].mode))
 			return modes[i].main();
@@ -507,18 +479,6 @@ static void test_killed_in_fence(void **state)
 	assert_true(WIFSIGNALED(node.status[0]));
 }
 
-static void test_missing(void **state)
-{
-	struct node node = one_node("absent", 3);
-
-	/* At other moments (the first to connect, the first to leave) it is chance which rank is
-	 * reported. */
-	node.expect_missing = "1";
-	run_one(&node);
-	assert_all_well(&node);
-	assert_true(node.missing_seen);
-}
-
 static void test_publish(void **state)
 {
 	struct node node = one_node("publish", 2);
@@ -629,21 +589,14 @@ int main(int argc, char **argv)
 		fprintf(stderr, "%s\n", dlerror());
 		return 1;
 	}
-	/* For "absent"; the ranks inherit it. */
-	sigset_t set;
-
-	sigemptyset(&set);
-	sigaddset(&set, SIGUSR1);
-	sigprocmask(SIG_BLOCK, &set, NULL);
 	if (argc == 2)
 		return rank_main(argv[1]);
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_bad_job),		cmocka_unit_test(test_again),
 		cmocka_unit_test(test_prepare),		cmocka_unit_test(test_modex),
 		cmocka_unit_test(test_two_nodes),	cmocka_unit_test(test_abort),
-		cmocka_unit_test(test_killed_in_fence), cmocka_unit_test(test_missing),
-		cmocka_unit_test(test_publish),		cmocka_unit_test(test_spawn_refused),
-		cmocka_unit_test(test_client),
+		cmocka_unit_test(test_killed_in_fence), cmocka_unit_test(test_publish),
+		cmocka_unit_test(test_spawn_refused),	cmocka_unit_test(test_client),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
