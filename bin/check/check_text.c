@@ -124,9 +124,8 @@ void check_print(const json_t *check, const struct env *env)
 
 		/* Some findings are errors that end with a full stop. */
 		seen -= seen && finding->seen[seen - 1] == '.';
-		if (asprintf(&text, "%.*s%s%s", (int)seen, finding->seen,
-			     *finding->fix ? ". Fix: " : "", finding->fix) < 0)
-			text = NULL;
+		text = text_format("%.*s%s%s", (int)seen, finding->seen,
+				   *finding->fix ? ". Fix: " : "", finding->fix);
 		TABLE_ROW(&table, finding->kind, finding->probe, names ? names : "?",
 			  text ? text : finding->seen);
 		free(text);

@@ -10,6 +10,7 @@
 
 #include "alloc/pbs.h"
 #include "alloc/scheduler_tool.h"
+#include "base/bytes.h"
 #include "base/file.h"
 #include "base/json.h"
 #include "base/log.h"
@@ -348,9 +349,8 @@ int requeue_pbs_prepare(struct alloc_query *query, int done, struct requeue_pbs 
 	pbs->dir = strdup(dir ? dir : "/");
 	pbs->env = env_copy(env);
 	submitted = json_string_value(json_object_get(job, "Submit_arguments"));
-	if (asprintf(&pbs->line, "cd %s && qsub %s", dir ? dir : "/",
-		     submitted && *submitted ? submitted : "SCRIPT") < 0)
-		pbs->line = NULL;
+	pbs->line = text_format("cd %s && qsub %s", dir ? dir : "/",
+				submitted && *submitted ? submitted : "SCRIPT");
 	if (!pbs->dir || !pbs->env || !pbs->line)
 		rc = snprintf(why, size, "not enough memory") || true;
 	if (!rc)

@@ -9,6 +9,7 @@
 
 #include "alloc/query.h"
 #include "alloc/slurm.h"
+#include "base/bytes.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "base/number.h"
@@ -175,9 +176,8 @@ int run_prepare(const struct run_options *options, const char *const *argv, stru
 	if (!rc && options->job.log_dir && !options->dry_run)
 		rc = logs_check_dir(options->job.log_dir, err);
 	/* Not in a directory that was refused. */
-	if (!rc && options->job.log_dir && !options->report &&
-	    asprintf(&out->report, "%s/report.json", options->job.log_dir) < 0)
-		out->report = NULL;
+	if (!rc && options->job.log_dir && !options->report)
+		out->report = text_format("%s/report.json", options->job.log_dir);
 	if (!rc && out->report && !options->dry_run)
 		out->bad_report = (rc = check_report(out->report, err)) != 0;
 	if (!rc)

@@ -2,7 +2,6 @@
 #include "train/screen.h"
 
 #include <poll.h>
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -92,19 +91,6 @@ static void on_log(void *context, const char *line, size_t size)
 	pthread_mutex_unlock(&screen->lock);
 }
 
-/* Signals go to the other threads: see stop_catch_signals. Without a thread there is no status. */
-static bool start_thread(struct screen *screen)
-{
-	sigset_t all, before;
-	int error;
-
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &before);
-	error = pthread_create(&screen->thread, NULL, refresh, screen);
-	pthread_sigmask(SIG_SETMASK, &before, NULL);
-	return !error;
-}
-
 void screen_open(struct screen *screen, const struct env *env, bool shows)
 {
 	const char *quiet = env ? env_get(env, "BERTH_TEST_LINE_MS") : NULL;
@@ -128,7 +114,9 @@ void screen_open(struct screen *screen, const struct env *env, bool shows)
 	clock_cond_init(&screen->wake);
 	if (screen->terminal)
 		log_set_writer(on_log, screen);
-	screen->has_thread = shows && !screen->quiet && start_thread(screen);
+	/* Without a thread there is no status. */
+	screen->has_thread =
+		shows && !screen->quiet && !thread_start(&screen->thread, refresh, screen);
 }
 
 void screen_close(struct screen *screen)

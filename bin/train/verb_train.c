@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "arguments.h"
+#include "base/bytes.h"
 #include "run/run.h"
 #include "run/run_options.h"
 #include "train/train_options.h"
@@ -29,15 +30,13 @@ static int check(void *input, struct error *err)
 /* The path of berth-train, which is next to this program. malloced; NULL if memory is out. */
 static char *trainer_path(void)
 {
-	char self[4096], *path;
+	char self[4096];
 	ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
 
 	self[n > 0 ? n : 0] = 0;
 	char *slash = strrchr(self, '/');
 
-	return asprintf(&path, "%.*sberth-train", slash ? (int)(slash - self) + 1 : 0, self) < 0
-		       ? NULL
-		       : path;
+	return text_format("%.*sberth-train", slash ? (int)(slash - self) + 1 : 0, self);
 }
 
 static int run_trainer(struct arguments *arguments, struct error *err)

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "alloc/alloc.h"
+#include "base/bytes.h"
 #include "base/number.h"
 #include "hostlist/hostlist.h"
 
@@ -77,11 +78,9 @@ static int fill(const struct alloc_request *request, const char *host, int port,
 	made->source = strdup("hand");
 	made->rendezvous = strdup(request->rendezvous);
 	made->this_node = request->node_rank;
-	if (asprintf(&made->job_id, "hand-%s-%d-%d", host, port, request->nnodes) < 0)
-		made->job_id = NULL;
-	if (asprintf(&made->why, "--nnodes is %d; this machine has --node-rank %d", request->nnodes,
-		     request->node_rank) < 0)
-		made->why = NULL;
+	made->job_id = text_format("hand-%s-%d-%d", host, port, request->nnodes);
+	made->why = text_format("--nnodes is %d; this machine has --node-rank %d", request->nnodes,
+				request->node_rank);
 	made->nodes = calloc((size_t)request->nnodes, sizeof *made->nodes);
 	if (!made->source || !made->rendezvous || !made->job_id || !made->why || !made->nodes)
 		return -1;
@@ -89,10 +88,8 @@ static int fill(const struct alloc_request *request, const char *host, int port,
 		struct alloc_node *node = &made->nodes[made->node_count];
 
 		node->gpus = -1;
-		if (asprintf(&node->name, "node%zu", made->node_count) < 0) {
-			node->name = NULL;
+		if (!(node->name = text_format("node%zu", made->node_count)))
 			return -1;
-		}
 	}
 	return 0;
 }

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "alloc/alloc.h"
+#include "base/bytes.h"
 #include "hostlist/hostlist.h"
 
 static int present(const struct env *env, const struct alloc_request *request)
@@ -37,9 +38,8 @@ static int fill(struct hosts *hosts, const char *why, bool slots_given, struct a
 	gethostname(host, sizeof host - 1);
 	made->source = strdup("hosts");
 	made->why = strdup(why);
-	if (asprintf(&made->job_id, "hosts-%s-%ld-%lld", host, (long)getpid(),
-		     (long long)time(NULL)) < 0)
-		made->job_id = NULL;
+	made->job_id =
+		text_format("hosts-%s-%ld-%lld", host, (long)getpid(), (long long)time(NULL));
 	if (!made->source || !made->why || !made->job_id)
 		return error_memory(err, "the allocation");
 	return alloc_set_nodes(made, hosts, slots_given, err);

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "alloc/alloc.h"
+#include "base/bytes.h"
 #include "hostlist/affinity.h"
 
 static int present(const struct env *env, const struct alloc_request *request)
@@ -39,9 +40,7 @@ static int read_local(const struct env *env, const struct alloc_request *request
 	out->source = strdup("local");
 	out->why = strdup("no hosts were given and no scheduler's variables are set: using only "
 			  "this machine");
-	if (asprintf(&out->job_id, "local-%s-%ld-%lld", host, (long)getpid(),
-		     (long long)time(NULL)) < 0)
-		out->job_id = NULL;
+	out->job_id = text_format("local-%s-%ld-%lld", host, (long)getpid(), (long long)time(NULL));
 	if (!out->nodes || !out->source || !out->why || !out->job_id)
 		return error_memory(err, "the allocation");
 	out->node_count = 1;

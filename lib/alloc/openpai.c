@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "alloc/alloc.h"
+#include "base/bytes.h"
 #include "base/number.h"
 #include "hostlist/hostlist.h"
 
@@ -125,10 +126,8 @@ static int read_nodes(const struct env *env, const char *role, int count, struct
 
 		rc = bad_address(name, address, err);
 		/* Two containers may be on one machine: the index keeps them apart. */
-		if (!rc && asprintf(&made->nodes[i].name, "%s-%d", role, i) < 0) {
-			made->nodes[i].name = NULL;
+		if (!rc && !(made->nodes[i].name = text_format("%s-%d", role, i)))
 			rc = error_memory(err, "the allocation");
-		}
 		if (rc)
 			break;
 		made->nodes[i].gpus = gpus;
@@ -194,11 +193,9 @@ static int read_rendezvous(const struct env *env, const char *role, struct alloc
 	rc = number_int(port_name, first, 1, 65535, &number, err);
 	if (rc)
 		return rc;
-	if (asprintf(&made->rendezvous, strchr(address, ':') ? "[%s]:%d" : "%s:%d", address,
-		     number) < 0) {
-		made->rendezvous = NULL;
+	if (!(made->rendezvous =
+		      text_format(strchr(address, ':') ? "[%s]:%d" : "%s:%d", address, number)))
 		return error_memory(err, "the allocation");
-	}
 	return 0;
 }
 
@@ -209,9 +206,8 @@ static int set_job_id(const struct env *env, const char *role, struct alloc *mad
 
 	made->source = strdup("openpai");
 	made->job_id = strdup(job ? job : "openpai");
-	if (asprintf(&made->why, "PAI_CURRENT_TASK_ROLE_NAME is %s; this container is its task %d",
-		     role, made->this_node) < 0)
-		made->why = NULL;
+	made->why = text_format("PAI_CURRENT_TASK_ROLE_NAME is %s; this container is its task %d",
+				role, made->this_node);
 	return made->source && made->job_id && made->why ? 0 : error_memory(err, "the allocation");
 }
 

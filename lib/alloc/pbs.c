@@ -14,6 +14,7 @@
 
 #include "alloc/alloc.h"
 #include "alloc/pbs.h"
+#include "base/bytes.h"
 #include "base/number.h"
 #include "hostlist/hostlist.h"
 
@@ -199,9 +200,8 @@ static int set_job_id(const struct env *env, struct alloc *made, struct error *e
 
 	made->source = strdup("pbs");
 	made->job_id = strdup(id);
-	if (asprintf(&made->why, "PBS_JOBID is set%s; the nodes come from PBS_NODEFILE",
-		     kind && !strcmp(kind, "PBS_INTERACTIVE") ? " (qsub -I)" : "") < 0)
-		made->why = NULL;
+	made->why = text_format("PBS_JOBID is set%s; the nodes come from PBS_NODEFILE",
+				kind && !strcmp(kind, "PBS_INTERACTIVE") ? " (qsub -I)" : "");
 	if (strchr(id, '['))
 		made->array_task = strdup(id);
 	if (!made->source || !made->job_id || !made->why || (strchr(id, '[') && !made->array_task))

@@ -12,6 +12,7 @@
 
 #include "alloc/alloc.h"
 #include "alloc/slurm.h"
+#include "base/bytes.h"
 #include "base/number.h"
 #include "hostlist/hostlist.h"
 #include "hostlist/idset.h"
@@ -449,10 +450,8 @@ static int read_array(struct slurm_reader *r, struct error *err)
 	rc = number_int64("SLURM_ARRAY_JOB_ID", job, 1, UINT32_MAX, &ignored, err);
 	if (!rc)
 		rc = number_int64("SLURM_ARRAY_TASK_ID", task, 0, UINT32_MAX, &ignored, err);
-	if (!rc && asprintf(&r->made.array_task, "%s_%s", job, task) < 0) {
-		r->made.array_task = NULL;
+	if (!rc && !(r->made.array_task = text_format("%s_%s", job, task)))
 		rc = error_memory(err, "the allocation");
-	}
 	return rc;
 }
 
@@ -465,11 +464,10 @@ static int set_job_id(struct slurm_reader *r, struct error *err)
 		return rc;
 	r->made.source = strdup("slurm");
 	r->made.job_id = strdup(job_id(r->env));
-	if (asprintf(&r->made.why, "SLURM_JOB_ID is set; the nodes come from %s%s", r->list_name,
-		     r->in_step		     ? " (a job step)"
-		     : r->made.this_node < 0 ? ", and this machine is not one of them"
-					     : "") < 0)
-		r->made.why = NULL;
+	r->made.why = text_format("SLURM_JOB_ID is set; the nodes come from %s%s", r->list_name,
+				  r->in_step		  ? " (a job step)"
+				  : r->made.this_node < 0 ? ", and this machine is not one of them"
+							  : "");
 	return r->made.source && r->made.job_id && r->made.why
 		       ? 0
 		       : error_memory(err, "the allocation");

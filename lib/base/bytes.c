@@ -2,6 +2,8 @@
 #include "base/bytes.h"
 
 #include <endian.h>
+#include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -103,6 +105,18 @@ void *array_add(void *array, size_t *count, size_t entry_size)
 	char *entries = resize(array, *count + 1, entry_size);
 
 	return entries ? memset(entries + entry_size * (*count)++, 0, entry_size) : NULL;
+}
+
+char *text_format(const char *format, ...)
+{
+	char *text;
+	va_list ap;
+
+	va_start(ap, format);
+	if (vasprintf(&text, format, ap) < 0)
+		text = NULL;
+	va_end(ap);
+	return text;
 }
 
 void *bytes_copy(const void *data, size_t size)

@@ -37,6 +37,9 @@ bool array_reserve(void *array, size_t count, size_t *room, size_t entry_size);
  * entry, or NULL if memory is out (nothing has changed then). */
 void *array_add(void *array, size_t *count, size_t entry_size);
 
+/* Format a malloced text; NULL if memory is out. */
+char *text_format(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
 /* Return a malloced copy of size bytes with a NUL after them, or NULL if memory is out. */
 void *bytes_copy(const void *data, size_t size);
 

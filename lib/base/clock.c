@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "base/clock.h"
 
+#include <signal.h>
+
 static struct timespec now(clockid_t clock)
 {
 	struct timespec time;
@@ -48,6 +50,18 @@ static struct timespec after_ms(clockid_t clock, int64_t timeout_ms)
 struct timespec clock_after_ms(int64_t timeout_ms)
 {
 	return after_ms(CLOCK_MONOTONIC, timeout_ms);
+}
+
+int thread_start(pthread_t *thread, void *(*run)(void *context), void *context)
+{
+	sigset_t all, before;
+	int rc;
+
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &before);
+	rc = pthread_create(thread, NULL, run, context);
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	return rc;
 }
 
 bool clock_join(pthread_t thread, int64_t timeout_ms)

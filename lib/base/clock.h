@@ -22,6 +22,8 @@ double clock_wall_s(void);
 struct timespec clock_after_ms(int64_t timeout_ms);
 /* Initialise a condition variable whose timed waits use the monotonic clock. */
 void clock_cond_init(pthread_cond_t *cond);
+/* Start a thread that takes no signals. Return 0, or pthread_create's error. */
+int thread_start(pthread_t *thread, void *(*run)(void *context), void *context);
 /* Wait for a thread to end and join it. Return false if it still runs after timeout_ms. */
 bool clock_join(pthread_t thread, int64_t timeout_ms);
 

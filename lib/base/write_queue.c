@@ -3,7 +3,6 @@
 
 #include <errno.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
@@ -107,16 +106,6 @@ static void *run_queue(void *context)
 	return NULL;
 }
 
-static void start_thread(struct write_queue *queue)
-{
-	sigset_t all, old;
-
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &old);
-	queue->threaded = !pthread_create(&queue->thread, NULL, run_queue, queue);
-	pthread_sigmask(SIG_SETMASK, &old, NULL);
-}
-
 bool write_queue_add(struct write_queue *queue, unsigned target, const struct iovec *parts,
 		     size_t count)
 {
@@ -127,7 +116,7 @@ bool write_queue_add(struct write_queue *queue, unsigned target, const struct io
 		piece.size += (uint32_t)parts[i].iov_len;
 	pthread_mutex_lock(&queue->lock);
 	if (!queue->threaded)
-		start_thread(queue);
+		queue->threaded = !thread_start(&queue->thread, run_queue, queue);
 	at = bytes_extend(&queue->pieces, sizeof piece + piece.size);
 	if (at) {
 		memcpy(at, &piece, sizeof piece);

@@ -127,10 +127,8 @@ static int add_nodes(struct discovery *discovery, size_t at, const struct kfd_no
 			gpu->memory_bytes = nodes[i].memory_bytes;
 		/* Partitions may share an id, which would then name several devices. */
 		if (count == 1 && nodes[i].unique_id && !gpu->uuid &&
-		    asprintf(&gpu->uuid, "GPU-%016" PRIx64, nodes[i].unique_id) < 0) {
-			gpu->uuid = NULL;
+		    !(gpu->uuid = text_format("GPU-%016" PRIx64, nodes[i].unique_id)))
 			return error_memory(err, "the GPUs");
-		}
 	}
 	return 0;
 }

@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/bytes.h"
 #include "launch/launcher.h"
 
 void launcher_command_free(struct launcher_command *command)
@@ -102,9 +103,8 @@ char *launcher_tools_line(const struct launcher_job *job)
 	launcher_command_free(&command);
 	if (!first || nodes == 1 || launcher->one_tool)
 		return first;
-	if (asprintf(&all, "%s   (likewise for %zu more node%s)", first, nodes - 1,
-		     nodes == 2 ? "" : "s") < 0)
-		all = NULL;
+	all = text_format("%s   (likewise for %zu more node%s)", first, nodes - 1,
+			  nodes == 2 ? "" : "s");
 	free(first);
 	return all;
 }

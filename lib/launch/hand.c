@@ -4,6 +4,7 @@
  * connect to it. */
 #include <stdio.h>
 
+#include "base/bytes.h"
 #include "launch/launcher.h"
 
 static bool fits(const struct launcher *launcher, const struct alloc *alloc, const struct env *env)
@@ -34,12 +35,8 @@ static int start(const struct launcher_job *job, struct launcher_process **out, 
 
 static char *command_line(const struct launcher_job *job)
 {
-	char *text;
-
-	if (asprintf(&text, "(%zu more will connect to %s)", job->launch->alloc->node_count - 1,
-		     job->launch->alloc->rendezvous ? job->launch->alloc->rendezvous : "") < 0)
-		return NULL;
-	return text;
+	return text_format("(%zu more will connect to %s)", job->launch->alloc->node_count - 1,
+			   job->launch->alloc->rendezvous ? job->launch->alloc->rendezvous : "");
 }
 
 const struct launcher launcher_hand = {

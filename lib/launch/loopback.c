@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/bytes.h"
 #include "launch/launcher.h"
 
 static bool fits(const struct launcher *launcher, const struct alloc *alloc, const struct env *env)
@@ -59,12 +60,8 @@ static int start(const struct launcher_job *job, struct launcher_process **out, 
 
 static char *command_line(const struct launcher_job *job)
 {
-	char *text;
-
-	if (asprintf(&text, "%zu x %s agent, on this machine", job->launch->alloc->node_count,
-		     job->launch->berth_path) < 0)
-		return NULL;
-	return text;
+	return text_format("%zu x %s agent, on this machine", job->launch->alloc->node_count,
+			   job->launch->berth_path);
 }
 
 int launcher_simulate_nodes(const struct alloc *alloc, size_t nodes, struct alloc *out,
@@ -75,9 +72,8 @@ int launcher_simulate_nodes(const struct alloc *alloc, size_t nodes, struct allo
 	simulated.source = strdup(alloc->source);
 	simulated.job_id = strdup(alloc->job_id);
 	simulated.nodes = calloc(nodes, sizeof *simulated.nodes);
-	if (asprintf(&simulated.why, "%zu simulated nodes on this machine (--launcher loopback)",
-		     nodes) < 0)
-		simulated.why = NULL;
+	simulated.why =
+		text_format("%zu simulated nodes on this machine (--launcher loopback)", nodes);
 	if (!simulated.source || !simulated.job_id || !simulated.nodes || !simulated.why)
 		goto memory;
 	for (; simulated.node_count < nodes; simulated.node_count++) {
@@ -85,10 +81,8 @@ int launcher_simulate_nodes(const struct alloc *alloc, size_t nodes, struct allo
 
 		*node = (struct alloc_node){.slots = alloc->nodes[0].slots,
 					    .gpus = alloc->nodes[0].gpus};
-		if (asprintf(&node->name, "loop%zu", simulated.node_count) < 0) {
-			node->name = NULL;
+		if (!(node->name = text_format("loop%zu", simulated.node_count)))
 			goto memory;
-		}
 	}
 	*out = simulated;
 	return 0;

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/bytes.h"
 #include "base/number.h"
 #include "plan/plan_internal.h"
 
@@ -386,13 +387,11 @@ static int slower_network_warning(const struct search *search, const struct inve
 		if (!*why || !is_slower_than(first_node, address, best))
 			continue;
 		inventory_address_format(address, 0, host, sizeof host);
-		if (asprintf(&out->warning,
-			     "rendezvous and traffic between nodes use %s on %s; the faster %s "
-			     "(%s) cannot be used: %s",
-			     out->address, best->iface, address->iface, host, why) >= 0)
-			return 0;
-		out->warning = NULL;
-		return error_memory(err, "the rendezvous address");
+		out->warning = text_format(
+			"rendezvous and traffic between nodes use %s on %s; the faster %s "
+			"(%s) cannot be used: %s",
+			out->address, best->iface, address->iface, host, why);
+		return out->warning ? 0 : error_memory(err, "the rendezvous address");
 	}
 	return 0;
 }
@@ -412,10 +411,8 @@ static void add_rejected(const struct inventory_address *address, const char *wh
 static int set_reason(struct plan_network *network, struct error *err, const char *first,
 		      const char *more)
 {
-	if (asprintf(&network->why, "%s%s", first, more) >= 0)
-		return 0;
-	network->why = NULL;
-	return error_memory(err, "the rendezvous address");
+	network->why = text_format("%s%s", first, more);
+	return network->why ? 0 : error_memory(err, "the rendezvous address");
 }
 
 /* One node and no request: the ranks use loopback. */

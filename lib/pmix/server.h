@@ -13,7 +13,6 @@
 #include <hwloc.h>
 #include <pmix.h>
 #include <pmix_server.h>
-#include <stdatomic.h>
 #include <stdbool.h>
 
 #include "rendezvous/ranks.h"

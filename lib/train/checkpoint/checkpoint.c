@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/bytes.h"
 #include "base/json.h"
 #include "base/log.h"
 #include "train/checkpoint/directory.h"
@@ -190,10 +191,8 @@ static int write_file(const char *directory, const char *name, const struct trai
 
 	if (rc)
 		return rc;
-	if (asprintf(&file, "%s/%s", directory, name) < 0) {
-		file = NULL;
+	if (!(file = text_format("%s/%s", directory, name)))
 		rc = error_memory(err, "a file's name");
-	}
 	if (!rc)
 		rc = checkpoint_dir_has_space(directory, list_size(&list), err);
 	if (!rc)
@@ -248,8 +247,7 @@ int checkpoint_keep_foreign(const char *directory, const struct graph *graph, in
 	if (access(path, F_OK) || !checkpoint_check(path, graph, &state, NULL))
 		goto out;
 	for (int i = 1; !rc; i++) {
-		if (asprintf(&aside, "%s.%d", path, i) < 0) {
-			aside = NULL;
+		if (!(aside = text_format("%s.%d", path, i))) {
 			rc = error_memory(err, "a checkpoint's name");
 		} else if (access(aside, F_OK)) {
 			break;

@@ -44,10 +44,9 @@ const char *checkpoint_dir_name_of(int64_t step, char name[CHECKPOINT_NAME_BYTES
 
 char *checkpoint_dir_path_of(const char *directory, int64_t step)
 {
-	char *path, name[CHECKPOINT_NAME_BYTES];
+	char name[CHECKPOINT_NAME_BYTES];
 
-	return asprintf(&path, "%s/%s", directory, checkpoint_dir_name_of(step, name)) < 0 ? NULL
-											   : path;
+	return text_format("%s/%s", directory, checkpoint_dir_name_of(step, name));
 }
 
 static int newest_first(const void *a, const void *b)

@@ -7,7 +7,6 @@
 #include <inttypes.h>
 #include <limits.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,6 +15,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/bytes.h"
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/log.h"
@@ -71,9 +71,7 @@ static int64_t number_of(const char *name)
 
 static char *path_of(const char *directory, int64_t number)
 {
-	char *path;
-
-	return asprintf(&path, "%s/" PREFIX "%06" PRId64, directory, number) < 0 ? NULL : path;
+	return text_format("%s/" PREFIX "%06" PRId64, directory, number);
 }
 
 /* Read the highest file. Opening the directory makes NFS ask the server. Return 1, 0 if there is
@@ -473,16 +471,11 @@ static void *work(void *argument)
 
 static int start_thread(struct lease *lease, struct error *err)
 {
-	sigset_t all, before;
 	int rc;
 
 	pthread_mutex_init(&lease->lock, NULL);
 	clock_cond_init(&lease->changed);
-	/* Signals are for the training thread. */
-	sigfillset(&all);
-	pthread_sigmask(SIG_BLOCK, &all, &before);
-	rc = pthread_create(&lease->thread, NULL, work, lease);
-	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	rc = thread_start(&lease->thread, work, lease);
 	return rc ? error_set(err, ERR_UNAVAILABLE,
 			      "cannot start a thread to renew the lease of --ckpt: %s",
 			      strerror(rc))

@@ -2,7 +2,6 @@
 #include "train/checkpoint/writer.h"
 
 #include <pthread.h>
-#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -189,16 +188,11 @@ static void free_snapshot(struct writer *writer)
 
 static int start_thread(struct writer *writer, struct error *err)
 {
-	sigset_t all, before;
 	int rc;
 
 	pthread_mutex_init(&writer->lock, NULL);
 	clock_cond_init(&writer->changed);
-	/* Signals are for the training thread. */
-	sigfillset(&all);
-	pthread_sigmask(SIG_BLOCK, &all, &before);
-	rc = pthread_create(&writer->thread, NULL, work, writer);
-	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	rc = thread_start(&writer->thread, work, writer);
 	if (!rc)
 		return 0;
 	pthread_cond_destroy(&writer->changed);

@@ -4,7 +4,6 @@
 #include <errno.h>
 #include <pthread.h>
 #include <sched.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -361,17 +360,12 @@ static int reserve(struct loader *loader, struct error *err)
 
 static int start(struct loader *loader, struct error *err)
 {
-	sigset_t all, before;
 	int rc = 0;
 
-	/* Signals are for the training thread. */
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &before);
 	for (int i = 0; !rc && i < loader->request.threads && i < MAX_THREADS; i++) {
-		rc = pthread_create(&loader->threads[i], NULL, work, loader);
+		rc = thread_start(&loader->threads[i], work, loader);
 		loader->thread_count += !rc;
 	}
-	pthread_sigmask(SIG_SETMASK, &before, NULL);
 	/* Fewer threads do the same, more slowly. */
 	if (rc && !loader->thread_count)
 		return error_set(err, ERR_UNAVAILABLE, "cannot start a thread to read data: %s",

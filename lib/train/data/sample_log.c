@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/bytes.h"
 #include "base/file.h"
 
 struct sample_log {
@@ -21,10 +22,8 @@ int sample_log_open(const char *directory, int rank, int world, struct sample_lo
 	char *path = NULL;
 	int rc = log ? file_make_dirs(directory, err) : error_memory(err, "the sample log");
 
-	if (!rc && asprintf(&path, "%s/rank-%05d.txt", directory, rank) < 0) {
-		path = NULL;
+	if (!rc && !(path = text_format("%s/rank-%05d.txt", directory, rank)))
 		rc = error_memory(err, "a file's name");
-	}
 	if (!rc) {
 		*log = (struct sample_log){rank, world, file_open_append(path, err)};
 		if (log->fd < 0)

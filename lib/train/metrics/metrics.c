@@ -9,6 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/bytes.h"
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/json.h"
@@ -158,8 +159,7 @@ static int write_json(struct metrics *metrics, const json_t *json, struct error 
 	char *text = json ? json_dumps(json, 0) : NULL, *line = NULL;
 	int rc = 0;
 
-	if (!text || asprintf(&line, "%s\n", text) < 0) {
-		line = NULL;
+	if (!text || !(line = text_format("%s\n", text))) {
 		rc = error_memory(err, "the metrics");
 	} else if (file_write_all(metrics->fd, line, strlen(line))) {
 		rc = error_set(err, ERR_IO, "cannot write %s: %s", metrics->path, strerror(errno));

@@ -10,6 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/bytes.h"
 #include "base/clock.h"
 #include "base/crc32c.h"
 #include "base/file.h"
@@ -181,11 +182,10 @@ static int create(struct tensorboard *tensorboard, const char *directory, struct
 	int flags = O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC;
 
 	gethostname(host, sizeof host - 1);
-	if (asprintf(&tensorboard->path, "%s/" PREFIX "%010" PRId64 ".%s.%ld", directory,
-		     next_seconds(directory), host[0] ? host : "localhost", (long)getpid()) < 0) {
-		tensorboard->path = NULL;
+	if (!(tensorboard->path = text_format("%s/" PREFIX "%010" PRId64 ".%s.%ld", directory,
+					      next_seconds(directory), host[0] ? host : "localhost",
+					      (long)getpid())))
 		return error_memory(err, "the events");
-	}
 	tensorboard->fd = open(tensorboard->path, flags, 0666);
 	return tensorboard->fd < 0 ? error_set(err, ERR_OUTPUT, "cannot write %s: %s",
 					       tensorboard->path, strerror(errno))

@@ -247,12 +247,7 @@ static int connect_without_signal(struct gloo *gloo, struct error *err)
 
 static int start_thread(struct gloo *gloo, struct error *err)
 {
-	sigset_t all, before;
-
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &before);
-	gloo->thread_runs = !pthread_create(&gloo->thread, NULL, gloo_thread, gloo);
-	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	gloo->thread_runs = !thread_start(&gloo->thread, gloo_thread, gloo);
 	return gloo->thread_runs ? 0 : error_memory(err, "a thread for gloo");
 }
 

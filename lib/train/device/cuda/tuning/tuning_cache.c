@@ -120,10 +120,9 @@ struct tuning_cache *tuning_cache_open(const char *gpu, unsigned long version)
 	struct tuning_cache *tuned;
 	char *path = NULL;
 
-	if ((own || (home && *home == '/')) &&
-	    asprintf(&path, "%s%s/berth/cudnn-%lu %s", own ? cache : home, own ? "" : "/.cache",
-		     version, gpu) < 0)
-		path = NULL;
+	if (own || (home && *home == '/'))
+		path = text_format("%s%s/berth/cudnn-%lu %s", own ? cache : home,
+				   own ? "" : "/.cache", version, gpu);
 	env_free(env);
 	/* Keep '/' and characters that are special in a shell out of the file name. */
 	for (char *c = path ? strrchr(path, '-') : NULL; c && *c; c++)
