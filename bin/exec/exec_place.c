@@ -263,16 +263,14 @@ pid_t exec_place_launcher_pid(const struct exec_place *place)
 static bool is_alive(const char *const *processes, const struct exec_place *place)
 {
 	pid_t pid = exec_place_launcher_pid(place);
-	char path[40], *text = NULL;
+	char path[40], command[32];
 	bool found = false;
-	size_t size;
 
 	snprintf(path, sizeof path, "/proc/%d/comm", (int)pid);
-	if (!pid || file_read(path, 64, &text, &size, NULL))
+	if (!pid || file_read_line(path, command, sizeof command))
 		return false;
 	for (const char *const *name = processes; !found && *name; name++)
-		found = !strncmp(text, *name, strlen(*name));
-	free(text);
+		found = !strncmp(command, *name, strlen(*name));
 	return found;
 }
 

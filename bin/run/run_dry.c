@@ -231,28 +231,12 @@ static int print_environment(const struct show *show, const struct paint *paint,
 	return 0;
 }
 
-/* Quote it for a shell. */
-static void print_argument(const char *text)
-{
-	static const char plain[] =
-		"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789@%+=:,./_-";
-
-	if (*text && !text[strspn(text, plain)]) {
-		printf(" %s", text);
-		return;
-	}
-	printf(" '");
-	for (; *text; text++)
-		printf(*text == '\'' ? "'\\''" : "%c", *text);
-	printf("'");
-}
-
 static void print_program(const struct show *show, const struct paint *paint)
 {
-	printf("%sprogram%s ", paint->bold, paint->off);
-	for (size_t i = 0; show->argv[i]; i++)
-		print_argument(show->argv[i]);
-	printf("\n");
+	char *line = launcher_command_line((char *const *)(uintptr_t)show->argv);
+
+	printf("%sprogram%s  %s\n", paint->bold, paint->off, line ? line : show->argv[0]);
+	free(line);
 }
 
 /* Not on the first node: print only what follows from the allocation and the options. */

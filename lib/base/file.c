@@ -79,18 +79,27 @@ int file_read(const char *path, size_t limit, char **out, size_t *size, struct e
 	return file_read_input(path, limit, 0, out, size, err);
 }
 
+int file_read_line(const char *path, char *out, size_t size)
+{
+	char *text = NULL;
+	size_t length;
+
+	*out = '\0';
+	if (access(path, F_OK) || file_read(path, 65536, &text, &length, NULL))
+		return -1;
+	snprintf(out, size, "%.*s", (int)strcspn(text, "\n"), text);
+	free(text);
+	return 0;
+}
+
 int file_read_number(const char *path, int64_t min, int64_t max, int64_t *out)
 {
-	char *text;
-	size_t size;
-	int rc;
+	char text[64];
 
-	if (access(path, F_OK) || file_read(path, 64, &text, &size, NULL))
-		return -1;
-	text[strcspn(text, "\n")] = '\0';
-	rc = number_int64(path, text, min, max, out, NULL);
-	free(text);
-	return rc ? -1 : 0;
+	return file_read_line(path, text, sizeof text) ||
+			       number_int64(path, text, min, max, out, NULL)
+		       ? -1
+		       : 0;
 }
 
 bool file_wait_writable(int fd, int timeout_ms)

@@ -20,6 +20,9 @@ int file_read(const char *path, size_t limit, char **out, size_t *size, struct e
 int file_read_input(const char *path, size_t limit, int timeout_ms, char **out, size_t *size,
 		    struct error *err);
 #define FILE_INPUT_MS 30000 /* timeout_ms for the user's files */
+/* Read the first line of a small file, cut to size - 1 bytes. Return 0; or -1 with "" in out if
+ * there is no such file. */
+int file_read_line(const char *path, char *out, size_t size);
 /* Read a file that holds one number from min to max, and perhaps a newline. Return 0, or -1 if
  * there is no such file or number; *out is untouched then. */
 int file_read_number(const char *path, int64_t min, int64_t max, int64_t *out);

@@ -14,8 +14,8 @@
 
 #include "base/bytes.h"
 #include "base/clock.h"
+#include "base/file.h"
 #include "base/json.h"
-#include "base/number.h"
 #include "check/check_internal.h"
 #include "overlay/socket.h"
 
@@ -332,17 +332,11 @@ static bool measure(struct ring *ring, struct flow *flow)
 /* Bytes that the interface has sent; -1: unknown. */
 static int64_t counted(const char *iface)
 {
-	char path[128], text[32] = "";
-	FILE *file;
+	char path[128];
 	int64_t bytes = -1;
 
 	snprintf(path, sizeof path, "/sys/class/net/%s/statistics/tx_bytes", iface);
-	file = fopen(path, "re");
-	if (!file)
-		return -1;
-	if (fscanf(file, "%31s", text) != 1 || number_int64(path, text, 0, INT64_MAX, &bytes, NULL))
-		bytes = -1;
-	fclose(file);
+	file_read_number(path, 0, INT64_MAX, &bytes);
 	return bytes;
 }
 

@@ -8,10 +8,12 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/file.h"
 #include "base/json.h"
 #include "base/log.h"
 #include "controller/job_internal.h"
 #include "overlay/messages.h"
+#include "process/process_tree.h"
 
 #define SAME_SIGNAL_MS 2000
 #define EARLY_STOP_MS 2000 /* mpirun's own end follows within 0.1 s */
@@ -235,33 +237,16 @@ void job_check_early_stop(struct job *job, int64_t now)
 /* Describe the sender of a signal if it is one of the job's own processes on this machine. */
 static void find_sender(pid_t sender, char *text, size_t size)
 {
-	char name[32] = "", found[32];
-	pid_t pid = sender;
+	struct process_tree_entry first, process;
 
-	for (int level = 0; pid > 1 && level < 64; level++) {
-		char path[64], line[512] = "";
-		FILE *file;
-		int parent = 0;
-
-		snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
-		file = fopen(path, "re");
-		if (!file)
+	if (!process_tree_find(sender, &first))
+		return;
+	process = first;
+	for (int level = 0; process.parent != getpid(); level++)
+		if (process.parent <= 1 || level == 64 ||
+		    !process_tree_find(process.parent, &process))
 			return;
-		/* The name may hold any bytes; the state and the parent follow its last ")". */
-		char *last = fgets(line, sizeof line, file) ? strrchr(line, ')') : NULL;
-
-		fclose(file);
-		if (!last || sscanf(last, ") %*c %d", &parent) != 1 ||
-		    sscanf(line, "%*d (%31[^)]", found) != 1)
-			return;
-		if (!level)
-			snprintf(name, sizeof name, "%s", found);
-		if (parent == getpid()) {
-			snprintf(text, size, "process %d (%s) of this job", (int)sender, name);
-			return;
-		}
-		pid = parent;
-	}
+	snprintf(text, size, "process %d (%s) of this job", (int)sender, first.name);
 }
 
 /* Did the scheduler's daemon send the signal? It runs as root, outside the job. A terminal's
@@ -269,19 +254,14 @@ static void find_sender(pid_t sender, char *text, size_t size)
 static bool is_from_scheduler(const struct job *job, const struct signalfd_siginfo *info)
 {
 	static const char *const daemons[] = {"slurmstepd", "slurmd", "pbs_mom"};
-	char path[64], name[32] = "";
-	FILE *file;
+	char path[64], name[32];
 
 	if (!job->kill_wait_ms || info->ssi_code > 0)
 		return false;
 	if (info->ssi_uid != getuid())
 		return true;
 	snprintf(path, sizeof path, "/proc/%d/comm", (int)info->ssi_pid);
-	file = fopen(path, "re");
-	if (file && fgets(name, sizeof name, file))
-		name[strcspn(name, "\n")] = '\0';
-	if (file)
-		fclose(file);
+	file_read_line(path, name, sizeof name);
 	for (size_t i = 0; i < sizeof daemons / sizeof *daemons; i++)
 		if (!strcmp(name, daemons[i]))
 			return true;

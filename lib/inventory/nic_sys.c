@@ -15,19 +15,13 @@
 
 int sys_text(char *out, size_t size, const char *format, ...)
 {
-	char path[PATH_MAX], *text = NULL;
-	size_t length;
+	char path[PATH_MAX];
 	va_list ap;
 
 	va_start(ap, format);
 	int n = vsnprintf(path, sizeof path, format, ap);
 	va_end(ap);
-	if (n < 0 || (size_t)n >= sizeof path || file_read(path, 65536, &text, &length, NULL) != 0)
-		return -1;
-	text[strcspn(text, "\n")] = '\0';
-	snprintf(out, size, "%s", text);
-	free(text);
-	return 0;
+	return n < 0 || (size_t)n >= sizeof path ? -1 : file_read_line(path, out, size);
 }
 
 long sys_number(long otherwise, const char *format, ...)

@@ -39,15 +39,13 @@ static int pidfd_signal(int fd, int signal)
 #endif
 }
 
-/* Read one process from PID/stat below the /proc opened as proc_fd. False: it has ended, or is
- * unreadable. */
-static bool read_process(int proc_fd, pid_t pid, struct process_tree_entry *out)
+bool process_tree_find(pid_t pid, struct process_tree_entry *out)
 {
 	char path[32], text[1024];
 
-	snprintf(path, sizeof path, "%d/stat", (int)pid);
+	snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
 
-	int fd = openat(proc_fd, path, O_RDONLY | O_CLOEXEC);
+	int fd = open(path, O_RDONLY | O_CLOEXEC);
 
 	if (fd < 0)
 		return false;
@@ -102,7 +100,7 @@ static int list_all(struct process_tree *list)
 		char *end;
 		long pid = strtol(entry->d_name, &end, 10);
 
-		if (pid <= 0 || *end || !read_process(dirfd(proc), (pid_t)pid, &process))
+		if (pid <= 0 || *end || !process_tree_find((pid_t)pid, &process))
 			continue;
 		if (!list_add(list, &process))
 			rc = -1;
@@ -196,11 +194,9 @@ int process_tree_signal(const struct process_tree_entry *process, int signal)
 
 	/* Another process may have got the pid between the listing and pidfd_open. */
 	struct process_tree_entry now = {0};
-	int proc_fd = open("/proc", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	int rc = -1, error = ESRCH;
 
-	if (proc_fd >= 0 && read_process(proc_fd, process->pid, &now) &&
-	    now.start == process->start) {
+	if (process_tree_find(process->pid, &now) && now.start == process->start) {
 		rc = pidfd_signal(fd, signal);
 		error = errno;
 		if (rc && error == ENOSYS) {
@@ -208,8 +204,6 @@ int process_tree_signal(const struct process_tree_entry *process, int signal)
 			error = errno;
 		}
 	}
-	if (proc_fd >= 0)
-		close(proc_fd);
 	close(fd);
 	errno = error;
 	return rc;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The process tree below this process, read from /proc. Private to this stage. */
+/* The process tree below this process, read from /proc. */
 #ifndef BERTH_PROCESS_PROCESS_TREE_H
 #define BERTH_PROCESS_PROCESS_TREE_H
 
@@ -21,6 +21,10 @@ struct process_tree {
 	/* A process was listed whose parent was not. It may be a descendant: read again. */
 	bool incomplete;
 };
+/* Read one process, whether or not it descends from this one. False: it has ended, or is
+ * unreadable. */
+bool process_tree_find(pid_t pid, struct process_tree_entry *out);
+
 /* Has this process no children, not even zombies? Then it has no descendants: each has an ancestor
  * among the children. Costs one system call; process_tree_read reads a file per process. */
 bool process_tree_is_empty(void);

@@ -24,14 +24,11 @@
  * /proc is missing. */
 static bool lock_name(char *out)
 {
-	char *text;
-	size_t size;
+	char id[LOCK_MAX - 5];
+	bool found = !file_read_line("/proc/sys/kernel/random/boot_id", id, sizeof id);
 
-	if (file_read("/proc/sys/kernel/random/boot_id", 4096, &text, &size, NULL))
-		return false;
-	snprintf(out, LOCK_MAX, "lock-%.*s", (int)strcspn(text, "\n"), text);
-	free(text);
-	return true;
+	snprintf(out, LOCK_MAX, "lock-%s", id);
+	return found;
 }
 
 /* Lock the directory as long as the descriptor is open, which is returned; -1: it cannot be locked.

@@ -15,24 +15,22 @@
 /* "pid 812 (python, user ada)"; a process of another container appears as a bare number. */
 static json_t *process_text(const struct nvml_process *process)
 {
-	char path[64], *name = NULL, user[64] = "", memory[48] = "";
+	char path[64], name[64], user[64] = "", memory[48] = "";
 	struct stat info;
 	struct passwd entry, *found = NULL;
 	char block[1024];
-	size_t size;
 
 	snprintf(path, sizeof path, "/proc/%u/comm", process->pid);
 	if (!stat(path, &info) && !getpwuid_r(info.st_uid, &entry, block, sizeof block, &found) &&
 	    found)
 		snprintf(user, sizeof user, ", user %.40s", entry.pw_name);
-	if (file_read(path, 256, &name, &size, NULL) == 0)
-		name[strcspn(name, "\n")] = '\0';
+	file_read_line(path, name, sizeof name);
 	if (process->memory_bytes != NVML_MEMORY_UNKNOWN)
 		snprintf(memory, sizeof memory, ", %llu MiB", process->memory_bytes >> 20);
 
-	json_t *text = json_sprintf("pid %u%s%.40s%s%s%s", process->pid, name ? " (" : "",
-				    name ? name : "", user, name ? ")" : "", memory);
-	free(name);
+	json_t *text = json_sprintf("pid %u%s%.40s%s%s%s", process->pid, *name ? " (" : "", name,
+				    user, *name ? ")" : "", memory);
+
 	return text ? text : json_sprintf("pid %u", process->pid);
 }
 

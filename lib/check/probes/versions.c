@@ -6,6 +6,7 @@
 #include <string.h>
 #include <sys/utsname.h>
 
+#include "base/file.h"
 #include "base/json.h"
 #include "check/check_internal.h"
 
@@ -66,14 +67,10 @@ static void add_nccl(json_t *out)
 /* Read the kernel module's version, which does not touch the GPU. */
 static void add_driver(json_t *out)
 {
-	FILE *file = fopen("/sys/module/nvidia/version", "re");
 	char text[64];
 
-	if (!file)
-		return;
-	if (fscanf(file, "%63s", text) == 1)
+	if (!file_read_line("/sys/module/nvidia/version", text, sizeof text))
 		json_object_set_new(out, "driver", json_text(text));
-	fclose(file);
 }
 
 json_t *probe_versions_collect(const struct prober *prober)

@@ -46,18 +46,14 @@ static int64_t process_started(int64_t pid)
 
 void lease_record_set_process(struct lease_record *record)
 {
-	char *text = NULL, space[64] = "";
-	size_t length;
+	char id[64], space[64] = "";
 
 	gethostname(record->host, sizeof record->host - 1);
 	record->pid = getpid();
 	record->started = process_started(record->pid);
-	if (file_read("/proc/sys/kernel/random/boot_id", 4096, &text, &length, NULL))
-		return;
-	text[strcspn(text, "\n")] = 0;
-	if (readlink("/proc/self/ns/pid", space, sizeof space - 1) > 0)
-		snprintf(record->boot, sizeof record->boot, "%.60s %.60s", text, space);
-	free(text);
+	if (!file_read_line("/proc/sys/kernel/random/boot_id", id, sizeof id) &&
+	    readlink("/proc/self/ns/pid", space, sizeof space - 1) > 0)
+		snprintf(record->boot, sizeof record->boot, "%.60s %.60s", id, space);
 }
 
 bool lease_record_process_has_ended(const struct lease_record *record)

@@ -78,21 +78,18 @@ void gpu_meter_read(const struct gpu_meter *meter, struct gpu_reading *out)
 
 static void process_text(const struct nvml_process *process, char *text, size_t size)
 {
-	char path[64], memory[32] = "", *name = NULL;
-	size_t length = 0;
+	char path[64], memory[32] = "", name[64];
 
 	snprintf(path, sizeof path, "/proc/%u/comm", process->pid);
-	if (!file_read(path, 256, &name, &length, NULL) && length && name[length - 1] == '\n')
-		name[length - 1] = 0;
+	file_read_line(path, name, sizeof name);
 	if (process->memory_bytes != NVML_MEMORY_UNKNOWN)
 		snprintf(memory, sizeof memory, "%llu MiB", process->memory_bytes >> 20);
 	if (process->pid == (unsigned)getpid())
 		snprintf(text, size, "this process (%s)", *memory ? memory : "unknown");
 	else
 		snprintf(text, size, "pid %u%s%.40s%s%s%s", process->pid,
-			 name || *memory ? " (" : "", name ? name : "", name && *memory ? ", " : "",
-			 memory, name || *memory ? ")" : "");
-	free(name);
+			 *name || *memory ? " (" : "", name, *name && *memory ? ", " : "", memory,
+			 *name || *memory ? ")" : "");
 }
 
 void gpu_processes_text(const char *uuid, const char *library, char *text, size_t size)
