@@ -11,7 +11,7 @@
  * float64.
  *
  * To callers, images are NCHW, convolution weights OIHW, linear weights [out][in], all dense. Calls
- * on a queue happen in order. The host sees results after queue_wait or copy_out. */
+ * on a queue happen in order. The host sees results after copy_out. */
 #ifndef BERTH_TRAIN_DEVICE_DEVICE_H
 #define BERTH_TRAIN_DEVICE_DEVICE_H
 
@@ -158,9 +158,6 @@ struct device_ops {
 
 	int (*queue_new)(struct device *device, struct device_queue **out, struct error *err);
 	void (*queue_free)(struct device_queue *queue);
-	/* Block the host until all work so far is done. Return 0, or -ERR_NETWORK after timeout_ms.
-	 */
-	int (*queue_wait)(struct device_queue *queue, int timeout_ms, struct error *err);
 	/* For comm: the native handle (a cudaStream_t). NULL if the host computes; its memory is
 	 * then host memory. */
 	void *(*queue_native)(struct device_queue *queue);

@@ -25,12 +25,6 @@ void host_queue_free(struct device_queue *queue)
 	free(queue);
 }
 
-/* Work is done when the call that queues it returns, so there is nothing to wait for. */
-int host_queue_wait(struct device_queue *queue, int timeout_ms, struct error *err)
-{
-	return 0;
-}
-
 void *host_queue_native(struct device_queue *queue)
 {
 	return NULL;

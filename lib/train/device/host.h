@@ -10,7 +10,6 @@
 void host_memory_free(struct device *device, void *memory);
 int host_queue_new(struct device *device, struct device_queue **out, struct error *err);
 void host_queue_free(struct device_queue *queue);
-int host_queue_wait(struct device_queue *queue, int timeout_ms, struct error *err);
 void *host_queue_native(struct device_queue *queue);
 int host_copy(struct device_queue *queue, void *to, const void *from, size_t size_bytes,
 	      struct error *err);

@@ -118,7 +118,6 @@ static unsigned char *download(struct bench *bench, const struct slot *slot)
 	unsigned char *now = malloc(slot->size + GUARD);
 	struct error err = {0};
 
-	good(bench->device->ops->queue_wait(bench->queue, 60000, &err), &err);
 	good(bench->device->ops->copy_out(bench->queue, now, slot->memory, slot->size + GUARD,
 					  &err),
 	     &err);

@@ -108,7 +108,6 @@ static const struct device_ops pretend_ops = {
 	.memory_free = memory_free,
 	.queue_new = queue_new,
 	.queue_free = queue_free,
-	.queue_wait = queue_wait,
 	.queue_native = queue_native,
 	.copy_in = copy_in,
 	.copy_out = copy_out,

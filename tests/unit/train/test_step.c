@@ -289,7 +289,6 @@ static void pull(struct rig *rig)
 {
 	struct error err = {0};
 
-	good(rig->device->ops->queue_wait(rig->queue, 60000, &err), &err);
 	for (int i = 0; i < STATES; i++)
 		good(rig->device->ops->copy_out(rig->queue, state_of(rig, i), rig->there[i],
 						state_bytes(rig, i), &err),

@@ -83,7 +83,6 @@ const struct device_ops device_cpu = {
 	.memory_free = host_memory_free,
 	.queue_new = host_queue_new,
 	.queue_free = host_queue_free,
-	.queue_wait = host_queue_wait,
 	.queue_native = host_queue_native,
 	.copy_in = host_copy,
 	.copy_out = host_copy,

@@ -334,11 +334,6 @@ static void queue_free(struct device_queue *queue)
 	free(queue);
 }
 
-static int queue_wait(struct device_queue *queue, int timeout_ms, struct error *err)
-{
-	return cuda_wait(stream_of(queue), timeout_ms, err);
-}
-
 static void *queue_native(struct device_queue *queue)
 {
 	return stream_of(queue);
@@ -381,7 +376,6 @@ const struct device_ops device_cuda = {
 	.memory_available = memory_available,
 	.queue_new = queue_new,
 	.queue_free = queue_free,
-	.queue_wait = queue_wait,
 	.queue_native = queue_native,
 	.copy_in = copy_in,
 	.copy_out = copy_out,
