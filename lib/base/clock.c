@@ -25,6 +25,13 @@ double clock_now_s(void)
 	return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
 }
 
+int clock_left_ms(int64_t until_ms)
+{
+	int64_t left = until_ms - clock_now_ms();
+
+	return left > 0 ? (int)left : 0;
+}
+
 int64_t clock_wall_us(void)
 {
 	struct timespec time = now(CLOCK_REALTIME);

@@ -17,6 +17,8 @@ double clock_now_s(void);
 int64_t clock_wall_us(void);
 double clock_wall_s(void);
 
+/* The time left until clock_now_ms() reaches until_ms, for poll: 0 if it has. */
+int clock_left_ms(int64_t until_ms);
 /* The monotonic clock's time timeout_ms from now. It serves pthread_cond_timedwait on a condition
  * from clock_cond_init. */
 struct timespec clock_after_ms(int64_t timeout_ms);

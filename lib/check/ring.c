@@ -59,13 +59,6 @@ static void make_token(const struct prober *prober, size_t from, size_t to,
 			   prober->secret.bytes, sizeof prober->secret.bytes);
 }
 
-static int remaining_ms(const struct ring *ring)
-{
-	int64_t left = ring->deadline_ms - clock_now_ms();
-
-	return left > 0 ? (int)left : 0;
-}
-
 /* Send and receive at the same time; either may be empty. Return false unless both complete. */
 static bool exchange(struct ring *ring, const void *out, size_t out_size, void *in, size_t in_size)
 {
@@ -77,7 +70,7 @@ static bool exchange(struct ring *ring, const void *out, size_t out_size, void *
 					  {in_size ? ring->in_fd : -1, POLLIN, 0}};
 		ssize_t n;
 
-		if (poll(polls, 2, remaining_ms(ring)) == 0)
+		if (poll(polls, 2, clock_left_ms(ring->deadline_ms)) == 0)
 			return fail(ring, in_size ? "the previous node in the ring sends nothing"
 						  : "the next node in the ring accepts nothing");
 		if (polls[0].revents) {
@@ -117,7 +110,7 @@ static bool connect_next(struct ring *ring)
 	    errno != EINPROGRESS)
 		return fail(ring, "cannot connect to the next node in the ring");
 	poll_out = (struct pollfd){ring->out_fd, POLLOUT, 0};
-	if (poll(&poll_out, 1, remaining_ms(ring)) <= 0 ||
+	if (poll(&poll_out, 1, clock_left_ms(ring->deadline_ms)) <= 0 ||
 	    getsockopt(ring->out_fd, SOL_SOCKET, SO_ERROR, &error, &size) || error)
 		return fail(ring, "cannot connect to the next node in the ring");
 	return true;
@@ -152,7 +145,7 @@ static bool accept_previous(struct ring *ring)
 		struct pollfd listening = {ring->prober->ring_fd, POLLIN, 0};
 		int fd;
 
-		if (poll(&listening, 1, remaining_ms(ring)) <= 0)
+		if (poll(&listening, 1, clock_left_ms(ring->deadline_ms)) <= 0)
 			return fail(ring, "the previous node in the ring did not connect");
 		fd = accept4(ring->prober->ring_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
 		if (fd < 0)
@@ -307,7 +300,7 @@ static bool measure(struct ring *ring, struct flow *flow)
 			size = ending ? 4 : 4 + RATE_BLOCK;
 			at = 0;
 		}
-		if (poll(polls, 2, remaining_ms(ring)) == 0)
+		if (poll(polls, 2, clock_left_ms(ring->deadline_ms)) == 0)
 			good = fail(ring, "the measurement stalled");
 		if (good && polls[1].revents)
 			good = receive_flow(ring, flow, room);

@@ -3,7 +3,6 @@
 
 #include <errno.h>
 #include <poll.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -152,8 +151,7 @@ int channel_wait(const struct channel *channel, int timeout_ms)
 	int64_t until = clock_now_ms() + timeout_ms;
 
 	for (;;) {
-		int64_t left = until - clock_now_ms();
-		int n = poll(&poll_fd, 1, left > 0 ? (int)left : 0);
+		int n = poll(&poll_fd, 1, clock_left_ms(until));
 
 		if (n > 0)
 			return 1; /* the next fill reports an error */

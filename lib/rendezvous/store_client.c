@@ -17,13 +17,6 @@
 #define CANCEL_MS 1000
 #define PAUSES 25 /* how long to try an address, in pauses between tries: 250 ms, later 4 s */
 
-static int left_ms(int64_t until)
-{
-	int64_t left = until - clock_now_ms();
-
-	return left > 0 ? (int)left : 0;
-}
-
 /* ---- messages: 0, or an errno ---- */
 
 /* The data are the key with its NUL (if any), then size bytes. */
@@ -41,7 +34,7 @@ static int message_send(struct store_client *client, struct frame frame, const c
 	bytes_free(&data);
 	if (rc)
 		return rc;
-	rc = channel_flush(&client->channel, left_ms(until));
+	rc = channel_flush(&client->channel, clock_left_ms(until));
 	return rc < 0 ? errno : rc ? ETIMEDOUT : 0;
 }
 
@@ -57,7 +50,7 @@ static int message_receive(struct store_client *client, struct frame *frame, cha
 	while (!(rc = channel_next(&client->channel, frame, &data))) {
 		if (gone)
 			return gone;
-		rc = channel_wait(&client->channel, left_ms(until));
+		rc = channel_wait(&client->channel, clock_left_ms(until));
 		if (rc < 0)
 			return errno;
 		if (!rc && (extended || !client->channel.in.size))
@@ -129,7 +122,7 @@ static int connected(int fd, int64_t until)
 	int ready;
 
 	do
-		ready = poll(&poll_fd, 1, left_ms(until));
+		ready = poll(&poll_fd, 1, clock_left_ms(until));
 	while (ready < 0 && errno == EINTR);
 	return ready < 0 ? errno : ready ? 0 : ETIMEDOUT;
 }
