@@ -216,14 +216,12 @@ int agent_probes_start(struct loop *loop, struct agent_uplink *uplink,
 {
 	json_t *list;
 	int64_t deadline_ms, load;
-	int rc = json_get_array("PROBE", question, "addresses", &list, err);
+	int rc;
 
-	if (!rc)
-		rc = json_get_int("PROBE", question, "deadline_ms", 0, 3600000, &deadline_ms, err);
-	if (!rc)
-		rc = json_get_int("PROBE", question, "load", 0, WIRE_PROBE_LOAD_MAX, &load, err);
-	if (rc)
-		return rc;
+	if (json_get_array("PROBE", question, "addresses", &list, err) ||
+	    json_get_int("PROBE", question, "deadline_ms", 0, 3600000, &deadline_ms, err) ||
+	    json_get_int("PROBE", question, "load", 0, WIRE_PROBE_LOAD_MAX, &load, err))
+		return -err->code;
 	if (*out || json_array_size(list) > CANDIDATES_MAX)
 		return error_set(err, ERR_DATA, "REACH lists %zu addresses; the limit is %d",
 				 json_array_size(list), CANDIDATES_MAX);

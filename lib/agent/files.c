@@ -66,19 +66,26 @@ void agent_error_path(const char *dir, int local_rank, char *out, size_t size)
 	snprintf(out, size, "%s/error-%d.json", dir, local_rank);
 }
 
-json_t *agent_report_read(const char *dir)
+/* Without waiting, unlike json_read_file: the rank may have made a FIFO of it. */
+static json_t *read_record(const char *path)
 {
-	char path[PATH_MAX], *text;
-	json_t *report = NULL;
+	json_t *record = NULL;
+	char *text;
 	size_t size;
 
-	snprintf(path, sizeof path, "%s/report.json", dir);
 	if (access(path, R_OK) || file_read(path, REPORT_MAX, &text, &size, NULL))
 		return NULL;
-	if (json_read("BERTH_REPORT", text, size, REPORT_MAX, &report, NULL))
-		report = NULL;
+	json_read(path, text, size, REPORT_MAX, &record, NULL);
 	free(text);
-	return report;
+	return record;
+}
+
+json_t *agent_report_read(const char *dir)
+{
+	char path[PATH_MAX];
+
+	snprintf(path, sizeof path, "%s/report.json", dir);
+	return read_record(path);
 }
 
 /* Split text into its lines. */
@@ -95,19 +102,15 @@ static json_t *lines_of(const char *text)
 
 json_t *agent_traceback_read(const char *dir, int local_rank)
 {
-	char path[PATH_MAX], *text;
-	JSON_AUTO record = NULL;
+	char path[PATH_MAX];
 	const json_t *message;
 	const char *stack;
-	size_t size;
 
 	agent_error_path(dir, local_rank, path, sizeof path);
-	if (access(path, R_OK) || file_read(path, REPORT_MAX, &text, &size, NULL))
-		return NULL;
+
+	JSON_AUTO record = read_record(path);
+
 	unlink(path); /* the next attempt has the same name for it */
-	if (json_read(path, text, size, REPORT_MAX, &record, NULL))
-		record = NULL;
-	free(text);
 	message = json_object_get(record, "message");
 	stack = json_string_value(
 		json_object_get(json_object_get(message, "extraInfo"), "py_callstack"));

@@ -153,18 +153,14 @@ static int handle_begin(struct prober_session *session, const json_t *question, 
 	const char *secret;
 	json_t *answer;
 	int64_t node, count;
-	int rc = json_get_int("begin", question, "node", 0, 1 << 20, &node, err);
+	int rc;
 
-	if (!rc)
-		rc = json_get_int("begin", question, "count", 1, 1 << 20, &count, err);
-	if (!rc)
-		rc = json_get_string("begin", question, "token", &prober->token, err);
-	if (!rc)
-		rc = json_get_string("begin", question, "secret", &secret, err);
-	if (!rc)
-		rc = secret_parse(secret, &prober->secret, err);
-	if (rc)
-		return rc;
+	if (json_get_int("begin", question, "node", 0, 1 << 20, &node, err) ||
+	    json_get_int("begin", question, "count", 1, 1 << 20, &count, err) ||
+	    json_get_string("begin", question, "token", &prober->token, err) ||
+	    json_get_string("begin", question, "secret", &secret, err) ||
+	    secret_parse(secret, &prober->secret, err))
+		return -err->code;
 	if (session->begin)
 		return error_set(err, ERR_DATA, "begin: received a second time");
 	session->begin = json_deep_copy(question);
