@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/bytes.h"
 #include "base/number.h"
 #include "base/spelling.h"
 
@@ -59,12 +60,12 @@ static void add_advice(char *text, size_t size)
 	const struct arguments_table *table = capture.command->tables;
 	const char *names[OPTIONS_MAX] = {NULL}, *meant;
 	char name[64];
-	size_t used = strlen(text), count = 0;
+	size_t count = 0;
 
 	if (!strcmp(text, "invalid option -- 'm'"))
-		snprintf(text + used, size - used, ". Use -- python -m MODULE");
+		text_append(text, size, ". Use -- python -m MODULE");
 	if (!strcmp(text, "invalid option -- 'n'") && !strcmp(capture.name, "berth submit"))
-		snprintf(text + used, size - used, ". Use --ranks-per-node K");
+		text_append(text, size, ". Use --ranks-per-node K");
 	if (sscanf(text, "unrecognized option '--%63[^'=]", name) != 1)
 		return;
 	for (char *c = name; *c; c++)
@@ -77,11 +78,11 @@ static void add_advice(char *text, size_t size)
 	meant = spelling_closest(name, names, count);
 	for (size_t i = 0; i < sizeof foreign / sizeof *foreign; i++)
 		if (!strcmp(foreign[i].name, name)) {
-			snprintf(text + used, size - used, ". %s", foreign[i].instead);
+			text_append(text, size, ". %s", foreign[i].instead);
 			return;
 		}
 	if (meant)
-		snprintf(text + used, size - used, ". Did you mean --%s?", meant);
+		text_append(text, size, ". Did you mean --%s?", meant);
 }
 
 static void print_error(const char *text, const char *name)
@@ -147,17 +148,17 @@ static int read_word(const char *name, const char *text, const char *words, int 
 		     struct error *err)
 {
 	char expected[64] = "";
-	size_t size, used = 0;
+	size_t size;
 
 	for (*out = 0;; ++*out, words += size + 1) {
 		size = strcspn(words, "|");
 		if (strlen(text) == size && !memcmp(text, words, size))
 			return 0;
-		used += (size_t)snprintf(expected + used, sizeof expected - used, "%s%.*s",
-					 !used	       ? ""
-					 : words[size] ? ", "
-						       : " or ",
-					 (int)size, words);
+		text_append(expected, sizeof expected, "%s%.*s",
+			    !*expected	  ? ""
+			    : words[size] ? ", "
+					  : " or ",
+			    (int)size, words);
 		if (!words[size])
 			break;
 	}

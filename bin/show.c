@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/bytes.h"
 #include "base/json.h"
 
 const char *cell(struct cell *out, const char *format, ...)
@@ -28,27 +29,22 @@ const char *cell_set(struct cell *out, const struct idset *set)
 
 const char *cell_gpus(struct cell *out, const struct plan_rank *rank)
 {
-	size_t used = 0;
-
 	out->text[0] = '\0';
-	for (size_t i = 0; i < rank->gpu_count && used < sizeof out->text; i++)
-		used += (size_t)snprintf(out->text + used, sizeof out->text - used, "%s%d %s",
-					 i ? ", " : "", rank->gpus[i].index, rank->gpus[i].pci);
+	for (size_t i = 0; i < rank->gpu_count; i++)
+		text_append(out->text, sizeof out->text, "%s%d %s", i ? ", " : "",
+			    rank->gpus[i].index, rank->gpus[i].pci);
 	return out->text;
 }
 
 const char *cell_nics(struct cell *out, const struct plan_rank *rank)
 {
-	size_t used = 0;
-
 	out->text[0] = '\0';
-	for (size_t i = 0; i < rank->nic_count && used < sizeof out->text; i++) {
+	for (size_t i = 0; i < rank->nic_count; i++) {
 		const struct plan_nic *nic = &rank->nics[i];
 
-		used += (size_t)snprintf(out->text + used, sizeof out->text - used, "%s%s %s%s",
-					 i ? ", " : "", *nic->rdma ? nic->rdma : nic->net,
-					 path_class_name(nic->path),
-					 nic->state == NIC_STATE_DOWN ? " down" : "");
+		text_append(out->text, sizeof out->text, "%s%s %s%s", i ? ", " : "",
+			    *nic->rdma ? nic->rdma : nic->net, path_class_name(nic->path),
+			    nic->state == NIC_STATE_DOWN ? " down" : "");
 	}
 	return out->text;
 }

@@ -7,6 +7,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "alloc/alloc.h"
 #include "hostlist/hostlist.h"
 
 #define HINT                                                                                       \
@@ -18,13 +19,6 @@
 static bool one_node(const struct exec_place *place)
 {
 	return place->local_size == place->size;
-}
-
-static const char *value_of(const struct env *env, const char *name)
-{
-	const char *value = env_get(env, name);
-
-	return value && *value ? value : NULL;
 }
 
 static int refuse_master_addr(const struct exec_place *place, struct error *err)
@@ -52,7 +46,7 @@ static int add_master_addr(const struct exec_place *place, const struct exec_ren
 	if (rendezvous->master_addr)
 		return env_set(changes, "MASTER_ADDR", rendezvous->master_addr, ENV_FROM_OPTION,
 			       "--master-addr", err);
-	if (value_of(env, "MASTER_ADDR"))
+	if (alloc_env(env, "MASTER_ADDR"))
 		return 0;
 	if (one_node(place))
 		return env_set(changes, "MASTER_ADDR", rendezvous->loopback, ENV_FROM_BERTH,
@@ -101,7 +95,7 @@ static int add_port(const struct exec_place *place, const struct exec_rendezvous
 {
 	int port = rendezvous->port, rc;
 
-	if (!port && value_of(env, "MASTER_PORT"))
+	if (!port && alloc_env(env, "MASTER_PORT"))
 		return 0; /* whoever set it may hold it already, as torchrun does */
 	/* A job without a name is identified by its launcher's pid, which only the ranks of one
 	 * node share. */
@@ -123,11 +117,11 @@ static int add_port(const struct exec_place *place, const struct exec_rendezvous
 /* Only if both are known by now. */
 static int add_jax(const struct env *env, struct env *changes, struct error *err)
 {
-	const char *master_addr = value_of(changes, "MASTER_ADDR"),
-		   *port = value_of(changes, "MASTER_PORT");
+	const char *master_addr = alloc_env(changes, "MASTER_ADDR"),
+		   *port = alloc_env(changes, "MASTER_PORT");
 
-	master_addr = master_addr ? master_addr : value_of(env, "MASTER_ADDR");
-	port = port ? port : value_of(env, "MASTER_PORT");
+	master_addr = master_addr ? master_addr : alloc_env(env, "MASTER_ADDR");
+	port = port ? port : alloc_env(env, "MASTER_PORT");
 	if (!master_addr || !port || env_get(env, "JAX_COORDINATOR_ADDRESS"))
 		return 0;
 

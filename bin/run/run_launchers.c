@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/bytes.h"
 #include "base/log.h"
 #include "launch/launcher.h"
 #include "run/run.h"
@@ -33,17 +34,10 @@ static const struct launcher_program {
 	{"srun", NULL, REFUSED, NULL},
 };
 
-static const char *base_name(const char *path)
-{
-	const char *slash = strrchr(path, '/');
-
-	return slash ? slash + 1 : path;
-}
-
 /* The argument with the program's name: argv[0], or the module after python's -m. */
 static size_t name_index(const char *const *argv)
 {
-	if (strncmp(base_name(argv[0]), "python", 6))
+	if (strncmp(basename(argv[0]), "python", 6))
 		return 0;
 	for (size_t i = 1; argv[i] && argv[i][0] == '-'; i++) {
 		if (!strcmp(argv[i], "-m") && argv[i + 1])
@@ -58,7 +52,7 @@ static size_t name_index(const char *const *argv)
 static const struct launcher_program *find(const char *const *argv, size_t *first)
 {
 	size_t index = name_index(argv);
-	const char *name = base_name(argv[index]), *verb = argv[index + 1];
+	const char *name = basename(argv[index]), *verb = argv[index + 1];
 
 	for (size_t i = 0; i < sizeof launchers / sizeof *launchers; i++)
 		if (!strcmp(launchers[i].name, name) &&
@@ -297,8 +291,7 @@ int run_check_kept_options(struct run_setup *setup, const char *const *argv, str
 		if (!wrong[0] && is_wrong(kind, value, nodes))
 			snprintf(wrong, sizeof wrong, "%s", text);
 		if (kind & PLACE)
-			snprintf(replaced + strlen(replaced), sizeof replaced - strlen(replaced),
-				 " %s", text);
+			text_append(replaced, sizeof replaced, " %s", text);
 		else
 			for (size_t word = 0; word < words; word++)
 				setup->kept_argv[kept++] = argv[i + word];

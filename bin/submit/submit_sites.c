@@ -7,6 +7,7 @@
 #include <unistd.h>
 #include <wordexp.h>
 
+#include "base/bytes.h"
 #include "base/json.h"
 #include "inventory/inventory.h"
 #include "launch/launcher.h"
@@ -155,15 +156,14 @@ static int read_banned(const char *path, const char *key, const json_t *value,
 	json_array_foreach(value, i, entry)
 	{
 		const char *text = json_string_value(entry);
-		size_t used = strlen(list);
 
 		if (!text || !*text || text[strcspn(text, ", \n")] ||
-		    used + strlen(text) + 2 > sizeof list)
+		    strlen(list) + strlen(text) + 2 > sizeof list)
 			return error_set(err, ERR_DATA,
 					 "%s: \"%s\"[%zu] is not the name of an interface, such as "
 					 "eno1 or docker*",
 					 path, key, i);
-		snprintf(list + used, sizeof list - used, "%s%s", used ? "," : "", text);
+		text_append(list, sizeof list, "%s%s", *list ? "," : "", text);
 	}
 	return set(submit, path, INVENTORY_BANNED, list, err);
 }

@@ -9,6 +9,7 @@
 
 #include "agent/agent.h"
 #include "alloc/alloc.h"
+#include "base/bytes.h"
 #include "base/clock.h"
 #include "base/number.h"
 #include "hostlist/hostlist.h"
@@ -163,14 +164,12 @@ int agent_resolve(const char *rendezvous, int connect_timeout_ms, char *out, siz
 	out[0] = '\0';
 	for (const struct addrinfo *at = list; at; at = at->ai_next) {
 		char address[INET6_ADDRSTRLEN];
-		size_t used = strlen(out);
 
 		if (!getnameinfo(at->ai_addr, at->ai_addrlen, address, sizeof address, NULL, 0,
 				 NI_NUMERICHOST) &&
-		    used + sizeof address + 12 < size)
-			snprintf(out + used, size - used,
-				 at->ai_family == AF_INET6 ? "%s[%s]:%d" : "%s%s:%d",
-				 used ? "," : "", address, port);
+		    strlen(out) + sizeof address + 12 < size)
+			text_append(out, size, at->ai_family == AF_INET6 ? "%s[%s]:%d" : "%s%s:%d",
+				    *out ? "," : "", address, port);
 	}
 	freeaddrinfo(list);
 	return 0;

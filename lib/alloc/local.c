@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Source "local": no scheduler, this machine alone. Always present, so last in the table. */
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>

@@ -8,7 +8,6 @@
  * pbs_resources(7B). */
 #include <stdbool.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 

@@ -12,6 +12,7 @@
 
 #include "alloc/pbs.h"
 #include "alloc/query.h"
+#include "base/bytes.h"
 #include "base/file.h"
 #include "base/json.h"
 #include "base/number.h"
@@ -414,10 +415,8 @@ static void replace_bytes(char *text)
 /* Why qstat failed, first with JSON, then without. */
 static void add_reason(struct alloc_query *query, const char *text)
 {
-	size_t used = strlen(query->why);
-
-	snprintf(query->why + used, sizeof query->why - used, "%s%.140s",
-		 used ? "; without -F json: " : "qstat failed: ", text);
+	text_append(query->why, sizeof query->why, "%s%.140s",
+		    *query->why ? "; without -F json: " : "qstat failed: ", text);
 }
 
 static void take_job(struct alloc_query *query, enum scheduler_tool_result result,

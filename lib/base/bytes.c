@@ -119,6 +119,16 @@ char *text_format(const char *format, ...)
 	return text;
 }
 
+void text_append(char *text, size_t size, const char *format, ...)
+{
+	size_t used = strlen(text);
+	va_list ap;
+
+	va_start(ap, format);
+	vsnprintf(text + used, size - used, format, ap);
+	va_end(ap);
+}
+
 void *bytes_copy(const void *data, size_t size)
 {
 	char *copy = size < SIZE_MAX ? malloc(size + 1) : NULL;

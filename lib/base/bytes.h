@@ -40,6 +40,10 @@ void *array_add(void *array, size_t *count, size_t entry_size);
 /* Format a malloced text; NULL if memory is out. */
 char *text_format(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
+/* Append formatted text to a text in an array of size bytes, cut at its end. */
+void text_append(char *text, size_t size, const char *format, ...)
+	__attribute__((format(printf, 3, 4)));
+
 /* Return a malloced copy of size bytes with a NUL after them, or NULL if memory is out. */
 void *bytes_copy(const void *data, size_t size);
 

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/bytes.h"
 #include "base/json.h"
 
 /* A written null stands for the unknown value: the flags that are not for reading. */
@@ -142,8 +143,7 @@ static json_t *name_write(const struct json_field *field, const void *owner)
 static int name_read(const struct json_field *field, const json_t *json, void *owner,
 		     const char *what, struct error *err)
 {
-	char expected[256];
-	size_t used = 0;
+	char expected[256] = "";
 
 	for (int value = 0; value <= field->max; value++) {
 		const char *name = field->name_of(value);
@@ -152,9 +152,7 @@ static int name_read(const struct json_field *field, const json_t *json, void *o
 			*(int *)json_member(field, owner) = value;
 			return 0;
 		}
-		if (used < sizeof expected)
-			used += (size_t)snprintf(expected + used, sizeof expected - used,
-						 value ? ", \"%s\"" : "one of \"%s\"", name);
+		text_append(expected, sizeof expected, value ? ", \"%s\"" : "one of \"%s\"", name);
 	}
 	return json_unexpected(what, field->name, json, expected, err);
 }

@@ -8,6 +8,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/bytes.h"
 #include "base/clock.h"
 #include "base/file.h"
 
@@ -171,8 +172,7 @@ static int unknown_word(const char *word, int length, struct error *err)
 	char names[256] = "";
 
 	for (size_t i = 0; i < LOG_MODULE_COUNT; i++)
-		snprintf(names + strlen(names), sizeof names - strlen(names), ", %s",
-			 module_names[i]);
+		text_append(names, sizeof names, ", %s", module_names[i]);
 	return error_set(err, ERR_DATA,
 			 "BERTH_LOG: unknown word '%.*s'; choose from: info, debug%s (separated by "
 			 "commas)",

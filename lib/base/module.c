@@ -7,6 +7,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/bytes.h"
+
 struct search {
 	const char *name, *symbol;
 	int flags;
@@ -28,10 +30,8 @@ static int try_dir(struct search *search, const char *dir, size_t dir_size, cons
 	if (n < 0)
 		return -1;
 	if (access(path, F_OK)) {
-		size_t used = strlen(search->looked);
-
-		snprintf(search->looked + used, sizeof search->looked - used, "%s%.*s%s",
-			 used ? ", " : "", (int)dir_size, dir, suffix);
+		text_append(search->looked, sizeof search->looked, "%s%.*s%s",
+			    *search->looked ? ", " : "", (int)dir_size, dir, suffix);
 	} else {
 		void *module = dlopen(path, search->flags);
 

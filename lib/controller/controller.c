@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/bytes.h"
 #include "base/clock.h"
 #include "base/json.h"
 #include "base/log.h"
@@ -453,15 +454,11 @@ size_t controller_missing(const struct controller *controller, char *text, size_
 
 	text[0] = 0;
 	for (size_t i = 0; i < controller->count; i++) {
-		size_t used = strlen(text);
-
-		if (controller->nodes[i].placed)
-			continue;
-		if (missing++ < 8)
-			snprintf(text + used, size - used, "%s%s", used ? ", " : "",
-				 controller->launch->alloc->nodes[i].name);
+		if (!controller->nodes[i].placed && missing++ < 8)
+			text_append(text, size, "%s%s", *text ? ", " : "",
+				    controller->launch->alloc->nodes[i].name);
 	}
 	if (missing > 8)
-		snprintf(text + strlen(text), size - strlen(text), " and %zu more", missing - 8);
+		text_append(text, size, " and %zu more", missing - 8);
 	return missing;
 }

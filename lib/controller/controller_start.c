@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "agent/agent.h"
+#include "base/bytes.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "controller/controller_internal.h"
@@ -151,8 +152,7 @@ static void describe_tool(const struct controller *controller, int status, const
 	else
 		snprintf(text, size, "%s exited with code %d%s", name, WEXITSTATUS(status), when);
 	if (output_tail[0])
-		snprintf(text + strlen(text), size - strlen(text), "; its last output: %s",
-			 output_tail);
+		text_append(text, size, "; its last output: %s", output_tail);
 }
 
 static void describe_exit(struct controller *controller, struct launcher_process *process,
@@ -186,8 +186,8 @@ static void describe_launcher(struct controller *controller, int status, char *t
 		const char *value = env_get(controller->launch->env, *name);
 
 		if (value && *value) {
-			snprintf(text + strlen(text), size - strlen(text), "%s %s '%.60s'",
-				 named ? "," : "; its environment sets", *name, value);
+			text_append(text, size, "%s %s '%.60s'",
+				    named ? "," : "; its environment sets", *name, value);
 			named = true;
 		}
 	}

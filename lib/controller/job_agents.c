@@ -2,10 +2,10 @@
 /* Handles what the agents report, and what the controller reports about them: that they
  * connected or were lost. */
 #include <signal.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/bytes.h"
 #include "base/clock.h"
 #include "base/json.h"
 #include "controller/job_internal.h"
@@ -285,15 +285,13 @@ void job_fail_not_started(struct job *job)
 	long first_late = -1;
 
 	for (size_t i = 0; i < job->node_count; i++) {
-		size_t used = strlen(names);
-
 		if (job->nodes[i].started || controller_is_lost(job->controller, i))
 			continue;
 		if (first_late < 0)
 			first_late = (long)i;
-		if (used < 400)
-			snprintf(names + used, sizeof names - used, "%s%.64s", used ? ", " : "",
-				 job_node_name(job, i));
+		if (strlen(names) < 400)
+			text_append(names, sizeof names, "%s%.64s", *names ? ", " : "",
+				    job_node_name(job, i));
 	}
 	if (first_late >= 0)
 		job_fail(
@@ -330,8 +328,8 @@ void job_fail_missing(struct job *job)
 		if (late && driver)
 			driver->missing(driver->context, i, output_tail);
 		if (late && none && strlen(missing) < 400)
-			sprintf(missing + strlen(missing), "%s%.64s", missing[0] ? ", " : "",
-				job_node_name(job, i));
+			text_append(missing, sizeof missing, "%s%.64s", *missing ? ", " : "",
+				    job_node_name(job, i));
 		job->result->lost[i] |= !controller_tmpdir(job->controller, i)[0];
 	}
 	job_fail(job, ERR_NETWORK, -1, "no agent or no inventory from %s within %d s%s%s", missing,

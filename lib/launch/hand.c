@@ -2,7 +2,6 @@
 /* The user, or the command of each container, started berth run on every machine. The first
  * machine runs the controller and an agent of its own; the other machines run agents, which
  * connect to it. */
-#include <stdio.h>
 
 #include "base/bytes.h"
 #include "launch/launcher.h"

@@ -11,6 +11,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "base/bytes.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "hostlist/hostlist.h"
@@ -41,8 +42,7 @@ static int find(const char *name, const struct alloc *alloc, const struct env *e
 					  : "(it is the first)");
 			return 0;
 		}
-		snprintf(known + strlen(known), sizeof known - strlen(known), "%s%s", i ? ", " : "",
-			 launchers[i]->name);
+		text_append(known, sizeof known, "%s%s", i ? ", " : "", launchers[i]->name);
 	}
 	if (name)
 		return error_set(err, ERR_USAGE, "unknown launcher '%s'; choose one of: %s", name,

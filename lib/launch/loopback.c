@@ -3,7 +3,6 @@
  * exchange. Meant for trials and for the tests. All simulated nodes see the same cores and GPUs. */
 #include <errno.h>
 #include <fcntl.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>

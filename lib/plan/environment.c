@@ -4,9 +4,9 @@
 
 #include <arpa/inet.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
+#include "base/bytes.h"
 #include "plan/environment.h"
 #include "plan/plan_internal.h"
 
@@ -138,17 +138,15 @@ static void add_identity(struct environment_builder *m)
 /* Only if each rank sees just its own GPUs; otherwise the list is the node's. */
 static void rank_devices(struct environment_builder *m, char *text, size_t size)
 {
-	size_t used = 0;
-
 	*text = '\0';
-	for (size_t i = 0; i < m->rank->gpu_count && used < size; i++) {
+	for (size_t i = 0; i < m->rank->gpu_count; i++) {
 		int index = m->rank->gpus[i].index;
 		char token[96];
 
 		if (index < 0 || (size_t)index >= m->inventory->gpu_count ||
 		    !gpus_list_name(m->inventory, (size_t)index, token, sizeof token))
 			continue;
-		used += (size_t)snprintf(text + used, size - used, "%s%s", used ? "," : "", token);
+		text_append(text, size, "%s%s", *text ? "," : "", token);
 	}
 }
 
@@ -206,15 +204,12 @@ static void add_devices(struct environment_builder *m)
 	if (vendor->id == 0x8086 && ((hierarchy && strcmp(hierarchy, "COMPOSITE") != 0) ||
 				     m->node->rank_count > m->inventory->gpu_count))
 		return;
-	if (given && given->value && strcmp(given->value, list)) {
-		size_t used = strlen(why);
-
-		snprintf(why + used, sizeof why - used,
-			 m->inventory->this_system
-				 ? " (from the list %.200s)"
-				 : " (the list %.200s does not apply to another machine)",
-			 given->value);
-	}
+	if (given && given->value && strcmp(given->value, list))
+		text_append(why, sizeof why,
+			    m->inventory->this_system
+				    ? " (from the list %.200s)"
+				    : " (the list %.200s does not apply to another machine)",
+			    given->value);
 	set_always(m, vendor->list, list, why);
 	add_other_lists(m, vendor->id);
 }

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/bytes.h"
 #include "plan/plan_internal.h"
 
 /* ---- which GPUs ---- */
@@ -315,7 +316,7 @@ static char *visible_list(const struct inventory *inventory, const struct gpu_ch
 {
 	size_t of_ranks = (size_t)rank_count * (size_t)choice->per_rank;
 	size_t unused = choice->used_only ? 0 : choice->usable_count;
-	size_t room = choice->usable_count * 96 + 1, used = 0;
+	size_t room = choice->usable_count * 96 + 1;
 	bool *listed = scratch_array(scratch, inventory->gpu_count, sizeof *listed);
 	char *text = listed ? calloc(room, 1) : NULL;
 
@@ -326,7 +327,7 @@ static char *visible_list(const struct inventory *inventory, const struct gpu_ch
 		if (listed[gpu] || !gpus_list_name(inventory, (size_t)gpu, token, sizeof token))
 			continue;
 		listed[gpu] = true;
-		used += (size_t)snprintf(text + used, room - used, "%s%s", used ? "," : "", token);
+		text_append(text, room, "%s%s", *text ? "," : "", token);
 	}
 	return text;
 }

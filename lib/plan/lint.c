@@ -4,9 +4,9 @@
 
 #include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
+#include "base/bytes.h"
 #include "base/json.h"
 #include "base/spelling.h"
 #include "plan/plan_internal.h"
@@ -351,16 +351,15 @@ static void lint_rank_variables(json_t *list, const struct env *env)
 	static const char *const names[] = {
 		"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "NODE_RANK", "GROUP_RANK"};
 	char set[256] = "";
-	size_t used = 0;
 
 	for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
 		const char *value = env_get(env, names[i]);
 
-		if (value && used < sizeof set)
-			used += (size_t)snprintf(set + used, sizeof set - used, "%s%s=%.20s",
-						 used ? ", " : "", names[i], value);
+		if (value)
+			text_append(set, sizeof set, "%s%s=%.20s", *set ? ", " : "", names[i],
+				    value);
 	}
-	if (used)
+	if (*set)
 		add(list,
 		    "%s: replaced by each rank's own values; if another launcher has already "
 		    "started this rank, use berth exec",

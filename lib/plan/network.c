@@ -4,7 +4,6 @@
 #include "plan/plan.h"
 
 #include <arpa/inet.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -51,17 +50,6 @@ static void format_subnet(const struct inventory_address *address, char *text, s
 		base.bytes[bit / 8] &= (unsigned char)~(0x80 >> (bit % 8));
 	inventory_address_format(&base, 0, host, sizeof host);
 	snprintf(text, size, "%s/%d", host, address->prefix);
-}
-
-__attribute__((format(printf, 3, 4))) static void append(char *text, size_t size,
-							 const char *format, ...)
-{
-	size_t used = strlen(text);
-	va_list ap;
-
-	va_start(ap, format);
-	vsnprintf(text + used, size - used, format, ap);
-	va_end(ap);
 }
 
 /* ---- comparing two addresses ---- */
@@ -236,21 +224,23 @@ static void add_unreachable(const struct search *search, const struct inventory_
 			continue;
 		format_subnet(address, range, sizeof range);
 		if (there)
-			append(text, size, "; %s's %s is down", node_name(search, n), there->iface);
+			text_append(text, size, "; %s's %s is down", node_name(search, n),
+				    there->iface);
 		else
-			append(text, size, "; %s has no address in %s", node_name(search, n),
-			       range);
+			text_append(text, size, "; %s has no address in %s", node_name(search, n),
+				    range);
 	}
 	if (lacking > 1)
-		append(text, size, "; %zu more node%s cannot use it either", lacking - 1,
-		       lacking == 2 ? "" : "s");
+		text_append(text, size, "; %zu more node%s cannot use it either", lacking - 1,
+			    lacking == 2 ? "" : "s");
 	else if (!lacking && stalled >= 0 && (size_t)stalled < search->count)
-		append(text, size, "; %s connects to it, but no data passes (compare the MTUs)",
-		       node_name(search, (size_t)stalled));
+		text_append(text, size,
+			    "; %s connects to it, but no data passes (compare the MTUs)",
+			    node_name(search, (size_t)stalled));
 	else if (!lacking && search->count == 2)
-		append(text, size, "; %s cannot", node_name(search, 1));
+		text_append(text, size, "; %s cannot", node_name(search, 1));
 	else if (!lacking)
-		append(text, size, "; berth check lists the others");
+		text_append(text, size, "; berth check lists the others");
 }
 
 static void describe_duplicate(const struct search *search, size_t low, size_t high,
@@ -403,7 +393,7 @@ static void add_rejected(const struct inventory_address *address, const char *wh
 	char host[INET6_ADDRSTRLEN];
 
 	inventory_address_format(address, 0, host, sizeof host);
-	append(text, size, "%s%s %s (%s)", *text ? "; " : "", address->iface, host, why);
+	text_append(text, size, "%s%s %s (%s)", *text ? "; " : "", address->iface, host, why);
 }
 
 /* ---- the choice ---- */
@@ -461,7 +451,7 @@ static int refuse_foreign_address(const struct search *search, struct plan_netwo
 		    (search->count > 1 && address->type == IFACE_LOOPBACK))
 			continue;
 		inventory_address_format(address, 0, host, sizeof host);
-		append(own, sizeof own, "%s%s on %s", *own ? ", " : "", host, address->iface);
+		text_append(own, sizeof own, "%s%s on %s", *own ? ", " : "", host, address->iface);
 	}
 	for (size_t n = 1; n < search->count && !*other; n++)
 		for (size_t a = 0; a < search->inventories[n].address_count; a++)
@@ -493,8 +483,8 @@ static int no_such_iface(const struct search *search, struct error *err)
 
 	for (size_t a = 0; a < first_node->address_count; a++)
 		if (!has_iface(first_node, first_node->addresses[a].iface, a))
-			append(names, sizeof names, "%s%s", *names ? ", " : "",
-			       first_node->addresses[a].iface);
+			text_append(names, sizeof names, "%s%s", *names ? ", " : "",
+				    first_node->addresses[a].iface);
 	return error_set(err, ERR_USAGE,
 			 "--iface %s: %s has no such interface with an address; it has %s",
 			 search->request->iface, first_node_name(search), names);

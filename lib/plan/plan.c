@@ -501,8 +501,8 @@ static int check_sizes(const struct plan *plan, const struct plan_sizes *sizes, 
 	else
 		snprintf(wanted, sizeof wanted, "%d ranks", ranks > 0 ? ranks : plan->world_size);
 	if (sizes->nodes > 0)
-		snprintf(wanted + strlen(wanted), sizeof wanted - strlen(wanted), " on %d node%s",
-			 sizes->nodes, sizes->nodes == 1 ? "" : "s");
+		text_append(wanted, sizeof wanted, " on %d node%s", sizes->nodes,
+			    sizes->nodes == 1 ? "" : "s");
 	if (sizes->ranks_per_node > 0)
 		snprintf(fix, sizeof fix, "--num_gpus and --num_nodes");
 	else

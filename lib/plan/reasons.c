@@ -2,34 +2,17 @@
 /* The reasons for each rank's resources, as sentences. */
 #include "plan/plan.h"
 
-#include <stdarg.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/bytes.h"
 #include "plan/plan_internal.h"
 
 struct sentence {
 	char text[512];
-	size_t used;
 };
 
-static void append(struct sentence *sentence, const char *format, ...)
-	__attribute__((format(printf, 2, 3)));
-
-static void append(struct sentence *sentence, const char *format, ...)
-{
-	va_list ap;
-
-	if (sentence->used + 1 >= sizeof sentence->text)
-		return;
-	va_start(ap, format);
-	int n = vsnprintf(sentence->text + sentence->used, sizeof sentence->text - sentence->used,
-			  format, ap);
-	va_end(ap);
-	if (n > 0)
-		sentence->used += (size_t)n;
-}
+#define append(sentence, ...) text_append((sentence)->text, sizeof(sentence)->text, __VA_ARGS__)
 
 static const char *plural(int count)
 {
@@ -292,7 +275,7 @@ int plan_explain_node(const struct inventory *inventory, const struct gpu_choice
 		.list = &node->warnings, .count = &node->warning_count, .err = err};
 
 	for (size_t r = 0; r < node->rank_count; r++) {
-		struct sentence sentence = {.used = 0};
+		struct sentence sentence = {""};
 
 		append_gpus(&sentence, inventory, gpus, (int)node->rank_count, &node->ranks[r]);
 		append_cores(&sentence, inventory, gpus, cores, &node->ranks[r]);

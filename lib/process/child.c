@@ -14,6 +14,7 @@
 #include <sys/utsname.h>
 #include <unistd.h>
 
+#include "base/bytes.h"
 #include "base/file.h"
 #include "process/executable.h"
 
@@ -40,11 +41,10 @@ static char **path_candidates(const char *program, const char *path)
 		return NULL;
 	for (;;) {
 		size_t length = strcspn(path, ":");
-		int n = length ? asprintf(&list[used], "%.*s/%s", (int)length, path, program)
-			       : asprintf(&list[used], "./%s", program);
 
-		if (n < 0) {
-			list[used] = NULL;
+		list[used] = text_format("%.*s/%s", length ? (int)length : 1, length ? path : ".",
+					 program);
+		if (!list[used]) {
 			while (used)
 				free(list[--used]);
 			free(list);

@@ -211,22 +211,15 @@ int process_tree_signal(const struct process_tree_entry *process, int signal)
 
 void process_tree_format(const struct process_tree *list, char *text, size_t size)
 {
-	size_t used = 0;
-
 	if (!size)
 		return;
 	text[0] = '\0';
-	for (size_t i = 0; i < list->count && used < size; i++) {
+	for (size_t i = 0; i < list->count; i++) {
 		const struct process_tree_entry *process = &list->items[i];
 
-		if (!process->alive)
-			continue;
-
-		int n = snprintf(text + used, size - used, "%spid %d (%s) in state %c",
-				 used ? ", " : "", (int)process->pid, process->name,
-				 process->state);
-
-		used += n > 0 ? (size_t)n : 0;
+		if (process->alive)
+			text_append(text, size, "%spid %d (%s) in state %c", *text ? ", " : "",
+				    (int)process->pid, process->name, process->state);
 	}
 }
 

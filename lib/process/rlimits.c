@@ -5,6 +5,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "base/bytes.h"
+
 void limits_read(struct limits *out)
 {
 	struct rlimit limit;
@@ -62,7 +64,6 @@ void limits_lacking(const struct limits *limits, char *text, size_t size)
 
 	text[0] = '\0';
 	for (int i = 0; limits->known && i < RLIM_NLIMITS; i++) {
-		size_t used = strlen(text);
 		struct rlimit limit;
 		char wanted[32] = "unlimited";
 
@@ -71,7 +72,7 @@ void limits_lacking(const struct limits *limits, char *text, size_t size)
 		if (limits->soft[i] != RLIM_INFINITY)
 			snprintf(wanted, sizeof wanted, "%llu",
 				 (unsigned long long)limits->soft[i]);
-		snprintf(text + used, size - used, "%s%s: %llu of %s", used ? ", " : "", names[i],
-			 (unsigned long long)limit.rlim_max, wanted);
+		text_append(text, size, "%s%s: %llu of %s", *text ? ", " : "", names[i],
+			    (unsigned long long)limit.rlim_max, wanted);
 	}
 }

@@ -3,7 +3,6 @@
  * node's inventory. */
 #include <pwd.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <sys/utsname.h>
 
+#include "base/bytes.h"
 #include "base/file.h"
 #include "base/json.h"
 #include "check/check_internal.h"
@@ -142,15 +143,13 @@ static const char *usual(const struct check *check, const char *key)
 /* "berth 0.2.0, x86_64, driver 580.65" */
 static void describe(const json_t *answer, char *text, size_t size)
 {
-	size_t used = 0;
-
-	for (size_t k = 0; k < COMPARED && used < size; k++) {
+	for (size_t k = 0; k < COMPARED; k++) {
 		const char *value = check_text(answer, compared[k].key);
 		const char *name = k == 1 ? "" : compared[k].key;
 
 		if (*value)
-			used += (size_t)snprintf(text + used, size - used, "%s%s%s%s",
-						 used ? ", " : "", name, *name ? " " : "", value);
+			text_append(text, size, "%s%s%s%s", *text ? ", " : "", name,
+				    *name ? " " : "", value);
 	}
 }
 

@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/bytes.h"
+
 #define MEAN ".running_mean"
 #define TRACKED ".num_batches_tracked"
 
@@ -140,13 +142,10 @@ static bool is_head(const struct graph *graph, const char *name)
 
 static void shape_text(int rank, const int64_t *shape, char *text, size_t size)
 {
-	size_t used = (size_t)snprintf(text, size, "[");
-
-	for (int i = 0; i < rank && used < size; i++)
-		used += (size_t)snprintf(text + used, size - used, "%s%" PRId64, i ? "," : "",
-					 shape[i]);
-	if (used < size)
-		snprintf(text + used, size - used, "]");
+	snprintf(text, size, "[");
+	for (int i = 0; i < rank; i++)
+		text_append(text, size, "%s%" PRId64, i ? "," : "", shape[i]);
+	text_append(text, size, "]");
 }
 
 static int compare(const char *path, const struct graph *graph, const struct safetensor *want,

@@ -301,7 +301,6 @@ static void find_absent_in_shm(struct mpi *mpi, bool *seen)
 static void list_missing(struct mpi *mpi, char *text, size_t size)
 {
 	int count = 0;
-	size_t used = 0;
 	bool *seen = calloc((size_t)mpi->comm.size, sizeof *seen);
 
 	text[0] = 0;
@@ -310,12 +309,11 @@ static void list_missing(struct mpi *mpi, char *text, size_t size)
 	seen[mpi->comm.rank] = true;
 	find_absent_by_message(mpi, seen);
 	find_absent_in_shm(mpi, seen);
-	for (int r = 0; r < mpi->comm.size && used < size; r++)
+	for (int r = 0; r < mpi->comm.size; r++)
 		if (!seen[r] && ++count <= 16)
-			used += (size_t)snprintf(text + used, size - used, "%s%d",
-						 count > 1 ? "," : "", r);
-	if (count > 16 && used < size)
-		snprintf(text + used, size - used, " and %d more", count - 16);
+			text_append(text, size, "%s%d", count > 1 ? "," : "", r);
+	if (count > 16)
+		text_append(text, size, " and %d more", count - 16);
 	free(seen);
 }
 

@@ -8,6 +8,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/bytes.h"
+
 static const struct dataset_format *const formats[] = {
 	&dataset_fashion_mnist,
 	&dataset_mnist,
@@ -36,14 +38,12 @@ static const struct dataset_format *find_known(const char *spec)
 static const struct dataset_format *find(const char *spec, struct error *err)
 {
 	const struct dataset_format *format = find_known(spec);
-	char known[256];
-	size_t used = 0;
+	char known[256] = "";
 
 	if (format)
 		return format;
 	for (size_t i = 0; formats[i]; i++)
-		used += (size_t)snprintf(known + used, sizeof known - used, "%s%s", i ? ", " : "",
-					 formats[i]->name);
+		text_append(known, sizeof known, "%s%s", i ? ", " : "", formats[i]->name);
 	error_set(err, ERR_USAGE,
 		  "--data %s: unknown format '%.*s'; expected a directory, or one of: %s", spec,
 		  (int)strcspn(spec, ":,"), spec, known);
@@ -78,10 +78,8 @@ static const struct dataset_format *detect(const char *directory, struct error *
 	char path[4096], looked[320] = "";
 
 	for (size_t i = 0; i < sizeof signs / sizeof *signs; i++) {
-		size_t used = strlen(looked);
-
-		snprintf(looked + used, sizeof looked - used, "%s%s (%s)", i ? ", " : "",
-			 signs[i].file, signs[i].format->name);
+		text_append(looked, sizeof looked, "%s%s (%s)", i ? ", " : "", signs[i].file,
+			    signs[i].format->name);
 		snprintf(path, sizeof path, "%s/%s", directory, signs[i].file);
 		if (access(path, F_OK) || signs[i].format == found)
 			continue;

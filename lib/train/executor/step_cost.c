@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/bytes.h"
+
 /* One node with the bytes of its values. */
 struct costing {
 	const struct step_plan *plan;
@@ -125,49 +127,44 @@ static void write_shape(FILE *out, const struct shape *shape)
 	fprintf(out, " %-12s", text);
 }
 
-/* Slot numbers in one column. */
-struct slot_list {
-	char text[64];
-	size_t length;
-};
+#define COLUMN_BYTES 64
 
-static void append(struct slot_list *list, const char *before, int slot)
+/* Append a slot's number to a column. */
+static void append(char *column, const char *before, int slot)
 {
 	char number[12] = "-";
-	size_t room = sizeof list->text - list->length;
 
 	if (slot != NO_SLOT)
 		snprintf(number, sizeof number, "%d", slot);
-	snprintf(list->text + list->length, room, "%s%s", before, number);
-	list->length += strlen(list->text + list->length);
+	text_append(column, COLUMN_BYTES, "%s%s", before, number);
 }
 
 /* "3+1 > 4": reads slots 3 and 1, writes slot 4. -: the input, which the caller keeps. */
 static void write_slots(FILE *out, const struct step_node *node)
 {
-	struct slot_list list = {.length = 0};
+	char column[COLUMN_BYTES] = "";
 
-	append(&list, "", node->x);
+	append(column, "", node->x);
 	if (node->input2 >= 0)
-		append(&list, "+", node->z);
-	append(&list, " > ", node->y);
-	fprintf(out, " %-12s", list.text);
+		append(column, "+", node->z);
+	append(column, " > ", node->y);
+	fprintf(out, " %-12s", column);
 }
 
 /* "5+7=8 > 9,6": adds slots 5 and 7 in slot 8, and writes the gradients of the inputs to 9 and 6;
  * "+9": adds to it. */
 static void write_gradient_slots(FILE *out, const struct step_node *node)
 {
-	struct slot_list list = {.length = 0};
+	char column[COLUMN_BYTES] = "";
 
 	for (int i = 0; i < node->dy_count; i++)
-		append(&list, i ? "+" : "", node->dy[i]);
+		append(column, i ? "+" : "", node->dy[i]);
 	if (node->sum != NO_SLOT)
-		append(&list, "=", node->sum);
-	append(&list, node->add_dx ? " > +" : " > ", node->dx);
+		append(column, "=", node->sum);
+	append(column, node->add_dx ? " > +" : " > ", node->dx);
 	if (node->input2 >= 0)
-		append(&list, node->add_dz ? ",+" : ",", node->dz);
-	fprintf(out, " %-14s", list.text);
+		append(column, node->add_dz ? ",+" : ",", node->dz);
+	fprintf(out, " %-14s", column);
 }
 
 static void write_cost(FILE *out, const struct step_cost *cost)

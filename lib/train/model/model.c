@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The table of models, and the two small ones. */
-#include <stdio.h>
 #include <string.h>
 
+#include "base/bytes.h"
 #include "base/spelling.h"
 #include "train/model/graph.h"
 
@@ -57,11 +57,9 @@ static const struct model *const models[] = {
 
 const char *model_names(char *text, size_t size)
 {
-	size_t used = 0;
-
-	for (size_t i = 0; models[i] && used < size; i++)
-		used += (size_t)snprintf(text + used, size - used, "%s%s", i ? ", " : "",
-					 models[i]->name);
+	*text = '\0';
+	for (size_t i = 0; models[i]; i++)
+		text_append(text, size, "%s%s", i ? ", " : "", models[i]->name);
 	return text;
 }
 

@@ -2,7 +2,6 @@
 /* Collectives over gloo on host memory: module comm-gloo.so. gloo's calls block, so a thread makes
  * them in order while the training thread computes. */
 #include <sched.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -2,9 +2,9 @@
 #include "train/comm/nccl/watch.h"
 
 #include <inttypes.h>
-#include <stdarg.h>
-#include <stdio.h>
 #include <string.h>
+
+#include "base/bytes.h"
 
 #define NAMED_MAX 8 /* ranks in one text */
 
@@ -90,24 +90,10 @@ enum watch_verdict watch_check(struct watch_state *state, const struct watch_sam
 
 struct text {
 	char *at;
-	size_t left;
+	size_t size;
 };
 
-static void __attribute__((format(printf, 2, 3))) append(struct text *text, const char *format, ...)
-{
-	va_list ap;
-
-	va_start(ap, format);
-	int n = vsnprintf(text->at, text->left, format, ap);
-	va_end(ap);
-	size_t used = n < 0		       ? 0
-		      : (size_t)n < text->left ? (size_t)n
-		      : text->left	       ? text->left - 1
-					       : 0;
-
-	text->at += used;
-	text->left -= used;
-}
+#define append(text, ...) text_append((text)->at, (text)->size, __VA_ARGS__)
 
 static void add_position(struct text *text, const struct watch_report *report)
 {
@@ -130,6 +116,7 @@ void watch_text(int rank, int size, const char (*hosts)[64], const struct watch_
 	struct text out = {text, text_size};
 	int named = 0, more = 0;
 
+	*text = '\0';
 	append(&out, "rank %d on %s waited %d s at ", rank, hosts[rank], timeout_ms / 1000);
 	add_position(&out, own);
 	for (int other = 0; other < size; other++) {
