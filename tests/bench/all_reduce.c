@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "../reference/reference.h"
 #include "base/env.h"
 #include "base/number.h"
 #include "rendezvous/ranks.h"
@@ -147,7 +148,7 @@ int main(int argc, char **argv)
 	if (!rc)
 		rc = place_from_env(env, &place, &err);
 	if (!rc)
-		rc = device_find("cpu-reference", 0, NULL, &device, NULL, &err);
+		rc = device_cpu_reference.device.open(0, &device, &err);
 	if (!rc)
 		rc = device->ops->queue_new(device, &bench.queue, &err);
 	if (!rc) {

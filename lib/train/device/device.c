@@ -62,11 +62,10 @@ int64_t op_side(int64_t side, const struct op_attributes *attributes)
 int device_check_name(const char *name, struct error *err)
 {
 	if (!strcmp(name, "auto") || !strcmp(name, "cpu") || !strcmp(name, "cuda") ||
-	    !strcmp(name, device_cpu_reference.name))
+	    !strcmp(name, "cpu-reference"))
 		return 0;
-	return error_set(err, ERR_USAGE,
-			 "unknown device '%s'; expected one of: auto, cuda, cpu, %s", name,
-			 device_cpu_reference.name);
+	return error_set(err, ERR_USAGE, "unknown device '%s'; expected one of: auto, cuda, cpu",
+			 name);
 }
 
 static int open_module(const char *module, const char *symbol, int index, const char *search_path,
@@ -89,10 +88,8 @@ static bool driver_present(void)
 int device_find(const char *name, int index, const char *search_path, struct device **out,
 		struct error *gpu_error, struct error *err)
 {
-	bool automatic = !strcmp(name, "auto"), fastest = automatic || !strcmp(name, "cpu");
 	struct error missing = {0};
 	int rc = device_check_name(name, err);
-	void *ops;
 
 	if (gpu_error)
 		*gpu_error = missing;
@@ -100,14 +97,19 @@ int device_find(const char *name, int index, const char *search_path, struct dev
 		return rc;
 	if (!strcmp(name, "cuda"))
 		return open_module(DEVICE_CUDA_MODULE, "device_cuda", index, search_path, out, err);
-	if (automatic && driver_present() &&
+	if (!strcmp(name, "cpu-reference"))
+		return open_module(DEVICE_REFERENCE_MODULE, "device_cpu_reference", index,
+				   search_path, out, err);
+	if (!strcmp(name, "auto") && driver_present() &&
 	    !open_module(DEVICE_CUDA_MODULE, "device_cuda", index, search_path, out,
 			 gpu_error ? gpu_error : &missing))
 		return 0;
-	/* A missing library is not an error here: the reference computes everything, only slower.
-	 */
-	if (fastest &&
-	    !module_load(DEVICE_CPU_MODULE, "device_cpu", search_path, 0, &ops, &missing))
-		return ((const struct device_ops *)ops)->open(index, out, err);
-	return device_cpu_reference.open(index, out, err);
+	rc = open_module(DEVICE_CPU_MODULE, "device_cpu", index, search_path, out, &missing);
+	if (!rc)
+		return 0;
+	return error_set(err, -rc,
+			 "berth train needs a GPU or, on CPUs, oneDNN (Debian: libdnnl-dev, then "
+			 "rebuild berth): %s%s%s",
+			 missing.text, gpu_error && gpu_error->text[0] ? "; the GPU: " : "",
+			 gpu_error ? gpu_error->text : "");
 }

@@ -1,14 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The device interface: every backend that computes implements it, at one of two levels.
- *
- * Ops: one call computes one operation, forward or backward. The default executor
- * (executor/op_executor.c) runs them in order.
- *
- * Executor: takes a whole network and does its steps (executor/executor.h). It chooses its own
- * layouts, fusions, workspaces and graph capture.
- *
- * Either way the op conformance suite (tests/unit/train/op_network.h) compares each op with
- * float64.
+/* The device interface: every backend that computes implements it. Its executor takes a whole
+ * network and does its steps (executor/executor.h). It chooses its own layouts, fusions,
+ * workspaces and graph capture. The op conformance suite (tests/unit/train/op_network.h) compares
+ * each op with float64; the device "cpu-reference" of the tests (tests/reference) runs them one by
+ * one.
  *
  * To callers, images are NCHW, convolution weights OIHW, linear weights [out][in], all dense. Calls
  * on a queue happen in order. The host sees results after copy_out. */
@@ -174,23 +169,21 @@ struct device_ops {
 			       struct error *err);
 	void (*host_memory_free)(struct device *device, void *memory);
 
-	/* Exactly one of the two. run: one op; -ERR_UNAVAILABLE for an op that the device lacks. */
-	int (*run)(struct device_queue *queue, const struct op_call *call, struct error *err);
 	const struct executor_ops *executor;
 };
 
-extern const struct device_ops device_cpu_reference; /* "cpu-reference" */
-#define DEVICE_CPU_MODULE "device-cpu"		     /* device-cpu.so; symbol "device_cpu" */
-#define DEVICE_CUDA_MODULE "device-cuda"	     /* device-cuda.so; symbol "device_cuda" */
+/* The modules NAME.so, each with a symbol: "device_cpu" ... The last is built for tests only. */
+#define DEVICE_CPU_MODULE "device-cpu"
+#define DEVICE_CUDA_MODULE "device-cuda"
+#define DEVICE_REFERENCE_MODULE "device-cpu-reference"
 
 /* Check that a device of that name exists, without loading anything. Return 0, or -ERR_USAGE with
  * the list of devices. */
 int device_check_name(const char *name, struct error *err);
-/* Open "cuda", "cpu", "cpu-reference" or "auto". "cpu" is oneDNN's device if its module is
- * installed, else the reference; the device's name shows which. "auto" is cuda if there is a GPU,
- * else cpu. gpu_error (may be NULL) receives why "auto" did not take a GPU although its module and
- * a driver are installed; otherwise its text is empty. search_path: see base/module.h. Return 0, or
- * -ERR_USAGE if no device has that name. */
+/* Open "cuda", "cpu" (oneDNN's), "cpu-reference" or "auto": cuda if there is a GPU, else cpu.
+ * gpu_error (may be NULL) receives why "auto" did not take a GPU although its module and
+ * a driver are installed; otherwise its text is empty. search_path: see base/module.h. Return 0;
+ * -ERR_USAGE if no device has that name; -ERR_UNAVAILABLE if its module or library is missing. */
 int device_find(const char *name, int index, const char *search_path, struct device **out,
 		struct error *gpu_error, struct error *err);
 

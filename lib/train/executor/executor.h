@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* An executor: it takes a network with its shapes, precision, buckets and comm, and does forward,
- * backward, reduction and update at once. Devices may have their own (executor_ops); the default
- * one (op_executor.c) runs a device's ops in order. */
+ * backward, reduction and update at once. Each device has its own (executor_ops). */
 #ifndef BERTH_TRAIN_EXECUTOR_EXECUTOR_H
 #define BERTH_TRAIN_EXECUTOR_EXECUTOR_H
 
@@ -92,7 +91,7 @@ struct grad_scaler_state {
 
 struct executor; /* opaque; belongs to the device */
 
-/* A device's own executor. Members that are not described here: as the functions below.
+/* A device's executor. Members that are not described here: as the functions below.
  * start_votes and finish_votes: both NULL unless the device works asynchronously to the host. */
 struct executor_ops {
 	/* executor_input may bring raw or resident instead of x. */
@@ -118,12 +117,12 @@ struct executor_ops {
 bool device_executor_accepts_raw(const struct device *device);
 bool device_executor_reduced(const struct device *device);
 
-/* An executor on any device: the device's own, or the default. device_executor_read waits for the
+/* An executor on any device. device_executor_read waits for the
  * queue and starts new sums. device_executor_free accepts NULL. */
 struct device_executor; /* opaque */
 int device_executor_new(struct device_queue *queue, const struct executor_request *request,
 			struct device_executor **out, struct error *err);
-/* The plan for a full batch, borrowed; NULL: the default executor plans nothing. *element: bytes of
+/* The plan for a full batch, borrowed; NULL: this executor plans nothing. *element: bytes of
  * an activation. Call it before the first run. */
 const struct step_plan *device_executor_plan(const struct device_executor *executor,
 					     size_t *element);

@@ -76,7 +76,6 @@ static void report_device(const struct train_setup *setup, const struct error *n
 {
 	const struct device *device = setup->device;
 	const struct train_options *options = setup->options;
-	const char *wanted = options->device;
 	char text[384] = "";
 
 	if (device->ops->describe)
@@ -90,12 +89,6 @@ static void report_device(const struct train_setup *setup, const struct error *n
 				: options->tf32 && device_executor_reduced(device) ? ", TF32"
 										   : "",
 				setup->ranks);
-	else if (strcmp(wanted, device->ops->name))
-		rank_group_note(&setup->group,
-				"warning: computing on %s, which is slow: the module %s.so or the "
-				"oneDNN library is "
-				"missing. Install oneDNN 2 (Debian: libdnnl-dev) and rebuild berth",
-				device->ops->name, DEVICE_CPU_MODULE);
 }
 
 /* *no_gpu: why --device auto did not use a GPU; empty text: it did. */

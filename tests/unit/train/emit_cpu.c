@@ -3,8 +3,8 @@
 #include <string.h>
 
 #include "op_network.h"
-#include "train/device/cpu-reference/reference.h"
 #include "train/device/cpu/cpu.h"
+#include "train/device/cpu/loss.h"
 
 extern const struct device_ops device_cpu;
 
@@ -114,7 +114,7 @@ static int run(struct device_queue *queue, const struct op_call *call, struct er
 	case OP_CROSS_ENTROPY:
 	case OP_MSE:
 	case OP_LABEL_RANK:
-		return reference_loss(call, err);
+		return host_loss(call, err);
 	case OP_SGD:
 		((struct cpu *)queue->device)
 			->kernels->sgd(&call->sgd, call->w.data, call->dw.data, call->state.data,

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "pretend_gpu.h"
 
+#include "../../reference/reference.h"
+
 #include <stdlib.h>
 
 struct gpu {
@@ -98,19 +100,23 @@ static int run(struct device_queue *queue, const struct op_call *call, struct er
 	struct queue *own = (struct queue *)queue;
 
 	queue_wait(queue, 0, err);
-	return own->host->device->ops->run(own->host, call, err);
+	return device_cpu_reference.run(own->host, call, err);
 }
 
-static const struct device_ops pretend_ops = {
-	.name = "pretend-gpu",
-	.close = device_close,
-	.memory_new = memory_new,
-	.memory_free = memory_free,
-	.queue_new = queue_new,
-	.queue_free = queue_free,
-	.queue_native = queue_native,
-	.copy_in = copy_in,
-	.copy_out = copy_out,
+static const struct op_device_ops pretend_ops = {
+	.device =
+		{
+			.name = "pretend-gpu",
+			.close = device_close,
+			.memory_new = memory_new,
+			.memory_free = memory_free,
+			.queue_new = queue_new,
+			.queue_free = queue_free,
+			.queue_native = queue_native,
+			.copy_in = copy_in,
+			.copy_out = copy_out,
+			.executor = &op_executor,
+		},
 	.run = run,
 };
 
@@ -118,8 +124,8 @@ struct device *pretend_gpu_open(void)
 {
 	struct gpu *gpu = calloc(1, sizeof *gpu);
 
-	if (!gpu || device_cpu_reference.open(0, &gpu->host, NULL))
+	if (!gpu || device_cpu_reference.device.open(0, &gpu->host, NULL))
 		return NULL;
-	gpu->device.ops = &pretend_ops;
+	gpu->device.ops = &pretend_ops.device;
 	return &gpu->device;
 }

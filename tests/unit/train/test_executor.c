@@ -2,6 +2,7 @@
 /* The default executor on the reference device: 50 losses of convnet compared with PyTorch's, its
  * totals, when it reduces buckets, and its behaviour with too many samples, with no samples, and
  * with a comm that fails. */
+#include "../../reference/reference.h"
 #include "../../support/vectors.h"
 #include "../rows.h"
 
@@ -75,7 +76,7 @@ static void rig_begin(struct rig *rig, size_t first_bytes, size_t cap_bytes)
 	struct error err = {0};
 
 	*rig = (struct rig){.recorder = {.comm = {&recording, 0, 2}}};
-	assert_int_equal(device_find("cpu-reference", 0, NULL, &rig->device, NULL, &err), 0);
+	assert_int_equal(device_cpu_reference.device.open(0, &rig->device, &err), 0);
 	assert_int_equal(rig->device->ops->queue_new(rig->device, &rig->queue, &err), 0);
 	assert_int_equal(model_build("convnet", &shape, 10, STEM_DEFAULT, &rig->graph, &err), 0);
 	assert_int_equal(buckets_make(rig->graph, first_bytes, cap_bytes, &rig->buckets, &err), 0);

@@ -12,6 +12,7 @@
 #include "train/executor/executor.h"
 #include "train/model/graph.h"
 
+#include "../../reference/reference.h"
 #include "op_check.h"
 
 enum holds { VALUE, GRADIENT, TARGET, LOSSES, PLACES, SAVED_MEAN, SAVED_INVSTD };
@@ -326,12 +327,18 @@ static int copy_out(struct device_queue *queue, void *to, const void *from, size
 	return 0;
 }
 
-static const struct device_ops stand_in = {.name = "stand-in",
-					   .memory_new = memory_new,
-					   .memory_free = memory_free,
-					   .copy_in = copy_in,
-					   .copy_out = copy_out,
-					   .run = run};
+static const struct op_device_ops stand_in = {
+	.device =
+		{
+			.name = "stand-in",
+			.memory_new = memory_new,
+			.memory_free = memory_free,
+			.copy_in = copy_in,
+			.copy_out = copy_out,
+			.executor = &op_executor,
+		},
+	.run = run,
+};
 
 static int all_reduce(struct comm *comm, struct device_queue *queue, void *data, size_t count,
 		      enum element_type type, enum comm_reduce reduce, struct error *err)
@@ -445,7 +452,7 @@ static void begin(struct recorder *recorder, const struct row *row)
 	struct graph *graph = build(row);
 	struct error err = {0};
 
-	*recorder = (struct recorder){.device = {&stand_in}, .comm = {&beside, 0, 2}};
+	*recorder = (struct recorder){.device = {&stand_in.device}, .comm = {&beside, 0, 2}};
 	recorder->queue.device = &recorder->device;
 	assert_int_equal(
 		buckets_make(graph, row->first_bytes, row->cap_bytes, &recorder->buckets, &err), 0);

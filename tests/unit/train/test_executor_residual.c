@@ -3,6 +3,7 @@
  * compared with PyTorch's (residual.py): each has two runs of different size, label smoothing, and
  * weight decay of matrices only. Also evaluation with the running statistics, and sums that must
  * not depend on how an update is split into runs. */
+#include "../../reference/reference.h"
 #include "../../support/vectors.h"
 #include "../rows.h"
 
@@ -51,7 +52,7 @@ static struct rig *rig_begin(const char *model)
 	struct rig *rig = calloc(1, sizeof *rig);
 	struct error err = {0};
 
-	good(device_find("cpu-reference", 0, NULL, &rig->device, NULL, &err), &err);
+	good(device_cpu_reference.device.open(0, &rig->device, &err), &err);
 	good(rig->device->ops->queue_new(rig->device, &rig->queue, &err), &err);
 	good(comm_open("self", &world, NULL, &rig->comm, &err), &err);
 	good(model_build(model, &shape, 10, STEM_DEFAULT, &rig->graph, &err), &err);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* comm-gloo.so as installed, between processes: its results, how exact they are, and what happens
  * when a rank hangs, gives up or ends. */
+#include "../../reference/reference.h"
 #include "comm_job.h"
 
 #include <float.h>
@@ -13,7 +14,7 @@ static struct device *open_cpu(void)
 {
 	struct device *device;
 
-	return device_find("cpu-reference", 0, NULL, &device, NULL, NULL) ? NULL : device;
+	return device_cpu_reference.device.open(0, &device, NULL) ? NULL : device;
 }
 
 static void test_well(void **state)

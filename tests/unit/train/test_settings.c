@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The defaults of the options, and that each option on which ranks must agree is compared. */
+#include "../../reference/reference.h"
 #include "../rows.h"
 
 #include <stddef.h>
@@ -149,7 +150,7 @@ static void all_compared(void **state)
 	struct error err = {0};
 
 	assert_int_equal(model_build("linear", &shape, 4, STEM_DEFAULT, &setup.graph, &err) ||
-				 device_find("cpu-reference", 0, NULL, &device, NULL, &err) ||
+				 device_cpu_reference.device.open(0, &device, &err) ||
 				 device->ops->queue_new(device, &setup.queue, &err) ||
 				 train_compare(&setup, &err),
 			 0);

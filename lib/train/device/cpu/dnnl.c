@@ -35,9 +35,7 @@ int dnnl_failed(dnnl_status_t status, const char *what, struct error *err)
 				 "%s: oneDNN is out of memory. Use a smaller --batch", what);
 	case dnnl_unimplemented:
 		return error_set(err, ERR_UNAVAILABLE,
-				 "%s: this oneDNN does not support it on this CPU. Use --device "
-				 "cpu-reference",
-				 what);
+				 "%s: this oneDNN does not support it on this CPU", what);
 	default:
 		return error_set(err, ERR_INTERNAL, "%s: oneDNN error %d", what, (int)status);
 	}

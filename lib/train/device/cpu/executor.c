@@ -6,8 +6,8 @@
 
 #include "train/comm/comm.h"
 #include "train/comm/ddp.h"
-#include "train/device/cpu-reference/reference.h"
 #include "train/device/cpu/cpu.h"
+#include "train/device/cpu/loss.h"
 #include "train/executor/executor_common.h"
 
 struct executor {
@@ -117,12 +117,12 @@ static int forward(struct executor *executor, const struct executor_input *input
 	if (rc)
 		return rc;
 	call = loss_call(executor, input);
-	rc = reference_loss(&call, err);
+	rc = host_loss(&call, err);
 	if (rc || call.kind == OP_MSE)
 		return rc;
 	call.kind = OP_LABEL_RANK;
 	call.y = tensor_make(executor->label_ranks, ELEMENT_I32, 1, call.x.shape);
-	return reference_loss(&call, err);
+	return host_loss(&call, err);
 }
 
 /* No samples: zero gradients, and all buckets in the same order as on other ranks. */
@@ -155,7 +155,7 @@ static int backward(struct executor *executor, const struct executor_input *inpu
 		call.pass = OP_BACKWARD;
 		call.dx = tensor_make(compiled_graph_output_gradient(compiled, executor->arena),
 				      ELEMENT_F32, 2, call.x.shape);
-		rc = reference_loss(&call, err);
+		rc = host_loss(&call, err);
 		if (!rc)
 			rc = compiled_graph_backward(compiled, executor->arena, input->x,
 						     !input->first,

@@ -1,10 +1,24 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Inside the reference device. It takes every sum in one fixed order on one thread, so the same
- * input gives the same bits. */
+/* The device "cpu-reference": the ops in plain C, against which other devices are tested. It takes
+ * every sum in one fixed order on one thread, so the same input gives the same bits. The module
+ * device-cpu-reference.so is built with the tests and not installed. */
 #ifndef BERTH_TRAIN_REFERENCE_H
 #define BERTH_TRAIN_REFERENCE_H
 
 #include "train/device/device.h"
+#include "train/executor/executor.h"
+
+/* A device of ops, which op_executor drives; device.executor points to that. */
+struct op_device_ops {
+	struct device_ops device;
+	/* One op; -ERR_UNAVAILABLE for an op that the device lacks. */
+	int (*run)(struct device_queue *queue, const struct op_call *call, struct error *err);
+};
+
+extern const struct op_device_ops device_cpu_reference;
+/* Runs the ops of a device in order. It plans nothing: each value and each
+ * gradient has memory of its own. */
+extern const struct executor_ops op_executor;
 
 struct reference {
 	struct device device;
@@ -45,8 +59,6 @@ void reference_maxpool2d(const struct op_call *call);
 void reference_batchnorm(const struct op_call *call);
 void reference_add(const struct op_call *call);
 void reference_avgpool(const struct op_call *call);
-/* OP_CROSS_ENTROPY, OP_MSE or OP_LABEL_RANK. */
-int reference_loss(const struct op_call *call, struct error *err);
 void reference_sgd(const struct op_call *call);
 
 #endif

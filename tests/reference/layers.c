@@ -2,7 +2,7 @@
 /* The ops with weights: convolution by unfolding windows (im2col), and linear. */
 #include <string.h>
 
-#include "train/device/cpu-reference/reference.h"
+#include "reference.h"
 
 /* A convolution's sizes, for one image. */
 struct conv_dims {

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "train/device/cpu-reference/reference.h"
+#include "reference.h"
 
 #include <stdlib.h>
 #include <string.h>
 
+#include "train/device/cpu/loss.h"
 #include "train/device/host.h"
 
 static int reference_open(int index, struct device **out, struct error *err)
@@ -12,7 +13,7 @@ static int reference_open(int index, struct device **out, struct error *err)
 
 	if (!reference)
 		return error_memory(err, "the device");
-	reference->device.ops = &device_cpu_reference;
+	reference->device.ops = &device_cpu_reference.device;
 	*out = &reference->device;
 	return 0;
 }
@@ -84,7 +85,7 @@ static int run(struct device_queue *queue, const struct op_call *call, struct er
 	case OP_CROSS_ENTROPY:
 	case OP_MSE:
 	case OP_LABEL_RANK:
-		return reference_loss(call, err);
+		return host_loss(call, err);
 	case OP_SGD:
 		reference_sgd(call);
 		return 0;
@@ -95,16 +96,20 @@ static int run(struct device_queue *queue, const struct op_call *call, struct er
 	}
 }
 
-const struct device_ops device_cpu_reference = {
-	.name = "cpu-reference",
-	.open = reference_open,
-	.close = reference_close,
-	.memory_new = memory_new,
-	.memory_free = host_memory_free,
-	.queue_new = host_queue_new,
-	.queue_free = host_queue_free,
-	.queue_native = host_queue_native,
-	.copy_in = host_copy,
-	.copy_out = host_copy,
+__attribute__((visibility("default"))) const struct op_device_ops device_cpu_reference = {
+	.device =
+		{
+			.name = "cpu-reference",
+			.open = reference_open,
+			.close = reference_close,
+			.memory_new = memory_new,
+			.memory_free = host_memory_free,
+			.queue_new = host_queue_new,
+			.queue_free = host_queue_free,
+			.queue_native = host_queue_native,
+			.copy_in = host_copy,
+			.copy_out = host_copy,
+			.executor = &op_executor,
+		},
 	.run = run,
 };

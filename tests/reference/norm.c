@@ -3,7 +3,7 @@
  * sums are float64, because this device is the oracle. */
 #include <math.h>
 
-#include "train/device/cpu-reference/reference.h"
+#include "reference.h"
 
 /* An image's size, seen as n samples of channels planes. */
 struct planes {

@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The default executor of any device. It runs the graph's ops forward, backward and through the
- * update, and passes each bucket to comm as soon as its last gradient is ready. Other executors are
- * tested against it, so it plans nothing: each value and each gradient has memory of its own. */
+/* Runs a graph's ops forward, backward and through the update, and passes each bucket to comm as
+ * soon as its last gradient is ready. Devices' own executors are tested against it. */
 #include <stdlib.h>
 #include <string.h>
 
+#include "reference.h"
 #include "train/comm/comm.h"
 #include "train/comm/ddp.h"
-#include "train/executor/executor.h"
 #include "train/executor/executor_common.h"
 #include "train/model/graph.h"
 
@@ -29,18 +28,14 @@ struct executor {
 	struct executor_common common;
 };
 
-struct device_executor {
-	const struct executor_ops *ops; /* the device's, or default_ops */
-	struct device_queue *queue;
-	struct comm *comm;    /* a comm that tracks steps, else NULL */
-	float *vote;	      /* device memory; NULL: none */
-	float votes;	      /* the answer, if it is known at once */
-	struct executor *own; /* of ops */
-};
-
 static const struct device_ops *ops_of(const struct executor *executor)
 {
 	return executor->queue->device->ops;
+}
+
+static int run_op(const struct executor *executor, const struct op_call *call, struct error *err)
+{
+	return ((const struct op_device_ops *)ops_of(executor))->run(executor->queue, call, err);
 }
 
 static int reserve(struct executor *executor, size_t count, void *out, struct error *err)
@@ -220,15 +215,15 @@ static int forward(struct executor *executor, const struct executor_input *input
 	for (int i = 0; !rc && i < graph->op_count; i++) {
 		struct op_call layer = graph_call(executor, &graph->ops[i], input->count);
 
-		rc = ops->run(executor->queue, &layer, err);
+		rc = run_op(executor, &layer, err);
 	}
 	if (!rc)
-		rc = ops->run(executor->queue, &call, err);
+		rc = run_op(executor, &call, err);
 	if (rc || call.kind == OP_MSE)
 		return rc;
 	call.kind = OP_LABEL_RANK;
 	call.y = tensor_make(executor->label_ranks, ELEMENT_I32, 1, call.x.shape);
-	return ops->run(executor->queue, &call, err);
+	return run_op(executor, &call, err);
 }
 
 /* Read the losses back and add them up. */
@@ -276,7 +271,7 @@ static int backward_op(struct executor *executor, int index, const struct execut
 	call.dw = param_tensor(executor, request->gradients, op->weight);
 	call.db = param_tensor(executor, request->gradients, op->bias);
 	call.add_dw = !input->first;
-	rc = ops_of(executor)->run(executor->queue, &call, err);
+	rc = run_op(executor, &call, err);
 	return rc || !input->last ? rc : executor_common_op_ready(&executor->common, op, err);
 }
 
@@ -293,7 +288,7 @@ static int backward(struct executor *executor, const struct executor_input *inpu
 	executor->written[graph->output] = true;
 	loss.pass = OP_BACKWARD;
 	loss.dx = value_tensor(executor, executor->gradients, graph->output, input->count, 2);
-	rc = ops_of(executor)->run(executor->queue, &loss, err);
+	rc = run_op(executor, &loss, err);
 	for (int i = graph->op_count - 1; !rc && i >= 0; i--)
 		rc = backward_op(executor, i, input, err);
 	if (rc || !input->last)
@@ -317,7 +312,7 @@ static int update(struct executor *executor, float lr, struct error *err)
 		call.w = tensor_make(request->weights + part->offset, ELEMENT_F32, 1, &count);
 		call.dw = tensor_make(request->gradients + part->offset, ELEMENT_F32, 1, &count);
 		call.state = tensor_make(request->momentum + part->offset, ELEMENT_F32, 1, &count);
-		rc = ops_of(executor)->run(executor->queue, &call, err);
+		rc = run_op(executor, &call, err);
 	}
 	return rc;
 }
@@ -346,116 +341,9 @@ static int executor_read(struct executor *executor, struct executor_totals *out,
 	return 0;
 }
 
-static const struct executor_ops default_ops = {
+const struct executor_ops op_executor = {
 	.open = executor_new,
 	.run = executor_run,
 	.read = executor_read,
 	.close = executor_free,
 };
-
-/* ---- executor.h ---- */
-
-static const struct executor_ops *executor_ops_of(const struct device *device)
-{
-	return device->ops->executor ? device->ops->executor : &default_ops;
-}
-
-bool device_executor_accepts_raw(const struct device *device)
-{
-	return executor_ops_of(device)->accepts_raw;
-}
-
-bool device_executor_reduced(const struct device *device)
-{
-	return executor_ops_of(device)->reduced;
-}
-
-int device_executor_new(struct device_queue *queue, const struct executor_request *request,
-			struct device_executor **out, struct error *err)
-{
-	struct device_executor *executor = calloc(1, sizeof *executor);
-	int rc;
-
-	if (!executor)
-		return error_memory(err, "a training step");
-	if ((request->precision != PRECISION_F32 || request->tf32) &&
-	    !device_executor_reduced(queue->device)) {
-		free(executor);
-		return error_set(err, ERR_USAGE,
-				 "--%s requires a GPU, but device %s computes in float32. Remove "
-				 "the option, or use --device cuda",
-				 request->tf32 ? "tf32" : "amp", queue->device->ops->name);
-	}
-	executor->queue = queue;
-	if (request->train && request->comm && request->comm->ops->begin_step)
-		executor->comm = request->comm;
-	if (request->train)
-		executor->vote = request->gradients + request->buckets->total;
-	executor->ops = executor_ops_of(queue->device);
-	rc = executor->ops->open(queue, request, &executor->own, err);
-	if (rc) {
-		device_executor_free(executor);
-		return rc;
-	}
-	*out = executor;
-	return 0;
-}
-
-const struct step_plan *device_executor_plan(const struct device_executor *executor,
-					     size_t *element)
-{
-	return executor->ops->plan ? executor->ops->plan(executor->own, element) : NULL;
-}
-
-int device_executor_run(struct device_executor *executor, const struct executor_input *input,
-			struct error *err)
-{
-	int rc = executor->comm && input->last
-			 ? executor->comm->ops->begin_step(executor->comm, executor->queue,
-							   input->step, err)
-			 : 0;
-
-	return rc ? rc : executor->ops->run(executor->own, input, err);
-}
-
-int device_executor_start_votes(struct device_executor *executor, struct error *err)
-{
-	if (executor->ops->start_votes)
-		return executor->ops->start_votes(executor->own, err);
-	return executor->queue->device->ops->copy_out(executor->queue, &executor->votes,
-						      executor->vote, sizeof executor->votes, err);
-}
-
-int device_executor_finish_votes(struct device_executor *executor, float *out, struct error *err)
-{
-	if (executor->ops->finish_votes)
-		return executor->ops->finish_votes(executor->own, out, err);
-	*out = executor->votes;
-	return 0;
-}
-
-int device_executor_read(struct device_executor *executor, struct executor_totals *out,
-			 struct error *err)
-{
-	return executor->ops->read(executor->own, out, err);
-}
-
-int device_executor_grad_scaler(struct device_executor *executor,
-				const struct grad_scaler_state *begin,
-				struct grad_scaler_state *now, struct error *err)
-{
-	if (executor->ops->grad_scaler)
-		return executor->ops->grad_scaler(executor->own, begin, now, err);
-	if (now)
-		*now = (struct grad_scaler_state){.scale = 1};
-	return 0;
-}
-
-void device_executor_free(struct device_executor *executor)
-{
-	if (!executor)
-		return;
-	if (executor->own)
-		executor->ops->close(executor->own);
-	free(executor);
-}

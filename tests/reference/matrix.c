@@ -3,7 +3,7 @@
  * is summed in the same order whatever the tile, so AVX2 and AVX-512 give the same bits. */
 #include <string.h>
 
-#include "train/device/cpu-reference/reference.h"
+#include "reference.h"
 
 #define ALWAYS_INLINE static inline __attribute__((always_inline))
 
