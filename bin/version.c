@@ -31,7 +31,7 @@ static const struct part {
 	{"gloo", "comm-gloo", "comm_gloo", "libgloo.so", "berth train does without it"},
 	{"NCCL", "comm-nccl", "comm_nccl", NULL, "berth train does without it"},
 	{"CUDA", "device-cuda", "device_cuda", "libcudart.so", "berth train uses CPUs"},
-	{"oneDNN", "device-cpu", "device_cpu", "libdnnl.so", "berth train on CPUs is slow"},
+	{"oneDNN", "device-cpu", "device_cpu", "libdnnl.so", "berth train needs a GPU"},
 	{"libjpeg", "data-jpeg", "data_jpeg", "libjpeg.so",
 	 "berth train reads no folders of images"},
 };

@@ -5,7 +5,7 @@
 
 # use | what is looked for | Debian, Ubuntu | Fedora, RHEL | elsewhere
 #   use    build: berth and its trainer; test: tests/run.sh; data: the quickstart's data set;
-#          speed: the trainer is slower without it; extra: tests that need it are skipped without it;
+#          speed: the trainer needs it on CPUs; extra: tests that need it are skipped without it;
 #          full: the same for a long test
 #   looked for
 #          cc           a C compiler that can link a program

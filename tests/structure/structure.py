@@ -46,9 +46,7 @@ ROOMS = {
     'train/comm/gloo': ['base', 'rendezvous', 'train/comm'],
     'train/comm/nccl': ['base', 'rendezvous', 'train/comm'],
     'train/executor': ['base', 'train/device', 'train/model', 'train/comm'],
-    'train/device/cpu-reference': ['train/device'],
-    'train/device/cpu': ['base', 'train/device', 'train/model', 'train/comm', 'train/executor',
-                         'train/device/cpu-reference'],
+    'train/device/cpu': ['base', 'train/device', 'train/model', 'train/comm', 'train/executor'],
     # The CUDA device's three rooms are one unit: its tuner measures what its convolutions run.
     'train/device/cuda': ['base', 'train/device', 'train/model', 'train/comm', 'train/executor',
                           'train/device/cuda/tuning', 'train/device/cuda/kernels'],

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Inside the CPU device (module device-cpu.so). oneDNN computes convolutions and linear layers
- * (dnnl.h), and berth's own kernels (kernels.h) the rest. What runs only once per step comes from
- * the reference device.
+ * (dnnl.h), and berth's own kernels (kernels.h) the rest; loss.c has the losses.
  *
  * compiled_graph.c makes the layers of a step's nodes (executor/step_plan.h) for one
  * number of samples, with the layouts that they prefer, and has them placed. compiled_graph_run.c
