@@ -3,6 +3,7 @@
  * address in the chosen network. It verifies the sums to the last bit, counts the bytes at the NIC,
  * and measures the rate of each link. */
 #include <errno.h>
+#include <linux/tcp.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <sodium.h>
@@ -234,9 +235,10 @@ static bool checked_sum(struct ring *ring, size_t bytes, uint32_t *data, uint32_
 /* Send blocks to the next and receive blocks from the previous node. Each is a length and that many
  * bytes; length 0 ends the stream. */
 struct flow {
-	uint64_t bytes;			      /* received */
-	int64_t first_ms, last_ms, waited_ms; /* waited_ms: how long this end waited for a core */
-	uint32_t want;			      /* remaining bytes of the current block */
+	uint64_t bytes; /* received */
+	int64_t first_ms, last_ms;
+	int64_t acked, link_us; /* see link_use */
+	uint32_t want;		/* remaining bytes of the current block */
 	unsigned char header[4];
 	size_t header_received;
 	bool over;
@@ -270,26 +272,28 @@ static bool receive_flow(struct ring *ring, struct flow *flow, unsigned char *ro
 	       fail(ring, "invalid data from the previous node in the ring");
 }
 
-/* How long this thread has waited for a core so far; 0: unknown. */
-static int64_t waited_ms(void)
+/* Subtract (sign -1), then add (1) what the kernel knows about the link to the next node: the bytes
+ * that arrived, and the time in which the link itself held them up. When this end waits for a core
+ * there is nothing to send, and when the next node's does its window is shut: neither counts. */
+static void link_use(const struct ring *ring, struct flow *flow, int sign)
 {
-	FILE *file = fopen("/proc/thread-self/schedstat", "re");
-	long long waited_ns = 0;
+	struct tcp_info info = {0};
+	socklen_t size = sizeof info;
 
-	if (file && fscanf(file, "%*s %lld", &waited_ns) != 1)
-		waited_ns = 0;
-	if (file)
-		fclose(file);
-	return waited_ns / 1000000;
+	if (getsockopt(ring->out_fd, IPPROTO_TCP, TCP_INFO, &info, &size))
+		return;
+	flow->acked += sign * (int64_t)info.tcpi_bytes_acked;
+	flow->link_us += sign * (int64_t)(info.tcpi_busy_time - info.tcpi_rwnd_limited);
 }
 
 static bool measure(struct ring *ring, struct flow *flow)
 {
 	unsigned char *out = calloc(1, 4 + RATE_BLOCK), *room = malloc(RATE_BLOCK);
-	int64_t until = clock_now_ms() + RATE_MS, waited_before_ms = waited_ms();
+	int64_t until = clock_now_ms() + RATE_MS;
 	size_t size = 0, at = 0;
 	bool ending = false, sent = false, good = out && room;
 
+	link_use(ring, flow, -1);
 	while (good && (!sent || !flow->over)) {
 		struct pollfd polls[2] = {{sent ? -1 : ring->out_fd, POLLOUT, 0},
 					  {flow->over ? -1 : ring->in_fd, POLLIN, 0}};
@@ -316,7 +320,7 @@ static bool measure(struct ring *ring, struct flow *flow)
 			sent = ending && at == size;
 		}
 	}
-	flow->waited_ms = waited_ms() - waited_before_ms;
+	link_use(ring, flow, 1);
 	free(out);
 	free(room);
 	return good;
@@ -399,12 +403,12 @@ json_t *probe_ring_run(const struct prober *prober, const json_t *question)
 		if (good)
 			measure(&ring, &flow);
 	}
-	answer = json_pack("{s:o, s:I, s:I, s:I, s:I, s:I}", "problem",
+	answer = json_pack("{s:o, s:I, s:I, s:I, s:I, s:I, s:I}", "problem",
 			   json_text(*ring.problem ? ring.problem : NULL), "sent",
 			   (json_int_t)ring.sent_bytes, "counted",
 			   (json_int_t)counted_since(&ring, before), "received",
 			   (json_int_t)flow.bytes, "ms", (json_int_t)(flow.last_ms - flow.first_ms),
-			   "waited_ms", (json_int_t)flow.waited_ms);
+			   "acked", (json_int_t)flow.acked, "link_us", (json_int_t)flow.link_us);
 	if (ring.out_fd >= 0)
 		close(ring.out_fd);
 	if (ring.in_fd >= 0)

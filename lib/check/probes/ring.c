@@ -14,6 +14,11 @@ static size_t successor(const struct check *check, size_t node)
 	return (node + 1) % check->count;
 }
 
+static size_t predecessor(const struct check *check, size_t node)
+{
+	return (node + check->count - 1) % check->count;
+}
+
 /* The address that the ring uses at a node; only if the ring is possible. */
 static const struct inventory_address *ring_address(const struct check *check, size_t node)
 {
@@ -39,7 +44,7 @@ bool probe_ring_possible(const struct check *check)
 
 json_t *probe_ring_question(const struct check *check, size_t node)
 {
-	size_t next = successor(check, node), prev = (node + check->count - 1) % check->count;
+	size_t next = successor(check, node), prev = predecessor(check, node);
 	const struct inventory_address *own = ring_address(check, node);
 	char own_text[80], next_text[80];
 
@@ -52,11 +57,14 @@ json_t *probe_ring_question(const struct check *check, size_t node)
 			 json_text(own->iface));
 }
 
-/* The rate from the node before it in Mb/s, best of all rounds; -1: not measured. */
+/* The rate of the link from the node before it in Mb/s, best of all rounds; -1: not measured. It is
+ * the sender's, of the time in which the link was busy; an old kernel knows only when the bytes
+ * arrived. */
 static double rate_into(const struct check *check, size_t node)
 {
 	const json_t *answer = check_answer(check, node, "ring?");
-	int64_t bytes = 0, ms = 0;
+	const json_t *sender = check_answer(check, predecessor(check, node), "ring?");
+	int64_t bytes = 0, ms = 0, acked = 0, link_us = 0;
 	double rate, best = check->nodes[node].best_mbps;
 
 	if (!answer || json_is_string(json_object_get(answer, "problem")) ||
@@ -64,6 +72,9 @@ static double rate_into(const struct check *check, size_t node)
 	    json_get_int("ring", answer, "ms", 1, INT64_MAX, &ms, NULL))
 		return -1;
 	rate = (double)bytes * 8 / 1000 / (double)ms;
+	if (!json_get_int("ring", sender, "acked", 1, INT64_MAX, &acked, NULL) &&
+	    !json_get_int("ring", sender, "link_us", 1, INT64_MAX, &link_us, NULL))
+		rate = (double)acked * 8 / (double)link_us;
 	return rate > best ? rate : best;
 }
 
@@ -77,27 +88,12 @@ static double best_rate(const struct check *check)
 	return best;
 }
 
-/* The part of the measurement in which a node's end of the ring did not wait for a core. */
-static double part_with_core(const struct check *check, size_t node)
-{
-	const json_t *answer = check_answer(check, node, "ring?");
-	int64_t waited_ms = 0, ms = 0;
-
-	if (json_get_int("ring", answer, "waited_ms", 0, INT64_MAX, &waited_ms, NULL) ||
-	    json_get_int("ring", answer, "ms", 1, INT64_MAX, &ms, NULL))
-		return 1;
-	return waited_ms < ms ? (double)(ms - waited_ms) / (double)ms : 1. / (double)ms;
-}
-
-/* Simulated nodes share one machine, so their rates only show its load. Between real nodes, the
- * time in which either end waited for a core says nothing about the link. */
+/* Simulated nodes share one machine, so their rates only show its load. */
 static bool is_slow(const struct check *check, size_t node, double best)
 {
 	int64_t stated = ring_address(check, node)->speed_mbps;
-	double rate = rate_into(check, node), own = part_with_core(check, node);
-	double prev = part_with_core(check, (node + check->count - 1) % check->count);
+	double rate = rate_into(check, node);
 
-	rate /= own < prev ? own : prev;
 	return rate >= 0 && !check->simulated &&
 	       (rate * SLOW_PART < best ||
 		(stated > 0 && rate * SLOW_STATED_PART < (double)stated));
@@ -139,7 +135,7 @@ static bool judge_bytes(struct check *check, size_t i, const json_t *answer)
 static void judge_node(struct check *check, size_t i, double best)
 {
 	const json_t *answer = check_answer(check, i, "ring?");
-	size_t prev = (i + check->count - 1) % check->count;
+	size_t prev = predecessor(check, i);
 	const struct inventory_address *own = ring_address(check, i);
 	double rate = rate_into(check, i);
 	int64_t sent = 0;
