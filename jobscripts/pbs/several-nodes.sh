@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-3-Clause
-# Several nodes: one rank per GPU. berth starts one agent per node with PALS, pbs_tmrsh, pbsdsh or ssh,
-# whichever is present first (--launcher overrides). The ranks meet over the fastest network
+# Several nodes: one rank per GPU. berth starts one agent per node with the first of PALS, pbs_tmrsh, pbsdsh,
+# prterun, mpirun and ssh that is present (--launcher overrides). The ranks meet over the fastest network
 # that all nodes reach, whichever network the names in PBS_NODEFILE belong to.
 #
 #   qsub -l select=4:ncpus=64:ngpus=4 -l place=scatter -v PROGRAM="python train.py" several-nodes.sh
