@@ -186,7 +186,8 @@ static int time_steps(struct times *t, struct error *err)
 						     .step = i + 1,
 						     .lr = 1e-6f,
 						     .first = true,
-						     .last = true};
+						     .last = true,
+						     .full = true};
 
 		rc = device_executor_run(executor, &input, err);
 		if (!rc && i == 2)
@@ -227,7 +228,6 @@ static int make_program(struct times *t, struct error *err)
 {
 	struct cuda *cuda = (struct cuda *)t->device;
 	const struct node_observer observer = {t, passed};
-	bool moved;
 	int rc = executor_common_new(&t->request, t->queue, &t->common, err);
 
 	if (!rc)
@@ -239,9 +239,8 @@ static int make_program(struct times *t, struct error *err)
 		rc = compiled_graph_new(cuda, &t->request, &t->lowered, t->request.batch, true,
 					&t->compiled, err);
 	if (!rc)
-		rc = executor_memory_grow_workspace(&t->memory,
-						    compiled_graph_workspace(t->compiled),
-						    stream_of(t), &moved, err);
+		rc = executor_memory_reserve_workspace(
+			&t->memory, compiled_graph_workspace(t->compiled), err);
 	if (!rc)
 		compiled_graph_set_observer(t->compiled, &observer);
 	return rc;

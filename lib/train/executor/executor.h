@@ -43,6 +43,9 @@ struct executor_request {
 	bool tf32;   /* float32 products may use TF32 */
 	bool deterministic; /* the same bits every time */
 	bool no_graph;	    /* launch each kernel separately instead of capturing a CUDA graph */
+	/* Called on one rank if the ranks cannot capture graphs; may be NULL. */
+	void (*warn)(void *context, const char *text);
+	void *context;
 	/* The form of raw samples (executor_ops.accepts_raw). table is augment_table's
 	 * [channels][256] in host memory. NULL: raw samples are floats. */
 	const float *table;
@@ -68,6 +71,10 @@ struct executor_input {
 	int64_t step;	      /* the number that first_nonfinite_step reports for this run */
 	float lr;
 	bool first, last; /* position among an update's runs; ignored if train is false */
+	/* The update has as many samples as most, which all ranks know alike; without train: this
+	 * rank's batch is full. Each rank's runs of a full update have the same counts each time.
+	 */
+	bool full;
 	/* Summed over ranks (device_executor_start_votes); read from the update's last run. */
 	float vote;
 };

@@ -24,6 +24,7 @@ static int run_own(const struct train_setup *setup, struct stop *stop, double *w
 			.target = batch->target,
 			.count = batch->count,
 			.global_count = batch->count,
+			.full = batch->count == setup->options->batch,
 		};
 
 		if (batch->count)

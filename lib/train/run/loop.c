@@ -115,6 +115,7 @@ static int run_micro_batch(struct run *run, int64_t update, int64_t done, int64_
 		.lr = (float)schedule_lr(&progress->schedule, state->epoch, state->step),
 		.first = !done,
 		.last = done + *count >= update,
+		.full = update == progress->update,
 	};
 
 	train_heartbeat_write(steps + 0.5 * (double)(done + *count) / (double)update, step,

@@ -154,6 +154,7 @@ int train_compare(const struct train_setup *setup, struct error *err)
 		{"--cpu-conv", options->direct, true},
 		{"--amp", options->precision, true},
 		{"--tf32", options->tf32, true},
+		{"--no-graph", options->no_graph, true},
 		{"--schedule", schedule->kind, true},
 		{"--step-size", (double)schedule->step_size, false},
 		{"--gamma", schedule->gamma, false},

@@ -252,6 +252,8 @@ static int build(struct train_setup *setup, struct error *err)
 		.tf32 = options->tf32,
 		.deterministic = options->deterministic,
 		.no_graph = options->no_graph,
+		.warn = rank_group_note_from_rank,
+		.context = &setup->group,
 		.table = setup->data->table ? setup->data->table[0] : NULL,
 		.crop_pad = setup->data->augment.crop_pad,
 	};

@@ -196,6 +196,7 @@ static int run(struct job *job, int64_t update, int64_t r, struct error *err)
 		.lr = (float)((const double *)job->lr->data)[update],
 		.first = r == 0,
 		.last = r == job->runs - 1,
+		.full = true,
 	};
 
 	if (mse)

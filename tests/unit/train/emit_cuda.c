@@ -139,7 +139,6 @@ static int make(struct emitted *emitted, struct cuda *cuda)
 	const struct op_network *network = emitted->network;
 	const struct executor_common common = {0};
 	struct step_plan *plan = &emitted->lowered.plan;
-	bool moved;
 	int rc = lowered_graph_make(&network->request, cuda->multiprocessors, &emitted->lowered,
 				    emitted->err);
 
@@ -152,9 +151,9 @@ static int make(struct emitted *emitted, struct cuda *cuda)
 		rc = compiled_graph_new(cuda, &network->request, &emitted->lowered,
 					network->samples, false, &emitted->compiled, emitted->err);
 	if (!rc)
-		rc = executor_memory_grow_workspace(&emitted->memory,
-						    compiled_graph_workspace(emitted->compiled),
-						    emitted->config.stream, &moved, emitted->err);
+		rc = executor_memory_reserve_workspace(&emitted->memory,
+						       compiled_graph_workspace(emitted->compiled),
+						       emitted->err);
 	return rc;
 }
 

@@ -391,7 +391,7 @@ static float number(uint64_t *state)
 
 /* One run of count samples, generated from the run's number. */
 static void run_once(struct rig *rig, const struct row *row, int index, int count, int64_t global,
-		     bool first, bool last)
+		     bool first, bool last, bool full)
 {
 	size_t x_count = (size_t)(count * shape_count(&row->shape)) + 1;
 	float *x = malloc(x_count * sizeof *x);
@@ -405,7 +405,8 @@ static void run_once(struct rig *rig, const struct row *row, int index, int coun
 				       .step = index + 1,
 				       .lr = 0.05f,
 				       .first = first,
-				       .last = last};
+				       .last = last,
+				       .full = full};
 
 	assert_true(x && target);
 	for (size_t i = 0; i < x_count; i++)
@@ -421,9 +422,10 @@ static void run_once(struct rig *rig, const struct row *row, int index, int coun
 	free(target);
 }
 
+/* The first update counts as a full one: a GPU replays it as a graph when it comes again. */
 static void update_once(struct rig *rig, const struct row *row, int index, int try)
 {
-	const int *counts = row->updates[index].counts;
+	const int *counts = row->updates[index % row->update_count].counts;
 	int runs = 0;
 	int64_t global = 0;
 
@@ -431,7 +433,7 @@ static void update_once(struct rig *rig, const struct row *row, int index, int t
 		global += counts[runs];
 	for (int i = 0; i < runs; i++)
 		run_once(rig, row, try * 64 + index * 4 + i, counts[i], global ? global : 1, !i,
-			 i + 1 == runs);
+			 i + 1 == runs, index % row->update_count == 0);
 }
 
 /* The bound that one try must meet, and the bound that no try may exceed. */
@@ -572,7 +574,7 @@ static double try_once(const struct row *row, bool direct, int try)
 
 	rig_begin(&rig, row, tested, direct, true);
 	rig_begin(&reference, row, "cpu-reference", true, true);
-	for (int i = 0; i < row->update_count; i++) {
+	for (int i = 0; i < row->update_count + on_gpu(); i++) {
 		update_once(&rig, row, i, try);
 		update_once(&reference, row, i, try);
 		compare_totals(&rig, &reference, forward_bound());
@@ -651,9 +653,13 @@ static void evaluations(void **state)
 
 		rig_begin(&rig, &rows[i], tested, true, false);
 		rig_begin(&reference, &rows[i], "cpu-reference", true, false);
-		for (int j = 0; j < 2; j++) {
-			run_once(&rig, &rows[i], j, rows[i].batch - j, 1, true, true);
-			run_once(&reference, &rows[i], j, rows[i].batch - j, 1, true, true);
+		for (int j = 0; j < 3; j++) {
+			int left_out = j % 2;
+
+			run_once(&rig, &rows[i], j, rows[i].batch - left_out, 1, true, true,
+				 !left_out);
+			run_once(&reference, &rows[i], j, rows[i].batch - left_out, 1, true, true,
+				 !left_out);
 		}
 		compare_totals(&rig, &reference, forward_bound());
 		pull(&rig);
@@ -677,8 +683,8 @@ static void same_bits(void **state)
 	rig_begin(&a, row, tested, false, true);
 	rig_begin(&b, row, tested, false, true);
 	for (int i = 0; i < 12; i++) {
-		run_once(&a, row, i, 2 + i % (row->batch - 1), 4, true, true);
-		run_once(&b, row, i, 2 + i % (row->batch - 1), 4, true, true);
+		run_once(&a, row, i, 2 + i % (row->batch - 1), 4, true, true, false);
+		run_once(&b, row, i, 2 + i % (row->batch - 1), 4, true, true, false);
 	}
 	struct executor_totals totals;
 	struct error err = {0};
@@ -714,7 +720,7 @@ static void ended_steps(void **state)
 	rig.comm->ops = &counted;
 	for (int i = 0; i < 4; i++) {
 		finishes = 0;
-		run_once(&rig, row, i, row->batch, row->batch, true, true);
+		run_once(&rig, row, i, row->batch, row->batch, true, true, true);
 		assert_true(finishes > 0);
 	}
 	rig_end(&rig);

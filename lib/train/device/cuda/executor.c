@@ -1,8 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The CUDA executor. It copies a batch to the GPU and runs forward, backward, reduction and update:
- * launch by launch the first time, later as a CUDA graph. If comm works on the stream, one graph
- * covers everything; otherwise there is one on either side of the reduction. The host waits only
- * for space for the next batch. */
+/* The CUDA executor. It copies a batch to the GPU and runs forward, backward, reduction and update.
+ * If comm works on the stream, the update's last run covers everything; otherwise the reduction on
+ * the host is followed by the update. The host waits only for space for the next batch.
+ *
+ * Full updates are replayed as CUDA graphs, all others are launched call by call. NCCL demands that
+ * all ranks capture a collective or none, and that all launch the graph of that capture. So each
+ * condition here is one that all ranks share: whether an update is full, whether one was run before
+ * (libraries load their code then), and whether every rank could capture. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,18 +17,10 @@
 
 #define FREE_WAIT_MS 10000
 
-/* A sequence of launches: run once directly, then captured. */
-struct captured_graph {
-	bool warm;
-	cudaGraphExec_t graph;
-};
-
-/* A compiled graph and its captured graphs, by [first][last] of an update's runs. */
-struct compiled_entry {
-	struct compiled_graph *compiled;
-	int count;
-	struct captured_graph captured[2][2];
-};
+/* What a full update consists of: its first run, those between, its last or only one, which
+ * reduces; and the update, if the host reduces before it. Each rank has the same samples in all of
+ * its full updates' runs, up to their number, so a graph serves all of them. */
+enum part { PART_FIRST, PART_BETWEEN, PART_LAST, PART_UPDATE, PARTS };
 
 struct executor {
 	struct cuda *cuda;
@@ -33,48 +30,31 @@ struct executor {
 	struct executor_common common;
 	struct lowered_graph lowered;
 	struct executor_memory memory;
-	struct compiled_sizes sizes; /* struct compiled_entry, malloced */
-	struct captured_graph update;
-	struct compiled_entry *current; /* for this run; NULL: it has no samples */
+	struct compiled_sizes sizes; /* struct compiled_graph */
+	int counts[PARTS];	     /* samples in a full update's runs; -1: there is no such run */
+	cudaGraphExec_t graphs[PARTS];
+	bool captured; /* every rank has captured all parts */
+	/* This run. */
+	struct compiled_graph *current; /* NULL: it has no samples */
+	int count;
 	bool first, last;
 };
 
 /* ---- compiled graphs ---- */
 
-static void captured_graph_drop(struct captured_graph *captured_graph)
-{
-	if (captured_graph->graph)
-		cudaGraphExecDestroy(captured_graph->graph);
-	captured_graph->graph = NULL;
-}
-
-static void compiled_entry_drop_captured(struct compiled_entry *entry)
-{
-	for (int i = 0; i < 4; i++)
-		captured_graph_drop(&entry->captured[i / 2][i % 2]);
-}
-
-static void compiled_entry_free(struct compiled_entry *entry)
-{
-	if (!entry)
-		return;
-	compiled_entry_drop_captured(entry);
-	compiled_graph_free(entry->compiled);
-	free(entry);
-}
-
-/* Limit the workspace of layers to what they have plus what is free, less what an evaluation's
- * executor will need. In deterministic mode the choice of an algorithm must not depend on that. */
+/* Limit the workspace of the first layers to what is free, less what an evaluation's executor will
+ * need. In deterministic mode the choice of an algorithm must not depend on that. Later ones, for
+ * fewer samples, must do with the first ones' workspace: graphs have its address. The algorithms of
+ * the first ones fit, because they need less for fewer samples. */
 static void limit_workspace(struct executor *executor)
 {
 	size_t available, total, max = TUNING_WORKSPACE, later = 0;
 
-	if (!executor->request.deterministic && !cudaMemGetInfo(&available, &total)) {
-		if (!executor->sizes.list[0].compiled)
-			later = executor_bytes_of_eval(&executor->request,
-						       executor->cuda->multiprocessors);
+	if (executor->memory.graph_memory.workspace) {
+		max = executor->memory.workspace_bytes;
+	} else if (!executor->request.deterministic && !cudaMemGetInfo(&available, &total)) {
+		later = executor_bytes_of_eval(&executor->request, executor->cuda->multiprocessors);
 		later += total / RESERVED_FRACTION;
-		available += executor->memory.workspace_bytes;
 		max = available > later + LINEAR_WORKSPACE ? available - later : LINEAR_WORKSPACE;
 	}
 	executor->cuda->workspace_limit = max < TUNING_WORKSPACE ? max : TUNING_WORKSPACE;
@@ -83,44 +63,39 @@ static void limit_workspace(struct executor *executor)
 /* Only the full batch's algorithms are chosen by time: other sizes run once per epoch. */
 static int compile(struct executor *executor, int count, struct error *err)
 {
-	struct compiled_entry *entry = calloc(1, sizeof *entry), *replaced;
+	struct compiled_graph *replaced;
 	int rc;
 
-	if (!entry)
-		return error_memory(err, "a training step");
 	limit_workspace(executor);
-	entry->count = count;
 	rc = compiled_graph_new(executor->cuda, &executor->request, &executor->lowered, count,
-				count == executor->request.batch, &entry->compiled, err);
-	if (rc) {
-		free(entry);
+				count == executor->request.batch, &executor->current, err);
+	if (rc)
 		return rc;
-	}
-	executor->current = entry;
-	replaced = compiled_sizes_add(&executor->sizes, count, entry);
+	/* Never one of which a graph has the code: full updates have two sizes, and use them. */
+	replaced = compiled_sizes_add(&executor->sizes, count, executor->current);
 	if (replaced)
 		rc = cuda_wait(executor->config.stream, CUDA_WAIT_MS, err);
-	compiled_entry_free(replaced);
+	compiled_graph_free(replaced);
 	return rc;
 }
 
-/* Make executor->current fit count samples, and the workspace large enough for it. */
-static int find_compiled_graph(struct executor *executor, int count, struct error *err)
+/* Make executor->current fit count samples. */
+static int begin_run(struct executor *executor, int count, bool first, bool last, struct error *err)
 {
-	bool moved = false;
-	int rc = 0;
+	executor->count = count;
+	executor->first = first;
+	executor->last = last;
+	executor->current = count ? compiled_sizes_use(&executor->sizes, count) : NULL;
+	return count && !executor->current ? compile(executor, count, err) : 0;
+}
 
-	executor->current = compiled_sizes_use(&executor->sizes, count);
-	if (!executor->current)
-		rc = compile(executor, count, err);
-	if (!rc)
-		rc = executor_memory_grow_workspace(
-			&executor->memory, compiled_graph_workspace(executor->current->compiled),
-			executor->config.stream, &moved, err);
-	for (int i = 0; !rc && moved && i < COMPILED_SIZES_MAX; i++)
-		if (executor->sizes.list[i].compiled)
-			compiled_entry_drop_captured(executor->sizes.list[i].compiled);
-	return rc;
+static void drop_graphs(struct executor *executor)
+{
+	for (int part = 0; part < PARTS; part++) {
+		if (executor->graphs[part])
+			cudaGraphExecDestroy(executor->graphs[part]);
+		executor->graphs[part] = NULL;
+	}
 }
 
 static void executor_free(struct executor *executor)
@@ -129,9 +104,9 @@ static void executor_free(struct executor *executor)
 		return;
 	/* If the stream hangs, the process is about to end anyway. */
 	cuda_wait(executor->config.stream, FREE_WAIT_MS, NULL);
+	drop_graphs(executor);
 	for (int i = 0; i < COMPILED_SIZES_MAX; i++)
-		compiled_entry_free(executor->sizes.list[i].compiled);
-	captured_graph_drop(&executor->update);
+		compiled_graph_free(executor->sizes.list[i].compiled);
 	executor_memory_free(&executor->memory);
 	executor_common_free(&executor->common);
 	lowered_graph_free(&executor->lowered);
@@ -149,6 +124,8 @@ static int executor_new(struct device_queue *queue, const struct executor_reques
 	executor->cuda = (struct cuda *)queue->device;
 	executor->queue = queue;
 	executor->request = *request;
+	for (int part = 0; part < PARTS; part++)
+		executor->counts[part] = -1;
 	executor->config = (struct kernel_config){
 		.stream = ((struct cuda_queue *)queue)->stream,
 		.multiprocessors = executor->cuda->multiprocessors,
@@ -163,7 +140,10 @@ static int executor_new(struct device_queue *queue, const struct executor_reques
 					 &executor->common, &executor->memory, err);
 	/* Do this now, so that unsupported layers are reported before training starts. */
 	if (!rc)
-		rc = find_compiled_graph(executor, request->batch, err);
+		rc = begin_run(executor, request->batch, true, true, err);
+	if (!rc)
+		rc = executor_memory_reserve_workspace(
+			&executor->memory, compiled_graph_workspace(executor->current), err);
 	if (rc)
 		executor_free(executor);
 	else
@@ -189,7 +169,6 @@ static void launch_loss(const struct executor *executor)
 	const struct executor_memory *memory = &executor->memory;
 	const struct lowered_graph *lowered = &executor->lowered;
 	bool mse = request->loss == LOSS_MSE;
-	int count = executor->current ? executor->current->count : 0;
 	const struct kernel_loss call = {
 		.x = memory->graph_memory.arena + lowered->plan.slots[lowered->plan.output].offset,
 		.target = memory->graph_inputs + memory->sizes.targets_at,
@@ -201,7 +180,7 @@ static void launch_loss(const struct executor *executor)
 			      : NULL,
 		.share = &run_on_device(executor)->share,
 		.scaler = scales(executor) ? memory->scaler : NULL,
-		.n = count,
+		.n = executor->count,
 		.classes = request->graph->classes,
 		.mse = mse,
 		.smoothing = mse ? 0 : request->smoothing,
@@ -280,9 +259,8 @@ static int launch_backward(struct executor *executor, struct error *err)
 	const struct executor_request *request = &executor->request;
 
 	if (executor->current)
-		return compiled_graph_run(executor->current->compiled,
-					  &executor->memory.graph_memory, executor->config.stream,
-					  !executor->first, &sink, err);
+		return compiled_graph_run(executor->current, &executor->memory.graph_memory,
+					  executor->config.stream, !executor->first, &sink, err);
 	/* No samples: zero gradients, and all buckets in the same order as on other ranks. */
 	if (executor->first) {
 		int rc = cuda_check(cudaMemsetAsync(request->gradients, 0,
@@ -309,7 +287,7 @@ static int launch_run(struct executor *executor, struct error *err)
 		kernel_weights(&executor->config, executor->memory.weights,
 			       executor->memory.weight_count);
 	if (executor->current)
-		rc = compiled_graph_run(executor->current->compiled, &executor->memory.graph_memory,
+		rc = compiled_graph_run(executor->current, &executor->memory.graph_memory,
 					executor->config.stream, false, NULL, err);
 	if (rc)
 		return rc;
@@ -330,49 +308,73 @@ static int launch_run(struct executor *executor, struct error *err)
 
 /* ---- graphs ---- */
 
-static int capture(struct executor *executor, struct captured_graph *captured_graph,
-		   int (*launch)(struct executor *executor, struct error *err), struct error *err)
+static int capture(struct executor *executor, enum part part, struct error *err)
 {
 	cudaStream_t stream = executor->config.stream;
 	cudaGraph_t graph = NULL;
-	/* Other threads (the loader's, comm's) may call CUDA freely. */
-	int rc = cuda_check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal),
-			    "capturing a step", err);
-	int ended;
+	int ended, rc = part == PART_UPDATE ? 0
+					    : begin_run(executor, executor->counts[part],
+							part == PART_FIRST, part == PART_LAST, err);
 
+	executor->first |= part == PART_LAST && executor->counts[PART_FIRST] < 0;
+	/* Other threads (the loader's, comm's) may call CUDA freely. */
+	if (!rc)
+		rc = cuda_check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal),
+				"capturing a step", err);
 	if (rc)
 		return rc;
-	rc = launch(executor, err);
-	ended = cuda_check(cudaStreamEndCapture(stream, &graph),
-			   "capturing a step (--no-graph avoids this)", rc ? NULL : err);
+	rc = part == PART_UPDATE ? launch_update(executor, err) : launch_run(executor, err);
+	ended = cuda_check(cudaStreamEndCapture(stream, &graph), "capturing a step",
+			   rc ? NULL : err);
 	rc = rc ? rc : ended;
 	/* Otherwise everything has the launching stream's priority, and the reduction waits behind
 	 * the backward pass that it should overlap. */
 	if (!rc)
-		rc = cuda_check(cudaGraphInstantiate(&captured_graph->graph, graph,
+		rc = cuda_check(cudaGraphInstantiate(&executor->graphs[part], graph,
 						     cudaGraphInstantiateFlagUseNodePriority),
-				"instantiating a CUDA graph (--no-graph avoids this)", err);
+				"instantiating a CUDA graph", err);
 	if (graph)
 		cudaGraphDestroy(graph);
 	return rc;
 }
 
-/* Launch by launch the first time (libraries load their code then), later as a graph. */
-static int run_captured(struct executor *executor, struct captured_graph *captured_graph,
-			int (*launch)(struct executor *executor, struct error *err),
-			struct error *err)
+/* Capture what has just run, and keep that if all ranks could. */
+static int capture_update(struct executor *executor, struct error *err)
 {
+	const struct executor_request *request = &executor->request;
+	struct comm *comm = request->comm;
+	/* Counted from the last rank: the largest is that of the lowest rank which failed. */
+	double own = 0, failed;
+	struct error why = {0};
+	char text[1200];
 	int rc = 0;
 
-	if (executor->request.no_graph || !captured_graph->warm) {
-		captured_graph->warm = true;
-		return launch(executor, err);
-	}
-	if (!captured_graph->graph)
-		rc = capture(executor, captured_graph, launch, err);
-	if (rc)
+	for (int part = 0; !own && part < PARTS; part++)
+		if (executor->counts[part] >= 0 && capture(executor, (enum part)part, &why))
+			own = request->train ? comm->size - comm->rank : 1;
+	failed = own;
+	cudaGetLastError(); /* otherwise the next launch would seem to have failed */
+	if (request->train)
+		rc = comm_reduce_on_host(comm, executor->queue, &failed, 1, COMM_MAX, err);
+	executor->captured = !rc && failed == 0;
+	if (executor->captured)
 		return rc;
-	return cuda_check(cudaGraphLaunch(captured_graph->graph, executor->config.stream),
+	drop_graphs(executor);
+	executor->request.no_graph = true;
+	if (rc || own != failed || !request->warn)
+		return rc;
+	snprintf(
+		text, sizeof text,
+		"warning: %s launches each kernel by itself, which is slower, because a CUDA graph "
+		"failed: %.900s",
+		request->train ? "every rank" : "the evaluation", why.text);
+	request->warn(request->context, text);
+	return 0;
+}
+
+static int launch_graph(struct executor *executor, enum part part, struct error *err)
+{
+	return cuda_check(cudaGraphLaunch(executor->graphs[part], executor->config.stream),
 			  "launching a step", err);
 }
 
@@ -393,37 +395,44 @@ static int reduce_on_host(struct executor *executor, struct error *err)
 	return rc ? rc : comm->ops->finish(comm, executor->queue, err);
 }
 
-static int executor_run(struct executor *executor, const struct executor_input *input,
-			struct error *err)
+/* What follows on an update's last run. */
+static int end_update(struct executor *executor, bool replays, struct error *err)
 {
 	struct comm *comm = executor->request.comm;
-	bool train = executor->request.train;
-	int rc = executor_common_check(&executor->common, input, err);
+	int rc;
 
-	if (rc || (!train && !input->count))
-		return rc;
-	executor->current = NULL;
-	if (input->count)
-		rc = find_compiled_graph(executor, input->count, err);
-	if (!rc)
-		rc = executor_memory_load_batch(&executor->memory, &executor->config, input, err);
-	if (rc)
-		return rc;
-	executor->first = input->first;
-	executor->last = input->last;
-	if (executor->current)
-		rc = run_captured(executor, &executor->current->captured[input->first][input->last],
-				  launch_run, err);
-	else
-		rc = launch_run(executor, err);
-	if (rc || !train || !input->last)
-		return rc;
 	/* A replayed graph contains the collectives and calls no function. This tells comm that all
 	 * of the step's collectives are on the stream; later ones do not belong to it. */
 	if (comm->ops->on_stream)
 		return comm->ops->finish(comm, executor->queue, err);
 	rc = reduce_on_host(executor, err);
-	return rc ? rc : run_captured(executor, &executor->update, launch_update, err);
+	if (rc)
+		return rc;
+	executor->counts[PART_UPDATE] = 0;
+	return replays ? launch_graph(executor, PART_UPDATE, err) : launch_update(executor, err);
+}
+
+static int executor_run(struct executor *executor, const struct executor_input *input,
+			struct error *err)
+{
+	bool train = executor->request.train, last = !train || input->last;
+	bool replays = input->full && executor->captured;
+	enum part part = last ? PART_LAST : input->first ? PART_FIRST : PART_BETWEEN;
+	int rc = executor_common_check(&executor->common, input, err);
+
+	if (rc || (!train && !input->count))
+		return rc;
+	rc = begin_run(executor, input->count, input->first, input->last, err);
+	if (!rc)
+		rc = executor_memory_load_batch(&executor->memory, &executor->config, input, err);
+	if (!rc)
+		rc = replays ? launch_graph(executor, part, err) : launch_run(executor, err);
+	if (!rc && train && last)
+		rc = end_update(executor, replays, err);
+	if (rc || !input->full || replays || executor->request.no_graph)
+		return rc;
+	executor->counts[part] = input->count;
+	return last ? capture_update(executor, err) : 0;
 }
 
 /* ---- readback ---- */

@@ -231,22 +231,12 @@ void executor_memory_free(struct executor_memory *memory)
 	*memory = (struct executor_memory){0};
 }
 
-int executor_memory_grow_workspace(struct executor_memory *memory, size_t bytes,
-				   cudaStream_t stream, bool *moved, struct error *err)
+int executor_memory_reserve_workspace(struct executor_memory *memory, size_t bytes,
+				      struct error *err)
 {
-	int rc;
-
-	*moved = false;
-	if (memory->graph_memory.workspace && bytes <= memory->workspace_bytes)
-		return 0;
-	rc = cuda_wait(stream, CUDA_WAIT_MS, err);
-	if (rc)
-		return rc;
-	*moved = true;
-	cudaFree(memory->graph_memory.workspace);
-	memory->graph_memory.workspace = NULL;
-	memory->workspace_bytes = bytes;
-	return cuda_memory(bytes, "cuDNN's workspace", &memory->graph_memory.workspace, err);
+	memory->workspace_bytes = bytes < LINEAR_WORKSPACE ? LINEAR_WORKSPACE : bytes;
+	return cuda_memory(memory->workspace_bytes, "cuDNN's workspace",
+			   &memory->graph_memory.workspace, err);
 }
 
 /* ---- batches ---- */

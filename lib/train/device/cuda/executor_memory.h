@@ -58,10 +58,9 @@ int executor_memory_new(struct cuda *cuda, const struct executor_request *reques
 			const struct lowered_graph *lowered, const struct executor_common *common,
 			struct executor_memory *out, struct error *err);
 void executor_memory_free(struct executor_memory *memory);
-/* Make the workspace at least bytes large. *moved: graphs that hold its old address are void.
- * stream must be idle. */
-int executor_memory_grow_workspace(struct executor_memory *memory, size_t bytes,
-				   cudaStream_t stream, bool *moved, struct error *err);
+/* Reserve the workspace, once: graphs have its address. It is at least LINEAR_WORKSPACE. */
+int executor_memory_reserve_workspace(struct executor_memory *memory, size_t bytes,
+				      struct error *err);
 /* Load a batch: copy it on the side stream, then convert it to NHWC in the lowered graph's input
  * slot on the main stream. */
 int executor_memory_load_batch(struct executor_memory *memory, const struct kernel_config *config,
