@@ -19,7 +19,8 @@
  * FAKE_CUDA_TRACE: file that receives a line for each allocation, kernel, library call, copy and
  * graph, in the order in which the host asked for them. A graph's are there once, from its capture.
  * FAKE_CUDA_COUNT, FAKE_CUDA_MAJOR, FAKE_CUDA_DRIVER (a version; 0: none): the GPUs and the driver
- * that it reports. FAKE_CUDA_GPU: each byte of the GPU's UUID, 0 to 255.
+ * that it reports. FAKE_CUDA_GPU: each byte of the GPU's UUID, 0 to 255. FAKE_CUDA_NO_GRAPHS: no
+ * graph can be instantiated.
  *
  * What passes here may still fail on a real GPU. */
 #ifndef BERTH_TESTS_FAKE_H

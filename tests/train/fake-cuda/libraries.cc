@@ -171,6 +171,13 @@ void fake_convolve(const fake_pass &p, char out, const void *x, const void *w, c
 		free(fy);
 }
 
+static size_t workspace_of(int algorithm)
+{
+	const char *mib = getenv("FAKE_CUDNN_FAST_MIB");
+
+	return algorithm == 1 ? FAKE_WORKSPACE : (mib ? strtoull(mib, nullptr, 10) : 8192) << 20;
+}
+
 static cudnnStatus_t run(cudnnHandle_t handle, const fake_pass &p, char out, const void *x,
 			 const void *w, const void *y, void *to, int algorithm, void *workspace,
 			 size_t workspace_bytes, const void *alpha, const void *beta)
@@ -178,8 +185,8 @@ static cudnnStatus_t run(cudnnHandle_t handle, const fake_pass &p, char out, con
 	const void *all[] = {x, w, y, to, workspace};
 	float factor = *(const float *)beta;
 
-	if (!fake_fits(p) || algorithm != 1 || *(const float *)alpha != 1 ||
-	    workspace_bytes < FAKE_WORKSPACE)
+	if (!fake_fits(p) || algorithm > 1 || *(const float *)alpha != 1 ||
+	    workspace_bytes < workspace_of(algorithm))
 		return CUDNN_STATUS_BAD_PARAM;
 	for (const void *at : all)
 		if (at && (uintptr_t)at % 16)
@@ -299,13 +306,15 @@ cudnnStatus_t cudnnSetConvolutionMathType(cudnnConvolutionDescriptor_t it, cudnn
 }
 
 /* Three algorithms: the fastest is not deterministic and needs too much memory, the second one
- * fails. */
-#define PERFS(perf_type, algo_type)                                                                \
+ * fails. With FAKE_CUDNN_FAST_MIB, the first one needs that much, but a search finds it slow. */
+#define PERFS(perf_type, algo_type, searched)                                                      \
 	do {                                                                                       \
 		perf_type all[3] = {};                                                             \
 		all[0].algo = (algo_type)0;                                                        \
-		all[0].status = CUDNN_STATUS_SUCCESS;                                              \
-		all[0].memory = (size_t)8 << 30;                                                   \
+		all[0].status = searched && getenv("FAKE_CUDNN_FAST_MIB")                          \
+					? CUDNN_STATUS_NOT_SUPPORTED                               \
+					: CUDNN_STATUS_SUCCESS;                                    \
+		all[0].memory = workspace_of(0);                                                   \
 		all[1].algo = (algo_type)2;                                                        \
 		all[1].status = CUDNN_STATUS_NOT_SUPPORTED;                                        \
 		all[2].algo = (algo_type)1;                                                        \
@@ -320,7 +329,7 @@ cudnnStatus_t cudnnSetConvolutionMathType(cudnnConvolutionDescriptor_t it, cudnn
 	} while (0)
 #define SIZE                                                                                       \
 	do {                                                                                       \
-		*size = (int)algo == 1 ? FAKE_WORKSPACE : (size_t)8 << 30;                         \
+		*size = workspace_of((int)algo);                                                   \
 		return (int)algo > 1 ? CUDNN_STATUS_NOT_SUPPORTED : CUDNN_STATUS_SUCCESS;          \
 	} while (0)
 
@@ -335,7 +344,7 @@ cudnnStatus_t cudnnFindConvolutionForwardAlgorithmEx(
 	fake_expect(at_y, fake_bytes(*y), "y of a search");
 	fake_expect(workspace, workspace_bytes, "workspace of a search");
 	memset(at_y, 0xff, fake_bytes(*y));
-	PERFS(cudnnConvolutionFwdAlgoPerf_t, cudnnConvolutionFwdAlgo_t);
+	PERFS(cudnnConvolutionFwdAlgoPerf_t, cudnnConvolutionFwdAlgo_t, true);
 }
 cudnnStatus_t cudnnFindConvolutionBackwardDataAlgorithmEx(
 	cudnnHandle_t handle, const cudnnFilterDescriptor_t w, const void *at_w,
@@ -345,7 +354,7 @@ cudnnStatus_t cudnnFindConvolutionBackwardDataAlgorithmEx(
 {
 	fake_expect(at_x, fake_bytes(*x), "x of a search");
 	memset(at_x, 0xff, fake_bytes(*x));
-	PERFS(cudnnConvolutionBwdDataAlgoPerf_t, cudnnConvolutionBwdDataAlgo_t);
+	PERFS(cudnnConvolutionBwdDataAlgoPerf_t, cudnnConvolutionBwdDataAlgo_t, true);
 }
 cudnnStatus_t cudnnFindConvolutionBackwardFilterAlgorithmEx(
 	cudnnHandle_t handle, const cudnnTensorDescriptor_t x, const void *at_x,
@@ -355,28 +364,28 @@ cudnnStatus_t cudnnFindConvolutionBackwardFilterAlgorithmEx(
 {
 	fake_expect(at_w, fake_bytes(*w), "w of a search");
 	memset(at_w, 0xff, fake_bytes(*w));
-	PERFS(cudnnConvolutionBwdFilterAlgoPerf_t, cudnnConvolutionBwdFilterAlgo_t);
+	PERFS(cudnnConvolutionBwdFilterAlgoPerf_t, cudnnConvolutionBwdFilterAlgo_t, true);
 }
 cudnnStatus_t cudnnGetConvolutionForwardAlgorithm_v7(
 	cudnnHandle_t handle, const cudnnTensorDescriptor_t x, const cudnnFilterDescriptor_t w,
 	const cudnnConvolutionDescriptor_t how, const cudnnTensorDescriptor_t y, const int wanted,
 	int *returned, cudnnConvolutionFwdAlgoPerf_t *perfs)
 {
-	PERFS(cudnnConvolutionFwdAlgoPerf_t, cudnnConvolutionFwdAlgo_t);
+	PERFS(cudnnConvolutionFwdAlgoPerf_t, cudnnConvolutionFwdAlgo_t, false);
 }
 cudnnStatus_t cudnnGetConvolutionBackwardDataAlgorithm_v7(
 	cudnnHandle_t handle, const cudnnFilterDescriptor_t w, const cudnnTensorDescriptor_t y,
 	const cudnnConvolutionDescriptor_t how, const cudnnTensorDescriptor_t x, const int wanted,
 	int *returned, cudnnConvolutionBwdDataAlgoPerf_t *perfs)
 {
-	PERFS(cudnnConvolutionBwdDataAlgoPerf_t, cudnnConvolutionBwdDataAlgo_t);
+	PERFS(cudnnConvolutionBwdDataAlgoPerf_t, cudnnConvolutionBwdDataAlgo_t, false);
 }
 cudnnStatus_t cudnnGetConvolutionBackwardFilterAlgorithm_v7(
 	cudnnHandle_t handle, const cudnnTensorDescriptor_t x, const cudnnTensorDescriptor_t y,
 	const cudnnConvolutionDescriptor_t how, const cudnnFilterDescriptor_t w, const int wanted,
 	int *returned, cudnnConvolutionBwdFilterAlgoPerf_t *perfs)
 {
-	PERFS(cudnnConvolutionBwdFilterAlgoPerf_t, cudnnConvolutionBwdFilterAlgo_t);
+	PERFS(cudnnConvolutionBwdFilterAlgoPerf_t, cudnnConvolutionBwdFilterAlgo_t, false);
 }
 cudnnStatus_t cudnnGetConvolutionForwardWorkspaceSize(cudnnHandle_t handle,
 						      const cudnnTensorDescriptor_t x,

@@ -3,7 +3,10 @@
  * on their stream. It behaves like NCCL 2.28's non-blocking communicators (group.cc and init.cc): a
  * call is in progress at first, another thread puts the work on the stream (also on a captured
  * one), and a call made meanwhile is refused. finalize and abort wait until no graph contains a
- * collective. STAND_IN_NCCL, a comma-separated list, chooses the failures:
+ * collective. If one rank replays a captured collective and another one does not, or one of another
+ * capture, it ends the process: with NVLS, NCCL would wait there for ever.
+ *
+ * STAND_IN_NCCL, a comma-separated list, chooses the failures:
  *   version=N       what ncclGetVersion returns
  *   init-hang       no communicator ever completes its initialization
  *   hang=R:K        rank R's collective number K (from 0) never completes
@@ -28,6 +31,7 @@
 
 struct shared {
 	atomic_int joined, arrived, generation;
+	int captures[RANKS_MAX]; /* of the collective that now runs; see struct job */
 	_Alignas(16) unsigned char parts[RANKS_MAX][PART];
 };
 
@@ -41,6 +45,7 @@ struct ncclComm {
 	atomic_int holders; /* the user, and collectives in progress */
 	atomic_int next;
 	atomic_bool captured;
+	int captures;  /* how many captured collectives there are */
 	bool threaded; /* the thread of a call is not joined yet */
 };
 
@@ -57,6 +62,7 @@ struct job {
 	ncclDataType_t type;
 	ncclRedOp_t op;
 	int root;
+	int capture; /* the number of this captured collective, from 1; 0: it was not captured */
 	cudaStream_t stream;
 };
 
@@ -293,6 +299,22 @@ static size_t width(ncclDataType_t type)
 	return type == ncclUint8 ? 1 : type == ncclInt64 || type == ncclFloat64 ? 8 : 4;
 }
 
+static void check_captures(const struct ncclComm *comm)
+{
+	const int *captures = comm->shared->captures;
+
+	for (int r = 0; r < comm->size; r++) {
+		if (captures[r] == captures[0])
+			continue;
+		fprintf(stderr,
+			"stand-in NCCL: rank 0 runs captured collective %d, rank %d runs %d (0: "
+			"not "
+			"captured)\n",
+			captures[0], r, captures[r]);
+		abort();
+	}
+}
+
 static bool part(const struct job *job, size_t from, size_t n)
 {
 	struct ncclComm *comm = job->comm;
@@ -300,8 +322,10 @@ static bool part(const struct job *job, size_t from, size_t n)
 	unsigned char *to = job->to;
 
 	memcpy(comm->shared->parts[comm->rank], (const char *)job->from + from * w, n * w);
+	comm->shared->captures[comm->rank] = job->capture;
 	if (!barrier(comm))
 		return false;
+	check_captures(comm);
 	if (job->kind == REDUCE)
 		fold(comm->shared, comm->size, job->type, job->op, to + from * w, n);
 	else if (job->kind == BROADCAST)
@@ -351,8 +375,10 @@ static ncclResult_t begin_job(struct job job, cudaStream_t stream)
 
 	if (!kept || cudaStreamIsCapturing(stream, &status) != cudaSuccess)
 		return ncclSystemError;
-	if (status == cudaStreamCaptureStatusActive)
+	if (status == cudaStreamCaptureStatusActive) {
 		atomic_store(&job.comm->captured, true);
+		job.capture = ++job.comm->captures;
+	}
 	job.stream = stream;
 	*kept = job;
 	/* Neither it nor its communicator is ever freed: a test's process is short-lived. */
