@@ -28,6 +28,7 @@ struct executor_request {
 	bool evaluates;
 	const struct buckets *buckets; /* where each parameter lies in the flat buffers */
 	struct comm *comm;	       /* reduces the buckets across ranks */
+	int timeout_ms;		       /* comm's, for waits that include the other ranks; or 0 */
 	/* Flat, device memory. gradients and momentum are NULL without train; gradients has one
 	 * element more than the others (see ddp.h). */
 	float *weights, *gradients, *momentum;

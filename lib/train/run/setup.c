@@ -237,6 +237,7 @@ static int build(struct train_setup *setup, struct error *err)
 		.evaluates = setup->val,
 		.buckets = &setup->buckets,
 		.comm = setup->comm,
+		.timeout_ms = options->timeout_ms,
 		.weights = setup->optim.weights,
 		.gradients = setup->optim.gradients,
 		.vote_nonfinite = !options->nan_continues,

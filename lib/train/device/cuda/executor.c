@@ -7,6 +7,7 @@
  * all ranks capture a collective or none, and that all launch the graph of that capture. So each
  * condition here is one that all ranks share: whether an update is full, whether one was run before
  * (libraries load their code then), and whether every rank could capture. */
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,6 +17,7 @@
 #include "train/device/cuda/kernels/element.h"
 
 #define FREE_WAIT_MS 10000
+#define COMM_REPORT_MS 60000
 
 /* What a full update consists of: its first run, those between, its last or only one, which
  * reduces; and the update, if the host reduces before it. Each rank has the same samples in all of
@@ -437,6 +439,16 @@ static int executor_run(struct executor *executor, const struct executor_input *
 
 /* ---- readback ---- */
 
+/* What is in progress may include a collective, of which comm reports first who is missing. */
+static int wait_for_ranks(const struct executor *executor, struct error *err)
+{
+	int ranks_ms = executor->request.timeout_ms;
+
+	ranks_ms = ranks_ms > INT_MAX - COMM_REPORT_MS ? INT_MAX : ranks_ms + COMM_REPORT_MS;
+	return cuda_wait(executor->config.stream, ranks_ms > CUDA_WAIT_MS ? ranks_ms : CUDA_WAIT_MS,
+			 err);
+}
+
 static int executor_read(struct executor *executor, struct executor_totals *out, struct error *err)
 {
 	struct executor_readback *readback = executor->memory.readback;
@@ -450,7 +462,7 @@ static int executor_read(struct executor *executor, struct executor_totals *out,
 				       sizeof readback->none, cudaMemcpyHostToDevice, stream);
 	rc = cuda_check(code, "reading the losses", err);
 	if (!rc)
-		rc = cuda_wait(stream, CUDA_WAIT_MS, err);
+		rc = wait_for_ranks(executor, err);
 	if (rc)
 		return rc;
 	*out = (struct executor_totals){
@@ -491,28 +503,29 @@ static int executor_grad_scaler(struct executor *executor, const struct grad_sca
 				struct grad_scaler_state *now, struct error *err)
 {
 	struct kernel_scaler *readback = &executor->memory.readback->scaler;
+	float unit = executor_scale_unit(&executor->request);
 	cudaStream_t stream = executor->config.stream;
 	int rc = cuda_check(cudaMemcpyAsync(readback, executor->memory.scaler, sizeof *readback,
 					    cudaMemcpyDeviceToHost, stream),
 			    "reading the loss scale", err);
 
 	if (!rc)
-		rc = cuda_wait(stream, CUDA_WAIT_MS, err);
+		rc = wait_for_ranks(executor, err);
 	if (rc)
 		return rc;
 	if (now) {
-		*now = (struct grad_scaler_state){scales(executor) ? readback->scale : 1,
+		*now = (struct grad_scaler_state){scales(executor) ? readback->scale / unit : 1,
 						  readback->growth_tracker, readback->skipped};
 		readback->skipped = 0;
 	}
 	if (begin) {
-		readback->scale = begin->scale;
+		readback->scale = begin->scale * unit;
 		readback->growth_tracker = begin->growth_tracker;
 	}
 	rc = cuda_check(cudaMemcpyAsync(executor->memory.scaler, readback, sizeof *readback,
 					cudaMemcpyHostToDevice, stream),
 			"setting the loss scale", err);
-	return rc ? rc : cuda_wait(stream, CUDA_WAIT_MS, err);
+	return rc ? rc : wait_for_ranks(executor, err);
 }
 
 static const struct step_plan *executor_plan(const struct executor *executor, size_t *element)

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "train/comm/comm.h"
 #include "train/device/cuda/kernels/element.h"
 
 /* Events on which the host waits: sleep instead of spinning on a core. */
@@ -136,10 +137,17 @@ static int fill_param_ranges(const struct executor_common *common, struct execut
 	return rc;
 }
 
+/* A run's gradients are shares of the mean over all ranks, where DDP's are of a rank's own mean. */
+float executor_scale_unit(const struct executor_request *request)
+{
+	return request->comm ? (float)request->comm->size : 1;
+}
+
 /* Totals, loss scale and normalization table. */
 static int fill_state(struct executor_memory *memory, struct error *err)
 {
-	const struct kernel_scaler scaler = {.scale = LOSS_SCALE_BEGIN};
+	const struct kernel_scaler scaler = {.scale = LOSS_SCALE_BEGIN *
+						      executor_scale_unit(memory->request)};
 	const struct kernel_totals none = {.first_nonfinite_step = -1};
 	int rc = to_device(&none, memory->totals, sizeof none, err);
 

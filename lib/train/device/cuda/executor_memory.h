@@ -61,6 +61,8 @@ void executor_memory_free(struct executor_memory *memory);
 /* Reserve the workspace, once: graphs have its address. It is at least LINEAR_WORKSPACE. */
 int executor_memory_reserve_workspace(struct executor_memory *memory, size_t bytes,
 				      struct error *err);
+/* The GPU's loss scale where PyTorch's is 1. */
+float executor_scale_unit(const struct executor_request *request);
 /* Load a batch: copy it on the side stream, then convert it to NHWC in the lowered graph's input
  * slot on the main stream. */
 int executor_memory_load_batch(struct executor_memory *memory, const struct kernel_config *config,
