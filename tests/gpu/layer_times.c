@@ -239,8 +239,8 @@ static int make_program(struct times *t, struct error *err)
 		rc = compiled_graph_new(cuda, &t->request, &t->lowered, t->request.batch, true,
 					&t->compiled, err);
 	if (!rc)
-		rc = executor_memory_reserve_workspace(
-			&t->memory, compiled_graph_workspace(t->compiled), err);
+		rc = executor_memory_reserve_workspace(&t->memory,
+						       compiled_graph_workspace(t->compiled), err);
 	if (!rc)
 		compiled_graph_set_observer(t->compiled, &observer);
 	return rc;
