@@ -9,7 +9,7 @@ setup() {
 	mkdir bin
 	ln -s /usr/bin/python3 bin/python
 	cp -r "$SOURCE/examples" .
-	export PATH="$DIR/bin:$(dirname "$BERTH"):$PATH" OMP_NUM_THREADS=1
+	export PATH="$DIR/bin:$(dirname "$BERTH"):$PATH" OMP_NUM_THREADS=1 USE_LIBUV=0 # Debian 13's PyTorch has no libuv
 }
 
 teardown() { [ -z "${DIR-}" ] || remove_dir; }

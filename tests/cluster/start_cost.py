@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
 """What a start of `berth run` costs, counted, so that a busy machine hides nothing:
-    start_cost.py BERTH RECORD
+    start_cost.py BERTH FORKS RECORD
 RECORD is docs/decisions/0007-cost-of-a-start.md; its table has the most that each launcher may use. The same start
 (2 nodes x 2 ranks; with fork 2 ranks) runs under each launcher in the cluster of cluster.py, under strace. Counted are
 
@@ -12,7 +12,7 @@ RECORD is docs/decisions/0007-cost-of-a-start.md; its table has the most that ea
               because machines differ)
     scans     how often they list all processes (/proc)
     messages  messages that the controller sends and receives, without heartbeats
-    cpu       CPU time of `berth run -n 2 -- true`, in that of ten processes `true`; least of several runs each
+    cpu       CPU time of `berth run -n 2 -- true`, in that of FORKS (forks.c); least of several runs each
 
 BERTH_TEST_COUNTS=yes prints what was counted. Exit codes: 0 within the table; 1 not; 77 something is missing."""
 import collections
@@ -178,16 +178,16 @@ def spawn(*arguments):
         sys.exit(f'start_cost: {arguments} ended with status {status}')
 
 
-def cpu_ratio(berth, allowed):
+def cpu_ratio(berth, forks, allowed):
     """Of the least of each, since other processes only add to it: on a busy machine that takes more rounds."""
     true = shutil.which('true')
-    ours, ten = [], []
+    ours, theirs = [], []
     for count in range(60):
         ours.append(cpu(lambda: spawn(berth, 'run', '-n', '2', '--', true)))
-        ten.append(cpu(lambda: [spawn(true) for _ in range(10)]))
-        if count >= 8 and min(ours) <= allowed * min(ten):
+        theirs.append(cpu(lambda: spawn(forks)))
+        if count >= 8 and min(ours) <= allowed * min(theirs):
             break
-    return min(ours) / min(ten)
+    return min(ours) / min(theirs)
 
 
 # ---- the table ----
@@ -206,11 +206,11 @@ def main():
     if len(sys.argv) == 4 and sys.argv[1] == 'inside':
         inside(*sys.argv[2:])
         return
-    berth, record = os.path.realpath(sys.argv[1]), sys.argv[2]
+    berth, forks, record = os.path.realpath(sys.argv[1]), *sys.argv[2:]
     allowed = read_table(record)
     failed = []
     if os.cpu_count() <= SMALL:
-        ratio = cpu_ratio(berth, allowed['cpu'][0])
+        ratio = cpu_ratio(berth, forks, allowed['cpu'][0])
         print(f'cpu: {ratio:.2f} (at most {allowed["cpu"][0]})')
         if ratio > allowed['cpu'][0]:
             failed.append('cpu')
