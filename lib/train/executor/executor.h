@@ -44,7 +44,7 @@ struct executor_request {
 	bool tf32;   /* float32 products may use TF32 */
 	bool deterministic; /* the same bits every time */
 	bool no_graph;	    /* launch each kernel separately instead of capturing a CUDA graph */
-	/* Called on one rank if the ranks cannot capture graphs; may be NULL. */
+	/* Called on one rank if the ranks cannot capture graphs; NULL: do so in silence. */
 	void (*warn)(void *context, const char *text);
 	void *context;
 	/* The form of raw samples (executor_ops.accepts_raw). table is augment_table's

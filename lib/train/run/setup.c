@@ -264,6 +264,7 @@ static int build(struct train_setup *setup, struct error *err)
 	request.smoothing = 0; /* the validation loss must not depend on training options */
 	request.gradients = request.momentum = NULL;
 	request.vote_nonfinite = false;
+	request.warn = NULL; /* training has said it */
 	request.crop_pad = 0;
 	if (setup->val)
 		request.table = setup->val->table ? setup->val->table[0] : NULL;

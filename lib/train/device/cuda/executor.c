@@ -365,11 +365,10 @@ static int capture_update(struct executor *executor, struct error *err)
 	executor->request.no_graph = true;
 	if (rc || own != failed || !request->warn)
 		return rc;
-	snprintf(
-		text, sizeof text,
-		"warning: %s launches each kernel by itself, which is slower, because a CUDA graph "
-		"failed: %.900s",
-		request->train ? "every rank" : "the evaluation", why.text);
+	snprintf(text, sizeof text,
+		 "warning: every rank launches each kernel by itself, which is slower, because a "
+		 "CUDA graph failed: %.900s",
+		 why.text);
 	request->warn(request->context, text);
 	return 0;
 }
