@@ -301,7 +301,8 @@ block() { awk -v first="    $2" '$0 == first { on = 1 } on && /^[^ ]/ { exit } o
 	echo $((last + 2)) >epochs
 	within 120 eval '! squeue -h -j "$job" | grep -q . || start_requeued "$job"'
 	cat "slurm-$job.out"
-	scontrol -o show job "$job" | grep -q 'JobState=COMPLETED .*Restarts=1 '
+	scontrol -o show job "$job" | tee state
+	grep -q 'JobState=COMPLETED .*Restarts=1 ' state
 	# Both parts are there; the second one continues in the epoch in which the first one stopped.
 	grep -qx "rank 0 begins epoch 0 after step 0" "slurm-$job.out"
 	grep -q '^berth: note: saved: ckpt.pt$' "slurm-$job.out"

@@ -582,13 +582,13 @@ variables() {
 @test "qrerun: the same job runs again, and qstat reports that" {
 	rm -f "$SHARE"/up.rerun "$SHARE"/again.rerun "$SHARE"/rerun.*
 	pbs_start rerun 1:mpiprocs=1 <<-S
-	"\$BERTH" run -n 1 -- sh -c 'echo "attempt \$BERTH_ATTEMPT" >>up.rerun; [ -e again.rerun ] || { touch again.rerun; sleep 70; }
+	"\$BERTH" run -n 1 -- sh -c '[ -e again.rerun ] || first=1; touch again.rerun; echo "attempt \$BERTH_ATTEMPT" >>up.rerun; [ -z "\$first" ] || sleep 70
 		until [ \$BERTH_ATTEMPT = 1 ] || grep "was started 1 time before, which BERTH_ATTEMPT of these ranks does not count" rerun.out; do sleep 0.1; done
 		echo known >>up.rerun' & wait; wait
 	S
 	until_seen "$SHARE/up.rerun" 'attempt 0'
 	"$TOOLS/qrerun" "$job"
 	# The stand-in's qstat is as slow as a start: either the ranks know, or berth says that they do not.
-	until_seen "$SHARE/up.rerun" known
+	until_seen "$SHARE/up.rerun" known || { cat "$SHARE/rerun.out"; return 1; }
 	nothing_left n1
 }
