@@ -29,23 +29,6 @@ void ranks_list_add(struct ranks_list *list, int rank, const char *host)
 	}
 }
 
-int ranks_join_as(const struct env *env, int rank, int size, int timeout_ms, struct ranks **out,
-		  struct error *err)
-{
-	int rc = ranks_join(env, timeout_ms, out, err);
-
-	if (rc)
-		return rc;
-	const struct ranks_place *place = ranks_place(*out);
-
-	if (place->rank != rank || place->size != size)
-		return error_set(err, ERR_DATA,
-				 "this is rank %d of %d, but the rendezvous reports rank %d of %d: "
-				 "one of the two is left over from another program",
-				 rank, size, place->rank, place->size);
-	return 0;
-}
-
 int ranks_left_ms(int64_t until)
 {
 	int64_t left = until - clock_now_ms();

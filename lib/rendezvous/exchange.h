@@ -14,9 +14,6 @@ struct ranks_list {
 };
 void ranks_list_add(struct ranks_list *list, int rank, const char *host); /* host may be NULL */
 
-/* ranks_join; also -ERR_DATA if this process is not rank of size there. */
-int ranks_join_as(const struct env *env, int rank, int size, int timeout_ms, struct ranks **out,
-		  struct error *err);
 /* How much time each of several gets has. */
 int ranks_left_ms(int64_t until);
 /* Get a value of exactly size bytes; otherwise -ERR_DATA. */

@@ -74,11 +74,10 @@ static int join_env(const struct env *env, int timeout_ms, struct ranks *ranks, 
 	return rc;
 }
 
-int ranks_join(const struct env *env, int timeout_ms, struct ranks **out, struct error *err)
+static int join(const struct env *env, bool pmix, int timeout_ms, struct ranks **out,
+		struct error *err)
 {
 	struct ranks *ranks = calloc(1, sizeof *ranks);
-	/* PMIx's variables are torchrun's own, not its workers'. */
-	bool pmix = env_get(env, "PMIX_NAMESPACE") && !env_get(env, TORCHRUN_WORKER);
 	bool numbers = env_get(env, "RANK") || env_get(env, "WORLD_SIZE");
 	int rc = 0;
 
@@ -108,6 +107,19 @@ int ranks_join(const struct env *env, int timeout_ms, struct ranks **out, struct
 						 : "nothing: a world of one");
 	*out = ranks;
 	return 0;
+}
+
+int ranks_join(const struct env *env, int timeout_ms, struct ranks **out, struct error *err)
+{
+	/* PMIx's variables are torchrun's own, not its workers'. */
+	bool pmix = env_get(env, "PMIX_NAMESPACE") && !env_get(env, TORCHRUN_WORKER);
+
+	return join(env, pmix, timeout_ms, out, err);
+}
+
+int ranks_join_store(const struct env *env, struct ranks **out, struct error *err)
+{
+	return join(env, false, 0, out, err);
 }
 
 const struct ranks_place *ranks_place(const struct ranks *ranks)

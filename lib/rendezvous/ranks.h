@@ -131,6 +131,8 @@ extern const struct ranks_client_ops ranks_client_env;
  * the module loads. Otherwise join with RANK and WORLD_SIZE, or as a world of one. Return 0, or
  * -ERR_DATA naming the contradictory variables. */
 int ranks_join(const struct env *env, int timeout_ms, struct ranks **out, struct error *err);
+/* The same without PMIx, for processes in which MPI needs it for itself. */
+int ranks_join_store(const struct env *env, struct ranks **out, struct error *err);
 const struct ranks_place *ranks_place(const struct ranks *ranks);
 int ranks_barrier(struct ranks *ranks, int timeout_ms, struct error *err);
 int ranks_put(struct ranks *ranks, const char *key, const void *data, size_t size,

@@ -159,8 +159,10 @@ int main(int argc, char **argv)
 					       .env = env};
 
 		MPI_Init(NULL, NULL);
-		rc = comm_open(comm, &request, env_get(env, "BERTH_MODULE_PATH"), &bench.comm,
-			       &err);
+		rc = ranks_join_store(env, &request.ranks, &err);
+		if (!rc)
+			rc = comm_open(comm, &request, env_get(env, "BERTH_MODULE_PATH"),
+				       &bench.comm, &err);
 	}
 	if (!rc && bench.comm->ops->memory)
 		rc = bench.comm->ops->memory(bench.comm, bench.queue,

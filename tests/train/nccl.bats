@@ -102,3 +102,36 @@ same() {
 	[ "$status" = 65 ]
 	[[ "$output" == *"--no-graph"* ]]
 }
+
+# refused PATTERN RANKS OPTIONS: all ranks end within seconds, with one message from berth-train
+refused() {
+	local seconds=$SECONDS
+	# shellcheck disable=SC2016 # expands in the rank
+	run ${BERTH_PREFIX-} timeout 60 "$BERTH" run -n "$2" -- \
+		./gpu sh -c 'exec "${TRAINER-$BUILD/bin/berth-train}" "$@"' sh "${NET[@]}" --steps 2 "${@:3}"
+	echo "$output"
+	[ "$status" = 69 ]
+	[ $((SECONDS - seconds)) -lt 45 ]
+	[ "$(grep -c '^berth-train: error' <<<"$output")" = 1 ]
+	grep -Eq "$1" <<<"$output"
+}
+
+@test "a rank without a GPU, or without NCCL: no rank goes on, and the message names rank, node and cause" {
+	setup_gpus
+	RANK_1_FAKE_CUDA_COUNT=0 refused 'rank 1: no GPU is visible to this process' 3 --device cuda
+	RANK_0_FAKE_CUDA_COUNT=0 refused 'rank 0: no GPU is visible to this process' 2 --device cuda
+	mkdir -p bin lib/modules
+	cp "$BUILD/bin/berth-train" bin
+	cp "$BUILD/lib/modules/"{comm-gloo,device-cpu}.so "$BUILD/tests/train/fake-cuda/device-cuda.so" lib/modules
+	RANK_1_TRAINER=$PWD/bin/berth-train RANK_1_BERTH_MODULE_PATH='' refused \
+		'rank 0 on [^ ]* would communicate over nccl, but rank 1 on [^ ]* gloo \(module comm-nccl.so is not installed' 2 --device cuda
+	# --device auto looks for a driver first.
+	unshare -m mount -t tmpfs none /proc/driver || skip "cannot pretend that there is a driver"
+	pretended() {
+		unshare -m sh -c 'mount -t tmpfs none /proc/driver && mkdir /proc/driver/nvidia && : >/proc/driver/nvidia/version && exec "$@"' sh "$@"
+	}
+	BERTH_PREFIX=pretended
+	RANK_1_FAKE_CUDA_COUNT=0 refused 'rank 0 on [^ ]* would train on cuda, but rank 1 on [^ ]* cpu \(no GPU is visible to this process' 2
+	pretended timeout 60 env FAKE_CUDA_COUNT=0 "$BERTH" run -n 2 -- ./gpu "$BUILD/bin/berth-train" "${NET[@]}" --steps 2 2>err
+	grep -q 'note: not using a GPU: no GPU is visible to this process' err
+}

@@ -49,21 +49,23 @@ static int load(const struct library *library, const char *search_path, void **o
 			   err);
 }
 
-/* *why: the reason. */
-static int load_automatic(const struct comm_request *request, const char *search_path, void **ops,
-			  const char **why, struct error *err)
+static int load_automatic(const struct comm_request *request, const char *search_path,
+			  struct comm_choice *out, struct error *err)
 {
+	void **ops = (void **)&out->ops;
 	struct error no_mpi = {0};
 
-	*why = "every rank has a GPU";
-	if (on_gpu(request) && !load(&nccl, search_path, ops, NULL))
+	out->why = "every rank has a GPU";
+	if (on_gpu(request) && !load(&nccl, search_path, ops, &out->instead))
 		return 0;
-	*why = "the launcher serves MPI";
+	out->why = "the launcher serves MPI";
 	if (has_mpi_launcher(request->env) && !load(&mpi, search_path, ops, &no_mpi))
 		return 0;
-	*why = no_mpi.code ? "MPI is missing" : "the launcher serves no MPI";
+	out->why = no_mpi.code ? "MPI is missing" : "the launcher serves no MPI";
 	int rc = load(&gloo, search_path, ops, err);
 
+	if (no_mpi.code && !out->instead.code)
+		out->instead = no_mpi;
 	if (rc && no_mpi.code)
 		*err = no_mpi;
 	return rc ? error_prefix(err, "%d ranks need MPI or gloo", request->size) : 0;
@@ -88,14 +90,13 @@ static int load_named(const char *name, const struct comm_request *request, cons
 		       : 0;
 }
 
-int comm_open(const char *name, const struct comm_request *request, const char *search_path,
-	      struct comm **out, struct error *err)
+int comm_choose(const char *name, const struct comm_request *request, const char *search_path,
+		struct comm_choice *out, struct error *err)
 {
 	bool automatic = !strcmp(name, "auto");
 	int rc = comm_check_name(name, err);
-	const char *why = NULL;
-	void *ops = NULL;
 
+	*out = (struct comm_choice){0};
 	if (rc)
 		return rc;
 	if (!strcmp(name, "self") || (automatic && request->size == 1)) {
@@ -104,15 +105,20 @@ int comm_open(const char *name, const struct comm_request *request, const char *
 					 "--comm self supports one rank, but this job has %d. Use "
 					 "--comm auto",
 					 request->size);
-		return comm_self.open(request, out, err);
+		out->ops = &comm_self;
+		return 0;
 	}
-	rc = automatic ? load_automatic(request, search_path, &ops, &why, err)
-		       : load_named(name, request, search_path, &ops, err);
-	if (!rc)
-		rc = ((const struct comm_ops *)ops)->open(request, out, err);
-	if (!rc)
-		(*out)->why = why;
-	return rc;
+	return automatic ? load_automatic(request, search_path, out, err)
+			 : load_named(name, request, search_path, (void **)&out->ops, err);
+}
+
+int comm_open(const char *name, const struct comm_request *request, const char *search_path,
+	      struct comm **out, struct error *err)
+{
+	struct comm_choice choice;
+	int rc = comm_choose(name, request, search_path, &choice, err);
+
+	return rc ? rc : choice.ops->open(request, out, err);
 }
 
 /* Move host values through device memory, which collectives require; on a CPU this copies a few

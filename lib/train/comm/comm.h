@@ -12,16 +12,19 @@
 
 enum comm_reduce { COMM_SUM, COMM_MIN, COMM_MAX };
 
+struct ranks; /* rendezvous/ranks.h */
+
 /* How to open a comm; borrowed during open. */
 struct comm_request {
 	int rank, size, local_rank;
-	const char *address; /* MASTER_ADDR, for comms that do their own rendezvous */
-	int port;
-	int timeout_ms; /* for every wait */
+	/* Where the ranks meet, open until the comm is closed; gloo and nccl need it. */
+	struct ranks *ranks;
+	const char *address; /* MASTER_ADDR */
+	int timeout_ms;	     /* for every wait */
 	/* A queue of the device that is reduced on. NULL, or one without a native handle: host
 	 * memory. */
 	struct device_queue *queue;
-	const struct env *env; /* for comms that use rendezvous/ranks.h; NULL: they cannot open */
+	const struct env *env; /* NULL: no MPI launcher is looked for, and GLOO_SOCKET_IFNAME */
 	bool allow_shared_gpu;
 	/* Called from the thread of a comm that has one (may be NULL; may end the process). The
 	 * comm has failed, but the training thread did not notice for NOTICE_MS because it hangs in
@@ -34,7 +37,6 @@ struct comm_request {
 struct comm {
 	const struct comm_ops *ops;
 	int rank, size;
-	const char *why; /* comm_open chose it for this reason; NULL: its caller chose */
 };
 
 /* Rules for all collectives. Every rank makes the same calls in the same order with the same
@@ -89,10 +91,19 @@ extern const struct comm_ops comm_self; /* for a single rank */
 /* Check that a comm of that name exists, without loading anything. Return 0, or -ERR_USAGE with the
  * list of comms. */
 int comm_check_name(const char *name, struct error *err);
-/* Open "auto", "self", "nccl", "mpi" or "gloo". "auto" is self for a single rank; else nccl for a
+/* What comm_choose chose on this rank: all ranks must have the same. */
+struct comm_choice {
+	const struct comm_ops *ops;
+	const char *why;      /* its reason; NULL: the caller named it */
+	struct error instead; /* why it is not one that would be better; code 0: none would */
+};
+/* Choose "auto", "self", "nccl", "mpi" or "gloo". "auto" is self for a single rank; else nccl for a
  * GPU if its module is installed; else mpi if an MPI launcher started the ranks and its module is
  * installed; else gloo. search_path: see base/module.h. Return -ERR_USAGE for an unknown name, self
  * for several ranks, or nccl without a GPU. */
+int comm_choose(const char *name, const struct comm_request *request, const char *search_path,
+		struct comm_choice *out, struct error *err);
+/* Choose and open it. */
 int comm_open(const char *name, const struct comm_request *request, const char *search_path,
 	      struct comm **out, struct error *err);
 

@@ -4,8 +4,10 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/log.h"
+#include "train/comm/meeting.h"
 #include "train/data/resident.h"
 #include "train/executor/step_cost.h"
 
@@ -88,7 +90,30 @@ static void report_device(const struct train_setup *setup, const struct error *n
 				: options->precision == PRECISION_F16		   ? ", fp16"
 				: options->tf32 && device_executor_reduced(device) ? ", TF32"
 										   : "",
-				setup->ranks);
+				setup->ranks_text);
+}
+
+/* Send what this rank has found to the others. own: why it cannot take part, or zeros. */
+static int meet(struct train_setup *setup, const struct comm_choice *choice,
+		const struct error *no_gpu, const struct error *own, struct error *err)
+{
+	struct meeting_facts facts = {.err = *own};
+	int first, rc = ranks_join_store(setup->options->env, &setup->ranks, err);
+
+	if (rc)
+		return rc;
+	if (gethostname(facts.host, sizeof facts.host - 1))
+		strcpy(facts.host, "?");
+	if (!own->code) {
+		snprintf(facts.device, sizeof facts.device, "%s", setup->device->ops->name);
+		snprintf(facts.comm, sizeof facts.comm, "%s", choice->ops->name);
+		snprintf(facts.instead, sizeof facts.instead, "%s",
+			 *no_gpu->text ? no_gpu->text : choice->instead.text);
+	}
+	rc = meeting_hold(setup->ranks, &facts, setup->options->timeout_ms, &first, err);
+	if (rc && first != setup->place->rank)
+		rank_group_let_failed_rank_end_first();
+	return rc;
 }
 
 /* *no_gpu: why --device auto did not use a GPU; empty text: it did. */
@@ -101,28 +126,37 @@ static int open_comm(struct train_setup *setup, struct error *no_gpu, struct err
 		.size = place->size,
 		.local_rank = place->local_rank,
 		.address = place->address,
-		.port = place->port,
 		.timeout_ms = options->timeout_ms,
 		.env = options->env,
 		.allow_shared_gpu = options->allow_shared_gpu,
 		.lost = setup->sink->lost,
 		.context = setup->sink->context,
 	};
+	struct comm_choice choice;
+	struct error own = {0};
 	int rc = device_find(options->device, place->local_rank, options->module_path,
-			     &setup->device, no_gpu, err);
+			     &setup->device, no_gpu, &own);
 
 	if (!rc)
-		rc = setup->device->ops->queue_new(setup->device, &setup->queue, err);
+		rc = setup->device->ops->queue_new(setup->device, &setup->queue, &own);
 	request.queue = setup->queue;
 	if (!rc)
-		rc = comm_open(options->comm, &request, options->module_path, &setup->comm, err);
+		rc = comm_choose(options->comm, &request, options->module_path, &choice, &own);
+	if (place->size > 1)
+		rc = meet(setup, &choice, no_gpu, &own, err);
+	else if (rc)
+		*err = own;
+	request.ranks = setup->ranks;
+	if (!rc)
+		rc = choice.ops->open(&request, &setup->comm, err);
 	if (rc)
 		return rc;
-	const char *why = setup->comm->why;
+	const char *why = choice.why;
 
 	if (place->size > 1)
-		snprintf(setup->ranks, sizeof setup->ranks, "; %d ranks over %s%s%s%s", place->size,
-			 setup->comm->ops->name, why ? " (" : "", why ? why : "", why ? ")" : "");
+		snprintf(setup->ranks_text, sizeof setup->ranks_text, "; %d ranks over %s%s%s%s",
+			 place->size, setup->comm->ops->name, why ? " (" : "", why ? why : "",
+			 why ? ")" : "");
 	if (!setup->comm->ops->on_stream && setup->device->ops->queue_native(setup->queue)) {
 		struct comm *staged = comm_stage(setup->comm);
 
@@ -356,6 +390,7 @@ void train_setup_close(struct train_setup *setup, bool written)
 	}
 	if (setup->comm)
 		setup->comm->ops->close(setup->comm);
+	ranks_leave(setup->ranks);
 	if (setup->queue)
 		setup->device->ops->queue_free(setup->queue);
 	if (setup->device)

@@ -26,7 +26,8 @@ struct train_setup {
 	struct device *device;
 	struct device_queue *queue;
 	struct comm *comm;
-	char ranks[96];		 /* "; 2 ranks over gloo (...)", for a message; "" for one rank */
+	struct ranks *ranks;	 /* where they met; NULL: a single rank */
+	char ranks_text[96];	 /* "; 2 ranks over gloo (...)", for a message; "" for one rank */
 	struct rank_group group; /* the ranks of comm */
 	struct graph *graph;
 	struct buckets buckets;

@@ -9,6 +9,7 @@
 #include <time.h>
 
 #include "base/env.h"
+#include "rendezvous/ranks.h"
 
 struct said *said;
 const char *job_comm;
@@ -49,8 +50,12 @@ int rank_open(struct rank *rank)
 	    rank->device->ops->queue_new(rank->device, &rank->queue, &rank->err))
 		_exit(98);
 	request.queue = rank->queue;
-	int rc = comm_open(job_comm, &request, env_get(env, "BERTH_MODULE_PATH"), &rank->comm,
-			   &rank->err);
+	int rc = ranks_join_store(env, &request.ranks, &rank->err);
+
+	if (!rc)
+		rc = comm_open(job_comm, &request, env_get(env, "BERTH_MODULE_PATH"), &rank->comm,
+			       &rank->err);
+	rank->ranks = request.ranks;
 
 	env_free(env);
 	return rc;
@@ -59,6 +64,7 @@ int rank_open(struct rank *rank)
 void rank_close(struct rank *rank)
 {
 	rank->comm->ops->close(rank->comm);
+	ranks_leave(rank->ranks);
 	rank->device->ops->queue_free(rank->queue);
 	rank->device->ops->close(rank->device);
 }

@@ -37,6 +37,7 @@ int job_main(const struct CMUnitTest *tests, size_t count);
 struct rank {
 	struct device *device;
 	struct device_queue *queue;
+	struct ranks *ranks;
 	struct comm *comm;
 	int rank, size;
 	bool allow_shared;

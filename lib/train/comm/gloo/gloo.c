@@ -262,7 +262,6 @@ static void gloo_close(struct comm *comm)
 		return;
 	gloo_mesh_free(gloo->mesh);
 	shm_allreduce_free(gloo->shm);
-	ranks_leave(gloo->ranks);
 	pthread_cond_destroy(&gloo->changed);
 	pthread_mutex_destroy(&gloo->lock);
 	free(gloo->hosts);

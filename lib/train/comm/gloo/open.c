@@ -259,18 +259,15 @@ int gloo_open(const struct comm_request *request, struct comm **out, struct erro
 	if (!gloo)
 		return error_memory(err, "the communicator");
 	gloo->comm = (struct comm){.ops = &comm_gloo, .rank = request->rank, .size = request->size};
+	gloo->ranks = request->ranks;
 	gloo->timeout_ms = request->timeout_ms;
 	pthread_mutex_init(&gloo->lock, NULL);
 	clock_cond_init(&gloo->changed);
 
-	int rc = request->env ? ranks_join_as(request->env, request->rank, request->size,
-					      request->timeout_ms, &gloo->ranks, err)
-			      : error_set(err, ERR_INTERNAL, "gloo requires the environment");
+	new_mesh(gloo, request, &own);
 
-	if (!rc) {
-		new_mesh(gloo, request, &own);
-		rc = exchange_starts(gloo, &own, err);
-	}
+	int rc = exchange_starts(gloo, &own, err);
+
 	if (!rc)
 		rc = connect_without_signal(gloo, err);
 	if (!rc)

@@ -29,7 +29,7 @@ struct ring {
 struct nccl {
 	struct comm comm;
 	const struct nccl_library *library;
-	struct ranks *ranks;
+	struct ranks *ranks; /* borrowed */
 	struct nccl_rendezvous rendezvous;
 	int timeout_ms, cuda_device;
 	cudaStream_t stream; /* for the collectives, before all other work */

@@ -15,15 +15,6 @@ extern const struct comm_ops comm_nccl;
 
 /* ---- rendezvous ---- */
 
-static int join_ranks(struct nccl *nccl, const struct comm_request *request, struct error *err)
-{
-	if (!request->env)
-		return error_set(err, ERR_INTERNAL, "NCCL's rendezvous requires the environment");
-
-	return ranks_join_as(request->env, request->rank, request->size, request->timeout_ms,
-			     &nccl->ranks, err);
-}
-
 static int describe_gpu(struct nccl *nccl, int version, struct rank_gpu *out, struct error *err)
 {
 	struct cudaDeviceProp properties;
@@ -118,8 +109,6 @@ static int open_communicator(struct nccl *nccl, const struct comm_request *reque
 	_Static_assert(sizeof id == sizeof unique, "NCCL's unique id");
 	if (!rc)
 		rc = describe_gpu(nccl, version, &gpu, err);
-	if (!rc)
-		rc = join_ranks(nccl, request, err);
 	if (rc)
 		return rc;
 	if (!request->rank) {
@@ -148,6 +137,7 @@ int nccl_open(const struct comm_request *request, struct comm **out, struct erro
 	if (!nccl)
 		return error_memory(err, "the communicator");
 	nccl->comm = (struct comm){.ops = &comm_nccl, .rank = request->rank, .size = request->size};
+	nccl->ranks = request->ranks;
 	nccl->timeout_ms = request->timeout_ms;
 	nccl->lost = request->lost;
 	nccl->context = request->context;
@@ -201,7 +191,6 @@ void nccl_close(struct comm *comm)
 	marks_free(nccl);
 	streams_free(nccl);
 	nccl_rendezvous_free(&nccl->rendezvous);
-	ranks_leave(nccl->ranks);
 	pthread_cond_destroy(&nccl->changed);
 	pthread_mutex_destroy(&nccl->lock);
 	free(nccl);
