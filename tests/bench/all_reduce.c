@@ -13,8 +13,7 @@
 #include "../reference/reference.h"
 #include "base/env.h"
 #include "base/number.h"
-#include "rendezvous/ranks.h"
-#include "train/comm/comm.h"
+#include "train/comm/meeting.h"
 #include "train/device/device.h"
 
 enum kind { RAW, RAW_IN_PLACE, OURS, RAW_BUCKETS, OURS_BUCKETS, KINDS };
@@ -159,10 +158,22 @@ int main(int argc, char **argv)
 					       .env = env};
 
 		MPI_Init(NULL, NULL);
+		struct meeting_facts facts = {0};
+		struct comm_choice choice;
+		struct meeting *meeting;
+
+		request.queue = bench.queue;
 		rc = ranks_join_store(env, &request.ranks, &err);
 		if (!rc)
-			rc = comm_open(comm, &request, env_get(env, "BERTH_MODULE_PATH"),
-				       &bench.comm, &err);
+			rc = comm_choose(comm, &request, env_get(env, "BERTH_MODULE_PATH"), &choice,
+					 &err);
+		if (!rc)
+			meeting_describe(&choice, &request, &facts);
+		if (!rc)
+			rc = meeting_hold(request.ranks, &facts, false, 60000, &meeting, &err);
+		request.meeting = meeting;
+		if (!rc)
+			rc = choice.ops->open(&request, &bench.comm, &err);
 	}
 	if (!rc && bench.comm->ops->memory)
 		rc = bench.comm->ops->memory(bench.comm, bench.queue,

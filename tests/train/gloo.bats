@@ -101,7 +101,7 @@ open(sys.argv[2], 'wb').write(data.replace(build, bytes(len(build))))
 PY
 	expect 69 timeout 60 "$BERTH" run -n 3 -- sh -c '[ $RANK != 1 ] || export LD_LIBRARY_PATH=$PWD/other
 		exec "$BUILD/bin/berth-train" linear --data '"$DATA"' --steps 2 --comm gloo'
-	[[ "$output" == *"rank 0 on "*" has gloo build "*", but rank 1 on "*" has 000000000000: install the same libgloo on all nodes"* ]]
+	[[ "$output" == *"rank 0 on "*" has gloo build "*", but rank 1 on "*" has gloo build 000000000000: they are incompatible"* ]]
 	expect 76 rank 0 2 "$(free_port)" --comm gloo --comm-timeout 1s
 	[[ "$output" == *"after 1000 ms still waiting for rank 1. Look for earlier errors"* ]]
 }

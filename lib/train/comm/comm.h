@@ -12,20 +12,22 @@
 
 enum comm_reduce { COMM_SUM, COMM_MIN, COMM_MAX };
 
-struct ranks; /* rendezvous/ranks.h */
+struct meeting; /* meeting.h */
+struct ranks;	/* rendezvous/ranks.h */
 
 /* How to open a comm; borrowed during open. */
 struct comm_request {
 	int rank, size, local_rank;
-	/* Where the ranks meet, open until the comm is closed; gloo and nccl need it. */
+	/* Where the ranks met, and what was decided; used until the comm is closed, by gloo and
+	 * nccl. */
 	struct ranks *ranks;
+	const struct meeting *meeting;
 	const char *address; /* MASTER_ADDR */
 	int timeout_ms;	     /* for every wait */
 	/* A queue of the device that is reduced on. NULL, or one without a native handle: host
 	 * memory. */
 	struct device_queue *queue;
 	const struct env *env; /* NULL: no MPI launcher is looked for, and GLOO_SOCKET_IFNAME */
-	bool allow_shared_gpu;
 	/* Called from the thread of a comm that has one (may be NULL; may end the process). The
 	 * comm has failed, but the training thread did not notice for NOTICE_MS because it hangs in
 	 * a call that cannot be interrupted. why names rank, host, step and bucket. */
@@ -49,6 +51,10 @@ struct comm_ops {
 	/* Collectives take device memory, put work on queue's stream (queue_native) and do not wait
 	 * for it, so a CUDA graph may capture them. If false, the memory is host memory. */
 	bool on_stream;
+	/* Can this rank take part? common: what the ranks' libraries must have in common. NULL:
+	 * nothing is asked. Neither request->ranks nor ->meeting is set yet. Return 0, or
+	 * -ERR_UNAVAILABLE. */
+	int (*prepare)(const struct comm_request *request, char common[48], struct error *err);
 	/* Return 0; -ERR_DATA if the comm's world differs from the request's; -ERR_UNAVAILABLE if
 	 * its library fails. */
 	int (*open)(const struct comm_request *request, struct comm **out, struct error *err);
@@ -82,8 +88,9 @@ struct comm_ops {
 	bool (*overlap)(struct comm *comm, double *busy_ms, double *exposed_ms);
 	/* From any thread: make present waits and later calls fail with why. */
 	void (*abort)(struct comm *comm, const char *why);
-	/* Collective unless aborted or failed. NULL is allowed. */
-	void (*close)(struct comm *comm);
+	/* Collective unless aborted or failed. NULL is allowed. false: a thread that hangs may
+	 * still read what the request has lent. */
+	bool (*close)(struct comm *comm);
 };
 
 extern const struct comm_ops comm_self; /* for a single rank */

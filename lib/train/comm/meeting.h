@@ -4,25 +4,41 @@
 #ifndef BERTH_TRAIN_COMM_MEETING_H
 #define BERTH_TRAIN_COMM_MEETING_H
 
-#include "base/error.h"
 #include "rendezvous/ranks.h"
+#include "train/comm/comm.h"
 
 /* What a rank has; sent between ranks of one build. */
 struct meeting_facts {
 	char host[64];
 	char device[16], comm[8]; /* their names; "" with err */
+	char library[48];	  /* of comm_ops.prepare */
+	char gpu[48];		  /* its UUID, if the comm runs on GPUs; may be "" */
 	char instead[320];	  /* why not a GPU, or not NCCL; "" if it has them */
 	struct error err;	  /* why it cannot take part; code 0: it can */
 };
 
-/* facts[size], by rank. Pure. Return 0 if the ranks can train together, otherwise the error of all
- * of them; *first is the rank that reports it. */
-int meeting_decide(const struct meeting_facts *facts, int size, int *first, struct error *err);
+/* What rank 0 decided. */
+struct meeting {
+	struct error err; /* of all ranks; code 0: they can train together */
+	int32_t first;	  /* the rank that reports err */
+	bool shared_gpu;  /* some GPU has more than one rank */
+	bool one_node;
+	char hosts[][64]; /* by rank */
+};
 
-/* Collective: rank 0 decides, and sends its decision. Of several ranks that have the same error,
- * only *first should report it. Return meeting_decide's errors, or -ERR_NETWORK after timeout_ms,
- * naming the ranks that did not come. */
-int meeting_hold(struct ranks *ranks, const struct meeting_facts *own, int timeout_ms, int *first,
-		 struct error *err);
+/* This rank's facts. If out->err is set, only its host; choice may be NULL then. */
+void meeting_describe(const struct comm_choice *choice, const struct comm_request *request,
+		      struct meeting_facts *out);
+
+/* facts[size], by rank; *out has room for as many hosts, and is zeros. Pure. GPUs are compared by
+ * UUID, which is unique in the world: a container may give each rank another host name. */
+void meeting_decide(const struct meeting_facts *facts, int size, bool allow_shared_gpu,
+		    struct meeting *out);
+
+/* Collective: rank 0 decides, and sends its decision. *out is for free(), and NULL if none came.
+ * Of several ranks that have the same error, only (*out)->first should report it. Return the
+ * decision's error, or -ERR_NETWORK after timeout_ms, naming the ranks that did not come. */
+int meeting_hold(struct ranks *ranks, const struct meeting_facts *own, bool allow_shared_gpu,
+		 int timeout_ms, struct meeting **out, struct error *err);
 
 #endif

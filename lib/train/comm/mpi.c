@@ -425,13 +425,13 @@ static void mpi_abort(struct comm *comm, const char *why)
 	atomic_store(&mpi->aborted, true);
 }
 
-static void mpi_close(struct comm *comm)
+static bool mpi_close(struct comm *comm)
 {
 	struct mpi *mpi = (struct mpi *)comm;
 	int finalised = 0;
 
 	if (!mpi)
-		return;
+		return true;
 	MPI_Finalized(&finalised);
 	/* After a failure MPI_Finalize may wait for ranks that never come. The launcher sees this
 	 * rank end and ends the others. */
@@ -446,6 +446,7 @@ static void mpi_close(struct comm *comm)
 	shm_allreduce_free(mpi->shm);
 	free(mpi->requests);
 	free(mpi);
+	return true;
 }
 
 const struct comm_ops comm_mpi = {

@@ -51,9 +51,10 @@ static void self_abort(struct comm *comm, const char *why)
 {
 }
 
-static void self_close(struct comm *comm)
+static bool self_close(struct comm *comm)
 {
 	free(comm);
+	return true;
 }
 
 const struct comm_ops comm_self = {

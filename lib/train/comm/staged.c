@@ -181,17 +181,20 @@ static void staged_abort(struct comm *comm, const char *why)
 	staged->inner->ops->abort(staged->inner, why);
 }
 
-static void staged_close(struct comm *comm)
+static bool staged_close(struct comm *comm)
 {
 	struct staged *staged = (struct staged *)comm;
 
 	if (!staged)
-		return;
-	staged->inner->ops->close(staged->inner);
+		return true;
+
+	bool free_of_it = staged->inner->ops->close(staged->inner);
+
 	for (size_t i = 0; i < staged->capacity; i++)
 		host_free(staged, &staged->stages[i]);
 	free(staged->stages);
 	free(staged);
+	return free_of_it;
 }
 
 static const struct comm_ops comm_staged = {

@@ -3,11 +3,10 @@
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/log.h"
-#include "train/comm/meeting.h"
 #include "train/data/resident.h"
 #include "train/executor/step_cost.h"
 
@@ -93,26 +92,30 @@ static void report_device(const struct train_setup *setup, const struct error *n
 				setup->ranks_text);
 }
 
-/* Send what this rank has found to the others. own: why it cannot take part, or zeros. */
-static int meet(struct train_setup *setup, const struct comm_choice *choice,
-		const struct error *no_gpu, const struct error *own, struct error *err)
+/* Meet the other ranks. own: why this one cannot take part, or zeros. */
+static int meet(struct train_setup *setup, struct comm_request *request,
+		const struct comm_choice *choice, const char *no_gpu, const struct error *own,
+		struct error *err)
 {
+	const struct train_options *options = setup->options;
 	struct meeting_facts facts = {.err = *own};
-	int first, rc = ranks_join_store(setup->options->env, &setup->ranks, err);
+	int rc = ranks_join_store(options->env, &setup->ranks, err);
 
 	if (rc)
 		return rc;
-	if (gethostname(facts.host, sizeof facts.host - 1))
-		strcpy(facts.host, "?");
-	if (!own->code) {
-		snprintf(facts.device, sizeof facts.device, "%s", setup->device->ops->name);
-		snprintf(facts.comm, sizeof facts.comm, "%s", choice->ops->name);
-		snprintf(facts.instead, sizeof facts.instead, "%s",
-			 *no_gpu->text ? no_gpu->text : choice->instead.text);
-	}
-	rc = meeting_hold(setup->ranks, &facts, setup->options->timeout_ms, &first, err);
-	if (rc && first != setup->place->rank)
+	snprintf(facts.instead, sizeof facts.instead, "%s", no_gpu);
+	meeting_describe(choice, request, &facts);
+	rc = meeting_hold(setup->ranks, &facts, options->allow_shared_gpu, options->timeout_ms,
+			  &setup->meeting, err);
+
+	int first = setup->meeting   ? setup->meeting->first
+		    : facts.err.code ? request->rank
+				     : 0; /* which names who did not come */
+
+	if (rc && first != request->rank)
 		rank_group_let_failed_rank_end_first();
+	request->ranks = setup->ranks;
+	request->meeting = setup->meeting;
 	return rc;
 }
 
@@ -128,7 +131,6 @@ static int open_comm(struct train_setup *setup, struct error *no_gpu, struct err
 		.address = place->address,
 		.timeout_ms = options->timeout_ms,
 		.env = options->env,
-		.allow_shared_gpu = options->allow_shared_gpu,
 		.lost = setup->sink->lost,
 		.context = setup->sink->context,
 	};
@@ -143,10 +145,9 @@ static int open_comm(struct train_setup *setup, struct error *no_gpu, struct err
 	if (!rc)
 		rc = comm_choose(options->comm, &request, options->module_path, &choice, &own);
 	if (place->size > 1)
-		rc = meet(setup, &choice, no_gpu, &own, err);
+		rc = meet(setup, &request, &choice, no_gpu->text, &own, err);
 	else if (rc)
 		*err = own;
-	request.ranks = setup->ranks;
 	if (!rc)
 		rc = choice.ops->open(&request, &setup->comm, err);
 	if (rc)
@@ -388,9 +389,10 @@ void train_setup_close(struct train_setup *setup, bool written)
 		buckets_free(&setup->buckets);
 		graph_free(setup->graph);
 	}
-	if (setup->comm)
-		setup->comm->ops->close(setup->comm);
-	ranks_leave(setup->ranks);
+	if (!setup->comm || setup->comm->ops->close(setup->comm)) {
+		ranks_leave(setup->ranks);
+		free(setup->meeting);
+	}
 	if (setup->queue)
 		setup->device->ops->queue_free(setup->queue);
 	if (setup->device)

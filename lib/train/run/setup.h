@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "train/comm/comm.h"
 #include "train/comm/ddp.h"
+#include "train/comm/meeting.h"
 #include "train/comm/rank_group.h"
 #include "train/data/dataset.h"
 #include "train/data/feed.h"
@@ -27,6 +28,7 @@ struct train_setup {
 	struct device_queue *queue;
 	struct comm *comm;
 	struct ranks *ranks;	 /* where they met; NULL: a single rank */
+	struct meeting *meeting; /* its outcome */
 	char ranks_text[96];	 /* "; 2 ranks over gloo (...)", for a message; "" for one rank */
 	struct rank_group group; /* the ranks of comm */
 	struct graph *graph;

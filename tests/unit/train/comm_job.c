@@ -9,7 +9,7 @@
 #include <time.h>
 
 #include "base/env.h"
-#include "rendezvous/ranks.h"
+#include "train/comm/meeting.h"
 
 struct said *said;
 const char *job_comm;
@@ -40,7 +40,6 @@ int rank_open(struct rank *rank)
 		.local_rank = rank->rank,
 		.timeout_ms = rank->timeout_ms,
 		.env = env,
-		.allow_shared_gpu = rank->allow_shared,
 		.lost = lost,
 		.context = &said[rank->rank],
 	};
@@ -50,21 +49,33 @@ int rank_open(struct rank *rank)
 	    rank->device->ops->queue_new(rank->device, &rank->queue, &rank->err))
 		_exit(98);
 	request.queue = rank->queue;
-	int rc = ranks_join_store(env, &request.ranks, &rank->err);
+
+	struct comm_choice choice;
+	struct meeting_facts facts = {0};
+	int rc = ranks_join_store(env, &rank->ranks, &rank->err);
 
 	if (!rc)
-		rc = comm_open(job_comm, &request, env_get(env, "BERTH_MODULE_PATH"), &rank->comm,
-			       &rank->err);
-	rank->ranks = request.ranks;
-
+		rc = comm_choose(job_comm, &request, env_get(env, "BERTH_MODULE_PATH"), &choice,
+				 &rank->err);
+	if (!rc)
+		meeting_describe(&choice, &request, &facts);
+	if (!rc)
+		rc = meeting_hold(rank->ranks, &facts, rank->allow_shared, rank->timeout_ms,
+				  &rank->meeting, &rank->err);
+	request.ranks = rank->ranks;
+	request.meeting = rank->meeting;
+	if (!rc)
+		rc = choice.ops->open(&request, &rank->comm, &rank->err);
 	env_free(env);
 	return rc;
 }
 
 void rank_close(struct rank *rank)
 {
-	rank->comm->ops->close(rank->comm);
-	ranks_leave(rank->ranks);
+	if (rank->comm->ops->close(rank->comm)) {
+		ranks_leave(rank->ranks);
+		free(rank->meeting);
+	}
 	rank->device->ops->queue_free(rank->queue);
 	rank->device->ops->close(rank->device);
 }

@@ -38,6 +38,7 @@ struct rank {
 	struct device *device;
 	struct device_queue *queue;
 	struct ranks *ranks;
+	struct meeting *meeting;
 	struct comm *comm;
 	int rank, size;
 	bool allow_shared;

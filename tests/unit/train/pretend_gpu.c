@@ -3,6 +3,7 @@
 
 #include "../../reference/reference.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 struct gpu {
@@ -75,6 +76,14 @@ static int queue_wait(struct device_queue *queue, int timeout_ms, struct error *
 		       : error_set(err, ERR_UNAVAILABLE, "waiting for the GPU");
 }
 
+static void uuid(const struct device *device, char text[48])
+{
+	struct cudaDeviceProp properties;
+	bool known = cudaGetDeviceProperties(&properties, 0) == cudaSuccess;
+
+	snprintf(text, 48, "GPU-%02x", known ? (unsigned char)properties.uuid.bytes[0] : 0U);
+}
+
 static int copy(struct device_queue *queue, void *to, const void *from, size_t size_bytes,
 		enum cudaMemcpyKind kind, struct error *err)
 {
@@ -107,6 +116,7 @@ static const struct op_device_ops pretend_ops = {
 	.device =
 		{
 			.name = "pretend-gpu",
+			.uuid = uuid,
 			.close = device_close,
 			.memory_new = memory_new,
 			.memory_free = memory_free,

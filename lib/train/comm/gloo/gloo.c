@@ -29,13 +29,13 @@ static void fail(struct gloo *gloo, bool waited, struct error *why)
 
 	ranks_put(gloo->ranks, KEY_WAITING, "", 0, NULL);
 	gloo_mesh_reset(gloo->mesh);
-	ranks_find_missing(gloo->ranks, KEY_WAITING, (const char(*)[64])gloo->hosts, MISSING_MS,
-			   &missing);
+	ranks_find_missing(gloo->ranks, KEY_WAITING, gloo->meeting->hosts, MISSING_MS, &missing);
 	if (waited)
 		error_set(why, ERR_NETWORK, "rank %d on %s waited %d s in a collective", rank,
-			  gloo->hosts[rank], gloo->timeout_ms / 1000);
+			  gloo->meeting->hosts[rank], gloo->timeout_ms / 1000);
 	else
-		error_prefix(why, "rank %d on %s lost a connection", rank, gloo->hosts[rank]);
+		error_prefix(why, "rank %d on %s lost a connection", rank,
+			     gloo->meeting->hosts[rank]);
 
 	struct error head = *why;
 
@@ -201,7 +201,7 @@ static int gloo_finish(struct comm *comm, struct device_queue *queue, struct err
 	if (!gloo->failed && gloo->done < gloo->count) {
 		gloo->failed = true;
 		error_set(&gloo->why, ERR_NETWORK, "rank %d on %s: gloo did not return within %d s",
-			  comm->rank, gloo->hosts[comm->rank], gloo->timeout_ms / 1000);
+			  comm->rank, gloo->meeting->hosts[comm->rank], gloo->timeout_ms / 1000);
 	}
 	rc = check(gloo, err);
 	if (!rc)
@@ -223,7 +223,7 @@ static int gloo_memory(struct comm *comm, struct device_queue *queue, size_t siz
 	struct gloo *gloo = (struct gloo *)comm;
 
 	*out = NULL;
-	return gloo->one_node && !gloo->shm
+	return gloo->meeting->one_node && !gloo->shm
 		       ? shm_allreduce_open(comm, queue, size_bytes, &gloo->shm, out, err)
 		       : 0;
 }
@@ -241,12 +241,12 @@ static void gloo_abort(struct comm *comm, const char *why)
 	pthread_mutex_unlock(&gloo->lock);
 }
 
-static void gloo_close(struct comm *comm)
+static bool gloo_close(struct comm *comm)
 {
 	struct gloo *gloo = (struct gloo *)comm;
 
 	if (!gloo)
-		return;
+		return true;
 	pthread_mutex_lock(&gloo->lock);
 	gloo->closing = !gloo->failed;
 	pthread_mutex_unlock(&gloo->lock);
@@ -259,18 +259,19 @@ static void gloo_close(struct comm *comm)
 	pthread_mutex_unlock(&gloo->lock);
 	/* After an abort it may wait in gloo, which cannot be interrupted and uses all below. */
 	if (gloo->thread_runs && !clock_join(gloo->thread, CLOSE_MS))
-		return;
+		return false;
 	gloo_mesh_free(gloo->mesh);
 	shm_allreduce_free(gloo->shm);
 	pthread_cond_destroy(&gloo->changed);
 	pthread_mutex_destroy(&gloo->lock);
-	free(gloo->hosts);
 	free(gloo->jobs);
 	free(gloo);
+	return true;
 }
 
 const struct comm_ops comm_gloo = {
 	.name = "gloo",
+	.prepare = gloo_prepare,
 	.open = gloo_open,
 	.all_reduce = gloo_all_reduce,
 	.broadcast = gloo_broadcast,

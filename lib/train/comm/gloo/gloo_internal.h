@@ -8,15 +8,15 @@
 #include "rendezvous/exchange.h"
 #include "train/comm/comm.h"
 #include "train/comm/gloo/mesh.h"
+#include "train/comm/meeting.h"
 #include "train/comm/shm_allreduce.h"
 
 struct gloo {
 	struct comm comm;
 	struct gloo_mesh *mesh;
 	struct ranks *ranks;
-	char (*hosts)[64]; /* [size] */
+	const struct meeting *meeting;
 	int timeout_ms;
-	bool one_node;
 	struct shm_allreduce *shm; /* all ranks are on one node and share memory; else NULL */
 
 	pthread_t thread;
@@ -32,6 +32,7 @@ struct gloo {
 	struct error why;
 };
 
+int gloo_prepare(const struct comm_request *request, char common[48], struct error *err);
 int gloo_open(const struct comm_request *request, struct comm **out, struct error *err);
 void *gloo_thread(void *gloo);
 

@@ -15,19 +15,10 @@
 #include "train/comm/gloo/gloo_internal.h"
 #include "train/comm/rank_group.h"
 
-#define KEY_START "berth.gloo.start"
 #define TRIES 5
 #define CONNECT_MS 5000
-/* Other ranks wait longer than rank 0, which reports who is missing. */
-#define LATER_MS 5000
 
 extern const struct comm_ops comm_gloo;
-
-/* What each rank says of itself, before it connects to any other. */
-struct start {
-	char host[64], build[48];
-	struct error err; /* why it cannot take part */
-};
 
 /* ---- where to listen ---- */
 
@@ -55,7 +46,7 @@ static void local_address(const char *towards, char *text, size_t size)
 }
 
 /* The signals are the training thread's. */
-static int new_mesh(struct gloo *gloo, const struct comm_request *request, struct error *err)
+static int new_mesh(const struct comm_request *request, struct gloo_mesh **out, struct error *err)
 {
 	const char *list = env_get(request->env, "GLOO_SOCKET_IFNAME");
 	char interface[32] = "", address[64] = "";
@@ -68,7 +59,7 @@ static int new_mesh(struct gloo *gloo, const struct comm_request *request, struc
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &before);
 
-	int rc = gloo_mesh_new(request->rank, request->size, interface, address, &gloo->mesh, err);
+	int rc = gloo_mesh_new(request->rank, request->size, interface, address, out, err);
 
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
 	if (rc && *interface)
@@ -80,29 +71,19 @@ static int new_mesh(struct gloo *gloo, const struct comm_request *request, struc
 	return rc ? error_prefix(err, "gloo found no address to listen at") : 0;
 }
 
-/* ---- what the ranks agree on ---- */
-
-/* Return 0, or the error of all ranks alike; *first knows the cause. */
-static int check_starts(const struct start *starts, int size, int *first, struct error *err)
+int gloo_prepare(const struct comm_request *request, char common[48], struct error *err)
 {
-	for (int rank = 0; rank < size; rank++) {
-		const struct start *start = &starts[rank];
+	struct gloo_mesh *mesh = NULL;
+	int rc = new_mesh(request, &mesh, err);
+	char build[48];
 
-		*first = rank;
-		if (start->err.code)
-			return error_set(err, start->err.code, "%.900s (on %s)", start->err.text,
-					 start->host);
-	}
-	*first = 0;
-	for (int rank = 1; rank < size; rank++)
-		if (strcmp(starts[rank].build, starts[0].build))
-			return error_set(err, ERR_UNAVAILABLE,
-					 "rank 0 on %s has gloo build %.12s, but rank %d on %s has "
-					 "%.12s: install the same libgloo on all nodes",
-					 starts[0].host, starts[0].build, rank, starts[rank].host,
-					 starts[rank].build);
-	return 0;
+	gloo_mesh_free(mesh);
+	gloo_mesh_build(build);
+	snprintf(common, 48, "gloo build %.12s", build);
+	return rc;
 }
+
+/* ---- connecting ---- */
 
 static int missing_error(const struct gloo *gloo, const struct ranks_list *missing,
 			 const char *what, int timeout_ms, struct error *err)
@@ -113,44 +94,6 @@ static int missing_error(const struct gloo *gloo, const struct ranks_list *missi
 			 missing->count > 1 ? "s" : "", missing->text, gloo->comm.size, what,
 			 timeout_ms / 1000);
 }
-
-/* own: why this rank cannot take part, or zeros. */
-static int exchange_starts(struct gloo *gloo, const struct error *own, struct error *err)
-{
-	int size = gloo->comm.size, first = 0;
-	struct start mine = {.err = *own}, *starts = calloc((size_t)size, sizeof *starts);
-	struct ranks_list missing = {0};
-
-	gloo->hosts = calloc((size_t)size, sizeof *gloo->hosts);
-	if (!starts || !gloo->hosts) {
-		free(starts);
-		return error_memory(err, "the ranks' hosts");
-	}
-	if (gethostname(mine.host, sizeof mine.host - 1))
-		strcpy(mine.host, "?");
-	gloo_mesh_build(mine.build);
-
-	int rc = ranks_exchange(gloo->ranks, KEY_START, &mine, sizeof mine,
-				gloo->timeout_ms + (gloo->comm.rank ? LATER_MS : 0), starts,
-				&missing, err);
-
-	if (missing.count)
-		rc = missing_error(gloo, &missing, "start gloo", gloo->timeout_ms, err);
-	else if (!rc)
-		rc = check_starts(starts, size, &first, err);
-	if (rc && first != gloo->comm.rank)
-		rank_group_let_failed_rank_end_first();
-	gloo->one_node = true;
-	for (int rank = 0; rank < size; rank++) {
-		memcpy(gloo->hosts[rank], starts[rank].host, sizeof *gloo->hosts);
-		gloo->hosts[rank][sizeof *gloo->hosts - 1] = 0;
-		gloo->one_node = gloo->one_node && !strcmp(gloo->hosts[rank], gloo->hosts[0]);
-	}
-	free(starts);
-	return rc;
-}
-
-/* ---- connecting ---- */
 
 /* *again: some rank could not connect, which all ranks know now. */
 static int connect_once(struct gloo *gloo, int number, bool *again, struct error *err)
@@ -193,8 +136,8 @@ static int connect_once(struct gloo *gloo, int number, bool *again, struct error
 			continue;
 		*again = true;
 		worst = results[rank].code;
-		error_set(err, ERR_NETWORK, "rank %d on %s: %.900s", rank, gloo->hosts[rank],
-			  results[rank].text);
+		error_set(err, ERR_NETWORK, "rank %d on %s: %.900s", rank,
+			  gloo->meeting->hosts[rank], results[rank].text);
 	}
 	rc = *again ? -ERR_NETWORK : 0;
 out:
@@ -254,19 +197,17 @@ static int start_thread(struct gloo *gloo, struct error *err)
 int gloo_open(const struct comm_request *request, struct comm **out, struct error *err)
 {
 	struct gloo *gloo = calloc(1, sizeof *gloo);
-	struct error own = {0};
 
 	if (!gloo)
 		return error_memory(err, "the communicator");
 	gloo->comm = (struct comm){.ops = &comm_gloo, .rank = request->rank, .size = request->size};
 	gloo->ranks = request->ranks;
+	gloo->meeting = request->meeting;
 	gloo->timeout_ms = request->timeout_ms;
 	pthread_mutex_init(&gloo->lock, NULL);
 	clock_cond_init(&gloo->changed);
 
-	new_mesh(gloo, request, &own);
-
-	int rc = exchange_starts(gloo, &own, err);
+	int rc = new_mesh(request, &gloo->mesh, err);
 
 	if (!rc)
 		rc = connect_without_signal(gloo, err);

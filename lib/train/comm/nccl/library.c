@@ -2,9 +2,9 @@
 #include "train/comm/nccl/library.h"
 
 #include <dlfcn.h>
+#include <stdio.h>
 
 #include "base/module.h"
-#include "train/comm/shared_gpu.h"
 
 #define FILE_NAME "libnccl.so.2"
 
@@ -30,6 +30,13 @@ static const char *load_symbols(void *file)
 	return symbols_find(file, symbols, sizeof symbols / sizeof *symbols);
 }
 
+void nccl_version_text(int version, char text[16])
+{
+	int big = version >= 10000 ? 10000 : 1000;
+
+	snprintf(text, 16, "%d.%d.%d", version / big, version % big / 100, version % 100);
+}
+
 int nccl_library_load(const struct nccl_library **out, int *version, struct error *err)
 {
 	void *file = dlopen(FILE_NAME, RTLD_NOW | RTLD_LOCAL);
@@ -49,8 +56,8 @@ int nccl_library_load(const struct nccl_library **out, int *version, struct erro
 	*version = 0;
 	if (table.version && table.version(version) != ncclSuccess)
 		*version = 0;
-	gpu_version_text(*version, text);
-	gpu_version_text(NCCL_MIN_VERSION, oldest);
+	nccl_version_text(*version, text);
+	nccl_version_text(NCCL_MIN_VERSION, oldest);
 	if (missing || *version < NCCL_MIN_VERSION) {
 		dlclose(file);
 		return error_set(err, ERR_UNAVAILABLE,

@@ -33,6 +33,9 @@ struct nccl_library {
  * 0, or -ERR_UNAVAILABLE if it is missing or older than NCCL_MIN_VERSION. */
 int nccl_library_load(const struct nccl_library **out, int *version, struct error *err);
 
+/* "2.28.9" from NCCL_VERSION_CODE, old and new form. */
+void nccl_version_text(int version, char text[16]);
+
 /* Report NCCL's message for result, with its last error if there is one. what is the operation. */
 int nccl_error(const struct nccl_library *library, ncclComm_t handle, ncclResult_t result,
 	       const char *what, struct error *err);

@@ -149,7 +149,7 @@ static void prefix_position(const struct nccl *nccl, bool bucket, struct error *
 	if (bucket)
 		snprintf(at, sizeof at, ", bucket %d", nccl->bucket);
 	error_prefix(err, "rank %d on %s, at step %" PRId64 "%s", nccl->rendezvous.rank,
-		     nccl->rendezvous.hosts[nccl->rendezvous.rank], nccl->begun.step, at);
+		     nccl->rendezvous.meeting->hosts[nccl->rendezvous.rank], nccl->begun.step, at);
 }
 
 static int collective(struct nccl *nccl, struct device_queue *queue, const char *name,
@@ -360,6 +360,7 @@ static void nccl_abort(struct comm *comm, const char *why)
 const struct comm_ops comm_nccl = {
 	.name = "nccl",
 	.on_stream = true,
+	.prepare = nccl_prepare,
 	.open = nccl_open,
 	.all_reduce = nccl_all_reduce,
 	.broadcast = nccl_broadcast,

@@ -29,7 +29,6 @@ struct ring {
 struct nccl {
 	struct comm comm;
 	const struct nccl_library *library;
-	struct ranks *ranks; /* borrowed */
 	struct nccl_rendezvous rendezvous;
 	int timeout_ms, cuda_device;
 	cudaStream_t stream; /* for the collectives, before all other work */
@@ -71,8 +70,9 @@ struct nccl {
 };
 
 /* open.c */
+int nccl_prepare(const struct comm_request *request, char common[48], struct error *err);
 int nccl_open(const struct comm_request *request, struct comm **out, struct error *err);
-void nccl_close(struct comm *comm);
+bool nccl_close(struct comm *comm);
 
 /* nccl.c */
 /* Wait for an NCCL call that returned result, while it is in progress. The caller holds the lock,

@@ -3,7 +3,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/clock.h"
 #include "train/comm/nccl/nccl_internal.h"
@@ -13,23 +12,18 @@
 
 extern const struct comm_ops comm_nccl;
 
-/* ---- rendezvous ---- */
-
-static int describe_gpu(struct nccl *nccl, int version, struct rank_gpu *out, struct error *err)
+int nccl_prepare(const struct comm_request *request, char common[48], struct error *err)
 {
-	struct cudaDeviceProp properties;
-	cudaError_t result = cudaGetDevice(&nccl->cuda_device);
+	const struct nccl_library *library;
+	int version, rc = nccl_library_load(&library, &version, err);
+	char text[16];
 
-	if (result == cudaSuccess)
-		result = cudaGetDeviceProperties(&properties, nccl->cuda_device);
-	if (result != cudaSuccess)
-		return cuda_error(result, "querying the GPU", err);
-	memset(out, 0, sizeof *out);
-	if (gethostname(out->host, sizeof out->host - 1))
-		snprintf(out->host, sizeof out->host, "?");
-	gpu_uuid_text((const unsigned char *)&properties.uuid, out->uuid);
-	out->version = version;
-	return 0;
+	(void)request;
+	nccl_version_text(version, text);
+	/* Releases with the same minor version are compatible. */
+	*strrchr(text, '.') = 0;
+	snprintf(common, 48, "NCCL %s", text);
+	return rc;
 }
 
 /* Ranks on one GPU: make NCCL treat them as ranks of different hosts, which use sockets. NCCL reads
@@ -37,14 +31,11 @@ static int describe_gpu(struct nccl *nccl, int version, struct rank_gpu *out, st
 static void pretend_hosts(const struct nccl *nccl)
 {
 	char host[32];
-	bool one = true;
 
-	for (int rank = 1; rank < nccl->rendezvous.size; rank++)
-		one = one && !strcmp(nccl->rendezvous.hosts[rank], nccl->rendezvous.hosts[0]);
 	snprintf(host, sizeof host, "berth-rank-%d", nccl->rendezvous.rank);
 	setenv("NCCL_HOSTID", host, 0);
 	setenv("NCCL_NVLS_ENABLE", "0", 0);
-	if (one) {
+	if (nccl->rendezvous.meeting->one_node) {
 		setenv("NCCL_SOCKET_IFNAME", "lo", 0);
 		setenv("NCCL_IB_DISABLE", "1", 0);
 	}
@@ -80,7 +71,7 @@ static int init_communicator(struct nccl *nccl, const unsigned char *id, struct 
 	if (rc)
 		return rc;
 	config.blocking = 0;
-	if (nccl->rendezvous.shared) {
+	if (nccl->rendezvous.meeting->shared_gpu) {
 		pretend_hosts(nccl);
 		config.maxCTAs = 2;
 	}
@@ -97,36 +88,35 @@ static int init_communicator(struct nccl *nccl, const unsigned char *id, struct 
 	return rc && clock_now_ms() >= until ? set_init_error(nccl, err) : rc;
 }
 
-static int open_communicator(struct nccl *nccl, const struct comm_request *request,
-			     struct error *err)
+static int open_communicator(struct nccl *nccl, struct error *err)
 {
-	unsigned char id[NCCL_RENDEZVOUS_ID_BYTES] = {0};
+	struct nccl_rendezvous_id id = {0};
+	int version, rc = nccl_library_load(&nccl->library, &version, err);
 	ncclUniqueId unique = {{0}};
-	struct rank_gpu gpu;
-	int version;
-	int rc = nccl_library_load(&nccl->library, &version, err);
 
-	_Static_assert(sizeof id == sizeof unique, "NCCL's unique id");
-	if (!rc)
-		rc = describe_gpu(nccl, version, &gpu, err);
+	_Static_assert(sizeof id.bytes == sizeof unique, "NCCL's unique id");
 	if (rc)
 		return rc;
-	if (!request->rank) {
+
+	cudaError_t gpu = cudaGetDevice(&nccl->cuda_device);
+
+	if (gpu != cudaSuccess)
+		return cuda_error(gpu, "querying the GPU", err);
+	if (!nccl->comm.rank) {
 		ncclResult_t result = nccl->library->unique_id(&unique);
 
 		if (result != ncclSuccess)
-			return nccl_error(nccl->library, NULL, result, "creating NCCL's unique id",
-					  err);
-		memcpy(id, &unique, sizeof id);
+			nccl_error(nccl->library, NULL, result, "creating NCCL's unique id",
+				   &id.err);
+		memcpy(id.bytes, &unique, sizeof unique);
 	}
-	rc = nccl_rendezvous_begin(nccl->ranks, &gpu, request->allow_shared_gpu,
-				   request->timeout_ms, id, &nccl->rendezvous, err);
+	rc = nccl_rendezvous_share(&nccl->rendezvous, nccl->timeout_ms, &id, err);
 	if (!rc)
 		rc = streams_new(nccl, err);
 	if (!rc)
 		rc = marks_new(nccl, err);
 	if (!rc)
-		rc = init_communicator(nccl, id, err);
+		rc = init_communicator(nccl, id.bytes, err);
 	return rc ? rc : watchdog_start(nccl, err);
 }
 
@@ -137,14 +127,15 @@ int nccl_open(const struct comm_request *request, struct comm **out, struct erro
 	if (!nccl)
 		return error_memory(err, "the communicator");
 	nccl->comm = (struct comm){.ops = &comm_nccl, .rank = request->rank, .size = request->size};
-	nccl->ranks = request->ranks;
+	nccl->rendezvous = (struct nccl_rendezvous){request->ranks, request->meeting, request->rank,
+						    request->size, false};
 	nccl->timeout_ms = request->timeout_ms;
 	nccl->lost = request->lost;
 	nccl->context = request->context;
 	pthread_mutex_init(&nccl->lock, NULL);
 	clock_cond_init(&nccl->changed);
 
-	int rc = open_communicator(nccl, request, err);
+	int rc = open_communicator(nccl, err);
 
 	if (rc) {
 		nccl->failed = true;
@@ -176,12 +167,12 @@ static void finalize_communicator(struct nccl *nccl)
 	nccl->handle = NULL;
 }
 
-void nccl_close(struct comm *comm)
+bool nccl_close(struct comm *comm)
 {
 	struct nccl *nccl = (struct nccl *)comm;
 
 	if (!nccl)
-		return;
+		return true;
 	watchdog_stop(nccl);
 	pthread_mutex_lock(&nccl->lock);
 	finalize_communicator(nccl);
@@ -190,8 +181,8 @@ void nccl_close(struct comm *comm)
 	nccl_abort_wait(nccl);
 	marks_free(nccl);
 	streams_free(nccl);
-	nccl_rendezvous_free(&nccl->rendezvous);
 	pthread_cond_destroy(&nccl->changed);
 	pthread_mutex_destroy(&nccl->lock);
 	free(nccl);
+	return true;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Rendezvous of a GPU comm's ranks through rendezvous/ranks.h, before NCCL starts and independent
- * of it. It uses neither CUDA nor NCCL. */
+/* What a GPU comm's ranks tell each other through rendezvous/ranks.h, independent of NCCL. It uses
+ * neither CUDA nor NCCL. */
 #ifndef BERTH_TRAIN_COMM_NCCL_RENDEZVOUS_H
 #define BERTH_TRAIN_COMM_NCCL_RENDEZVOUS_H
 
@@ -8,27 +8,26 @@
 
 #include "base/error.h"
 #include "rendezvous/exchange.h"
+#include "train/comm/meeting.h"
 #include "train/comm/nccl/watch.h"
-#include "train/comm/shared_gpu.h"
 
 #define NCCL_RENDEZVOUS_ID_BYTES 128 /* NCCL_UNIQUE_ID_BYTES */
 
 struct nccl_rendezvous {
-	struct ranks *ranks; /* borrowed */
+	struct ranks *ranks; /* borrowed, as meeting */
+	const struct meeting *meeting;
 	int rank, size;
-	char (*hosts)[64]; /* [size]; owned */
-	bool shared;	   /* some GPU is shared by several ranks */
-	bool asked;	   /* nccl_rendezvous_check_failure got an answer before */
+	bool asked; /* nccl_rendezvous_check_failure got an answer before */
 };
 
-/* Every rank sends its GPU to rank 0, which checks them all and sends back the verdict and id. id
- * is input on rank 0 and output on the others. Collective; call nccl_rendezvous_free after success
- * and failure. Return -ERR_NETWORK after timeout_ms, naming the missing ranks. gpus_check's errors
- * are the same on all ranks. */
-int nccl_rendezvous_begin(struct ranks *ranks, const struct rank_gpu *own, bool allow_shared,
-			  int timeout_ms, unsigned char id[NCCL_RENDEZVOUS_ID_BYTES],
-			  struct nccl_rendezvous *out, struct error *err);
-void nccl_rendezvous_free(struct nccl_rendezvous *rendezvous);
+/* Rank 0's NCCL id, or why it has none: input on rank 0, output on the others. Return own's error,
+ * which all ranks have alike, or -ERR_NETWORK after timeout_ms. */
+struct nccl_rendezvous_id {
+	struct error err;
+	unsigned char bytes[NCCL_RENDEZVOUS_ID_BYTES];
+};
+int nccl_rendezvous_share(const struct nccl_rendezvous *rendezvous, int timeout_ms,
+			  struct nccl_rendezvous_id *id, struct error *err);
 
 /* announce: publish that this rank enters NCCL's initialisation. missing: list the ranks, with
  * hosts, that have not announced within wait_ms in all. */

@@ -136,8 +136,8 @@ static void handle_stall(struct nccl *nccl, const struct watch_sample *sample)
 	if (reports && reported) {
 		nccl_rendezvous_send_report(rendezvous, &own, NULL);
 		nccl_rendezvous_collect_reports(rendezvous, COLLECT_MS, reports, reported);
-		watch_text(rendezvous->rank, rendezvous->size, (const char(*)[64])rendezvous->hosts,
-			   &own, reported, nccl->timeout_ms, why.text, sizeof why.text);
+		watch_text(rendezvous->rank, rendezvous->size, rendezvous->meeting->hosts, &own,
+			   reported, nccl->timeout_ms, why.text, sizeof why.text);
 	} else {
 		error_set(&why, ERR_NETWORK, "rank %d waited %d s in a collective",
 			  rendezvous->rank, nccl->timeout_ms / 1000);
@@ -166,7 +166,8 @@ static void handle_broken(struct nccl *nccl, const struct watch_sample *sample, 
 	struct watch_report own = own_report(sample, false);
 
 	error_prefix(why, "rank %d on %s, at step %" PRId64 ", bucket %d", nccl->rendezvous.rank,
-		     nccl->rendezvous.hosts[nccl->rendezvous.rank], own.next.step, own.next.bucket);
+		     nccl->rendezvous.meeting->hosts[nccl->rendezvous.rank], own.next.step,
+		     own.next.bucket);
 	publish_failure(nccl, "", why->text);
 	fail(nccl, why);
 }
@@ -177,7 +178,7 @@ static void handle_abort(struct nccl *nccl)
 	char who[96];
 
 	snprintf(who, sizeof who, "rank %d on %s: ", nccl->rendezvous.rank,
-		 nccl->rendezvous.hosts[nccl->rendezvous.rank]);
+		 nccl->rendezvous.meeting->hosts[nccl->rendezvous.rank]);
 	fail(nccl, NULL);
 	publish_failure(nccl, who, nccl->why.text);
 }
@@ -221,8 +222,8 @@ static void without_rank_0(struct nccl *nccl, const struct watch_sample *sample)
 	error_set(&why, ERR_NETWORK,
 		  "rank %d on %s is waiting at step %" PRId64
 		  ", bucket %d, but rank 0 on %s has ended. Look for earlier errors in its output",
-		  nccl->rendezvous.rank, nccl->rendezvous.hosts[nccl->rendezvous.rank],
-		  own.next.step, own.next.bucket, nccl->rendezvous.hosts[0]);
+		  nccl->rendezvous.rank, nccl->rendezvous.meeting->hosts[nccl->rendezvous.rank],
+		  own.next.step, own.next.bucket, nccl->rendezvous.meeting->hosts[0]);
 	fail(nccl, &why);
 }
 

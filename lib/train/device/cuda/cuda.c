@@ -8,7 +8,6 @@
 #include <time.h>
 
 #include "base/clock.h"
-#include "train/comm/shared_gpu.h"
 #include "train/device/cuda/gpu_meter.h"
 #include "train/device/cuda/tuning/tuning_cache.h"
 
@@ -73,17 +72,31 @@ int cuda_wait(cudaStream_t stream, int timeout_ms, struct error *err)
 	}
 }
 
+/* "GPU-8a1b2c3d-0001-...", as NVML and nvidia-smi write it; "": unknown. */
+static void gpu_uuid(int ordinal, char text[48])
+{
+	struct cudaDeviceProp properties;
+	const unsigned char *bytes = (const unsigned char *)properties.uuid.bytes;
+	char *at = text;
+
+	*at = 0;
+	if (cudaGetDeviceProperties(&properties, ordinal) != cudaSuccess)
+		return;
+	at += sprintf(at, "GPU");
+	for (int i = 0; i < 16; i++)
+		at += sprintf(at, "%s%02x", i <= 10 && i % 2 == 0 && i != 2 ? "-" : "", bytes[i]);
+}
+
 /* The processes on the GPU that this thread uses, as a phrase that ends a sentence. */
 static void holders(char *text, size_t size)
 {
-	struct cudaDeviceProp properties;
 	char uuid[48];
 	int ordinal;
 
 	*text = 0;
-	if (cudaGetDevice(&ordinal) || cudaGetDeviceProperties(&properties, ordinal))
+	if (cudaGetDevice(&ordinal))
 		return;
-	gpu_uuid_text((const unsigned char *)properties.uuid.bytes, uuid);
+	gpu_uuid(ordinal, uuid);
 	gpu_processes_text(uuid, NULL, text, size);
 }
 
@@ -258,12 +271,7 @@ static void describe(const struct device *device, char *text, size_t size)
 
 static void uuid(const struct device *device, char text[48])
 {
-	const struct cuda *cuda = (const struct cuda *)device;
-	struct cudaDeviceProp properties;
-
-	text[0] = 0;
-	if (cudaGetDeviceProperties(&properties, cuda->ordinal) == cudaSuccess)
-		gpu_uuid_text((const unsigned char *)properties.uuid.bytes, text);
+	gpu_uuid(((const struct cuda *)device)->ordinal, text);
 }
 
 /* ---- memory and queues ---- */
