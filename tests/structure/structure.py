@@ -42,7 +42,7 @@ ROOMS = {
     'train': [],
     'train/device': ['base'],
     'train/model': ['base', 'train/device'],
-    'train/comm': ['base', 'train/device', 'train/model'],
+    'train/comm': ['base', 'rendezvous', 'train/device', 'train/model'],
     'train/comm/gloo': ['base', 'rendezvous', 'train/comm'],
     'train/comm/nccl': ['base', 'rendezvous', 'train/comm'],
     'train/executor': ['base', 'train/device', 'train/model', 'train/comm'],
