@@ -144,7 +144,8 @@ static int open_comm(struct train_setup *setup, struct error *no_gpu, struct err
 	request.queue = setup->queue;
 	if (!rc)
 		rc = comm_choose(options->comm, &request, options->module_path, &choice, &own);
-	if (place->size > 1)
+	/* Any comm but comm_self works with a meeting's outcome, for a single rank, too. */
+	if (place->size > 1 || (!rc && choice.ops != &comm_self))
 		rc = meet(setup, &request, &choice, no_gpu->text, &own, err);
 	else if (rc)
 		*err = own;
