@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Select the implementation: PMIx, the environment, or a world of one. */
+#include <pthread.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,6 +22,8 @@ struct ranks {
 	void *state;
 	struct ranks_place place;
 	struct value *values; /* world of one */
+	/* NCCL's watchdog asks, too: one request at a time. */
+	pthread_mutex_t lock;
 };
 
 /* PMIx's place and the environment's must agree: a program may read either. */
@@ -105,6 +108,7 @@ static int join(const struct env *env, bool pmix, int timeout_ms, struct ranks *
 		 ranks->ops == &ranks_client_env ? "the environment"
 		 : ranks->ops			 ? "PMIx"
 						 : "nothing: a world of one");
+	pthread_mutex_init(&ranks->lock, NULL);
 	*out = ranks;
 	return 0;
 }
@@ -129,8 +133,11 @@ const struct ranks_place *ranks_place(const struct ranks *ranks)
 
 int ranks_barrier(struct ranks *ranks, int timeout_ms, struct error *err)
 {
+	pthread_mutex_lock(&ranks->lock);
+
 	int rc = ranks->ops ? ranks->ops->barrier(ranks->state, timeout_ms, err) : 0;
 
+	pthread_mutex_unlock(&ranks->lock);
 	log_debug(LOG_RENDEZVOUS, "barrier of %d ranks: %s", ranks->place.size,
 		  rc ? "failed" : "passed");
 	return rc;
@@ -183,8 +190,11 @@ int ranks_put(struct ranks *ranks, const char *key, const void *data, size_t siz
 
 	if (rc)
 		return rc;
-	return ranks->ops ? ranks->ops->put(ranks->state, key, data, size, err)
-			  : put_single(ranks, key, data, size, err);
+	pthread_mutex_lock(&ranks->lock);
+	rc = ranks->ops ? ranks->ops->put(ranks->state, key, data, size, err)
+			: put_single(ranks, key, data, size, err);
+	pthread_mutex_unlock(&ranks->lock);
+	return rc;
 }
 
 static int get_single(struct ranks *ranks, const char *key, void **data, size_t *size,
@@ -203,31 +213,35 @@ static int get_single(struct ranks *ranks, const char *key, void **data, size_t 
 	return 0;
 }
 
-int ranks_get(struct ranks *ranks, int rank, const char *key, int timeout_ms, void **data,
-	      size_t *size, struct error *err)
+/* rank: checked, or RANKS_ANY */
+static int get(struct ranks *ranks, int rank, const char *key, int timeout_ms, void **data,
+	       size_t *size, struct error *err)
 {
 	int rc = key_check(key, err);
 
 	if (rc)
 		return rc;
+	pthread_mutex_lock(&ranks->lock);
+	rc = ranks->ops ? ranks->ops->get(ranks->state, rank, key, timeout_ms, data, size, err)
+			: get_single(ranks, key, data, size, err);
+	pthread_mutex_unlock(&ranks->lock);
+	return rc;
+}
+
+int ranks_get(struct ranks *ranks, int rank, const char *key, int timeout_ms, void **data,
+	      size_t *size, struct error *err)
+{
 	if (rank < 0 || rank >= ranks->place.size)
 		return error_set(err, ERR_DATA,
 				 "cannot get '%s' from rank %d: expected a rank from 0 to %d", key,
 				 rank, ranks->place.size - 1);
-	return ranks->ops ? ranks->ops->get(ranks->state, rank, key, timeout_ms, data, size, err)
-			  : get_single(ranks, key, data, size, err);
+	return get(ranks, rank, key, timeout_ms, data, size, err);
 }
 
 int ranks_get_any(struct ranks *ranks, const char *key, int timeout_ms, void **data, size_t *size,
 		  struct error *err)
 {
-	int rc = key_check(key, err);
-
-	if (rc)
-		return rc;
-	return ranks->ops
-		       ? ranks->ops->get(ranks->state, RANKS_ANY, key, timeout_ms, data, size, err)
-		       : get_single(ranks, key, data, size, err);
+	return get(ranks, RANKS_ANY, key, timeout_ms, data, size, err);
 }
 
 void ranks_leave(struct ranks *ranks)
@@ -243,5 +257,6 @@ void ranks_leave(struct ranks *ranks)
 		free(value->data);
 		free(value);
 	}
+	pthread_mutex_destroy(&ranks->lock);
 	free(ranks);
 }

@@ -134,6 +134,7 @@ int ranks_join(const struct env *env, int timeout_ms, struct ranks **out, struct
 /* The same without PMIx, for processes in which MPI needs it for itself. */
 int ranks_join_store(const struct env *env, struct ranks **out, struct error *err);
 const struct ranks_place *ranks_place(const struct ranks *ranks);
+/* Any thread may make the calls below; each waits for those before it. */
 int ranks_barrier(struct ranks *ranks, int timeout_ms, struct error *err);
 int ranks_put(struct ranks *ranks, const char *key, const void *data, size_t size,
 	      struct error *err);

@@ -321,3 +321,31 @@ PY
 	gpu "${SMALL[@]}" --no-eval --steps 2 --ckpt plain
 	grep -aq 'scaler\\":null' plain/step-00000002.safetensors
 }
+
+@test "a candidate that ends the process is tried twice, one that faults once; then nothing is measured" {
+	export XDG_CACHE_HOME=$PWD/cache FAKE_CUDNN_BEST=kill
+	for start in 1 2; do
+		run gpu "${SMALL[@]}" --steps 2
+		[ "$status" = 137 ]
+	done
+	run gpu "${SMALL[@]}" --steps 2
+	echo "$output"
+	[ "$status" = 0 ]
+	[ "$(grep -c 'warning: measuring cuDNN.s candidates has ended an earlier start on this GPU' <<<"$output")" = 1 ]
+	file=$(sed -n "s/.*Delete '\(.*\)' to measure again.*/\1/p" <<<"$output")
+	rm "$file"
+	unset FAKE_CUDNN_BEST
+	run gpu "${SMALL[@]}" --steps 2
+	[ "$status" = 0 ]
+	[[ "$output" != *"measuring cuDNN"* ]]
+	rm "$file"
+	# After a fault the GPU's memory cannot be freed.
+	export FAKE_CUDNN_BEST=fault
+	run env BERTH_MODULE_PATH="$FAKE_CUDA:$BUILD/lib/modules" "$BUILD/bin/berth-train" "${SMALL[@]}" --steps 2 --device cuda
+	echo "$output"
+	[ "$status" = 69 ]
+	[[ "$output" == *"failed on Fake GPU while convolution conv1.weight was tuned: "*"Start again: it is remembered, and will not be tried"* ]]
+	run gpu "${SMALL[@]}" --steps 2
+	[ "$status" = 0 ]
+	[[ "$output" == *"measuring cuDNN's candidates has ended"* ]]
+}

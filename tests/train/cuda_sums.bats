@@ -24,3 +24,16 @@ load support
 	FAKE_CUDNN_ENGINES=none XDG_CACHE_HOME=/dev/null/none "${net[@]}" --metrics plain
 	near_rows through plain 0.02
 }
+
+@test "a candidate that hangs ends the start after 30 s, and is not tried for ever" {
+	export MALLOC_PERTURB_=0 XDG_CACHE_HOME=$PWD/cache BERTH_MODULE_PATH=$BUILD/tests/train/fake-cuda:$BUILD/lib/modules
+	export FAKE_CUDA_THREADS=1 FAKE_CUDNN_BEST=hang
+	local net=("$BUILD/bin/berth-train" convnet --data synthetic:3x16x16,n=40,classes=5 --batch 8 --steps 2 --device cuda)
+	for start in 1 2; do
+		run timeout 120 "${net[@]}"
+		[ "$status" = 69 ]
+		[[ "$output" == *"did not end within 30 s on Fake GPU while convolution conv1.weight was tuned. Start again"* ]]
+	done
+	run timeout 120 "${net[@]}"
+	[ "$status" = 0 ]
+}

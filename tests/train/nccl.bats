@@ -103,6 +103,31 @@ same() {
 	[[ "$output" == *"--no-graph"* ]]
 }
 
+@test "one rank measures algorithms for all with its model of GPU, however long it takes" {
+	setup_gpus
+	searches() { for rank in 0 1 2 3; do grep -c '^search' "trace-$rank" || true; done | xargs; }
+	for rank in 0 1 2 3; do export "RANK_${rank}_FAKE_CUDA_TRACE=$PWD/trace-$rank"; done
+	# Five times as long as a collective may take: seven searches, of training and evaluation.
+	export FAKE_CUDNN_SEARCH_MS=1600 RANK_2_FAKE_CUDA_NAME=Other RANK_3_FAKE_CUDA_NAME=Other
+	RANK_2_FAKE_CUDNN_SEARCH_MS=10 gpus 4 --comm-timeout 2s --epochs 2 --ckpt first
+	[ "$(searches)" = "7 0 7 0" ]
+	gpus 4 --comm-timeout 2s --epochs 2 --ckpt second
+	[ "$(searches)" = "0 0 0 0" ]
+	same first second
+	# A rank that cannot build: all end soon, with its message.
+	unset FAKE_CUDNN_SEARCH_MS
+	for rank in 0 1; do
+		seconds=$SECONDS
+		run env "RANK_${rank}_FAKE_CUDA_MIB=8" timeout 60 "$BERTH" run -n 3 -- \
+			./gpu "$BUILD/bin/berth-train" "${NET[@]}" --device cuda --steps 2
+		echo "$output"
+		[ "$status" != 0 ] && [ "$status" != 124 ]
+		[ $((SECONDS - seconds)) -lt 45 ]
+		[ "$(grep -c '^berth-train: error' <<<"$output")" = 1 ]
+		[[ "$output" == *"berth-train: error: rank $rank: "*"GPU memory"* ]]
+	done
+}
+
 # refused PATTERN RANKS OPTIONS: all ranks end within seconds, with one message from berth-train
 refused() {
 	local seconds=$SECONDS

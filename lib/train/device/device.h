@@ -145,6 +145,13 @@ struct device_ops {
 	/* The GPU's UUID for NVML: "GPU-8a1b...", or "" if unknown. NULL: not a GPU. */
 	void (*uuid)(const struct device *device, char text[48]);
 
+	/* What was measured on this device and serves all of its model, so that one of a job's
+	 * ranks measures. tuned: what this process has used of it, as text; malloced, or NULL if
+	 * memory is out. take_tuned changes the text. NULL: nothing is measured. */
+	void (*tuned_model)(const struct device *device, char text[128]);
+	char *(*tuned)(const struct device *device);
+	void (*take_tuned)(struct device *device, char *text);
+
 	/* Device memory, 64-byte aligned, not cleared. */
 	int (*memory_new)(struct device *device, size_t size_bytes, void **out, struct error *err);
 	void (*memory_free)(struct device *device, void *memory);

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "train/data/resident.h"
 #include "train/executor/step_cost.h"
@@ -256,6 +257,122 @@ static int build_graph(struct train_setup *setup, struct error *err)
 				 err);
 }
 
+/* ---- tuning ---- */
+
+static int open_executors(struct train_setup *setup, struct executor_request *request,
+			  struct error *err)
+{
+	int rc = device_executor_new(setup->queue, request, &setup->executor, err);
+
+	if (rc || !setup->val)
+		return rc;
+	request->train = request->evaluates = false;
+	request->smoothing = 0; /* the validation loss must not depend on training options */
+	request->gradients = request->momentum = NULL;
+	request->vote_nonfinite = false;
+	request->warn = NULL; /* training has said it */
+	request->crop_pad = 0;
+	request->table = setup->val->table ? setup->val->table[0] : NULL;
+	return device_executor_new(setup->queue, request, &setup->val_executor, err);
+}
+
+#define KEY_MODEL "berth.train.model"
+#define KEY_TUNED "berth.train.tuned"
+#define KEY_BUILT "berth.train.built"
+#define TUNING_MS 600000
+#define ASK_MS 500 /* NCCL's watchdog asks meanwhile */
+
+static int get_late(const struct train_setup *setup, int rank, const char *key, void **data,
+		    size_t *size, struct error *err)
+{
+	int64_t until = clock_now_ms() + TUNING_MS;
+
+	for (;;) {
+		int64_t asked = clock_now_ms();
+		int rc = ranks_get(setup->ranks, rank, key, ASK_MS, data, size, err);
+		bool lost = clock_now_ms() - asked < ASK_MS / 2;
+
+		if (rc != -ERR_NETWORK || lost || clock_now_ms() > until)
+			return rc ? error_prefix(err,
+						 "waiting for rank %d on %s to build its "
+						 "network",
+						 rank, setup->meeting->hosts[rank])
+				  : 0;
+	}
+}
+
+/* Which rank tunes for this one's model of GPU: the lowest that has it. */
+static int find_tuner(const struct train_setup *setup, int *tuner, struct error *err)
+{
+	int own = setup->place->rank, rc;
+	char model[128];
+	bool same = false;
+	size_t size;
+	void *other;
+
+	setup->device->ops->tuned_model(setup->device, model);
+	rc = ranks_put(setup->ranks, KEY_MODEL, model, strlen(model), err);
+	for (*tuner = 0; !rc && *tuner < own; ++*tuner) {
+		rc = get_late(setup, *tuner, KEY_MODEL, &other, &size, err);
+		if (rc)
+			break;
+		same = !strcmp(other, model);
+		free(other);
+		if (same)
+			break;
+	}
+	return rc;
+}
+
+/* Rank 0 has heard of all others before they hear of it. */
+static int wait_until_built(const struct train_setup *setup, struct error *err)
+{
+	int own = setup->place->rank, first = own ? 0 : 1, count = own ? 1 : setup->place->size;
+	int rc = own ? ranks_put(setup->ranks, KEY_BUILT, "", 0, err) : 0;
+	size_t size;
+	void *data;
+
+	for (int rank = first; !rc && rank < count; rank++) {
+		rc = get_late(setup, rank, KEY_BUILT, &data, &size, err);
+		if (!rc)
+			free(data);
+	}
+	return rc || own ? rc : ranks_put(setup->ranks, KEY_BUILT, "", 0, err);
+}
+
+/* One rank per model of GPU measures which algorithms are fastest, and the others take its choices:
+ * they start sooner, and all compute in the same way. It takes longer than a collective may, so
+ * none begins before all ranks have built. */
+static int open_tuned(struct train_setup *setup, struct executor_request *request,
+		      struct error *err)
+{
+	const struct device_ops *ops = setup->device->ops;
+	bool shared = setup->comm->size > 1 && ops->tuned_model;
+	int own = setup->place->rank, tuner = own, met = 0;
+	int rc = shared ? find_tuner(setup, &tuner, err) : 0;
+	size_t size = 1;
+	void *text;
+
+	if (!rc && tuner != own) {
+		rc = get_late(setup, tuner, KEY_TUNED, &text, &size, err);
+		if (!rc) {
+			ops->take_tuned(setup->device, text);
+			free(text);
+		}
+	}
+	if (!rc && size) /* nothing: the tuner has failed, and reports why */
+		rc = open_executors(setup, request, err);
+	if (shared && tuner == own) {
+		text = rc ? NULL : ops->tuned(setup->device);
+		met = ranks_put(setup->ranks, KEY_TUNED, text ? text : "",
+				text ? strlen(text) + 1 : 0, rc ? NULL : err);
+		free(text);
+	}
+	if (shared && !met)
+		met = wait_until_built(setup, rc ? NULL : err);
+	return rc ? rc : met;
+}
+
 /* Collective: its first call is. */
 static int build(struct train_setup *setup, struct error *err)
 {
@@ -295,18 +412,8 @@ static int build(struct train_setup *setup, struct error *err)
 		.crop_pad = setup->data->augment.crop_pad,
 	};
 
-	rc = device_executor_new(setup->queue, &request, &setup->executor, err);
-	request.train = request.evaluates = false;
-	request.smoothing = 0; /* the validation loss must not depend on training options */
-	request.gradients = request.momentum = NULL;
-	request.vote_nonfinite = false;
-	request.warn = NULL; /* training has said it */
-	request.crop_pad = 0;
-	if (setup->val)
-		request.table = setup->val->table ? setup->val->table[0] : NULL;
-	if (!rc && setup->val)
-		rc = device_executor_new(setup->queue, &request, &setup->val_executor, err);
-	if (!rc)
+	rc = open_tuned(setup, &request, err);
+	if (!rc && setup->executor)
 		rc = make_resident(setup, err);
 	return rc ? rc : open_feeds(setup, err);
 }

@@ -18,9 +18,9 @@
  * event.
  * FAKE_CUDA_TRACE: file that receives a line for each allocation, kernel, library call, copy and
  * graph, in the order in which the host asked for them. A graph's are there once, from its capture.
- * FAKE_CUDA_COUNT, FAKE_CUDA_MAJOR, FAKE_CUDA_DRIVER (a version; 0: none): the GPUs and the driver
- * that it reports. FAKE_CUDA_GPU: each byte of the GPU's UUID, 0 to 255. FAKE_CUDA_NO_GRAPHS: no
- * graph can be instantiated.
+ * FAKE_CUDA_COUNT, FAKE_CUDA_NAME, FAKE_CUDA_MAJOR, FAKE_CUDA_DRIVER (a version; 0: none): the GPUs
+ * and the driver that it reports. FAKE_CUDA_GPU: each byte of the GPU's UUID, 0 to 255.
+ * FAKE_CUDA_NO_GRAPHS: no graph can be instantiated.
  *
  * What passes here may still fail on a real GPU. */
 #ifndef BERTH_TESTS_FAKE_H
@@ -41,6 +41,8 @@ bool fake_lives(cudaStream_t stream);
 void fake_expect(const void *at, size_t size, const char *what);
 /* Advance the pretended clock by what the running work costs. */
 void fake_cost(double ms);
+/* From now on calls report an illegal address, as after a kernel that faults. */
+void fake_fault(void);
 /* How many captures exist that are still under way, or whose graphs were not destroyed. */
 extern "C" int fake_graphs(void);
 

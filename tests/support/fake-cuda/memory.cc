@@ -317,9 +317,10 @@ cudaError_t cudaSetDevice(int ordinal)
 cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *out, int ordinal)
 {
 	const char *major = getenv("FAKE_CUDA_MAJOR"), *gpu = getenv("FAKE_CUDA_GPU");
+	const char *name = getenv("FAKE_CUDA_NAME");
 
 	memset(out, 0, sizeof *out);
-	snprintf(out->name, sizeof out->name, "Fake GPU");
+	snprintf(out->name, sizeof out->name, "%s", name ? name : "Fake GPU");
 	/* The first GPU of tests/unit/inventory/fake_nvml.c. */
 	memcpy(out->uuid.bytes, "\0\0\0\xf0\xaa\xaa\xbb\xbb\xcc\xcc\xdd\xdd\xdd\xdd\xdd\xdd", 16);
 	if (gpu)

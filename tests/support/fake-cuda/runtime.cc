@@ -6,6 +6,7 @@
 #include "internal.h"
 
 #include <algorithm>
+#include <atomic>
 #include <condition_variable>
 #include <cstdarg>
 #include <cstdio>
@@ -79,6 +80,7 @@ static long event_waits; /* how often the host waited for an event */
 static uint64_t chance;
 /* Not thread_local: LeakSanitizer crashes on that of a module that was unloaded. */
 static cudaError_t last_error;
+static std::atomic<bool> faulted;
 
 [[noreturn]] void fake::die(const char *what)
 {
@@ -110,6 +112,11 @@ cudaError_t fake::fails(cudaError_t code)
 {
 	last_error = code;
 	return code;
+}
+
+void fake_fault(void)
+{
+	faulted = true;
 }
 
 static double now_ms(void)
@@ -244,7 +251,7 @@ static cudaError_t synchronize(CUstream_st *stream)
 	}
 	waits++;
 	pump(stream);
-	return cudaSuccess;
+	return faulted ? cudaErrorIllegalAddress : cudaSuccess;
 }
 
 CUstream_st *fake::living(CUstream_st *stream)
@@ -419,7 +426,7 @@ cudaError_t cudaEventRecordWithFlags(cudaEvent_t event, cudaStream_t stream, uns
 	event->behind = stream->captured;
 	if (!event->graph)
 		put(stream, {item::RECORD, {}, event, external ? 0 : ++event->recorded, nullptr});
-	return cudaSuccess;
+	return faulted ? cudaErrorIllegalAddress : cudaSuccess;
 }
 
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
@@ -577,7 +584,7 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream)
 
 cudaError_t cudaGetLastError(void)
 {
-	cudaError_t code = last_error;
+	cudaError_t code = faulted ? cudaErrorIllegalAddress : last_error;
 
 	last_error = cudaSuccess;
 	return code;

@@ -4,13 +4,16 @@
  * cuDNN 9.19 on an H200, it has no bf16 engine for the backward pass through a batch norm.
  *
  * FAKE_CUDNN_ENGINES: "fast" (the default), "slow" (than the legacy API), "none". FAKE_CUDNN_MIB:
- * additional workspace of each engine. */
+ * additional workspace of each engine. FAKE_CUDNN_BEST: what the best engine does when it runs,
+ * "kill" the process, "fault", or "hang". */
 #include "libraries.h"
 
+#include <csignal>
 #include <cstdlib>
 #include <cstring>
 #include <map>
 #include <string>
+#include <unistd.h>
 #include <vector>
 
 enum { ENGINE_FAILS, ENGINE_GREEDY, ENGINE_LOSSY, ENGINE_WRONG, ENGINE_GOOD, ENGINE_BEST, ENGINES };
@@ -417,6 +420,19 @@ static std::string wish(void)
 	return said ? said : "fast";
 }
 
+static void misbehave(void)
+{
+	const char *said = getenv("FAKE_CUDNN_BEST");
+	std::string how = said ? said : "";
+
+	if (how == "kill")
+		raise(SIGKILL);
+	if (how == "fault")
+		fake_fault();
+	while (how == "hang")
+		pause();
+}
+
 static size_t engine_workspace(void)
 {
 	const char *said = getenv("FAKE_CUDNN_MIB");
@@ -724,6 +740,8 @@ cudnnStatus_t cudnnBackendExecute(cudnnHandle_t handle, cudnnBackendDescriptor_t
 		   what.pass.x.n, what.pass.x.h, what.pass.x.w, what.pass.x.c, what.pass.w.k,
 		   what.pass.w.h, what.pass.w.w);
 	fake_put(fake_stream(handle), [=] {
+		if (engine == ENGINE_BEST)
+			misbehave();
 		memset(workspace, 0xff, 2 * FAKE_WORKSPACE);
 		run_engine(what, engine, places.data());
 	});

@@ -9,6 +9,8 @@
 #include <cstdlib>
 #include <cstring>
 
+#include <unistd.h>
+
 #include "train/device/cuda/kernels/element.h"
 
 struct cudnnContext {
@@ -305,10 +307,21 @@ cudnnStatus_t cudnnSetConvolutionMathType(cudnnConvolutionDescriptor_t it, cudnn
 	return CUDNN_STATUS_SUCCESS;
 }
 
+/* A search takes FAKE_CUDNN_SEARCH_MS. */
+static void search(void)
+{
+	const char *ms = getenv("FAKE_CUDNN_SEARCH_MS");
+
+	fake_trace("search");
+	usleep(ms ? (useconds_t)atoi(ms) * 1000 : 0);
+}
+
 /* Three algorithms: the fastest is not deterministic and needs too much memory, the second one
  * fails. With FAKE_CUDNN_FAST_MIB, the first one needs that much, but a search finds it slow. */
 #define PERFS(perf_type, algo_type, searched)                                                      \
 	do {                                                                                       \
+		if (searched)                                                                      \
+			search();                                                                  \
 		perf_type all[3] = {};                                                             \
 		all[0].algo = (algo_type)0;                                                        \
 		all[0].status = searched && getenv("FAKE_CUDNN_FAST_MIB")                          \

@@ -167,6 +167,29 @@ static void keep(void **state)
 	assert_memory_equal(numbers, one, sizeof one);
 	assert_true(tuning_cache_find(mine, "conv f16 b", numbers));
 	assert_memory_equal(numbers, two, sizeof two);
+	/* Another rank takes what this process has found, in place of its own, and keeps it in
+	 * memory. */
+	struct tuning_cache *taker = tuning_cache_open_file(NULL);
+	char *text;
+
+	assert_non_null(taker);
+	tuning_cache_add(taker, "conv f16 a", two);
+	tuning_cache_free(mine);
+	mine = tuning_cache_open_file(path);
+	assert_true(tuning_cache_find(mine, "conv f16 a", numbers));
+	text = tuning_cache_text(mine);
+	assert_non_null(text);
+	tuning_cache_take(taker, text);
+	free(text);
+	assert_true(tuning_cache_find(taker, "conv f16 a", numbers));
+	assert_memory_equal(numbers, one, sizeof one);
+	assert_false(tuning_cache_find(taker, "conv f16 b", numbers));
+	/* After two starts that ended while it was measured, nothing is. */
+	assert_null(tuning_cache_given_up(taker));
+	numbers[TUNING_CACHE_ATTEMPTS] = TUNING_CACHE_ATTEMPTS_MAX;
+	tuning_cache_add(taker, "conv f16 c", numbers);
+	assert_string_equal(tuning_cache_given_up(taker), "");
+	tuning_cache_free(taker);
 	/* Different shapes, types and rules have different keys. */
 	assert_false(tuning_cache_find(mine, "conv bf16 a", numbers));
 	assert_false(tuning_cache_find(mine, "conv f16", numbers));
@@ -183,25 +206,26 @@ static void damaged(void **state)
 		const char *text, *why;
 		bool found;
 	} files[] = {
-		{"k\t1 2 3 4 5 6 -1 8 9 10 11 12 13 14 15 16 17 18 19 20\n", "as berth writes it",
+		{"k\t1 2 3 4 5 6 -1 8 9 10 11 12 13 14 15 16 17 18 19 20 0\n", "as berth writes it",
 		 true},
-		{"k\t1 2 3 4 5 6 -1 8 9 10 11 12 13 14 15 16 17 18 19 20",
+		{"k\t1 2 3 4 5 6 -1 8 9 10 11 12 13 14 15 16 17 18 19 20 0",
 		 "without the final newline", true},
-		{"k\t1 2 3 4 5 6 -1 8 9 10 11 12 13 14\n", "an older format", false},
-		{"k 1 2 3 4 5 6 -1 8 9 10 11 12 13 14 15 16 17 18 19 20\n", "no tab", false},
-		{"k\t1 2 3 4 x 6 -1 8 9 10 11 12 13 14 15 16 17 18 19 20\n", "no nonce", false},
-		{"k\t1 2 3 4 5 6 -1 8 9 10 11 12 13 14 15 16 17 18 19 99999999999999999999\n",
-		 "a number that is too large", false},
-		{"k\t1 2 3 4 5 6 -2 8 9 10 11 12 13 14 15 16 17 18 19 20\n",
-		 "a number out of range", false},
-		{"k\t1 2 3 4 5 6 -1 8 9 10 11 12 13 14 15 16 17 18 19 20 21\n",
-		 "one number too many", false},
-		{"k\t1 2 3 4 5 6 -1 8 9 10 11 12 13 14 15 16 17 18 19 20z\n", "trailing characters",
+		{"k\t1 2 3 4 5 6 -1 8 9 10 11 12 13 14 15 16 17 18 19 20\n", "an older format",
 		 false},
+		{"k 1 2 3 4 5 6 -1 8 9 10 11 12 13 14 15 16 17 18 19 20 0\n", "no tab", false},
+		{"k\t1 2 3 4 x 6 -1 8 9 10 11 12 13 14 15 16 17 18 19 20 0\n", "no nonce", false},
+		{"k\t1 2 3 4 5 6 -1 8 9 10 11 12 13 14 15 16 17 18 19 20 99999999999999999999\n",
+		 "a number that is too large", false},
+		{"k\t1 2 3 4 5 6 -2 8 9 10 11 12 13 14 15 16 17 18 19 20 0\n",
+		 "a number out of range", false},
+		{"k\t1 2 3 4 5 6 -1 8 9 10 11 12 13 14 15 16 17 18 19 20 0 1\n",
+		 "one number too many", false},
+		{"k\t1 2 3 4 5 6 -1 8 9 10 11 12 13 14 15 16 17 18 19 20 0z\n",
+		 "trailing characters", false},
 		{"\x7f"
 		 "ELF\x02\x01\x01\n\t\t\nk",
 		 "a foreign file", false},
-		{"\n\n\t\nj\t1\nk\t1 2 3 4 5 6 -1 8 9 10 11 12 13 14 15 16 17 18 19 20\n",
+		{"\n\n\t\nj\t1\nk\t1 2 3 4 5 6 -1 8 9 10 11 12 13 14 15 16 17 18 19 20 0\n",
 		 "after damaged lines", true},
 		{"", "nothing", false},
 	};

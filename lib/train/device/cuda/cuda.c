@@ -274,6 +274,22 @@ static void uuid(const struct device *device, char text[48])
 	gpu_uuid(((const struct cuda *)device)->ordinal, text);
 }
 
+static void tuned_model(const struct device *device, char text[128])
+{
+	snprintf(text, 128, "%s, cuDNN %zu", ((const struct cuda *)device)->name,
+		 cudnnGetVersion());
+}
+
+static char *tuned(const struct device *device)
+{
+	return tuning_cache_text(((const struct cuda *)device)->tuning_cache);
+}
+
+static void take_tuned(struct device *device, char *text)
+{
+	tuning_cache_take(((struct cuda *)device)->tuning_cache, text);
+}
+
 /* ---- memory and queues ---- */
 
 static int memory_new(struct device *device, size_t size_bytes, void **out, struct error *err)
@@ -379,6 +395,9 @@ const struct device_ops device_cuda = {
 	.close = cuda_close,
 	.describe = describe,
 	.uuid = uuid,
+	.tuned_model = tuned_model,
+	.tuned = tuned,
+	.take_tuned = take_tuned,
 	.memory_new = memory_new,
 	.memory_free = memory_free,
 	.memory_available = memory_available,

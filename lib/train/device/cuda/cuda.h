@@ -28,6 +28,7 @@ struct cuda {
 						      lacks; cudnn is then NULL */
 	cublasLtHandle_t blas;
 	struct tuning_cache *tuning_cache;
+	bool tuning_given_up;		/* a warning has said so */
 	struct engines *shared_engines; /* engine.h: prepared engines in use */
 	/* Bytes of workspace that a pass may use: TUNING_WORKSPACE, or less if memory is short. */
 	size_t workspace_limit;

@@ -3,7 +3,9 @@
  * API's result for the same input. */
 #include <math.h>
 #include <stdlib.h>
+#include <unistd.h>
 
+#include "base/log.h"
 #include "train/device/cuda/convolution_internal.h"
 #include "train/device/cuda/kernels/element.h"
 #include "train/device/cuda/lowered_graph.h"
@@ -11,6 +13,7 @@
 
 #define MIN_WORKSPACE ((size_t)32 << 20)
 #define RUNS 3
+#define CANDIDATE_MS 30000 /* for all of its runs */
 /* How many numbers of a result are compared, at its beginning and at its end. */
 #define COMPARED_ELEMENTS ((size_t)1 << 14)
 /* Relative to the largest of them. A candidate that computes something else is off by that much;
@@ -317,6 +320,20 @@ static void benchmark_drop(void *context, int candidate)
 	engines_drop(benchmark->engines, candidate - 1);
 }
 
+/* Nothing ends a kernel that hangs, and freeing memory would wait for it. */
+static void end_if_hung(const struct convolution *conv, const struct tuning *tuning)
+{
+	struct error err = {0};
+
+	if (cuda_wait(tuning->stream, CANDIDATE_MS, &err) != -ERR_NETWORK)
+		return;
+	log_user(LOG_ERROR,
+		 "a kernel of cuDNN %zu did not end within %d s on %s while convolution %s was "
+		 "tuned. Start again: the second such start is the last that tries it",
+		 cudnnGetVersion(), CANDIDATE_MS / 1000, conv->cuda->name, conv->name);
+	_exit(ERR_UNAVAILABLE);
+}
+
 static double benchmark_time_ms(void *context, int candidate)
 {
 	const struct benchmark *benchmark = context;
@@ -329,8 +346,10 @@ static double benchmark_time_ms(void *context, int candidate)
 	for (int i = 0; i < RUNS; i++)
 		if (run_candidate(benchmark, candidate))
 			goto failed;
-	if (!cudaEventRecord(t->end, t->stream) && !cudaEventSynchronize(t->end) &&
-	    !cudaEventElapsedTime(&ms, t->begin, t->end))
+	if (cudaEventRecord(t->end, t->stream))
+		goto failed;
+	end_if_hung(benchmark->conv, t);
+	if (!cudaEventElapsedTime(&ms, t->begin, t->end))
 		return (double)ms / RUNS +
 		       fmax(candidate ? benchmark->handicap_ms : -benchmark->handicap_ms, 0);
 failed:

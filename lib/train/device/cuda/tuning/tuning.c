@@ -3,7 +3,9 @@
  * graph API that was measured to be faster and gives the same result. The choice is cached on
  * disk. */
 #include <stdio.h>
+#include <string.h>
 
+#include "base/log.h"
 #include "train/device/cuda/convolution_internal.h"
 #include "train/device/cuda/tuning/tuning_cache.h"
 
@@ -96,7 +98,9 @@ static void drop_engines(struct convolution *conv)
 static bool take_cached(struct convolution *conv, const char *key)
 {
 	int numbers[TUNING_CACHE_NUMBERS];
-	bool good = tuning_cache_find(conv->cuda->tuning_cache, key, numbers);
+	bool good = tuning_cache_find(conv->cuda->tuning_cache, key, numbers) &&
+		    (!numbers[TUNING_CACHE_ATTEMPTS] ||
+		     numbers[TUNING_CACHE_ATTEMPTS] >= TUNING_CACHE_ATTEMPTS_MAX);
 
 	for (int i = 0; good && i < PASSES; i++)
 		if (conv->used[i])
@@ -124,50 +128,116 @@ static void choose_pass(struct convolution *conv, enum engine_pass pass, struct 
 		choose_engine(conv, pass, active);
 }
 
-int convolution_choose(struct convolution *conv, struct error *err)
+/* The algorithms of the passes without engines: measured with active, else by cuDNN's heuristics.
+ */
+static int choose_algorithms(struct convolution *conv, const char *key, const struct tuning *active,
+			     int *numbers, struct error *err)
 {
-	const struct layer_rules *rules = &conv->rules;
-	bool timed = rules->tune && !rules->deterministic;
-	int numbers[TUNING_CACHE_NUMBERS] = {0};
-	struct tuning tuning, *active = NULL;
-	char key[TUNING_CACHE_KEY_BYTES];
-	int rc = 0;
-
-	make_key(conv, key);
-	if (timed && take_cached(conv, key))
-		return 0;
-	if (timed && tuning_begin(conv, &tuning))
-		active = &tuning;
-	for (int i = 0; !rc && i < PASSES; i++) {
+	for (int i = 0; i < PASSES; i++) {
 		enum pass pass = (enum pass)i;
 
 		if (!conv->used[i])
 			continue;
 		if (!(active && algorithm_find_best(conv, pass, active, &numbers[2 * i + 1])) &&
 		    !algorithm_find_best(conv, pass, NULL, &numbers[2 * i + 1]))
-			rc = error_set(err, ERR_UNAVAILABLE,
-				       "cuDNN %zu has no algorithm for convolution %s on %s (%s)%s",
-				       cudnnGetVersion(), conv->name, conv->cuda->name, key,
-				       rules->deterministic ? " with --deterministic" : "");
+			return error_set(err, ERR_UNAVAILABLE,
+					 "cuDNN %zu has no algorithm for convolution %s on %s "
+					 "(%s)%s",
+					 cudnnGetVersion(), conv->name, conv->cuda->name, key,
+					 conv->rules.deterministic ? " with --deterministic" : "");
 		numbers[2 * i] = conv->algorithm[i];
 	}
-	for (int i = 0; !rc && active && i < CONV_ENGINES; i++)
-		choose_pass(conv, (enum engine_pass)i, active);
+	return 0;
+}
+
+static void number_engines(const struct convolution *conv, int *numbers)
+{
 	for (int i = 0; i < CONV_ENGINES; i++) {
+		const struct engines *engines = conv->engines[i];
+
+		numbers[2 * PASSES + i] = engines ? conv->engine[i] : -1;
+		numbers[2 * PASSES + CONV_ENGINES + i] =
+			engines ? engines_global_index(engines, conv->engine[i]) : -1;
+	}
+}
+
+/* A candidate that faults ends the process, and one that hangs has it ended. So the disk knows
+ * before the first is tried, and what the layer uses after TUNING_CACHE_ATTEMPTS_MAX such starts.
+ */
+static void store_attempt(struct convolution *conv, const char *key, const int *numbers, int more)
+{
+	int known[TUNING_CACHE_NUMBERS], attempt[TUNING_CACHE_NUMBERS];
+	bool again = tuning_cache_find(conv->cuda->tuning_cache, key, known);
+
+	memcpy(attempt, numbers, sizeof attempt);
+	attempt[TUNING_CACHE_ATTEMPTS] = (again ? known[TUNING_CACHE_ATTEMPTS] : 0) + more;
+	tuning_cache_add(conv->cuda->tuning_cache, key, attempt);
+	tuning_cache_save(conv->cuda->tuning_cache);
+}
+
+static int tune(struct convolution *conv, const char *key, struct tuning *active, int *numbers,
+		struct error *err)
+{
+	/* With less memory the choice would not serve the next run. */
+	bool whole = active->workspace_bytes == conv->cuda->workspace_limit &&
+		     (!conv->rules.fused_norm || active->source);
+	int unmeasured[TUNING_CACHE_NUMBERS];
+	cudaError_t fault;
+	int rc;
+
+	memcpy(unmeasured, numbers, sizeof unmeasured);
+	if (whole)
+		store_attempt(conv, key, unmeasured, 1);
+	rc = choose_algorithms(conv, key, active, numbers, err);
+	for (int i = 0; !rc && i < CONV_ENGINES; i++)
+		choose_pass(conv, (enum engine_pass)i, active);
+	for (int i = 0; i < CONV_ENGINES; i++)
 		if (conv->engines[i])
 			engines_share(conv->engines[i], key, conv->engine[i]);
-		numbers[2 * PASSES + i] = conv->engines[i] ? conv->engine[i] : -1;
-		numbers[2 * PASSES + CONV_ENGINES + i] =
-			conv->engines[i] ? engines_global_index(conv->engines[i], conv->engine[i])
-					 : -1;
+	number_engines(conv, numbers);
+	fault = cudaStreamSynchronize(active->stream);
+	tuning_end(conv, active);
+	if (fault) {
+		store_attempt(conv, key, unmeasured, TUNING_CACHE_ATTEMPTS_MAX);
+		return error_set(err, ERR_UNAVAILABLE,
+				 "a kernel of cuDNN %zu failed on %s while convolution %s was "
+				 "tuned: %s. Start again: it is remembered, and will not be tried",
+				 cudnnGetVersion(), conv->cuda->name, conv->name,
+				 cudaGetErrorString(fault));
 	}
-	if (active) {
-		bool whole = active->workspace_bytes == conv->cuda->workspace_limit &&
-			     (!rules->fused_norm || active->source);
-
-		tuning_end(conv, active);
-		if (!rc && whole)
-			tuning_cache_add(conv->cuda->tuning_cache, key, numbers);
-	}
+	if (!rc && whole)
+		tuning_cache_add(conv->cuda->tuning_cache, key, numbers);
 	return rc;
+}
+
+/* The candidate that ended the process would do so for other layers, too. */
+static bool may_tune(struct cuda *cuda)
+{
+	const char *path = tuning_cache_given_up(cuda->tuning_cache);
+
+	if (path && !cuda->tuning_given_up)
+		log_user(LOG_WARNING,
+			 "measuring cuDNN's candidates has ended an earlier start on this GPU, so "
+			 "layers use what cuDNN proposes, which may be slower. Delete '%s' to "
+			 "measure again",
+			 path);
+	cuda->tuning_given_up = path;
+	return !path;
+}
+
+int convolution_choose(struct convolution *conv, struct error *err)
+{
+	bool timed = conv->rules.tune && !conv->rules.deterministic;
+	int numbers[TUNING_CACHE_NUMBERS] = {0}, rc;
+	char key[TUNING_CACHE_KEY_BYTES];
+	struct tuning tuning;
+
+	make_key(conv, key);
+	if (timed && take_cached(conv, key))
+		return 0;
+	timed = timed && may_tune(conv->cuda);
+	rc = choose_algorithms(conv, key, NULL, numbers, err);
+	number_engines(conv, numbers);
+	return !rc && timed && tuning_begin(conv, &tuning) ? tune(conv, key, &tuning, numbers, err)
+							   : rc;
 }

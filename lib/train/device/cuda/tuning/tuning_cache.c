@@ -15,6 +15,7 @@
 struct tuning_cache_entry {
 	char key[TUNING_CACHE_KEY_BYTES];
 	int numbers[TUNING_CACHE_NUMBERS];
+	bool used; /* by this process */
 };
 
 struct tuning_cache {
@@ -32,41 +33,41 @@ static struct tuning_cache_entry *find(const struct tuning_cache *tuned, const c
 	return NULL;
 }
 
-bool tuning_cache_find(const struct tuning_cache *tuned, const char *key, int *numbers)
+bool tuning_cache_find(struct tuning_cache *tuned, const char *key, int *numbers)
 {
-	const struct tuning_cache_entry *entry = find(tuned, key);
+	struct tuning_cache_entry *entry = find(tuned, key);
 
-	if (entry)
-		memcpy(numbers, entry->numbers, sizeof entry->numbers);
-	return entry;
+	if (!entry)
+		return false;
+	memcpy(numbers, entry->numbers, sizeof entry->numbers);
+	entry->used = true;
+	return true;
 }
 
-/* Append an entry; existing ones stay. */
-static bool append(struct tuning_cache *tuned, const char *key, const int *numbers)
+/* used: by this process, and not as an entry of the file, which does not replace others. */
+static bool put(struct tuning_cache *tuned, const char *key, const int *numbers, bool used)
 {
-	if (strlen(key) >= TUNING_CACHE_KEY_BYTES || tuned->count >= LINES_MAX ||
-	    find(tuned, key) ||
-	    !array_reserve(&tuned->list, tuned->count, &tuned->capacity, sizeof *tuned->list))
+	struct tuning_cache_entry *entry = find(tuned, key);
+
+	if (!entry && strlen(key) < TUNING_CACHE_KEY_BYTES && tuned->count < LINES_MAX &&
+	    array_reserve(&tuned->list, tuned->count, &tuned->capacity, sizeof *tuned->list)) {
+		entry = &tuned->list[tuned->count++];
+		*entry = (struct tuning_cache_entry){0};
+		snprintf(entry->key, sizeof entry->key, "%s", key);
+	} else if (!entry || !used) {
 		return false;
-
-	struct tuning_cache_entry *entry = &tuned->list[tuned->count++];
-
-	snprintf(entry->key, sizeof entry->key, "%s", key);
+	}
 	memcpy(entry->numbers, numbers, sizeof entry->numbers);
+	entry->used = used;
 	return true;
 }
 
 void tuning_cache_add(struct tuning_cache *tuned, const char *key, const int *numbers)
 {
-	struct tuning_cache_entry *known = find(tuned, key);
-
-	if (known)
-		memcpy(known->numbers, numbers, sizeof known->numbers);
-	if (known || append(tuned, key, numbers))
-		tuned->changed = true;
+	tuned->changed |= put(tuned, key, numbers, true);
 }
 
-static void read_line(struct tuning_cache *tuned, char *line)
+static void read_line(struct tuning_cache *tuned, char *line, bool used)
 {
 	char *rest = strchr(line, '\t');
 	int numbers[TUNING_CACHE_NUMBERS];
@@ -84,19 +85,30 @@ static void read_line(struct tuning_cache *tuned, char *line)
 		rest = end;
 	}
 	if (!*rest)
-		append(tuned, line, numbers);
+		put(tuned, line, numbers, used);
+}
+
+static void read_text(struct tuning_cache *tuned, char *text, bool used)
+{
+	char *line;
+
+	while ((line = strsep(&text, "\n")))
+		read_line(tuned, line, used);
+}
+
+void tuning_cache_take(struct tuning_cache *tuned, char *text)
+{
+	read_text(tuned, text, true);
 }
 
 static void read_file(struct tuning_cache *tuned)
 {
-	char *text = NULL, *rest, *line;
+	char *text = NULL;
 	size_t size;
 
 	if (!tuned->path || file_read(tuned->path, FILE_BYTES_MAX, &text, &size, NULL))
 		return;
-	rest = text;
-	while ((line = strsep(&rest, "\n")))
-		read_line(tuned, line);
+	read_text(tuned, text, false);
 	free(text);
 }
 
@@ -133,7 +145,7 @@ struct tuning_cache *tuning_cache_open(const char *gpu, unsigned long version)
 	return tuned;
 }
 
-static char *to_text(const struct tuning_cache *tuned, size_t *size)
+static char *to_text(const struct tuning_cache *tuned, bool used, size_t *size)
 {
 	char *text = NULL;
 	FILE *file = open_memstream(&text, size);
@@ -141,6 +153,8 @@ static char *to_text(const struct tuning_cache *tuned, size_t *size)
 	if (!file)
 		return NULL;
 	for (size_t i = 0; i < tuned->count; i++) {
+		if (used && !tuned->list[i].used)
+			continue;
 		fprintf(file, "%s\t", tuned->list[i].key);
 		for (int k = 0; k < TUNING_CACHE_NUMBERS; k++)
 			fprintf(file, "%d%c", tuned->list[i].numbers[k],
@@ -148,6 +162,21 @@ static char *to_text(const struct tuning_cache *tuned, size_t *size)
 	}
 	fclose(file);
 	return text;
+}
+
+const char *tuning_cache_given_up(const struct tuning_cache *tuned)
+{
+	for (size_t i = 0; i < tuned->count; i++)
+		if (tuned->list[i].numbers[TUNING_CACHE_ATTEMPTS] >= TUNING_CACHE_ATTEMPTS_MAX)
+			return tuned->path ? tuned->path : "";
+	return NULL;
+}
+
+char *tuning_cache_text(const struct tuning_cache *tuned)
+{
+	size_t size;
+
+	return to_text(tuned, true, &size);
 }
 
 void tuning_cache_save(struct tuning_cache *tuned)
@@ -160,7 +189,7 @@ void tuning_cache_save(struct tuning_cache *tuned)
 	tuned->changed = false;
 	read_file(tuned);
 	directory = strdup(tuned->path);
-	text = to_text(tuned, &size);
+	text = to_text(tuned, false, &size);
 	if (text && directory) {
 		*strrchr(directory, '/') = 0;
 		if (!file_make_dirs(directory, NULL))
