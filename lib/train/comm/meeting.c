@@ -19,8 +19,11 @@
 void meeting_describe(const struct comm_choice *choice, const struct comm_request *request,
 		      struct meeting_facts *out)
 {
-	if (gethostname(out->host, sizeof out->host - 1))
-		strcpy(out->host, "?");
+	char host[sizeof out->host] = "";
+
+	if (gethostname(host, sizeof host - 1))
+		strcpy(host, "?");
+	memcpy(out->host, host, sizeof host);
 	if (out->err.code)
 		return;
 
