@@ -129,8 +129,9 @@ class Talk:
 class Here:
     """The machine and the build. Each query runs once; its result or Skip is kept."""
 
-    def __init__(self, build=None):
+    def __init__(self, build=None, out=None):
         self.folder = build
+        self.out = out  # what comes back from the machine: results, and the choices of layers that were tuned
         self.answers = {}
         self.until = None  # deadline of the running part, by time.monotonic()
 
@@ -195,6 +196,8 @@ class Here:
         env['LD_LIBRARY_PATH'] = ':'.join(own + self.libraries() + [p for p in [os.environ.get('LD_LIBRARY_PATH')] if p])
         # torch.compile and this script call ninja, which a virtual environment has next to python.
         env['PATH'] = ':'.join([os.environ.get('PATH', '/usr/bin:/bin'), os.path.dirname(sys.executable)])
+        if self.out:
+            env['XDG_CACHE_HOME'] = more.get('XDG_CACHE_HOME', os.path.join(os.path.abspath(self.out), 'cache'))
         if self.folder:
             env['BERTH_MODULE_PATH'] = os.path.join(os.path.abspath(self.folder), 'lib', 'modules')
         for name in ('RANK', 'WORLD_SIZE', 'LOCAL_RANK', 'LOCAL_WORLD_SIZE', 'PMIX_NAMESPACE'):

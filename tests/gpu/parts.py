@@ -12,53 +12,68 @@ import right
 import speed
 from here import ROOT, Fail, Here, Skip, pack
 
-# name: (function, limit in seconds, minimum of seconds to start it, what it tests). The device experiments come first, the
-# others in order of importance. Each limit fits into a command of 10 minutes.
+BENCHES = {  # model, batch, precision, steps; times PyTorch eager and compile that are aimed at
+    'resnet50-bf16': (('resnet50', 256, 'bf16', 100), 1.3, 1.1),
+    'resnet50-fp16': (('resnet50', 256, 'fp16', 100), 1.3, 1.1),
+    'resnet18-128': (('resnet18-cifar', 128, 'bf16', 1000), 3, None),
+    'resnet18-512': (('resnet18-cifar', 512, 'bf16', 400), 2, 1.2),
+}
+# name: (function, limit in seconds, minimum of seconds to start it, what it tests), in order of importance for a machine
+# that is there for half an hour. Each limit fits into a command of 10 minutes.
 PARTS = {
     'machine': (speed.machine, 540, 10, 'GPUs, driver, PyTorch, libraries; makes the build if none is given'),
-    'nccl-shared-gpu': (speed.nccl_shared_gpu, 230, 60, 'experiment iii: two ranks on one GPU with NCCL_HOSTID'),
-    'cudnn-fusions': (speed.cudnn('cudnn-fusions'), 120, 20, 'experiment ii: which fused batch norms work, and their time'),
-    'conv-layers': (speed.conv_layers, 200, 30, 'experiment iv: each convolution compared with its floor'),
-    'cudnn-engines': (speed.cudnn('cudnn-engines'), 240, 40,
-                      'experiment ii: which engines of the graph API can be built, and their time'),
-    'torch-baselines': (speed.torch_baselines, 540, 60, 'experiment i: eager and compile, bf16 and fp16, batches'),
+    'smoke': (speed.smoke, 120, 15, 'a small network learns in each precision'),
+    **{f'own-{name}': (speed.alone(*what), 400, 60, 'berth alone') for name, (what, _, _) in BENCHES.items()},
+    **{f'eager-{name}': (speed.beside('eager', goal, *what), 300, 60, 'in turns with PyTorch eager')
+       for name, (what, goal, _) in BENCHES.items()},
     'conformance': (right.conformance, 300, 30, 'every op in fp32 against float64'),
     'conformance-16bit': (right.conformance_16bit, 300, 30, 'every op in fp16 and bf16 against float64'),
     'steps': (right.steps, 400, 30, 'whole steps in fp32, bf16, fp16, with a graph and without'),
-    'bench-resnet50-bf16': (speed.bench('resnet50', 256, 'bf16', 100, {'eager': 1.3, 'compile': 1.1}), 540, 180,
-                            '224x224, batch 256, compared with PyTorch eager and compile'),
-    'bench-resnet18-128': (speed.bench('resnet18-cifar', 128, 'bf16', 1000, {'eager': 3}), 400, 100,
-                           '--stem cifar, batch 128, compared with PyTorch'),
-    'bench-resnet50-fp16': (speed.bench('resnet50', 256, 'fp16', 100, {'eager': 1.3, 'compile': 1.1}), 540, 180,
-                            '224x224, batch 256, compared with PyTorch'),
-    'bench-resnet18-512': (speed.bench('resnet18-cifar', 512, 'bf16', 400, {'eager': 2, 'compile': 1.2}), 400, 100,
-                           '--stem cifar, batch 512, compared with PyTorch'),
+    'ddp': (right.ddp, 400, 60, 'two ranks on one GPU: whole and partial batches, resumed on one and two'),
     'layer-types': (speed.layer_types, 400, 60, 'where the time of a step goes'),
-    'ddp': (right.ddp, 400, 40, 'two ranks on one GPU'),
     'fifty-steps': (right.fifty_steps, 500, 60, 'fp32, bf16, fp16 and PyTorch, both compared with float64'),
     'checkpoints': (right.checkpoints, 400, 40, 'CPU to GPU and back, --deterministic'),
-    'sanitizer': (right.sanitizer, 540, 60, 'memory errors, races, uninitialized memory'),
     'one-step': (right.one_step, 540, 60, 'gradients and update of a step against float64'),
+    'sanitizer': (right.sanitizer, 540, 60, 'memory errors, races, uninitialized memory'),
+    'nccl-shared-gpu': (speed.nccl_shared_gpu, 230, 60, 'two ranks on one GPU with NCCL_HOSTID'),
+    'cudnn-fusions': (speed.cudnn('cudnn-fusions'), 120, 20, 'which fused batch norms work, and their time'),
+    'conv-layers': (speed.conv_layers, 200, 30, 'each convolution compared with its floor'),
+    'cudnn-engines': (speed.cudnn('cudnn-engines'), 240, 40,
+                      'which engines of the graph API can be built, and their time'),
+    **{f'compile-{name}': (speed.beside('compile', goal, *what), 580, 300, 'in turns with PyTorch compile')
+       for name, (what, _, goal) in BENCHES.items() if goal},
 }
 # Groups of parts, for --only.
 GROUPS = {
-    'experiments': ['machine', 'nccl-shared-gpu', 'cudnn-fusions', 'conv-layers', 'cudnn-engines', 'torch-baselines'],
+    'experiments': ['nccl-shared-gpu', 'cudnn-fusions', 'conv-layers', 'cudnn-engines'],
     'right': ['conformance', 'conformance-16bit', 'steps', 'ddp', 'fifty-steps', 'checkpoints', 'sanitizer', 'one-step'],
-    'speed': [name for name in PARTS if name.startswith('bench-')] + ['layer-types'],
+    'speed': [name for name in PARTS if name.startswith(('own-', 'eager-', 'compile-'))] + ['layer-types'],
 }
+
+
+class Found(dict):
+    """What a part has found; saved with each figure, as the run may be ended at any moment."""
+
+    def __init__(self, save):
+        super().__init__()
+        self.save = save
+
+    def __setitem__(self, name, value):
+        super().__setitem__(name, value)
+        self.save(self)
 
 
 class Over(BaseException):
     """A part exceeded its limit. A BaseException, so that no part handles it by mistake."""
 
 
-def attempt(here, name, left_s):
+def attempt(here, name, left_s, save=lambda found: None):
     function, limit_s, least_s, _ = PARTS[name]
     limit_s = int(min(limit_s, left_s))
     if limit_s < least_s:
         return {'result': 'skipped', 'reason': f'no time was left: it needs at least {least_s} s, but only {limit_s} s are left',
                 'seconds': 0.0}
-    begin, found = time.monotonic(), {}
+    begin, found = time.monotonic(), Found(save)
 
     def over(*_):
         raise Over
@@ -96,7 +111,7 @@ def before(folder):
 
 
 def write(folder, results):
-    """Write both files after each part, so that results survive whatever ends the run later."""
+    """Write both files, so that figures survive whatever ends the run later."""
     os.makedirs(folder, exist_ok=True)
     path = os.path.join(folder, 'results.json')
     with open(path + '.new', 'w', encoding='utf-8') as file:
@@ -141,14 +156,20 @@ def chosen(only):
 
 
 def perform(options, names):
-    here, now, end = Here(options.build), {}, time.monotonic() + options.time
+    here, now, end = Here(options.build, options.out), {}, time.monotonic() + options.time
     results = before(options.out)
     for name in names:
         if options.resume and results.get(name, {}).get('result') == 'passed':
             print(f'{name}: passed before', flush=True)
             continue
         print(f'{name} ...', file=sys.stderr, flush=True)
-        now[name] = attempt(here, name, end - time.monotonic() - 10)
+        began = time.monotonic()
+
+        def save(found, name=name, began=began):
+            write(options.out, {**results, name: {'result': 'failed', 'reason': 'was ended', 'found': found,
+                                                  'seconds': round(time.monotonic() - began, 1)}})
+
+        now[name] = attempt(here, name, end - time.monotonic() - 10, save)
         # Keep an earlier result if this call had no time for the part.
         if 'at' in now[name] or name not in results:
             results[name] = now[name]

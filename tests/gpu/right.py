@@ -160,6 +160,11 @@ def ddp(here, found):
                     '--steps', '20', '--lr', '0.01', '--no-eval', '--log-every', '1', '--ckpt',
                     os.path.join(folder, name), '--metrics', os.path.join(folder, 'm' + name), '--comm-timeout', '60s']
 
+        def partial(name):
+            return ['convnet', '--device', 'cuda', '--data', 'synthetic:1x28x28,n=500,classes=10', '--batch', '16', '--epochs',
+                    '2', '--lr', '0.01', '--no-eval', '--deterministic', '--ckpt', os.path.join(folder, name),
+                    '--comm-timeout', '60s']
+
         refused = ranks(here, 2, arguments(16, 'refused'), here.left_s(100), False)
         if any(not code for _, code in refused) or '--allow-shared-gpu' not in refused[0][0]:
             raise Fail(f'two ranks on one GPU were not refused: {refused}')
@@ -171,6 +176,18 @@ def ddp(here, found):
                 raise Fail(f'a rank exited with code {code}: {output[-TAIL:]}')
         within(found, 'weights apart', apart(tensors(os.path.join(folder, 'two', 'model.safetensors')),
                                              tensors(os.path.join(folder, 'one', 'model.safetensors'))), 1e-4)
+        # Two epochs, each with a partial batch at its end, with graphs and without, stopped in the second and resumed.
+        for count in (2, 1):
+            for name, more in (('graph', []), ('direct', ['--no-graph'])):
+                name += str(count)
+                for ranks_now, stop in ((2, ['--steps', '20']), (count, [])):
+                    both = ranks(here, ranks_now, partial(name) + more + stop, here.left_s(100), True)
+                    for output, code in both:
+                        if code:
+                            raise Fail(f'{name}: a rank exited with code {code}: {output[-TAIL:]}')
+            within(found, f'resumed on {count}: graphs and none apart',
+                   apart(*(tensors(os.path.join(folder, f'{kind}{count}', 'model.safetensors')) for kind in ('graph', 'direct'))),
+                   1e-6)
         last = [row for row in rows(os.path.join(folder, 'mtwo')) if 'comm_hidden' in row]
         found['comm rows'] = len(last)
         if last:

@@ -5,7 +5,7 @@
 #   tests/gpu/run.sh [--build DIR] [--out DIR] [--only PART,...] [--resume] [--time S] [--list] [--pack DIR]
 #     --build DIR  use an existing build, for example one from --pack; by default a build is made in
 #                  build-gpu, which requires meson, ninja, jansson, zlib and cmocka
-#     --out DIR    directory for table.txt and results.json (default: gpu-results). Several calls with
+#     --out DIR    directory for table.txt, results.json and cache (default: gpu-results). Several calls with
 #                  one DIR share one table
 #     --only PARTS run only these parts or groups: experiments, right, speed; --list shows the parts
 #     --resume     skip parts that passed before, according to --out
@@ -13,18 +13,17 @@
 #                  too little
 #     --pack DIR   (needs no GPU) make a build and copy into DIR what --build needs of it (some 25 MiB,
 #                  for machines with a libc at least as new as this one's)
-# Each part has its own time limit, at most 9 minutes, and a result: passed, failed, or skipped with a
-# reason. Results found before a failure are kept. Both files are written after each part.
+# Each part has its own time limit, at most 10 minutes, and a result: passed, failed, or skipped with a
+# reason. Both files are written after each figure. berth alone is measured without PyTorch, too.
 #
 # If commands may take 10 minutes and the GPU machine is available for 30, first run elsewhere
 #   tests/gpu/run.sh --pack build-carried
 # and then, on the GPU machine, three times
-#   tests/gpu/run.sh --build build-carried --out gpu-results --resume --time 560
-# The first call covers the device experiments (--only experiments) and at most some conformance tests, the
-# second conformance tests and the benchmark of ResNet-50, the third the other benchmarks. Parts without
-# enough time are reported. PyTorch baselines that the first call did not measure are not repeated; request
-# them with --only torch-baselines. A single figure:
-#   tests/gpu/run.sh --build build-carried --out gpu-results --only bench-resnet50-bf16 --time 560
+#   tests/gpu/run.sh --build build-carried --out gpu-results --resume --time 590
+# The order is that of importance: does it train, berth's speed, PyTorch eager beside it, correctness, two
+# ranks on one GPU; PyTorch compile last. The DIR of --out also holds the choices of layers that were tuned
+# (cache); with it and --resume the next machine goes on where this one ended. A single figure:
+#   tests/gpu/run.sh --build build-carried --out gpu-results --only own-resnet50-bf16 --time 590
 # Exit code: 0 if something ran and nothing failed, 1 if something failed, 77 if nothing could run.
 set -u
 BERTH_GPU_FROM=$PWD # directories are relative to the caller's

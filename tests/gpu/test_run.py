@@ -10,10 +10,10 @@ import tempfile
 
 from here import PROGRAMS
 
-EXPECTED = {'machine', 'torch-baselines', 'cudnn-fusions', 'cudnn-engines', 'nccl-shared-gpu', 'conv-layers',
-            'conformance', 'conformance-16bit', 'steps', 'one-step',
-            'fifty-steps', 'ddp', 'checkpoints', 'sanitizer', 'bench-resnet50-bf16', 'bench-resnet50-fp16',
-            'bench-resnet18-512', 'bench-resnet18-128', 'layer-types'}
+BENCHES = ['resnet50-bf16', 'resnet50-fp16', 'resnet18-128', 'resnet18-512']
+EXPECTED = {'machine', 'smoke', 'cudnn-fusions', 'cudnn-engines', 'nccl-shared-gpu', 'conv-layers', 'conformance',
+            'conformance-16bit', 'steps', 'one-step', 'fifty-steps', 'ddp', 'checkpoints', 'sanitizer', 'layer-types',
+            *(f'{kind}-{name}' for kind in ('own', 'eager', 'compile') for name in BENCHES)} - {'compile-resnet18-128'}
 
 
 def programs():
@@ -69,7 +69,7 @@ def several_calls(run, env, out, folder):
     done, parts = call('--only', 'experiments', '--time', '12')
     assert 'no time was left' in parts['conv-layers']['reason'] and parts['machine']['result'] == 'passed', parts
     with open(os.path.join(out, 'table.txt'), encoding='utf-8') as file:
-        assert [line.split()[0] for line in file][:2] == ['machine', 'nccl-shared-gpu']
+        assert [line.split()[0] for line in file][:2] == ['machine', 'steps']
 
 
 def touch(*path):
@@ -114,25 +114,43 @@ for line in sys.stdin:
 """
 
 
-def beside_pytorch(here, folder):
-    """A benchmark whose PyTorch cannot compile reports that and keeps the other results."""
+def speeds(here, folder):
+    """berth alone is measured without PyTorch; each figure is saved at once; a PyTorch that cannot compile is reported."""
     with open(os.path.join(folder, 'torch_bench.py'), 'w', encoding='utf-8') as file:
         file.write(BENCH)
     said = subprocess.run(
         [sys.executable, '-S', '-c', f"""
 import here, json, parts, speed
 here.HERE = {folder!r}
-h = here.Here('carried')
-h.torch = h.build = lambda: 'there'
-speed.own = lambda *_: ([dict(images_per_s=1000.0, gpu_memory_bytes=5, data_wait_ms=0.0, host_ms=12.8)], 1.0)
-print(json.dumps(parts.attempt(h, 'bench-resnet50-bf16', 400)))
-print(json.dumps(parts.attempt(h, 'bench-resnet18-128', 400)))
-"""], check=True, timeout=100, env=dict(os.environ, PYTHONPATH=here), capture_output=True, text=True, cwd=folder).stdout
-    whole, part = map(json.loads, said.splitlines())
-    assert whole['result'] == 'failed' and 'compile was not measured: no compiler' in whole['reason'], whole
-    assert whole['found']['times eager'] == 2.0 and whole['found']['images_per_s'] == 1000.0, whole
-    assert abs(whole['found']['host share of a step, by its thread'] - 0.05) < 1e-9, whole
-    assert part['result'] == 'passed' and part['found']['goals missed'] == ['2.00 times eager, the goal is 3'], part
+h = here.Here('carried', 'out')
+h.build = lambda: 'there'
+def no_torch():
+    raise here.Skip('no PyTorch')
+def own(*_):
+    if len(saved) and broken:
+        raise here.Fail('the GPU is gone')
+    return [dict(images_per_s=1000.0, gpu_memory_bytes=5, data_wait_ms=0.0, host_ms=12.8)], 1.0
+speed.own, saved, broken = own, [], True
+answers = []
+h.torch = no_torch
+answers.append(parts.attempt(h, 'own-resnet50-bf16', 400, lambda found: saved.append(dict(found))))
+answers.append(saved)
+broken = False
+answers += [parts.attempt(h, f'{{kind}}-resnet50-bf16', 400) for kind in ('own', 'eager')]
+h.torch = lambda: 'there'
+answers += [parts.attempt(h, f'{{kind}}-resnet50-bf16', 400) for kind in ('eager', 'compile')]
+answers.append(h.env()['XDG_CACHE_HOME'])
+print(json.dumps(answers))
+"""], check=True, timeout=100, env={**os.environ, 'PYTHONPATH': here, 'XDG_CACHE_HOME': ''}, capture_output=True, text=True,
+        cwd=folder).stdout
+    gone, saved, alone, without, eager, compiled, cache = json.loads(said)
+    assert gone['result'] == 'failed' and saved[0] == {'images_per_s': 1000.0} == {
+        name: gone['found'][name] for name in saved[0]}, (gone, saved)
+    assert alone['result'] == 'passed' and abs(alone['found']['host share of a step, by its thread'] - 0.05) < 1e-9, alone
+    assert without['result'] == 'skipped' and without['reason'] == 'no PyTorch', without
+    assert eager['result'] == 'passed' and eager['found']['times eager'] == 2.0 and eager['found']['goal'] == 1.3, eager
+    assert compiled['result'] == 'failed' and compiled['reason'] == 'PyTorch compile: no compiler', compiled
+    assert cache.endswith('out/cache'), cache
 
 
 def main():
@@ -157,7 +175,7 @@ def main():
         several_calls(run, env, out, folder)
         here = os.path.dirname(os.path.abspath(run))
         python_packages(here, folder)
-        beside_pytorch(here, folder)
+        speeds(here, folder)
     print('run.sh reports what it did not run')
 
 
