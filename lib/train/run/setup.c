@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/clock.h"
 #include "base/log.h"
 #include "train/data/resident.h"
 #include "train/executor/step_cost.h"
@@ -278,42 +277,21 @@ static int open_executors(struct train_setup *setup, struct executor_request *re
 
 #define KEY_MODEL "berth.train.model"
 #define KEY_TUNED "berth.train.tuned"
-#define KEY_BUILT "berth.train.built"
 #define TUNING_MS 600000
-#define ASK_MS 500 /* NCCL's watchdog asks meanwhile */
-
-static int get_late(const struct train_setup *setup, int rank, const char *key, void **data,
-		    size_t *size, struct error *err)
-{
-	int64_t until = clock_now_ms() + TUNING_MS;
-
-	for (;;) {
-		int64_t asked = clock_now_ms();
-		int rc = ranks_get(setup->ranks, rank, key, ASK_MS, data, size, err);
-		bool lost = clock_now_ms() - asked < ASK_MS / 2;
-
-		if (rc != -ERR_NETWORK || lost || clock_now_ms() > until)
-			return rc ? error_prefix(err,
-						 "waiting for rank %d on %s to build its "
-						 "network",
-						 rank, setup->meeting->hosts[rank])
-				  : 0;
-	}
-}
 
 /* Which rank tunes for this one's model of GPU: the lowest that has it. */
 static int find_tuner(const struct train_setup *setup, int *tuner, struct error *err)
 {
 	int own = setup->place->rank, rc;
-	char model[128];
+	char model[128], *other;
 	bool same = false;
 	size_t size;
-	void *other;
 
 	setup->device->ops->tuned_model(setup->device, model);
 	rc = ranks_put(setup->ranks, KEY_MODEL, model, strlen(model), err);
 	for (*tuner = 0; !rc && *tuner < own; ++*tuner) {
-		rc = get_late(setup, *tuner, KEY_MODEL, &other, &size, err);
+		rc = ranks_get(setup->ranks, *tuner, KEY_MODEL, TUNING_MS, (void **)&other, &size,
+			       err);
 		if (rc)
 			break;
 		same = !strcmp(other, model);
@@ -324,52 +302,51 @@ static int find_tuner(const struct train_setup *setup, int *tuner, struct error 
 	return rc;
 }
 
-/* Rank 0 has heard of all others before they hear of it. */
-static int wait_until_built(const struct train_setup *setup, struct error *err)
+/* *failed: the tuner has, and reports why. */
+static int take_tuned(const struct train_setup *setup, int tuner, bool *failed, struct error *err)
 {
-	int own = setup->place->rank, first = own ? 0 : 1, count = own ? 1 : setup->place->size;
-	int rc = own ? ranks_put(setup->ranks, KEY_BUILT, "", 0, err) : 0;
 	size_t size;
-	void *data;
+	char *text;
+	int rc = ranks_get(setup->ranks, tuner, KEY_TUNED, TUNING_MS, (void **)&text, &size, err);
 
-	for (int rank = first; !rc && rank < count; rank++) {
-		rc = get_late(setup, rank, KEY_BUILT, &data, &size, err);
-		if (!rc)
-			free(data);
-	}
-	return rc || own ? rc : ranks_put(setup->ranks, KEY_BUILT, "", 0, err);
+	if (rc)
+		return error_prefix(err, "waiting for rank %d on %s to tune for this GPU", tuner,
+				    setup->meeting->hosts[tuner]);
+	*failed = !size;
+	setup->device->ops->take_tuned(setup->device, text);
+	free(text);
+	return 0;
+}
+
+/* With its NUL; nothing if this rank has failed. */
+static int give_tuned(const struct train_setup *setup, bool failed, struct error *err)
+{
+	char *text = failed ? NULL : setup->device->ops->tuned(setup->device);
+	int rc = ranks_put(setup->ranks, KEY_TUNED, text ? text : "", text ? strlen(text) + 1 : 0,
+			   err);
+
+	free(text);
+	return rc;
 }
 
 /* One rank per model of GPU measures which algorithms are fastest, and the others take its choices:
  * they start sooner, and all compute in the same way. It takes longer than a collective may, so
- * none begins before all ranks have built. */
+ * none begins before all ranks have passed the barrier. */
 static int open_tuned(struct train_setup *setup, struct executor_request *request,
 		      struct error *err)
 {
-	const struct device_ops *ops = setup->device->ops;
-	bool shared = setup->comm->size > 1 && ops->tuned_model;
+	bool shared = setup->comm->size > 1 && setup->device->ops->tuned_model, failed = false;
 	int own = setup->place->rank, tuner = own, met = 0;
 	int rc = shared ? find_tuner(setup, &tuner, err) : 0;
-	size_t size = 1;
-	void *text;
 
-	if (!rc && tuner != own) {
-		rc = get_late(setup, tuner, KEY_TUNED, &text, &size, err);
-		if (!rc) {
-			ops->take_tuned(setup->device, text);
-			free(text);
-		}
-	}
-	if (!rc && size) /* nothing: the tuner has failed, and reports why */
+	if (!rc && tuner != own)
+		rc = take_tuned(setup, tuner, &failed, err);
+	if (!rc && !failed)
 		rc = open_executors(setup, request, err);
-	if (shared && tuner == own) {
-		text = rc ? NULL : ops->tuned(setup->device);
-		met = ranks_put(setup->ranks, KEY_TUNED, text ? text : "",
-				text ? strlen(text) + 1 : 0, rc ? NULL : err);
-		free(text);
-	}
+	if (shared && tuner == own)
+		met = give_tuned(setup, rc, rc ? NULL : err);
 	if (shared && !met)
-		met = wait_until_built(setup, rc ? NULL : err);
+		met = ranks_barrier(setup->ranks, TUNING_MS, rc ? NULL : err);
 	return rc ? rc : met;
 }
 
