@@ -66,6 +66,10 @@ int rank_open(struct rank *rank)
 	request.meeting = rank->meeting;
 	if (!rc)
 		rc = choice.ops->open(&request, &rank->comm, &rank->err);
+	if (rc) { /* waits until the others have heard of it, if this rank is 0 */
+		ranks_leave(rank->ranks);
+		free(rank->meeting);
+	}
 	env_free(env);
 	return rc;
 }
