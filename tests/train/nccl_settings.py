@@ -88,6 +88,7 @@ def main():
     parser.add_argument('--settings', type=int, default=20)
     parser.add_argument('--seed', type=int)
     options = parser.parse_args()
+    options.berth, options.build = map(os.path.abspath, (options.berth, options.build))
     seed = options.seed if options.seed is not None else random.randrange(1 << 30)
     print(f'seed {seed}', flush=True)
     for number in range(options.settings):
