@@ -128,7 +128,7 @@ static int begin(struct times *t, char **argv, struct error *err)
 	}
 	rc = t->device->ops->queue_new(t->device, &t->queue, err);
 	if (!rc)
-		rc = comm_open("self", &alone, NULL, &t->comm, err);
+		rc = comm_self.open(&alone, &t->comm, err);
 	if (!rc)
 		rc = make_network(t, argv[1], atoi(argv[2]), err);
 	if (!rc)

@@ -112,15 +112,6 @@ int comm_choose(const char *name, const struct comm_request *request, const char
 			 : load_named(name, request, search_path, (void **)&out->ops, err);
 }
 
-int comm_open(const char *name, const struct comm_request *request, const char *search_path,
-	      struct comm **out, struct error *err)
-{
-	struct comm_choice choice;
-	int rc = comm_choose(name, request, search_path, &choice, err);
-
-	return rc ? rc : choice.ops->open(request, out, err);
-}
-
 /* Move host values through device memory, which collectives require; on a CPU this copies a few
  * bytes. */
 static int staged(struct comm *comm, struct device_queue *queue, void *data, size_t size_bytes,

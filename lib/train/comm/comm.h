@@ -110,9 +110,6 @@ struct comm_choice {
  * for several ranks, or nccl without a GPU. */
 int comm_choose(const char *name, const struct comm_request *request, const char *search_path,
 		struct comm_choice *out, struct error *err);
-/* Choose and open it. */
-int comm_open(const char *name, const struct comm_request *request, const char *search_path,
-	      struct comm **out, struct error *err);
 
 /* Make a comm for device memory from one for host memory (not on_stream). It owns inner: closing it
  * closes both. Each call waits for the queue. NULL if memory is out. */

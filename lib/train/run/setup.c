@@ -119,8 +119,10 @@ static int meet(struct train_setup *setup, struct comm_request *request,
 	return rc;
 }
 
-/* *no_gpu: why --device auto did not use a GPU; empty text: it did. */
-static int open_comm(struct train_setup *setup, struct error *no_gpu, struct error *err)
+/* *own: why this rank cannot take part, or zeros. *no_gpu: why --device auto did not use a GPU;
+ * empty text: it did. */
+static int open_comm(struct train_setup *setup, struct error *own, struct error *no_gpu,
+		     struct error *err)
 {
 	const struct train_options *options = setup->options;
 	const struct ranks_place *place = setup->place;
@@ -135,20 +137,20 @@ static int open_comm(struct train_setup *setup, struct error *no_gpu, struct err
 		.context = setup->sink->context,
 	};
 	struct comm_choice choice;
-	struct error own = {0};
-	int rc = device_find(options->device, place->local_rank, options->module_path,
-			     &setup->device, no_gpu, &own);
+	int rc = own->code ? -own->code
+			   : device_find(options->device, place->local_rank, options->module_path,
+					 &setup->device, no_gpu, own);
 
 	if (!rc)
-		rc = setup->device->ops->queue_new(setup->device, &setup->queue, &own);
+		rc = setup->device->ops->queue_new(setup->device, &setup->queue, own);
 	request.queue = setup->queue;
 	if (!rc)
-		rc = comm_choose(options->comm, &request, options->module_path, &choice, &own);
+		rc = comm_choose(options->comm, &request, options->module_path, &choice, own);
 	/* Any comm but comm_self works with a meeting's outcome, for a single rank, too. */
 	if (place->size > 1 || (!rc && choice.ops != &comm_self))
-		rc = meet(setup, &request, &choice, no_gpu->text, &own, err);
+		rc = meet(setup, &request, &choice, no_gpu->text, own, err);
 	else if (rc)
-		*err = own;
+		*err = *own;
 	if (!rc)
 		rc = choice.ops->open(&request, &setup->comm, err);
 	if (rc)
@@ -402,23 +404,19 @@ static void show(const struct train_setup *setup, const char *activity)
 
 int train_setup_open(struct train_setup *setup, struct error *err)
 {
-	struct error late = {0}, no_gpu = {0};
-	int data, rc;
+	struct error own = {0}, no_gpu = {0};
+	int rc;
 
-	/* Open the data before MPI: an error that all ranks have is then reported at once. */
 	show(setup, "opening the data");
-	data = open_data(setup, err);
-	if (data && setup->place->size == 1)
-		return data;
+	if (!open_data(setup, &own))
+		build_graph(setup, &own);
 	show(setup, "connecting the ranks");
-	rc = open_comm(setup, &no_gpu, data ? &late : err);
+	rc = open_comm(setup, &own, &no_gpu, err);
 	if (rc)
-		return data ? data : rc;
+		return rc;
 	open_meter(setup);
 	show(setup, "building the network");
-	rc = rank_group_ready(&setup->group, data ? data : build_graph(setup, err), err);
-	if (!rc)
-		rc = rank_group_ready(&setup->group, build(setup, err), err);
+	rc = rank_group_ready(&setup->group, build(setup, err), err);
 	if (rc)
 		return rc;
 	log_info(LOG_TRAIN,

@@ -135,7 +135,7 @@ static int build(struct job *job, const char *device, const char *path, struct e
 	if (!rc)
 		rc = job->device->ops->queue_new(job->device, &job->queue, err);
 	if (!rc)
-		rc = comm_open("self", &alone, NULL, &job->comm, err);
+		rc = comm_self.open(&alone, &job->comm, err);
 	if (!rc)
 		rc = optim_new(job->queue, job->graph, &job->buckets, job->comm, &job->optim, err);
 	return rc ? rc : load_state(job, path, err);

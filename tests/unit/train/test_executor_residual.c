@@ -54,7 +54,7 @@ static struct rig *rig_begin(const char *model)
 
 	good(device_cpu_reference.device.open(0, &rig->device, &err), &err);
 	good(rig->device->ops->queue_new(rig->device, &rig->queue, &err), &err);
-	good(comm_open("self", &world, NULL, &rig->comm, &err), &err);
+	good(comm_self.open(&world, &rig->comm, &err), &err);
 	good(model_build(model, &shape, 10, STEM_DEFAULT, &rig->graph, &err), &err);
 	good(buckets_make(rig->graph, DDP_FIRST_BYTES, DDP_CAP_BYTES, &rig->buckets, &err), &err);
 	rig->weights = floats(rig->graph->weight_count);

@@ -435,9 +435,9 @@ static void test_no_gpu(void **state)
 {
 	struct comm_request request = {.size = 2, .timeout_ms = SHORT_MS};
 	struct error err = {0};
-	struct comm *comm;
+	struct comm_choice choice;
 
-	assert_int_equal(comm_open("nccl", &request, NULL, &comm, &err), -ERR_USAGE);
+	assert_int_equal(comm_choose("nccl", &request, NULL, &choice, &err), -ERR_USAGE);
 	assert_non_null(strstr(err.text, "--comm nccl requires GPUs"));
 }
 

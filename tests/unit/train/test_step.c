@@ -321,7 +321,7 @@ static void rig_begin(struct rig *rig, const struct row *row, const char *device
 	good(device_find(device, 0, getenv("BERTH_MODULE_PATH"), &rig->device, NULL, &err), &err);
 	assert_string_equal(rig->device->ops->name, device);
 	good(rig->device->ops->queue_new(rig->device, &rig->queue, &err), &err);
-	good(comm_open("self", &alone, NULL, &rig->comm, &err), &err);
+	good(comm_self.open(&alone, &rig->comm, &err), &err);
 	if (!strcmp(row->model, "wide"))
 		build_wide(row, &rig->graph);
 	else if (!strcmp(row->model, "dots"))
