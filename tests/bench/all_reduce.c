@@ -159,6 +159,7 @@ int main(int argc, char **argv)
 
 		MPI_Init(NULL, NULL);
 		struct meeting_facts facts = {0};
+		const struct meeting_rules rules = {0};
 		struct comm_choice choice;
 		struct meeting *meeting;
 
@@ -168,9 +169,9 @@ int main(int argc, char **argv)
 			rc = comm_choose(comm, &request, env_get(env, "BERTH_MODULE_PATH"), &choice,
 					 &err);
 		if (!rc)
-			meeting_describe(&choice, &request, &facts);
+			meeting_describe(&choice, &request, &rules, &facts);
 		if (!rc)
-			rc = meeting_hold(request.ranks, &facts, false, 60000, &meeting, &err);
+			rc = meeting_hold(request.ranks, &facts, &rules, 60000, &meeting, &err);
 		request.meeting = meeting;
 		if (!rc)
 			rc = choice.ops->open(&request, &bench.comm, &err);

@@ -41,19 +41,4 @@ int buckets_make(const struct graph *graph, size_t first_bytes, size_t cap_bytes
 		 struct buckets *out, struct error *err);
 void buckets_free(struct buckets *buckets); /* clears it; NULL is fine */
 
-/* A setting that must be the same on all ranks. */
-struct ddp_setting {
-	const char *name; /* "--batch"; used in the message */
-	double value;
-	bool mark; /* value is a fingerprint, which messages do not show */
-};
-double ddp_fingerprint(const void *data, size_t size); /* a hash as a value */
-
-/* Check that all ranks train with the same graph and settings. Compares them across the ranks in
- * one reduction, before the first bucket. Otherwise ranks with different steps would wait for each
- * other, or drift apart unnoticed. Return 0, or -ERR_DATA with the same text on all ranks: the
- * first setting that differs, and the lowest rank whose value differs from rank 0's. Collective. */
-int ddp_compare(const struct graph *graph, const struct ddp_setting *settings, size_t count,
-		struct comm *comm, struct device_queue *queue, struct error *err);
-
 #endif

@@ -17,7 +17,7 @@
 #define ROWS_MAX 8 /* of ranks that share GPUs, to limit the length of the message */
 
 void meeting_describe(const struct comm_choice *choice, const struct comm_request *request,
-		      struct meeting_facts *out)
+		      const struct meeting_rules *rules, struct meeting_facts *out)
 {
 	char host[sizeof out->host] = "";
 
@@ -26,6 +26,9 @@ void meeting_describe(const struct comm_choice *choice, const struct comm_reques
 	memcpy(out->host, host, sizeof host);
 	if (out->err.code)
 		return;
+
+	for (size_t i = 0; i < rules->setting_count; i++)
+		out->settings[i] = rules->settings[i].value;
 
 	const struct device_ops *ops = request->queue->device->ops;
 
@@ -75,6 +78,27 @@ static void compare(const struct meeting_facts *facts, int other, struct error *
 			  "Install the same version on all nodes, or set LD_LIBRARY_PATH so that "
 			  "all load it",
 			  of_0->host, of_0->library, other, its->host, its->library);
+}
+
+static void compare_settings(const struct meeting_facts *facts, int other,
+			     const struct meeting_rules *rules, struct error *err)
+{
+	for (size_t i = 0; !err->code && i < rules->setting_count; i++) {
+		double of_0 = facts[0].settings[i], its = facts[other].settings[i];
+		const struct meeting_setting *setting = &rules->settings[i];
+
+		if (its != of_0 && setting->mark)
+			error_set(
+				err, ERR_DATA,
+				"the ranks differ in %s: rank %d does not match rank 0. Start all "
+				"ranks with the same command line and files",
+				setting->name, other);
+		else if (its != of_0)
+			error_set(err, ERR_DATA,
+				  "the ranks differ in %s: rank 0 has %.15g, rank %d has %.15g. "
+				  "Start all ranks with the same command line and files",
+				  setting->name, of_0, other, its);
+	}
 }
 
 static int by_gpu(const void *left, const void *right, void *context)
@@ -143,7 +167,7 @@ static void check_gpus(const struct meeting_facts *facts, int size, bool allow_s
 			  gpus == 1 ? "1 GPU is" : "several GPUs are", rows);
 }
 
-void meeting_decide(const struct meeting_facts *facts, int size, bool allow_shared_gpu,
+void meeting_decide(const struct meeting_facts *facts, int size, const struct meeting_rules *rules,
 		    struct meeting *out)
 {
 	out->one_node = true;
@@ -159,13 +183,15 @@ void meeting_decide(const struct meeting_facts *facts, int size, bool allow_shar
 		}
 	for (int rank = 1; !out->err.code && rank < size; rank++)
 		compare(facts, rank, &out->err);
+	for (int rank = 1; !out->err.code && rank < size; rank++)
+		compare_settings(facts, rank, rules, &out->err);
 	if (!out->err.code)
-		check_gpus(facts, size, allow_shared_gpu, out);
+		check_gpus(facts, size, rules->allow_shared_gpu, out);
 }
 
 /* On rank 0. */
-static void collect(struct ranks *ranks, const struct meeting_facts *own, bool allow_shared_gpu,
-		    struct meeting *out)
+static void collect(struct ranks *ranks, const struct meeting_facts *own,
+		    const struct meeting_rules *rules, struct meeting *out)
 {
 	int size = ranks_place(ranks)->size, rc = 0;
 	struct meeting_facts *facts = calloc((size_t)size, sizeof *facts);
@@ -178,7 +204,7 @@ static void collect(struct ranks *ranks, const struct meeting_facts *own, bool a
 		rc = ranks_get_exact(ranks, rank, KEY_FACTS, ANSWER_MS, &facts[rank], sizeof *facts,
 				     &out->err);
 	if (!rc)
-		meeting_decide(facts, size, allow_shared_gpu, out);
+		meeting_decide(facts, size, rules, out);
 	free(facts);
 }
 
@@ -202,8 +228,9 @@ static int gather(struct ranks *ranks, const struct meeting_facts *own, int time
 	return rc;
 }
 
-int meeting_hold(struct ranks *ranks, const struct meeting_facts *own, bool allow_shared_gpu,
-		 int timeout_ms, struct meeting **out, struct error *err)
+int meeting_hold(struct ranks *ranks, const struct meeting_facts *own,
+		 const struct meeting_rules *rules, int timeout_ms, struct meeting **out,
+		 struct error *err)
 {
 	const struct ranks_place *place = ranks_place(ranks);
 	size_t bytes = sizeof **out + (size_t)place->size * sizeof *(*out)->hosts;
@@ -212,7 +239,7 @@ int meeting_hold(struct ranks *ranks, const struct meeting_facts *own, bool allo
 
 	*out = NULL;
 	if (!rc && !place->rank) {
-		collect(ranks, own, allow_shared_gpu, meeting);
+		collect(ranks, own, rules, meeting);
 		rc = ranks_put(ranks, KEY_DECISION, meeting, bytes, err);
 	} else if (!rc) {
 		rc = ranks_put(ranks, KEY_FACTS, own, sizeof *own, err);

@@ -47,8 +47,10 @@ void rank_group_let_failed_rank_end_first(void)
 	nanosleep(&(struct timespec){.tv_sec = FAILED_RANK_S}, NULL);
 }
 
-int rank_group_drop_duplicate_error(const struct rank_group *group, int first, int rc,
-				    struct error *err)
+/* Several ranks may fail for one reason: clear err->text on all ranks but first if it equals
+ * first's text. Returns rc. Collective. */
+static int drop_duplicate_error(const struct rank_group *group, int first, int rc,
+				struct error *err)
 {
 	struct error reported = {0};
 	struct error *own = rc ? err : NULL;
@@ -84,7 +86,7 @@ int rank_group_ready(struct rank_group *group, int rc, struct error *err)
 	int first = group->comm->size - (int)reported[1];
 
 	group->gave_up = true;
-	rc = rank_group_drop_duplicate_error(group, first, rc, err);
+	rc = drop_duplicate_error(group, first, rc, err);
 	if (rc)
 		return rc;
 	rank_group_let_failed_rank_end_first();

@@ -37,10 +37,6 @@ int rank_group_broadcast(const struct rank_group *group, void *data, size_t size
  * lowest rank that is not ready; err then names that rank. Collective until it has failed once:
  * from then on it returns rc, because the rank that knows the cause has left. */
 int rank_group_ready(struct rank_group *group, int rc, struct error *err);
-/* Several ranks may fail for one reason: clear err->text on all ranks but first if it equals
- * first's text. Returns rc. Collective. */
-int rank_group_drop_duplicate_error(const struct rank_group *group, int first, int rc,
-				    struct error *err);
 /* For a rank that fails only because another did: wait at most 10 s. The launcher takes the first
  * rank that ends as the cause, so the rank that knows the reason must end first. Its end is
  * followed by the launcher's SIGTERM, which ends this process. */

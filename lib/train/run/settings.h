@@ -9,7 +9,7 @@
 
 #include "base/error.h"
 #include "train/checkpoint/checkpoint.h"
-#include "train/comm/comm.h"
+#include "train/comm/meeting.h"
 #include "train/executor/executor.h"
 #include "train/model/graph.h"
 #include "train/model/schedule.h"
@@ -69,8 +69,9 @@ struct train_options {
  * that errors show before ranks start. Return 0 or -ERR_USAGE. */
 int train_defaults(struct train_options *options, struct error *err);
 
-/* Check that all ranks have the same settings: setup's options, data sets, loss and graph. Return
- * 0, or -ERR_DATA naming an option that differs. Collective. */
-int train_compare(const struct train_setup *setup, struct error *err);
+/* What must be the same on all ranks: setup's options, data sets, loss and graph. Return how many.
+ */
+size_t train_settings(const struct train_setup *setup,
+		      struct meeting_setting out[MEETING_SETTINGS]);
 
 #endif

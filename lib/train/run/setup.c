@@ -98,15 +98,19 @@ static int meet(struct train_setup *setup, struct comm_request *request,
 		struct error *err)
 {
 	const struct train_options *options = setup->options;
+	struct meeting_setting settings[MEETING_SETTINGS];
+	struct meeting_rules rules = {.settings = settings,
+				      .setting_count =
+					      own->code ? 0 : train_settings(setup, settings),
+				      .allow_shared_gpu = options->allow_shared_gpu};
 	struct meeting_facts facts = {.err = *own};
 	int rc = ranks_join_store(options->env, &setup->ranks, err);
 
 	if (rc)
 		return rc;
 	snprintf(facts.instead, sizeof facts.instead, "%s", no_gpu);
-	meeting_describe(choice, request, &facts);
-	rc = meeting_hold(setup->ranks, &facts, options->allow_shared_gpu, options->timeout_ms,
-			  &setup->meeting, err);
+	meeting_describe(choice, request, &rules, &facts);
+	rc = meeting_hold(setup->ranks, &facts, &rules, options->timeout_ms, &setup->meeting, err);
 
 	int first = setup->meeting   ? setup->meeting->first
 		    : facts.err.code ? request->rank
@@ -423,12 +427,8 @@ int train_setup_open(struct train_setup *setup, struct error *err)
 		 "data %s, model %s, device %s, communicator %s of %d ranks, %zu buckets",
 		 setup->options->data, setup->options->model, setup->device->ops->name,
 		 setup->comm->ops->name, setup->comm->size, setup->buckets.bucket_count);
-	rc = train_compare(setup, err);
-	if (rc == -ERR_DATA)
-		rc = rank_group_drop_duplicate_error(&setup->group, 0, rc, err);
-	if (!rc)
-		report_device(setup, &no_gpu);
-	return rc;
+	report_device(setup, &no_gpu);
+	return 0;
 }
 
 int train_setup_explain(struct train_setup *setup, char **out, struct error *err)

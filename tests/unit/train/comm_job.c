@@ -52,16 +52,17 @@ int rank_open(struct rank *rank)
 
 	struct comm_choice choice;
 	struct meeting_facts facts = {0};
+	const struct meeting_rules rules = {.allow_shared_gpu = rank->allow_shared};
 	int rc = ranks_join_store(env, &rank->ranks, &rank->err);
 
 	if (!rc)
 		rc = comm_choose(job_comm, &request, env_get(env, "BERTH_MODULE_PATH"), &choice,
 				 &rank->err);
 	if (!rc)
-		meeting_describe(&choice, &request, &facts);
+		meeting_describe(&choice, &request, &rules, &facts);
 	if (!rc)
-		rc = meeting_hold(rank->ranks, &facts, rank->allow_shared, rank->timeout_ms,
-				  &rank->meeting, &rank->err);
+		rc = meeting_hold(rank->ranks, &facts, &rules, rank->timeout_ms, &rank->meeting,
+				  &rank->err);
 	request.ranks = rank->ranks;
 	request.meeting = rank->meeting;
 	if (!rc)

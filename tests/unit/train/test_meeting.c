@@ -19,6 +19,9 @@
 		}                                                                                  \
 	}
 
+/* Their values are in the facts. */
+static const struct meeting_setting settings[] = {{"--batch", 0, false}, {"--augment", 0, true}};
+
 struct row {
 	const char *name;
 	int size;
@@ -95,6 +98,18 @@ static const struct row rows[] = {
 	 .facts = {GPU("a", "GPU-1"), {"b", "cuda", "mpi", "", "", "no NCCL"}},
 	 .code = ERR_UNAVAILABLE,
 	 .says = {"would communicate over nccl, but rank 1 on b mpi (no NCCL)"}},
+	{.name = "a setting differs",
+	 .size = 2,
+	 .facts = {{.host = "a", .settings = {8, 1}}, {.host = "b", .settings = {16, 1}}},
+	 .code = ERR_DATA,
+	 .says = {"differ in --batch: rank 0 has 8, rank 1 has 16. "}},
+	{.name = "a fingerprint differs",
+	 .size = 3,
+	 .facts = {{.host = "a", .settings = {8, 1}},
+		   {.host = "b", .settings = {8, 1}},
+		   {.host = "c", .settings = {8, 2}}},
+	 .code = ERR_DATA,
+	 .says = {"differ in --augment: rank 2 does not match rank 0. "}},
 	{.name = "one cannot take part",
 	 .size = 2,
 	 .facts = {GPU("a", "GPU-1"), {.host = "b", .err = {ERR_DATA, "its data are missing"}}},
@@ -108,7 +123,9 @@ static struct meeting *decide(const struct meeting_facts *facts, int size, bool 
 	struct meeting *out = calloc(1, sizeof *out + (size_t)size * sizeof *out->hosts);
 
 	assert_non_null(out);
-	meeting_decide(facts, size, allow, out);
+	const struct meeting_rules rules = {settings, 2, allow};
+
+	meeting_decide(facts, size, &rules, out);
 	return out;
 }
 

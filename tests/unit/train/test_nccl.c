@@ -197,7 +197,8 @@ static void open_or_stop_before(struct rank *rank)
 	WANT(!ranks_join_store(env, &ranks, &rank->err));
 	rank->device = job_device();
 	snprintf(facts.device, sizeof facts.device, "%s", rank->device->ops->name);
-	WANT(!meeting_hold(ranks, &facts, false, LONG_MS, &meeting, &rank->err));
+	WANT(!meeting_hold(ranks, &facts, &(struct meeting_rules){0}, LONG_MS, &meeting,
+			   &rank->err));
 	sleep(SHORT_MS / 1000 + 3);
 	free(meeting);
 	ranks_leave(ranks);
