@@ -7,7 +7,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/clock.h"
 #include "base/json.h"
 #include "overlay/socket.h"
 
@@ -34,11 +33,88 @@ struct agent_probes {
 	/* For each address: how many nodes of the subtree reach it, a node that also owns it, and
 	 * one that connects to it but passes no data; -1: none. */
 	int reached[CANDIDATES_MAX], shared[CANDIDATES_MAX], stalled[CANDIDATES_MAX];
-	int64_t start_ms, deadline_ms, give_up_ms;
+	int64_t deadline_ms, give_up_ms;
+	struct loop_timer timer;		/* until started, own_done and sent in turn */
 	bool started, own_done, sent, extended; /* the last: the deadline was extended */
 	size_t nodes, expected;			/* of the subtree: answered so far, and in all */
 	struct probe probes[];			/* [count] */
 };
+
+/* Does this node own the address itself? Then a node that reaches the address may have reached
+ * this node instead of the controller. */
+static bool owns_address(const struct inventory *inventory, const struct sockaddr_storage *address)
+{
+	const void *bytes = address->ss_family == AF_INET
+				    ? (const void *)&((const struct sockaddr_in *)address)->sin_addr
+				    : &((const struct sockaddr_in6 *)address)->sin6_addr;
+	size_t size = address->ss_family == AF_INET ? 4 : 16;
+
+	for (size_t i = 0; i < inventory->address_count; i++)
+		if (inventory->addresses[i].family == address->ss_family &&
+		    !memcmp(inventory->addresses[i].bytes, bytes, size))
+			return true;
+	return false;
+}
+
+static void send_when_complete(struct agent_probes *round)
+{
+	json_t *reached, *shared, *stalled;
+
+	if (round->sent || !round->own_done || round->nodes < round->expected)
+		return;
+	round->sent = true;
+	loop_timer_stop(&round->timer);
+	reached = json_array();
+	shared = json_array();
+	stalled = json_array();
+	for (size_t i = 0; i < round->count; i++) {
+		json_array_append_new(reached, json_integer(round->reached[i]));
+		json_array_append_new(shared, json_integer(round->shared[i]));
+		json_array_append_new(stalled, json_integer(round->stalled[i]));
+	}
+	agent_uplink_report(round->uplink, MESSAGE_PROBED,
+			    json_pack("{s:I, s:o, s:o, s:o}", "nodes", (json_int_t)round->nodes,
+				      "reached", reached, "shared", shared, "stalled", stalled));
+}
+
+static void finish_own_probes(struct agent_probes *round)
+{
+	if (round->own_done)
+		return;
+	round->own_done = true;
+	round->nodes++;
+	for (size_t i = 0; i < round->count; i++) {
+		/* Connected, but its time is over. */
+		if (round->probes[i].source.fd >= 0 && round->probes[i].sent &&
+		    round->stalled[i] < 0)
+			round->stalled[i] = (int)round->params->node_index;
+		loop_close(round->loop, &round->probes[i].source);
+	}
+	loop_timer_set(round->loop, &round->timer, round->give_up_ms);
+	send_when_complete(round);
+}
+
+/* A node that has reached no address at all is more likely busy than cut off, and the job cannot
+ * run without it. So extend its deadline once. */
+static bool extend_deadline(struct agent_probes *round)
+{
+	if (round->extended)
+		return false;
+	for (size_t i = 0; i < round->count; i++)
+		if (round->probes[i].received == sizeof round->probes[i].answer + round->load)
+			return false;
+	round->extended = true;
+	round->deadline_ms += AGENT_PROBE_EXTENSION_MS;
+	return true;
+}
+
+static bool is_waiting(const struct agent_probes *round)
+{
+	for (size_t i = 0; i < round->count; i++)
+		if (round->probes[i].source.fd >= 0)
+			return true;
+	return false;
+}
 
 static void on_probe_ready(struct loop_source *source, uint32_t events)
 {
@@ -68,6 +144,8 @@ static void on_probe_ready(struct loop_source *source, uint32_t events)
 					    probe->question, probe->answer))
 		round->reached[probe - round->probes]++;
 	loop_close(round->loop, &probe->source);
+	if (!is_waiting(round))
+		finish_own_probes(round);
 }
 
 static void start_probes(struct agent_probes *round)
@@ -85,100 +163,25 @@ static void start_probes(struct agent_probes *round)
 		if (loop_add(round->loop, &probe->source, fd, EPOLLOUT, NULL))
 			close(fd);
 	}
-}
-
-/* Does this node own the address itself? Then a node that reaches the address may have reached
- * this node instead of the controller. */
-static bool owns_address(const struct inventory *inventory, const struct sockaddr_storage *address)
-{
-	const void *bytes = address->ss_family == AF_INET
-				    ? (const void *)&((const struct sockaddr_in *)address)->sin_addr
-				    : &((const struct sockaddr_in6 *)address)->sin6_addr;
-	size_t size = address->ss_family == AF_INET ? 4 : 16;
-
-	for (size_t i = 0; i < inventory->address_count; i++)
-		if (inventory->addresses[i].family == address->ss_family &&
-		    !memcmp(inventory->addresses[i].bytes, bytes, size))
-			return true;
-	return false;
-}
-
-static void send_when_complete(struct agent_probes *round)
-{
-	json_t *reached, *shared, *stalled;
-
-	if (round->sent || !round->own_done || round->nodes < round->expected)
-		return;
-	round->sent = true;
-	reached = json_array();
-	shared = json_array();
-	stalled = json_array();
-	for (size_t i = 0; i < round->count; i++) {
-		json_array_append_new(reached, json_integer(round->reached[i]));
-		json_array_append_new(shared, json_integer(round->shared[i]));
-		json_array_append_new(stalled, json_integer(round->stalled[i]));
-	}
-	agent_uplink_report(round->uplink, MESSAGE_PROBED,
-			    json_pack("{s:I, s:o, s:o, s:o}", "nodes", (json_int_t)round->nodes,
-				      "reached", reached, "shared", shared, "stalled", stalled));
-}
-
-static void finish_own_probes(struct agent_probes *round)
-{
-	if (round->own_done)
-		return;
-	round->own_done = true;
-	round->nodes++;
-	for (size_t i = 0; i < round->count; i++) {
-		/* Connected, but its time is over. */
-		if (round->probes[i].source.fd >= 0 && round->probes[i].sent &&
-		    round->stalled[i] < 0)
-			round->stalled[i] = (int)round->params->node_index;
-		loop_close(round->loop, &round->probes[i].source);
-	}
-	send_when_complete(round);
-}
-
-/* A node that has reached no address at all is more likely busy than cut off, and the job cannot
- * run without it. So extend its deadline once. */
-static bool extend_deadline(struct agent_probes *round)
-{
-	if (round->extended)
-		return false;
-	for (size_t i = 0; i < round->count; i++)
-		if (round->probes[i].received == sizeof round->probes[i].answer + round->load)
-			return false;
-	round->extended = true;
-	round->deadline_ms += AGENT_PROBE_EXTENSION_MS;
-	return true;
-}
-
-void agent_probes_tick(struct agent_probes *round, int64_t now_ms)
-{
-	bool waiting = false;
-
-	if (!round || round->sent)
-		return;
-	if (!round->started && now_ms >= round->start_ms)
-		start_probes(round);
-	for (size_t i = 0; round->started && i < round->count; i++)
-		waiting |= round->probes[i].source.fd >= 0;
-	if ((round->started && !waiting) ||
-	    (now_ms >= round->deadline_ms && !extend_deadline(round)))
+	loop_timer_set(round->loop, &round->timer, round->deadline_ms);
+	if (!is_waiting(round))
 		finish_own_probes(round);
-	if (now_ms >= round->give_up_ms && !round->sent) {
+}
+
+static void on_due(struct loop_timer *timer)
+{
+	struct agent_probes *round = LOOP_OWNER(timer, struct agent_probes, timer);
+
+	if (!round->started) {
+		start_probes(round);
+	} else if (!round->own_done && extend_deadline(round)) {
+		loop_timer_set(round->loop, timer, round->deadline_ms);
+	} else if (!round->own_done) {
+		finish_own_probes(round);
+	} else if (!round->sent) {
 		round->expected = round->nodes; /* stop waiting for nodes that did not answer */
 		send_when_complete(round);
 	}
-}
-
-int64_t agent_probes_due_ms(const struct agent_probes *round)
-{
-	if (!round || round->sent)
-		return INT64_MAX;
-	if (!round->started)
-		return round->start_ms;
-	return round->own_done ? round->give_up_ms : round->deadline_ms;
 }
 
 void agent_probes_merge(struct agent_probes *round, const struct wire_message *message)
@@ -246,8 +249,9 @@ int agent_probes_start(struct loop *loop, struct agent_uplink *uplink,
 		return rc;
 	}
 	round->expected = agent_downlinks_subtree_size(downlinks, NULL);
-	round->start_ms = clock_now_ms() + (int64_t)(params->node_index / STARTS_PER_MS);
-	round->deadline_ms = clock_now_ms() + deadline_ms;
+	round->timer.due = on_due;
+	loop_timer_after(loop, &round->timer, (int64_t)(params->node_index / STARTS_PER_MS));
+	round->deadline_ms = loop_now_ms(loop) + deadline_ms;
 	round->give_up_ms = round->deadline_ms + AGENT_PROBE_EXTENSION_MS +
 			    (int64_t)agent_downlinks_subtree_height(downlinks) * LEVEL_MS;
 	*out = round;
@@ -258,6 +262,7 @@ void agent_probes_free(struct agent_probes *round)
 {
 	if (!round)
 		return;
+	loop_timer_stop(&round->timer);
 	for (size_t i = 0; i < round->count; i++)
 		loop_close(round->loop, &round->probes[i].source);
 	free(round);

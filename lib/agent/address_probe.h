@@ -18,9 +18,6 @@ int agent_probes_start(struct loop *loop, struct agent_uplink *uplink,
 		       struct agent_probes **out, struct error *err);
 /* Add the answer of a child's subtree; send PROBED once all answers have arrived. */
 void agent_probes_merge(struct agent_probes *round, const struct wire_message *message);
-void agent_probes_tick(struct agent_probes *round, int64_t now_ms);
-/* When to call tick next; INT64_MAX: no need to. */
-int64_t agent_probes_due_ms(const struct agent_probes *round);
 void agent_probes_free(struct agent_probes *round);
 
 #endif

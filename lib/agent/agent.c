@@ -15,7 +15,6 @@
 #include "agent/signals.h"
 #include "agent/uplink.h"
 #include "alloc/slurm.h"
-#include "base/clock.h"
 #include "base/json.h"
 #include "base/log.h"
 #include "rendezvous/sock_diag.h"
@@ -23,8 +22,6 @@
 #include "process/claims.h"
 #include "process/guardian.h"
 #include "process/tmpdir.h"
-
-#define HEARTBEAT_MS 1000
 
 struct agent {
 	const struct agent_params *params;
@@ -39,9 +36,8 @@ struct agent {
 	struct agent_ranks ranks;
 	struct error failure; /* why the connection to the controller ended */
 	bool welcomed, settled, inventory_sent;
-	int port;		   /* reserves MASTER_PORT for the ranks; -1: none */
-	int64_t heartbeat_sent_ms; /* when the last heartbeat was sent */
-	int64_t woke_ms;	   /* when tick last ran */
+	int port;		  /* reserves MASTER_PORT for the ranks; -1: none */
+	struct loop_timer second; /* to check the guardian and the port */
 	pid_t guardian;
 	bool guardian_lost;  /* the guardian's death was reported */
 	bool port_lost;	     /* another user's listening on the ranks' port was reported */
@@ -336,50 +332,25 @@ static void check_port(struct agent *agent)
 	agent_uplink_fail(&agent->uplink, &err);
 }
 
-static void tick(struct agent *agent)
+static void on_second(struct loop_timer *timer)
 {
-	int64_t now = clock_now_ms();
-	/* If this process was stopped itself (SIGSTOP, a frozen cgroup), do not count the others
-	 * as silent. */
-	bool slept = now - agent->woke_ms > 3 * HEARTBEAT_MS;
-	int number;
+	struct agent *agent = LOOP_OWNER(timer, struct agent, second);
 
-	agent->woke_ms = now;
-	while ((number = agent_signals_next(&agent->signals, now)))
-		agent_ranks_signal(&agent->ranks, number);
-	agent_probes_tick(agent->probes, now);
-	agent_ranks_poll_heartbeats(&agent->ranks, now, false);
-	agent_ranks_pass_unfinished(&agent->ranks, now);
-	agent_ranks_report_joined(&agent->ranks, now);
-	if (now - agent->heartbeat_sent_ms < HEARTBEAT_MS)
-		return;
-	agent->heartbeat_sent_ms = now;
+	loop_timer_after(agent->loop, timer, CONNECTION_HEARTBEAT_MS);
 	check_guardian(agent);
 	check_port(agent);
-	agent_uplink_report(&agent->uplink, MESSAGE_HEARTBEAT, NULL);
-	agent_downlinks_tick(&agent->downlinks, now, slept);
-	agent_uplink_tick(&agent->uplink, now, slept);
 }
 
-static int64_t next_timeout(const struct agent *agent)
+static void on_deferred_signal(void *context, int number)
 {
-	int64_t now = clock_now_ms(), due = agent->heartbeat_sent_ms + HEARTBEAT_MS;
-	int64_t probe_due_ms = agent_probes_due_ms(agent->probes);
-	int64_t signal_due_ms = agent_signals_due_ms(&agent->signals);
-	int64_t joined_due_ms = agent_ranks_joined_due_ms(&agent->ranks);
+	struct agent *agent = context;
 
-	if (probe_due_ms < due)
-		due = probe_due_ms;
-	if (signal_due_ms < due)
-		due = signal_due_ms;
-	if (joined_due_ms < due)
-		due = joined_due_ms;
-	return due > now ? due - now : 0;
+	agent_ranks_signal(&agent->ranks, number);
 }
 
 static int run_once(struct agent *agent, struct error *err)
 {
-	int rc = loop_once(agent->loop, (int)next_timeout(agent), err);
+	int rc = loop_once(agent->loop, err);
 	bool full;
 
 	agent_pmix_complete_local(&agent->pmix);
@@ -387,7 +358,6 @@ static int run_once(struct agent *agent, struct error *err)
 	full = agent_uplink_is_full(&agent->uplink);
 	agent_ranks_flush(&agent->ranks, full);
 	agent_downlinks_pause(&agent->downlinks, full);
-	tick(agent);
 	return rc;
 }
 
@@ -398,7 +368,7 @@ static void destroy(struct agent *agent)
 	agent_probes_free(agent->probes);
 	agent_downlinks_close(&agent->downlinks, agent->failure.code == 0);
 	agent_uplink_close(&agent->uplink);
-	loop_close(agent->loop, &agent->signals.source);
+	agent_signals_close(&agent->signals);
 	tmpdir_remove(agent->dir);
 	free(agent->scope);
 	free(agent->outer);
@@ -421,7 +391,8 @@ static int start(struct agent *agent, pid_t launcher_pid, struct error *err)
 			env_get(params->env, "BERTH_MODULE_PATH"), agent->dir);
 	agent_ranks_init(&agent->ranks, agent->loop, &agent->uplink, &agent->pmix, agent->dir);
 	rc = agent_signals_open(&agent->signals, agent->loop, &agent->uplink, agent->guardian,
-				launcher_pid, slurm_in_step(params->env), err);
+				launcher_pid, slurm_in_step(params->env), on_deferred_signal, agent,
+				err);
 	if (!rc)
 		rc = agent_discovery_start(agent->loop, params->env, params->name, send_inventory,
 					   agent, &agent->discovery, err);
@@ -432,7 +403,7 @@ static int start(struct agent *agent, pid_t launcher_pid, struct error *err)
 
 int agent_run(const struct agent_params *params, struct error *err)
 {
-	struct agent agent = {.params = params, .port = -1, .woke_ms = clock_now_ms()};
+	struct agent agent = {.params = params, .port = -1, .second.due = on_second};
 	pid_t launcher_pid = getppid();
 	int lock_fd;
 	int rc = tmpdir_create(env_get(params->env, "TMPDIR"), agent.dir, sizeof agent.dir,
@@ -451,7 +422,7 @@ int agent_run(const struct agent_params *params, struct error *err)
 		return rc;
 	}
 	rc = start(&agent, launcher_pid, err);
-	agent.woke_ms = clock_now_ms();
+	loop_timer_after(agent.loop, &agent.second, CONNECTION_HEARTBEAT_MS);
 	/* Run until the connection is lost or closed, and no process of the ranks is left. */
 	while (!rc && !(agent.uplink.lost && agent_ranks_are_over(&agent.ranks)))
 		rc = run_once(&agent, err);

@@ -145,6 +145,33 @@ static void on_rejected(void *context, const char *text)
 	agent_uplink_note(downlinks->uplink, "%s", text);
 }
 
+static void on_second(struct loop_timer *timer)
+{
+	struct agent_downlinks *downlinks = LOOP_OWNER(timer, struct agent_downlinks, second);
+	int64_t now_ms = loop_now_ms(downlinks->loop);
+
+	loop_timer_after(downlinks->loop, timer, CONNECTION_HEARTBEAT_MS);
+	for (size_t i = 0; i < downlinks->count; i++) {
+		struct connection *connection = downlinks->connections[i];
+
+		if (connection->paused ||
+		    now_ms - connection->received_ms <= downlinks->params->node_timeout_ms) {
+			message_send(connection, MESSAGE_HEARTBEAT, WIRE_ALL,
+				     downlinks->uplink->attempt, 0, NULL, NULL, 0, NULL);
+			continue;
+		}
+		char why[96];
+
+		snprintf(why, sizeof why, "no heartbeat from its agent for %d s",
+			 downlinks->params->node_timeout_ms / 1000);
+		if (connection->node_index >= 0)
+			report_lost(downlinks, (size_t)connection->node_index, false, why);
+		remove_downlink(downlinks, connection);
+		connection_close(connection);
+		i--;
+	}
+}
+
 void agent_downlinks_init(struct agent_downlinks *downlinks, struct loop *loop,
 			  struct agent_uplink *uplink, const struct agent_params *params,
 			  bool (*merge)(void *context, const struct wire_message *message),
@@ -157,6 +184,7 @@ void agent_downlinks_init(struct agent_downlinks *downlinks, struct loop *loop,
 		.merge = merge,
 		.context = context,
 		.owner = {downlinks, NULL, on_downlink_message, on_downlink_ended},
+		.second.due = on_second,
 	};
 }
 
@@ -180,6 +208,7 @@ int agent_downlinks_listen(struct agent_downlinks *downlinks, struct error *err)
 	downlinks->connections = calloc(downlinks->fanout, sizeof *downlinks->connections);
 	if (!downlinks->connections)
 		return error_memory(err, "the child agents");
+	loop_timer_after(downlinks->loop, &downlinks->second, CONNECTION_HEARTBEAT_MS);
 	rc = listener_open(downlinks->loop, 0, &params->secret, params->job, limit, &events,
 			   &downlinks->listener, err);
 	if (!rc)
@@ -209,35 +238,9 @@ int agent_downlinks_set_detached(struct agent_downlinks *downlinks, const json_t
 	return 0;
 }
 
-void agent_downlinks_tick(struct agent_downlinks *downlinks, int64_t now_ms, bool slept)
-{
-	if (downlinks->listener)
-		listener_tick(downlinks->listener, now_ms);
-	for (size_t i = 0; i < downlinks->count; i++) {
-		struct connection *connection = downlinks->connections[i];
-
-		if (slept)
-			connection->received_ms = now_ms;
-		if (connection->paused ||
-		    now_ms - connection->received_ms <= downlinks->params->node_timeout_ms) {
-			message_send(connection, MESSAGE_HEARTBEAT, WIRE_ALL,
-				     downlinks->uplink->attempt, 0, NULL, NULL, 0, NULL);
-			continue;
-		}
-		char why[96];
-
-		snprintf(why, sizeof why, "no heartbeat from its agent for %d s",
-			 downlinks->params->node_timeout_ms / 1000);
-		if (connection->node_index >= 0)
-			report_lost(downlinks, (size_t)connection->node_index, false, why);
-		remove_downlink(downlinks, connection);
-		connection_close(connection);
-		i--;
-	}
-}
-
 void agent_downlinks_close(struct agent_downlinks *downlinks, bool goodbye)
 {
+	loop_timer_stop(&downlinks->second);
 	while (downlinks->count) {
 		struct connection *connection = downlinks->connections[--downlinks->count];
 

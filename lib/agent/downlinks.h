@@ -20,6 +20,7 @@ struct agent_downlinks {
 	struct connection_owner owner;
 	struct connection **connections; /* room for fanout */
 	size_t count;
+	struct loop_timer second; /* for heartbeats, and to look for silent children */
 };
 
 /* params is borrowed. merge receives each message from below that speaks for its own subtree; it
@@ -32,7 +33,8 @@ void agent_downlinks_init(struct agent_downlinks *downlinks, struct loop *loop,
 /* Set the size of the tree (WELCOME). Call it once. */
 int agent_downlinks_set_tree(struct agent_downlinks *downlinks, size_t node_count, size_t fanout,
 			     struct error *err);
-/* Listen for children, and report the port (LISTENING). Call it once, after set_tree. */
+/* Listen for children, and report the port (LISTENING); from now on, send them heartbeats, and
+ * report silent ones as lost. Call it once, after set_tree. */
 int agent_downlinks_listen(struct agent_downlinks *downlinks, struct error *err);
 /* Handle TREE: all nodes have connected, and those in text stay connected to the controller. */
 int agent_downlinks_set_detached(struct agent_downlinks *downlinks, const json_t *text,
@@ -41,9 +43,6 @@ int agent_downlinks_set_detached(struct agent_downlinks *downlinks, const json_t
 void agent_downlinks_signal(struct agent_downlinks *downlinks, int number);
 /* Forward a message from above to its node, or to all. */
 void agent_downlinks_forward(struct agent_downlinks *downlinks, const struct wire_message *message);
-/* Send heartbeats and report silent children as lost. Call it once a second. slept: see
- * agent_uplink_tick. */
-void agent_downlinks_tick(struct agent_downlinks *downlinks, int64_t now_ms, bool slept);
 /* Stop or continue reading from the children. */
 void agent_downlinks_pause(struct agent_downlinks *downlinks, bool on);
 /* Close all connections, with or without a final frame, and free everything. Pass it no message

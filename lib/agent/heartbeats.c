@@ -32,8 +32,8 @@ struct agent_heartbeats {
 	struct agent_uplink *uplink;
 	const char *dir;
 	const struct agent_job *job;
-	size_t count; /* number of ranks on this node */
-	int64_t polled_ms;
+	size_t count;		  /* number of ranks on this node */
+	struct loop_timer second; /* to read the files */
 	/* the tool that DUMP_STACKS started */
 	struct loop_source stacks;
 	pid_t stack_tool;
@@ -41,10 +41,14 @@ struct agent_heartbeats {
 	json_t *states;
 	/* which ranks have joined */
 	int port;
-	int64_t joined_begin_ms, joined_due_ms; /* 0: not read yet */
-	char *joined;				/* [count + 1] */
-	struct rank_heartbeat list[];		/* [count] */
+	int64_t joined_begin_ms;
+	struct loop_timer look_for_joined;
+	char *joined;		      /* [count + 1] */
+	struct rank_heartbeat list[]; /* [count] */
 };
+
+static void on_second(struct loop_timer *timer);
+static void on_look_for_joined(struct loop_timer *timer);
 
 int agent_heartbeats_new(struct loop *loop, struct agent_uplink *uplink, const char *dir,
 			 const struct agent_job *job, int port, struct agent_heartbeats **out,
@@ -67,6 +71,9 @@ int agent_heartbeats_new(struct loop *loop, struct agent_uplink *uplink, const c
 	heartbeats->job = job;
 	heartbeats->count = count;
 	heartbeats->stacks.fd = -1;
+	heartbeats->look_for_joined.due = on_look_for_joined;
+	heartbeats->second.due = on_second;
+	loop_timer_after(loop, &heartbeats->second, POLL_MS);
 	for (size_t i = 0; i < count; i++)
 		heartbeats->list[i].heartbeat.steps = -1;
 	*out = heartbeats;
@@ -78,13 +85,10 @@ void agent_heartbeats_started(struct agent_heartbeats *heartbeats, int local_ran
 	heartbeats->list[local_rank].pid = pid;
 }
 
-void agent_heartbeats_poll(struct agent_heartbeats *heartbeats, int64_t now_ms, bool at_once)
+void agent_heartbeats_poll(struct agent_heartbeats *heartbeats)
 {
 	bool new = false;
 
-	if (!at_once && now_ms - heartbeats->polled_ms < POLL_MS)
-		return;
-	heartbeats->polled_ms = now_ms;
 	for (size_t i = 0; i < heartbeats->count; i++) {
 		char path[PATH_MAX];
 
@@ -106,30 +110,39 @@ void agent_heartbeats_poll(struct agent_heartbeats *heartbeats, int64_t now_ms, 
 			    json_pack("{s:o, s:o}", "steps", steps, "words", status_texts));
 }
 
+static void on_second(struct loop_timer *timer)
+{
+	struct agent_heartbeats *heartbeats = LOOP_OWNER(timer, struct agent_heartbeats, second);
+
+	loop_timer_after(heartbeats->loop, timer, POLL_MS);
+	agent_heartbeats_poll(heartbeats);
+}
+
 static void report_joined(const struct agent_heartbeats *heartbeats)
 {
 	agent_uplink_report(heartbeats->uplink, MESSAGE_JOINED,
 			    json_pack("{s:s}", "states", heartbeats->joined));
 }
 
-void agent_heartbeats_report_joined(struct agent_heartbeats *heartbeats, int64_t now_ms)
+void agent_heartbeats_watch_joined(struct agent_heartbeats *heartbeats)
 {
+	heartbeats->joined_begin_ms = loop_now_ms(heartbeats->loop);
+	if (heartbeats->port)
+		loop_timer_after(heartbeats->loop, &heartbeats->look_for_joined, JOINED_FIRST_MS);
+}
+
+static void on_look_for_joined(struct loop_timer *timer)
+{
+	struct agent_heartbeats *heartbeats =
+		LOOP_OWNER(timer, struct agent_heartbeats, look_for_joined);
+	int64_t age_ms = loop_now_ms(heartbeats->loop) - heartbeats->joined_begin_ms;
 	size_t count = heartbeats->count;
 	pid_t *groups;
 
-	if (!heartbeats->port)
-		return;
-	if (!heartbeats->joined_begin_ms) {
-		heartbeats->joined_begin_ms = now_ms;
-		heartbeats->joined_due_ms = now_ms + JOINED_FIRST_MS;
-	}
-	if (now_ms < heartbeats->joined_due_ms)
-		return;
-	int64_t age_ms = now_ms - heartbeats->joined_begin_ms;
-
-	heartbeats->joined_due_ms = now_ms + (age_ms < JOINED_MS	 ? JOINED_FIRST_MS
-					      : age_ms < JOINED_OFTEN_MS ? JOINED_MS
-									 : 15 * JOINED_MS);
+	loop_timer_after(heartbeats->loop, timer,
+			 age_ms < JOINED_MS	    ? JOINED_FIRST_MS
+			 : age_ms < JOINED_OFTEN_MS ? JOINED_MS
+						    : 15 * JOINED_MS);
 	groups = calloc(count, sizeof *groups);
 	if (!groups)
 		return;
@@ -142,18 +155,16 @@ void agent_heartbeats_report_joined(struct agent_heartbeats *heartbeats, int64_t
 	if (!before || strcmp(before, heartbeats->joined) != 0)
 		report_joined(heartbeats);
 	free(before);
-	if (strspn(heartbeats->joined, (char[]){JOINED_YES, '\0'}) == count)
+	if (strspn(heartbeats->joined, (char[]){JOINED_YES, '\0'}) == count) {
 		heartbeats->port = 0; /* all have */
-}
-
-int64_t agent_heartbeats_joined_due_ms(const struct agent_heartbeats *heartbeats)
-{
-	return heartbeats->port && heartbeats->joined_due_ms ? heartbeats->joined_due_ms
-							     : INT64_MAX;
+		loop_timer_stop(timer);
+	}
 }
 
 void agent_heartbeats_ended(struct agent_heartbeats *heartbeats)
 {
+	loop_timer_stop(&heartbeats->second);
+	loop_timer_stop(&heartbeats->look_for_joined);
 	if (!heartbeats->port || !heartbeats->joined[0] || !joined_before(heartbeats->port))
 		return;
 	memset(heartbeats->joined, JOINED_YES, heartbeats->count);
@@ -235,9 +246,7 @@ static void send_stacks(struct agent_heartbeats *heartbeats)
 
 static void stacks_ready(struct loop_source *source, uint32_t events)
 {
-	struct agent_heartbeats *heartbeats =
-		(struct agent_heartbeats *)((char *)source -
-					    offsetof(struct agent_heartbeats, stacks));
+	struct agent_heartbeats *heartbeats = LOOP_OWNER(source, struct agent_heartbeats, stacks);
 	char buffer[4096];
 	ssize_t n;
 
@@ -398,6 +407,8 @@ void agent_heartbeats_free(struct agent_heartbeats *heartbeats)
 {
 	if (!heartbeats)
 		return;
+	loop_timer_stop(&heartbeats->second);
+	loop_timer_stop(&heartbeats->look_for_joined);
 	loop_close(heartbeats->loop, &heartbeats->stacks);
 	bytes_free(&heartbeats->text);
 	json_decref(heartbeats->states);

@@ -26,13 +26,11 @@ int agent_heartbeats_new(struct loop *loop, struct agent_uplink *uplink, const c
 			 struct error *err);
 /* Record the process of a rank that has started. */
 void agent_heartbeats_started(struct agent_heartbeats *heartbeats, int local_rank, pid_t pid);
-/* Read the files and report changes, at most once a second unless at_once is set. */
-void agent_heartbeats_poll(struct agent_heartbeats *heartbeats, int64_t now_ms, bool at_once);
-/* See which ranks have met the others (joined.h), and report changes. At first it is due every 250
- * ms, for short programs, and does nothing before. */
-void agent_heartbeats_report_joined(struct agent_heartbeats *heartbeats, int64_t now_ms);
-/* When it is due (clock_now_ms); INT64_MAX: it was not called yet, or all ranks have met. */
-int64_t agent_heartbeats_joined_due_ms(const struct agent_heartbeats *heartbeats);
+/* All ranks have started: from now on, see which have met the others (joined.h), and report
+ * changes, at first every 250 ms, for short programs. */
+void agent_heartbeats_watch_joined(struct agent_heartbeats *heartbeats);
+/* Read the files and report changes. It is done once a second, too. */
+void agent_heartbeats_poll(struct agent_heartbeats *heartbeats);
 /* Call it when all ranks of the node have ended, before the end of the last one is reported. */
 void agent_heartbeats_ended(struct agent_heartbeats *heartbeats);
 /* Handle DUMP_STACKS; the answer is sent once the tool, which gets env, has ended. Ignored while

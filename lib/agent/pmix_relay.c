@@ -203,6 +203,7 @@ static void host_lost(void *context, const char *text)
 {
 	struct agent_pmix *pmix = context;
 
+	loop_remove(pmix->loop, &pmix->source);
 	if (!pmix->stopping)
 		agent_uplink_note(pmix->uplink,
 				  "the PMIx server of %s %s; PMIx and MPI programs cannot continue",
@@ -213,15 +214,19 @@ static void host_ready(void *context)
 {
 	struct agent_pmix *pmix = context;
 
+	loop_timer_stop(&pmix->late);
 	pmix->ready = true; /* act on it later, not from within the server's dispatch */
 }
 
 static void dispatch(struct loop_source *source, uint32_t events)
 {
-	struct agent_pmix *pmix = (struct agent_pmix *)source;
-
 	(void)events;
-	ranks_server_process.dispatch(pmix->server);
+	ranks_server_process.dispatch(LOOP_OWNER(source, struct agent_pmix, source)->server);
+}
+
+static void on_late(struct loop_timer *timer)
+{
+	server_process_start_late(LOOP_OWNER(timer, struct agent_pmix, late)->server);
 }
 
 /* Continue without PMIx for the reason in err, unless the job requires PMIx. */
@@ -243,6 +248,7 @@ void agent_pmix_fork(struct agent_pmix *pmix, struct loop *loop, struct agent_up
 {
 	*pmix = (struct agent_pmix){
 		.source = {dispatch, -1, 0},
+		.late.due = on_late,
 		.loop = loop,
 		.uplink = uplink,
 		.downlinks = downlinks,
@@ -293,6 +299,8 @@ int agent_pmix_start(struct agent_pmix *pmix, const json_t *ranks, struct error 
 	if (!rc)
 		rc = loop_add(pmix->loop, &pmix->source,
 			      ranks_server_process.descriptor(pmix->server), EPOLLIN, err);
+	if (!rc)
+		loop_timer_after(pmix->loop, &pmix->late, SERVER_PROCESS_START_MS);
 	free(cpus);
 	return rc ? continue_without(pmix, err) : 0;
 }
@@ -325,6 +333,7 @@ void agent_pmix_stop(struct agent_pmix *pmix)
 	struct ranks_server *server = pmix->server;
 
 	loop_remove(pmix->loop, &pmix->source);
+	loop_timer_stop(&pmix->late);
 	pmix->server = NULL;
 	/* Fail every request that will get no answer, so that the server does not hang in stop. */
 	for (struct gather *gather = pmix->gathers.first; gather; gather = gather->next)

@@ -14,8 +14,8 @@
 
 /* Used by pmix_relay.c. ranks.c sets job and stopping, and reads process, server and ready. */
 struct agent_pmix {
-	struct loop_source
-		source; /* first member, so that the callback can cast back; the server's */
+	struct loop_source source; /* the server's */
+	struct loop_timer late;	   /* it has not started in time */
 	struct loop *loop;
 	struct agent_uplink *uplink;
 	const struct agent_downlinks *downlinks;

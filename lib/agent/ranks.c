@@ -99,6 +99,7 @@ static void on_started(void *context, int local_rank, pid_t pid)
 	if (++ranks->started_count < agent_job_rank_count(&ranks->job) || ranks->started_sent)
 		return;
 	ranks->started_sent = true;
+	agent_heartbeats_watch_joined(ranks->heartbeats);
 	agent_uplink_report(ranks->uplink, MESSAGE_STARTED,
 			    json_pack("{s:b}", "pmix", ranks->pmix->server != NULL));
 }
@@ -108,37 +109,6 @@ void agent_ranks_settle(struct agent_ranks *ranks)
 	if (ranks->supervise)
 		supervise_check_all(ranks->supervise);
 	agent_uplink_report(ranks->uplink, MESSAGE_SETTLED, NULL);
-}
-
-void agent_ranks_poll_heartbeats(struct agent_ranks *ranks, int64_t now_ms, bool at_once)
-{
-	if (ranks->heartbeats)
-		agent_heartbeats_poll(ranks->heartbeats, now_ms, at_once);
-}
-
-void agent_ranks_pass_unfinished(struct agent_ranks *ranks, int64_t now_ms)
-{
-	if (!ranks->supervise)
-		return;
-	supervise_pass_unfinished(ranks->supervise, now_ms);
-	send_output(ranks);
-}
-
-static bool has_joining_ranks(const struct agent_ranks *ranks)
-{
-	return ranks->heartbeats && ranks->started_sent && !ranks->done_sent;
-}
-
-void agent_ranks_report_joined(struct agent_ranks *ranks, int64_t now_ms)
-{
-	if (has_joining_ranks(ranks))
-		agent_heartbeats_report_joined(ranks->heartbeats, now_ms);
-}
-
-int64_t agent_ranks_joined_due_ms(const struct agent_ranks *ranks)
-{
-	return has_joining_ranks(ranks) ? agent_heartbeats_joined_due_ms(ranks->heartbeats)
-					: INT64_MAX;
 }
 
 static json_t *output_tail(struct agent_ranks *ranks, int local_rank)
@@ -162,7 +132,8 @@ static void on_ended(void *context, const struct supervise_end *end)
 		 end->stopped_by_us ? ", stopped by berth" : "", end->start_error ? ": " : "",
 		 end->start_error ? end->start_error : "");
 	send_output(ranks); /* the controller must receive the last lines before ENDED */
-	agent_ranks_poll_heartbeats(ranks, clock_now_ms(), true);
+	if (ranks->heartbeats)
+		agent_heartbeats_poll(ranks->heartbeats);
 	if (ranks->heartbeats && supervise_running(ranks->supervise) == 0)
 		agent_heartbeats_ended(ranks->heartbeats);
 	agent_uplink_report(
@@ -218,16 +189,6 @@ static void on_note(void *context, const char *text)
 	agent_uplink_note(ranks->uplink, "%s", text);
 }
 
-static void on_supervise_ready(struct loop_source *source, uint32_t events)
-{
-	struct agent_ranks *ranks = (struct agent_ranks *)source;
-
-	(void)events;
-	supervise_dispatch(ranks->supervise);
-	if (ranks->logs)
-		logs_flush(ranks->logs);
-}
-
 /* agent_ranks_flush continues. */
 static void on_logs_ready(struct loop_source *source, uint32_t events)
 {
@@ -277,11 +238,8 @@ static int start_supervise(struct agent_ranks *ranks, struct error *err)
 					  .ended = on_ended,
 					  .finished = on_finished,
 					  .note = on_note};
-	int rc = supervise_new(&options, &events, &ranks->supervise, err);
 
-	return rc ? rc
-		  : loop_add(ranks->loop, &ranks->source, supervise_descriptor(ranks->supervise),
-			     EPOLLIN, err);
+	return supervise_new(ranks->loop, &options, &events, &ranks->supervise, err);
 }
 
 /* Return the descriptor that becomes a rank's standard input; -1: none. */
@@ -394,7 +352,6 @@ static int finish_start(struct agent_ranks *ranks, const json_t *list, const uns
 /* The rank does not run, so no end will be reported for it. */
 static int start_failed(struct agent_ranks *ranks, struct error *err)
 {
-	loop_remove(ranks->loop, &ranks->source);
 	supervise_free(ranks->supervise);
 	ranks->supervise = NULL;
 	agent_pmix_stop(ranks->pmix);
@@ -519,6 +476,7 @@ void agent_ranks_flush(struct agent_ranks *ranks, bool full)
 
 	send_output(ranks);
 	if (ranks->logs) {
+		logs_flush(ranks->logs);
 		full = logs_full(ranks->logs) || full;
 		problem = logs_problem(ranks->logs);
 		if (problem)
@@ -551,8 +509,7 @@ int agent_ranks_set_job(struct agent_ranks *ranks, const struct agent_job *job, 
 void agent_ranks_init(struct agent_ranks *ranks, struct loop *loop, struct agent_uplink *uplink,
 		      struct agent_pmix *pmix, const char *dir)
 {
-	*ranks = (struct agent_ranks){.source = {on_supervise_ready, -1, 0},
-				      .loop = loop,
+	*ranks = (struct agent_ranks){.loop = loop,
 				      .uplink = uplink,
 				      .pmix = pmix,
 				      .dir = dir,
@@ -562,7 +519,6 @@ void agent_ranks_init(struct agent_ranks *ranks, struct loop *loop, struct agent
 
 void agent_ranks_free(struct agent_ranks *ranks)
 {
-	loop_remove(ranks->loop, &ranks->source);
 	supervise_free(ranks->supervise);
 	clear_pending(ranks);
 	agent_stdin_free(ranks->inputs);

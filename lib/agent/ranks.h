@@ -22,8 +22,6 @@
 
 /* Used by ranks.c. agent.c reserves port_fd and passes messages to inputs and heartbeats. */
 struct agent_ranks {
-	struct loop_source
-		source; /* first member, so that the callback can cast back; supervise's */
 	struct loop *loop;
 	struct agent_uplink *uplink;
 	struct agent_pmix *pmix;
@@ -67,13 +65,6 @@ void agent_ranks_resume_start(struct agent_ranks *ranks);
 void agent_ranks_flush(struct agent_ranks *ranks, bool full);
 /* Report the ranks that have ended by now, then MESSAGE_SETTLED. */
 void agent_ranks_settle(struct agent_ranks *ranks);
-/* Report heartbeats if the controller wants them, at most once a second unless at_once is set. */
-void agent_ranks_poll_heartbeats(struct agent_ranks *ranks, int64_t now_ms, bool at_once);
-/* Send what has been in an unfinished line for a second. Call it once a second. */
-void agent_ranks_pass_unfinished(struct agent_ranks *ranks, int64_t now_ms);
-/* The same as in heartbeats.h, while ranks run. Call the first once a second, and when due. */
-void agent_ranks_report_joined(struct agent_ranks *ranks, int64_t now_ms);
-int64_t agent_ranks_joined_due_ms(const struct agent_ranks *ranks);
 /* Signal all ranks. Ranks that are about to start get the signal after their start. */
 void agent_ranks_signal(struct agent_ranks *ranks, int number);
 /* Write the stop file (see files.h). Do nothing on a node without ranks. */

@@ -4,7 +4,6 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
-#include "base/clock.h"
 #include "base/log.h"
 
 #define DUPLICATE_MS 500 /* window for the same signal from its sender and from the guardian */
@@ -16,7 +15,7 @@
 static bool is_duplicate(struct agent_signals *signals, const struct signalfd_siginfo *info)
 {
 	bool forwarded = (pid_t)info->ssi_pid == signals->guardian;
-	int64_t now = clock_now_ms(), before = signals->list[info->ssi_signo].ms;
+	int64_t now = loop_now_ms(signals->loop), before = signals->list[info->ssi_signo].ms;
 	bool duplicate = before && now - before < DUPLICATE_MS &&
 			 signals->list[info->ssi_signo].forwarded != forwarded;
 
@@ -36,7 +35,7 @@ static void on_signals(struct loop_source *source, uint32_t events)
 		bool from_launcher = sender == signals->launcher_pid || sender == signals->guardian;
 
 		if (sender == signals->launcher_pid)
-			signals->list[info.ssi_signo].step_ms = clock_now_ms();
+			signals->list[info.ssi_signo].step_ms = loop_now_ms(signals->loop);
 		log_info(LOG_AGENT, "received signal %d from process %d", (int)info.ssi_signo,
 			 (int)info.ssi_pid);
 		if (!is_duplicate(signals, &info))
@@ -46,13 +45,49 @@ static void on_signals(struct loop_source *source, uint32_t events)
 	}
 }
 
+static void await_deferred(struct agent_signals *signals)
+{
+	int64_t due_ms = 0;
+
+	for (int number = 1; number < NSIG; number++) {
+		int64_t its_ms = signals->list[number].due_ms;
+
+		if (its_ms && (!due_ms || its_ms < due_ms))
+			due_ms = its_ms;
+	}
+	if (due_ms)
+		loop_timer_set(signals->loop, &signals->deferred, due_ms);
+}
+
+static void on_deferred(struct loop_timer *timer)
+{
+	struct agent_signals *signals = LOOP_OWNER(timer, struct agent_signals, deferred);
+	int64_t now_ms = loop_now_ms(signals->loop);
+
+	for (int number = 1; number < NSIG; number++) {
+		int64_t due_ms = signals->list[number].due_ms,
+			step_ms = signals->list[number].step_ms;
+
+		if (!due_ms || now_ms < due_ms)
+			continue;
+		signals->list[number].due_ms = 0;
+		if (!step_ms || now_ms - step_ms > STEP_MS)
+			signals->send(signals->context, number);
+	}
+	await_deferred(signals);
+}
+
 int agent_signals_open(struct agent_signals *signals, struct loop *loop,
 		       struct agent_uplink *uplink, pid_t guardian, pid_t launcher_pid,
-		       bool in_step, struct error *err)
+		       bool in_step, void (*send)(void *context, int number), void *context,
+		       struct error *err)
 {
 	static const int forwarded[] = {SIGINT, SIGTERM, SIGUSR1, SIGUSR2, SIGHUP, SIGQUIT};
 
 	*signals = (struct agent_signals){.source = {on_signals, -1, 0},
+					  .deferred.due = on_deferred,
+					  .send = send,
+					  .context = context,
 					  .loop = loop,
 					  .uplink = uplink,
 					  .guardian = guardian,
@@ -71,32 +106,15 @@ bool agent_signals_defer(struct agent_signals *signals, int number)
 {
 	if (number == SIGSTOP || number == SIGCONT)
 		return false;
-	if (signals->in_step && number < NSIG && !signals->list[number].due_ms)
-		signals->list[number].due_ms = clock_now_ms() + STEP_WAIT_MS;
+	if (signals->in_step && number < NSIG && !signals->list[number].due_ms) {
+		signals->list[number].due_ms = loop_now_ms(signals->loop) + STEP_WAIT_MS;
+		await_deferred(signals);
+	}
 	return signals->in_step;
 }
 
-int agent_signals_next(struct agent_signals *signals, int64_t now_ms)
+void agent_signals_close(struct agent_signals *signals)
 {
-	for (int number = 1; number < NSIG; number++) {
-		int64_t due_ms = signals->list[number].due_ms,
-			step_ms = signals->list[number].step_ms;
-
-		if (!due_ms || now_ms < due_ms)
-			continue;
-		signals->list[number].due_ms = 0;
-		if (!step_ms || now_ms - step_ms > STEP_MS)
-			return number;
-	}
-	return 0;
-}
-
-int64_t agent_signals_due_ms(const struct agent_signals *signals)
-{
-	int64_t due_ms = INT64_MAX;
-
-	for (int number = 1; number < NSIG; number++)
-		if (signals->list[number].due_ms && signals->list[number].due_ms < due_ms)
-			due_ms = signals->list[number].due_ms;
-	return due_ms;
+	loop_timer_stop(&signals->deferred);
+	loop_close(signals->loop, &signals->source);
 }

@@ -14,8 +14,11 @@
 
 /* Used by signals.c. agent.c also waits for source.fd, the signalfd, outside the loop. */
 struct agent_signals {
-	struct loop_source source; /* first member, so that the callback can cast back */
+	struct loop_source source;  /* first member, so that the callback can cast back */
+	struct loop_timer deferred; /* a signal is due */
 	struct loop *loop;
+	void (*send)(void *context, int number);
+	void *context;
 	struct agent_uplink *uplink;
 	pid_t guardian, launcher_pid;
 	bool in_step;
@@ -31,17 +34,15 @@ struct agent_signals {
 
 /* Receive the signals that schedulers and users send to jobs, and report each to the controller.
  * guardian is the process that forwards signals to this one; launcher_pid is the guardian's
- * parent. in_step: the launcher signals all processes of its step, including the ranks. Changes
- * the process's signal handling. The caller closes the source. */
+ * parent. in_step: the launcher signals all processes of its step, including the ranks. send sends
+ * the ranks a deferred signal. Changes the process's signal handling. */
 int agent_signals_open(struct agent_signals *signals, struct loop *loop,
 		       struct agent_uplink *uplink, pid_t guardian, pid_t launcher_pid,
-		       bool in_step, struct error *err);
+		       bool in_step, void (*send)(void *context, int number), void *context,
+		       struct error *err);
 /* Handle a signal for the ranks from the controller. false: the caller sends it now. true: the
- * launcher may send it to the ranks itself; if it does not, agent_signals_next returns it. */
+ * launcher may send it to the ranks itself; if it does not, send is called. */
 bool agent_signals_defer(struct agent_signals *signals, int number);
-/* Return the next deferred signal to send to the ranks now; 0 if there is none. */
-int agent_signals_next(struct agent_signals *signals, int64_t now_ms);
-/* When to call agent_signals_next again; INT64_MAX: never. */
-int64_t agent_signals_due_ms(const struct agent_signals *signals);
+void agent_signals_close(struct agent_signals *signals);
 
 #endif

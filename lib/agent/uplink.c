@@ -408,38 +408,11 @@ static void on_ended(void *context, struct connection *connection, const struct 
 	connection_close(connection);
 }
 
-void agent_uplink_init(struct agent_uplink *uplink, struct loop *loop,
-		       const struct agent_params *params, const char *dir,
-		       const struct agent_uplink_events *events)
-{
-	*uplink = (struct agent_uplink){
-		.loop = loop,
-		.params = params,
-		.dir = dir,
-		.events = *events,
-		.owner = {uplink, on_opened, on_message, on_ended},
-	};
-}
-
-int agent_uplink_open(struct agent_uplink *uplink, int signals, struct error *err)
-{
-	uplink->signals = signals;
-	uplink->started_ms = clock_now_ms();
-	if (uplink->params->fd < 0) {
-		uplink->untried = strdup(uplink->params->controller_addresses);
-		if (!uplink->untried)
-			return error_memory(err, "the controller's addresses");
-	}
-	return reach_controller(uplink, err);
-}
-
-void agent_uplink_tick(struct agent_uplink *uplink, int64_t now_ms, bool slept)
+static void check_peers(struct agent_uplink *uplink, int64_t now_ms)
 {
 	struct connection *connection = uplink->connection;
 	int node_timeout_ms = uplink->params->node_timeout_ms;
 
-	if (connection && slept)
-		connection->received_ms = now_ms;
 	if (connection && !connection->open && uplink->untried &&
 	    now_ms - connection->opened_ms > CONNECTION_HANDSHAKE_MS) {
 		struct error err;
@@ -480,8 +453,45 @@ void agent_uplink_tick(struct agent_uplink *uplink, int64_t now_ms, bool slept)
 	}
 }
 
+static void on_second(struct loop_timer *timer)
+{
+	struct agent_uplink *uplink = LOOP_OWNER(timer, struct agent_uplink, second);
+
+	loop_timer_after(uplink->loop, timer, CONNECTION_HEARTBEAT_MS);
+	agent_uplink_report(uplink, MESSAGE_HEARTBEAT, NULL);
+	check_peers(uplink, loop_now_ms(uplink->loop));
+}
+
+void agent_uplink_init(struct agent_uplink *uplink, struct loop *loop,
+		       const struct agent_params *params, const char *dir,
+		       const struct agent_uplink_events *events)
+{
+	*uplink = (struct agent_uplink){
+		.loop = loop,
+		.params = params,
+		.dir = dir,
+		.events = *events,
+		.owner = {uplink, on_opened, on_message, on_ended},
+		.second.due = on_second,
+	};
+}
+
+int agent_uplink_open(struct agent_uplink *uplink, int signals, struct error *err)
+{
+	uplink->signals = signals;
+	uplink->started_ms = clock_now_ms();
+	if (uplink->params->fd < 0) {
+		uplink->untried = strdup(uplink->params->controller_addresses);
+		if (!uplink->untried)
+			return error_memory(err, "the controller's addresses");
+	}
+	loop_timer_after(uplink->loop, &uplink->second, CONNECTION_HEARTBEAT_MS);
+	return reach_controller(uplink, err);
+}
+
 void agent_uplink_close(struct agent_uplink *uplink)
 {
+	loop_timer_stop(&uplink->second);
 	connection_close(uplink->next);
 	if (uplink->connection)
 		connection_finish(uplink->connection, 1000);

@@ -35,10 +35,11 @@ struct agent_uplink {
 	struct connection_owner owner;
 	struct connection *connection; /* to the controller or the parent */
 	struct connection *next;       /* the connection to the parent that is being opened */
-	uint32_t attempt; /* the attempt that this node's messages belong to; 0 at first */
-	bool lost;	  /* the connection has ended */
-	bool has_parent;  /* connection leads to the parent, not to the controller */
-	bool suspended;	  /* the last event suspended was on */
+	uint32_t attempt;	  /* the attempt that this node's messages belong to; 0 at first */
+	bool lost;		  /* the connection has ended */
+	bool has_parent;	  /* connection leads to the parent, not to the controller */
+	bool suspended;		  /* the last event suspended was on */
+	struct loop_timer second; /* for a heartbeat, and to look for a silent peer */
 	/* Until the controller has authenticated itself: */
 	char *untried;	 /* its addresses except winner; NULL if params->fd is used */
 	char winner[80]; /* the address of connection */
@@ -51,14 +52,11 @@ struct agent_uplink {
 void agent_uplink_init(struct agent_uplink *uplink, struct loop *loop,
 		       const struct agent_params *params, const char *dir,
 		       const struct agent_uplink_events *events);
-/* Connect to the controller and send HELLO. Blocks while it connects; signals is the signalfd that
- * ends the wait. -ERR_NETWORK, or 128+N for a signal. */
+/* Connect to the controller, send HELLO, and a heartbeat once a second from now on. Blocks while it
+ * connects; signals is the signalfd that ends the wait. -ERR_NETWORK, or 128+N for a signal. */
 int agent_uplink_open(struct agent_uplink *uplink, int signals, struct error *err);
 /* Handle MOVE: connect to the parent. settled is called when that has succeeded or failed. */
 void agent_uplink_move(struct agent_uplink *uplink, const json_t *text);
-/* Give up a silent peer. Call it once a second. slept: this process itself did not run, so do
- * not count the silence. */
-void agent_uplink_tick(struct agent_uplink *uplink, int64_t now_ms, bool slept);
 void agent_uplink_close(struct agent_uplink *uplink); /* sends what is queued first */
 
 /* Send a message of this node; text is consumed. Dropped once the connection is lost. */

@@ -2,6 +2,7 @@
 #include "base/loop.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -9,10 +10,17 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
+#include "base/clock.h"
+
 #define ROUND 64
+#define SUSPENDED_MS                                                                               \
+	2000 /* a process that wakes up so late was stopped; a busy machine is faster */
 
 struct loop {
 	int epoll;
+	struct loop_timer *timers; /* the next one first */
+	int64_t woke_ms;	   /* by clock_now_ms; 0: loop_once was not called yet */
+	int64_t suspended_ms;
 	struct epoll_event round[ROUND];
 	int count, at; /* of the current round */
 };
@@ -37,6 +45,8 @@ void loop_free(struct loop *loop)
 {
 	if (!loop)
 		return;
+	while (loop->timers)
+		loop_timer_stop(loop->timers);
 	close(loop->epoll);
 	free(loop);
 }
@@ -114,16 +124,106 @@ int loop_add_signals(struct loop *loop, struct loop_source *source, const int *s
 	return rc;
 }
 
-int loop_once(struct loop *loop, int timeout_ms, struct error *err)
+/* ---- timers ---- */
+
+void loop_timer_stop(struct loop_timer *timer)
 {
+	if (!timer->due_ms)
+		return;
+	*timer->link = timer->next;
+	if (timer->next)
+		timer->next->link = timer->link;
+	timer->due_ms = 0;
+}
+
+void loop_timer_set(struct loop *loop, struct loop_timer *timer, int64_t due_ms)
+{
+	struct loop_timer **link = &loop->timers;
+
+	loop_timer_stop(timer);
+	while (*link && (*link)->due_ms <= due_ms)
+		link = &(*link)->next;
+	timer->due_ms = due_ms > 0 ? due_ms : 1; /* 0 is not armed */
+	timer->next = *link;
+	timer->link = link;
+	if (timer->next)
+		timer->next->link = &timer->next;
+	*link = timer;
+}
+
+void loop_timer_after(struct loop *loop, struct loop_timer *timer, int64_t ms)
+{
+	loop_timer_set(loop, timer, loop_now_ms(loop) + ms);
+}
+
+int64_t loop_now_ms(const struct loop *loop)
+{
+	return clock_now_ms() - loop->suspended_ms;
+}
+
+int64_t loop_suspended_ms(const struct loop *loop)
+{
+	return loop->suspended_ms;
+}
+
+static int next_timeout_ms(const struct loop *loop)
+{
+	int64_t left_ms;
+
+	if (!loop->timers)
+		return -1;
+	left_ms = loop->timers->due_ms - loop_now_ms(loop);
+	return left_ms <= 0 ? 0 : left_ms > INT_MAX ? INT_MAX : (int)left_ms;
+}
+
+/* timeout_ms: how long it meant to sleep since this was last called. The time that a callback takes
+ * counts, too: this process may have stopped itself in one. */
+static void notice_suspension(struct loop *loop, int timeout_ms)
+{
+	int64_t before_ms = loop->woke_ms, late_ms;
+
+	loop->woke_ms = clock_now_ms();
+	late_ms = loop->woke_ms - before_ms - timeout_ms;
+	if (timeout_ms >= 0 && late_ms > SUSPENDED_MS)
+		loop->suspended_ms += late_ms;
+}
+
+static void call_due(struct loop *loop)
+{
+	struct loop_timer **end = &loop->timers, *due = loop->timers;
+	int64_t now_ms;
+
+	notice_suspension(loop, 0);
+	now_ms = loop_now_ms(loop);
+	while (*end && (*end)->due_ms <= now_ms)
+		end = &(*end)->next;
+	if (end == &loop->timers)
+		return;
+	loop->timers = *end;
+	if (loop->timers)
+		loop->timers->link = &loop->timers;
+	*end = NULL;
+	due->link = &due;
+	while (due) {
+		struct loop_timer *timer = due;
+
+		loop_timer_stop(timer);
+		timer->due(timer);
+		notice_suspension(loop, 0);
+	}
+}
+
+int loop_once(struct loop *loop, struct error *err)
+{
+	int timeout_ms = next_timeout_ms(loop);
+
+	if (!loop->woke_ms) /* what came before, such as connecting, takes its time */
+		loop->woke_ms = clock_now_ms();
 	loop->at = 0;
 	loop->count = epoll_wait(loop->epoll, loop->round, ROUND, timeout_ms);
-	if (loop->count < 0) {
-		loop->count = 0;
-		return errno == EINTR ? 0
-				      : error_set(err, ERR_INTERNAL,
-						  "cannot wait for events (epoll_wait): %m");
-	}
+	if (loop->count < 0 && errno != EINTR)
+		return error_set(err, ERR_INTERNAL, "cannot wait for events (epoll_wait): %m");
+	notice_suspension(loop, timeout_ms);
 	while (loop->at < loop->count) {
 		struct epoll_event *event = &loop->round[loop->at++];
 		struct loop_source *source = event->data.ptr;
@@ -132,5 +232,6 @@ int loop_once(struct loop *loop, int timeout_ms, struct error *err)
 			source->ready(source, event->events);
 	}
 	loop->count = 0;
+	call_due(loop);
 	return 0;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* An event loop for one thread: descriptors and a timeout (epoll). */
+/* An event loop for one thread: descriptors (epoll) and timers. */
 #ifndef BERTH_BASE_LOOP_H
 #define BERTH_BASE_LOOP_H
 
@@ -16,6 +16,17 @@ struct loop_source {
 	int fd;		 /* -1: not in a loop */
 	uint32_t events; /* the events waited for */
 };
+
+/* A timer, embedded in its owner's struct; zeros, but for due: not armed. The loop calls due once
+ * it is due, and then it is no longer armed. */
+struct loop_timer {
+	void (*due)(struct loop_timer *timer);
+	int64_t due_ms;			 /* by loop_now_ms; 0: not armed */
+	struct loop_timer *next, **link; /* the loop's */
+};
+
+/* The struct of this type whose member is the source or timer. */
+#define LOOP_OWNER(pointer, type, member) ((type *)((char *)(pointer)-offsetof(type, member)))
 
 struct loop;
 
@@ -38,8 +49,19 @@ void loop_remove(struct loop *loop, struct loop_source *source);
 /* Remove the source and close its descriptor. A source that is in no loop is allowed. */
 void loop_close(struct loop *loop, struct loop_source *source);
 
-/* Wait at most timeout_ms (-1: no limit) and call ready for each source with events. Return 0, or
- * -ERR_INTERNAL if epoll failed. */
-int loop_once(struct loop *loop, int timeout_ms, struct error *err);
+/* Arm the timer, or move it. It must stay valid until it is due, stopped, or the loop is freed. */
+void loop_timer_set(struct loop *loop, struct loop_timer *timer, int64_t due_ms);
+void loop_timer_after(struct loop *loop, struct loop_timer *timer, int64_t ms); /* from now on */
+void loop_timer_stop(struct loop_timer *timer); /* one that is not armed is allowed */
+
+/* The monotonic clock, in ms, without the time for which this process was suspended (Ctrl-Z,
+ * qsig -s suspend, a frozen cgroup): what is late then is late because of that. */
+int64_t loop_now_ms(const struct loop *loop);
+int64_t loop_suspended_ms(const struct loop *loop); /* for how long it was, in all */
+
+/* Wait for events and timers, call ready for each source with events, then due for each timer that
+ * is due; one that is armed meanwhile waits for the next call. Return 0, or -ERR_INTERNAL if epoll
+ * failed. */
+int loop_once(struct loop *loop, struct error *err);
 
 #endif

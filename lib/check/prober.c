@@ -218,8 +218,7 @@ static void handle_line(struct prober_session *session, const char *text, size_t
 
 static void on_input(struct loop_source *source, uint32_t events)
 {
-	struct prober_session *session =
-		(struct prober_session *)((char *)source - offsetof(struct prober_session, input));
+	struct prober_session *session = LOOP_OWNER(source, struct prober_session, input);
 	char block[1 << 16];
 	ssize_t n = read(source->fd, block, sizeof block);
 	unsigned char *newline;
@@ -242,9 +241,7 @@ static void on_input(struct loop_source *source, uint32_t events)
 static void on_signal(struct loop_source *source, uint32_t events)
 {
 	(void)events;
-	exit_prober((struct prober_session *)((char *)source -
-					      offsetof(struct prober_session, signals)),
-		    0);
+	exit_prober(LOOP_OWNER(source, struct prober_session, signals), 0);
 }
 
 void check_prober(const struct env *env, const char *version)
@@ -254,7 +251,6 @@ void check_prober(const struct env *env, const char *version)
 					 .signals = {on_signal, -1, 0}};
 	static const int ending[] = {SIGTERM, SIGINT, SIGHUP, SIGQUIT};
 	struct error err = {0};
-	int64_t ticked_ms = clock_now_ms();
 	int rc;
 
 	signal(SIGPIPE, SIG_IGN);
@@ -266,19 +262,8 @@ void check_prober(const struct env *env, const char *version)
 				      sizeof ending / sizeof *ending, &err);
 	if (!rc)
 		rc = loop_add(session.loop, &session.input, STDIN_FILENO, EPOLLIN, &err);
-	while (!rc) {
-		int64_t now;
-
-		rc = loop_once(session.loop, 1000, &err);
-		now = clock_now_ms();
-		if (now - ticked_ms < 1000)
-			continue;
-		ticked_ms = now;
-		if (session.listener)
-			listener_tick(session.listener, now);
-		if (session.master_listener)
-			listener_tick(session.master_listener, now);
-	}
+	while (!rc)
+		rc = loop_once(session.loop, &err);
 	log_user(LOG_ERROR, "%s", err.text);
 	exit_prober(&session, err.code);
 	abort();

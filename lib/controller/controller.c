@@ -66,7 +66,7 @@ static void lose(struct controller *controller, size_t node, const char *why)
 		controller_mark_lost(controller, node, it->ended_why[0] ? it->ended_why : why);
 	} else if (!it->ended_ms) {
 		snprintf(it->ended_why, sizeof it->ended_why, "%s", why);
-		it->ended_ms = clock_now_ms();
+		it->ended_ms = loop_now_ms(controller->loop);
 	}
 }
 
@@ -349,11 +349,6 @@ void controller_run_names(const struct env *env, char *out, size_t size)
 
 /* ---- time ---- */
 
-int64_t controller_silence_due(const struct controller *controller)
-{
-	return controller ? controller->silence_due_ms : 0;
-}
-
 /* On a login node (salloc) this process is not suspended with its job. */
 static bool job_is_suspended(const struct controller *controller)
 {
@@ -363,11 +358,11 @@ static bool job_is_suspended(const struct controller *controller)
 				       QUERY_MS);
 }
 
-void controller_check_silence(struct controller *controller, int64_t now_ms)
+static void check_silence(struct controller *controller, int64_t now_ms)
 {
 	int suspended = -1; /* not asked yet */
+	int64_t next_ms = INT64_MAX;
 
-	controller->silence_due_ms = 0;
 	for (size_t i = 0; i < controller->count; i++) {
 		struct connection *connection = controller->nodes[i].connection;
 		char why[96];
@@ -378,8 +373,8 @@ void controller_check_silence(struct controller *controller, int64_t now_ms)
 		int64_t due = connection->received_ms + controller->launch->node_timeout_ms + 1;
 
 		if (now_ms < due) {
-			if (!controller->silence_due_ms || due < controller->silence_due_ms)
-				controller->silence_due_ms = due;
+			if (due < next_ms)
+				next_ms = due;
 			continue;
 		}
 		if (suspended < 0 &&
@@ -395,28 +390,34 @@ void controller_check_silence(struct controller *controller, int64_t now_ms)
 		connection_close(connection);
 		controller_mark_lost(controller, i, why);
 	}
+	if (next_ms < INT64_MAX)
+		loop_timer_set(controller->loop, &controller->silence, next_ms);
 }
 
-void controller_tick(struct controller *controller, int64_t now_ms, bool slept)
+/* Once a second would be up to a second late. */
+void controller_on_silence(struct loop_timer *timer)
 {
-	if (!controller)
-		return;
-	if (controller->listener)
-		listener_tick(controller->listener, now_ms);
+	struct controller *controller = LOOP_OWNER(timer, struct controller, silence);
+
+	check_silence(controller, loop_now_ms(controller->loop));
+}
+
+void controller_on_second(struct loop_timer *timer)
+{
+	struct controller *controller = LOOP_OWNER(timer, struct controller, second);
+	int64_t now_ms = loop_now_ms(controller->loop);
+
+	loop_timer_after(controller->loop, timer, CONNECTION_HEARTBEAT_MS);
 	controller_read_launcher_output(controller);
-	controller_start_again(controller, now_ms);
 	for (size_t i = 0; i < controller->count; i++) {
-		struct connection *connection = controller->nodes[i].connection;
 		int64_t ended_ms = controller->nodes[i].ended_ms;
 
 		if (ended_ms && now_ms - ended_ms > CONTROLLER_REAP_MS) {
 			controller->nodes[i].ended_ms = 0;
 			controller_mark_lost(controller, i, controller->nodes[i].ended_why);
 		}
-		if (connection && slept)
-			connection->received_ms = now_ms;
 	}
-	controller_check_silence(controller, now_ms);
+	check_silence(controller, now_ms);
 	for (size_t i = 0; i < controller->count; i++)
 		if (controller->nodes[i].connection)
 			message_send(controller->nodes[i].connection, MESSAGE_HEARTBEAT, WIRE_ALL,

@@ -43,7 +43,7 @@ int controller_start(struct loop *loop, const struct launch_options *launch, int
 		     struct error *err);
 
 /* While the run waits in the queue there is no controller yet. These functions then accept NULL:
- * controller_send, _tick, _silence_due, _reap, _pause, _spare and _stop.
+ * controller_send, _reap, _pause, _spare and _stop.
  *
  * Send a message to one node, or to all (WIRE_ALL). text is consumed. A node that can no longer
  * be reached is not an error: lost reports it. */
@@ -60,14 +60,6 @@ int64_t controller_begun_us(void);
  * the same GPUs. */
 const char *controller_scope(const struct launch_options *launch, char *out, size_t size);
 
-/* Send heartbeats, and check for silent agents and unauthenticated peers. Call it about once a
- * second and after every wake-up. */
-void controller_tick(struct controller *controller, int64_t now_ms, bool slept);
-/* When to call controller_check_silence before the next tick; 0: no need. */
-int64_t controller_silence_due(const struct controller *controller);
-/* Find nodes that have been silent for too long; the ticks alone would find them up to a second
- * late. */
-void controller_check_silence(struct controller *controller, int64_t now_ms);
 /* Handle SIGCHLD: reap children, and kill what an agent on this host left behind. */
 void controller_reap(struct controller *controller);
 /* Stop or resume reading from the agents (heartbeats are still sent). */

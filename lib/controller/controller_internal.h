@@ -3,6 +3,7 @@
 #ifndef BERTH_CONTROLLER_CONTROLLER_INTERNAL_H
 #define BERTH_CONTROLLER_CONTROLLER_INTERNAL_H
 
+#include "base/loop.h"
 #include "controller/controller.h"
 #include "overlay/connection.h"
 #include "overlay/listener.h"
@@ -19,7 +20,8 @@ struct controller_node {
 	bool moved, detached; /* connected to its parent; connected to the controller, although it
 				 has a parent */
 	bool lost;
-	int64_t ended_ms; /* when its connection ended while its process was alive; 0: it did not */
+	int64_t ended_ms; /* when its connection ended while its process was alive, by loop_now_ms;
+			     0: it did not */
 	char ended_why[480]; /* why its connection or its launcher's tool ended; "": neither has */
 };
 
@@ -41,11 +43,11 @@ struct controller {
 	size_t unidentified_count;
 	struct launcher_process *processes;
 	size_t process_count;
-	int64_t again_ms, start_due_ms; /* when to start the launcher again (0: not), and until when
-					   that makes sense */
-	pid_t spared;			/* see controller_spare; 0: none */
-	int64_t silence_due_ms; /* no node can be silent for too long before this time; 0: silence
-				   does not count */
+	struct loop_timer again;   /* to start the launcher again */
+	int64_t start_due_ms;	   /* until when that makes sense */
+	pid_t spared;		   /* see controller_spare; 0: none */
+	struct loop_timer second;  /* for heartbeats, and what else is looked at once a second */
+	struct loop_timer silence; /* no node can be silent for too long before */
 	bool paused, stopping;
 };
 
@@ -60,8 +62,9 @@ void controller_remove_secret_file(struct controller *controller);
 /* controller_start.c: read what agents that never connected have printed, and report their nodes
  * as lost. */
 void controller_read_launcher_output(struct controller *controller);
-/* controller_start.c: start a launcher again that has found no scheduler, if it is time. */
-void controller_start_again(struct controller *controller, int64_t now_ms);
+/* controller.c: the timers' callbacks. */
+void controller_on_second(struct loop_timer *timer);
+void controller_on_silence(struct loop_timer *timer);
 /* controller_start.c: return the child of this process that is the node's agent, or NULL. */
 struct launcher_process *controller_agent_process(struct controller *controller, size_t node);
 

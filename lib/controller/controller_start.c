@@ -213,15 +213,15 @@ static bool has_agents(const struct controller *controller)
 /* The tool ended because the scheduler is away for a while, and there is time left. */
 static bool will_start_again(struct controller *controller, const char *output)
 {
-	int64_t again_ms = clock_now_ms() + AGAIN_MS;
 	char text[1500];
 
-	if (controller->stopping || has_agents(controller) || again_ms > controller->start_due_ms ||
+	if (controller->stopping || has_agents(controller) ||
+	    loop_now_ms(controller->loop) + AGAIN_MS > controller->start_due_ms ||
 	    !launcher_has_part(controller->launch->launcher->passing, output))
 		return false;
 	snprintf(text, sizeof text, "%s; trying again", output);
 	controller->events.note(controller->events.context, text);
-	controller->again_ms = again_ms;
+	loop_timer_after(controller->loop, &controller->again, AGAIN_MS);
 	return true;
 }
 
@@ -400,24 +400,6 @@ static void forget_processes(struct controller *controller)
 	controller->process_count = 0;
 }
 
-void controller_start_again(struct controller *controller, int64_t now_ms)
-{
-	struct error err;
-
-	if (!controller->again_ms || now_ms < controller->again_ms)
-		return;
-	for (size_t i = 0; i < controller->process_count; i++)
-		if (controller->processes[i].pid > 0) /* of another part of the nodes */
-			return;
-	controller->again_ms = 0;
-	if (has_agents(controller))
-		return;
-	forget_processes(controller);
-	if (start_launcher(controller, &err))
-		for (size_t i = 0; i < controller->count; i++)
-			controller_mark_lost(controller, i, err.text);
-}
-
 void controller_remove_secret_file(struct controller *controller)
 {
 	if (controller->secret_file[0])
@@ -473,6 +455,24 @@ static int make_secret(struct controller *controller, struct error *err)
 							   : rc;
 }
 
+static void on_again(struct loop_timer *timer)
+{
+	struct controller *controller = LOOP_OWNER(timer, struct controller, again);
+	struct error err;
+
+	for (size_t i = 0; i < controller->process_count; i++)
+		if (controller->processes[i].pid > 0) { /* of another part of the nodes */
+			loop_timer_after(controller->loop, timer, AGAIN_MS);
+			return;
+		}
+	if (has_agents(controller))
+		return;
+	forget_processes(controller);
+	if (start_launcher(controller, &err))
+		for (size_t i = 0; i < controller->count; i++)
+			controller_mark_lost(controller, i, err.text);
+}
+
 int controller_start(struct loop *loop, const struct launch_options *launch, int port,
 		     const struct controller_events *events, struct controller **out,
 		     struct error *err)
@@ -491,9 +491,13 @@ int controller_start(struct loop *loop, const struct launch_options *launch, int
 		.count = launch->alloc->node_count,
 		.fanout = launch->fan_out ? (size_t)launch->fan_out : TREE_FANOUT,
 		.owner = controller_connection_owner,
-		.start_due_ms = clock_now_ms() + launch->start_timeout_ms,
+		.start_due_ms = loop_now_ms(loop) + launch->start_timeout_ms,
+		.again.due = on_again,
+		.second.due = controller_on_second,
+		.silence.due = controller_on_silence,
 	};
 	controller->owner.context = controller;
+	loop_timer_after(loop, &controller->second, CONNECTION_HEARTBEAT_MS);
 	controller->nodes = calloc(controller->count, sizeof *controller->nodes);
 	controller->unidentified = calloc(2 * controller->count + CONTROLLER_MAX_UNAUTHENTICATED,
 					  sizeof *controller->unidentified);
@@ -554,6 +558,9 @@ void controller_stop(struct controller *controller, int timeout_ms, char *left, 
 	if (!controller)
 		return;
 	controller->stopping = true;
+	loop_timer_stop(&controller->again);
+	loop_timer_stop(&controller->second);
+	loop_timer_stop(&controller->silence);
 	if (left && size)
 		left[0] = 0;
 	for (size_t i = 0; i < controller->unidentified_count; i++)

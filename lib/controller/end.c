@@ -34,15 +34,15 @@ static void clear_cause(struct job_result *result)
 
 /* Wait for stronger causes. On a busy node an agent may not know yet that a rank has ended, so ask
  * all agents. */
-static void begin_settling(struct job *job, enum job_cause cause, int64_t now)
+static void begin_settling(struct job *job, enum job_cause cause)
 {
 	if (job->stop.begun_ms) {
-		job->settle_ms = JOB_NEVER_MS;
+		loop_timer_set(job->loop, &job->settle, JOB_NEVER_MS);
 	} else if (cause == CAUSE_STOPPED) {
-		job->settle_ms = now + job_stop_grace_ms(job->request);
+		loop_timer_after(job->loop, &job->settle, job_stop_grace_ms(job->request));
 	} else {
-		job->settled_ms = now + SETTLE_MS;
-		job->settle_ms = now + SETTLE_MAX_MS;
+		job->settled_ms = loop_now_ms(job->loop) + SETTLE_MS;
+		loop_timer_after(job->loop, &job->settle, SETTLE_MAX_MS);
 		if (job->phase >= JOB_PHASE_RUN)
 			controller_send(job->controller, MESSAGE_SETTLE, WIRE_ALL, 0, 0, NULL, NULL,
 					0, NULL);
@@ -54,8 +54,8 @@ void job_check_settled(struct job *job)
 	for (size_t i = 0; i < job->node_count; i++)
 		if (!job->nodes[i].settled && !job->nodes[i].done)
 			return;
-	if (job->settle_ms)
-		job->settle_ms = job->settled_ms;
+	if (job->settle.due_ms)
+		loop_timer_set(job->loop, &job->settle, job->settled_ms);
 }
 
 /* Return true if this is the first cause, or if it explains the one recorded so far. The caller
@@ -65,12 +65,12 @@ static bool is_first_cause(struct job *job, enum job_cause cause, int code, long
 	/* All ranks have time to save, so only a crash is more than what came before it. */
 	if (job->stop.begun_ms && job->cause >= CAUSE_SIGNAL)
 		cause = CAUSE_CODE;
-	if (job->failed && (!job->settle_ms || cause <= job->cause))
+	if (job->failed && (!job->settle.due_ms || cause <= job->cause))
 		return false;
 	if (job->failed)
 		clear_cause(job->result);
 	if (!job->failed || job->cause == CAUSE_STOPPED)
-		begin_settling(job, cause, clock_now_ms());
+		begin_settling(job, cause);
 	job->failed = true;
 	job->cause = cause;
 	job->result->code = code;
@@ -109,7 +109,7 @@ bool job_fail(struct job *job, int code, long node, const char *format, ...)
 		return false;
 	}
 	job->result->first_cause = strdup(text);
-	job_settle(job, clock_now_ms());
+	job_settle(job);
 	return true;
 }
 
@@ -227,7 +227,7 @@ void job_handle_rank_ended(struct job *job, size_t node, const json_t *text)
 	job->result->first_cause = strdup(cause);
 	job->result->output_tail = json_incref(json_object_get(text, "last"));
 	job->result->traceback = json_incref(json_object_get(text, "traceback"));
-	job_settle(job, clock_now_ms());
+	job_settle(job);
 }
 
 void job_handle_abort(struct job *job, size_t node, const json_t *text)
@@ -247,7 +247,7 @@ void job_handle_abort(struct job *job, size_t node, const json_t *text)
 	job->result->by_program = true;
 	job->result->rank = (int)rank;
 	job->result->first_cause = strdup(cause);
-	job_settle(job, clock_now_ms());
+	job_settle(job);
 }
 
 void job_find_cancelled(struct job *job)

@@ -8,7 +8,6 @@
 #include <string.h>
 
 #include "agent/joined.h"
-#include "base/clock.h"
 #include "explain/stacks.h"
 #include "hostlist/idset.h"
 #include "process/heartbeat.h"
@@ -29,12 +28,14 @@ struct job_rank {
 };
 
 int job_hang_open(struct job_hang *hang, const struct job_request *request, const struct plan *plan,
-		  struct controller *controller, const struct job_sink *sink, struct error *err)
+		  struct controller *controller, const struct job_sink *sink,
+		  const struct loop *loop, struct error *err)
 {
 	*hang = (struct job_hang){.request = request,
 				  .plan = plan,
 				  .controller = controller,
 				  .sink = sink,
+				  .loop = loop,
 				  .most_steps = -1};
 	hang->ranks = calloc((size_t)plan->world_size, sizeof *hang->ranks);
 	if (!hang->ranks)
@@ -58,7 +59,8 @@ void job_hang_close(struct job_hang *hang)
 
 void job_hang_mark_active(struct job_hang *hang)
 {
-	hang->active_ms = clock_now_ms();
+	if (hang->loop)
+		hang->active_ms = loop_now_ms(hang->loop);
 }
 
 /* The ranks of a node in the plan; NULL before there is a plan. */
@@ -389,12 +391,10 @@ void job_hang_check_apart(const struct job_hang *hang)
 		 hang->plan->world_size);
 }
 
-bool job_hang_tick(struct job_hang *hang, int64_t now_ms, bool slept, struct job_hang_finding *out)
+bool job_hang_check(struct job_hang *hang, int64_t now_ms, struct job_hang_finding *out)
 {
 	bool only_note = !hang->request || !hang->request->hang_timeout_ms;
 
-	if (slept)
-		hang->begin_ms = hang->active_ms = now_ms;
 	if (hang->ranks && !hang->stacks_requested_ms)
 		check_missing(hang, now_ms);
 	if (!hang->ranks || hang->missing_stacks_ms || (only_note && hang->request->pty))

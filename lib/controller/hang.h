@@ -15,6 +15,7 @@ struct job_hang {
 	const struct plan *plan;
 	struct controller *controller;
 	const struct job_sink *sink;
+	const struct loop *loop;     /* for its clock */
 	struct job_rank *ranks;	     /* [plan->world_size] */
 	double most_steps;	     /* the most steps that any rank has reported; -1: none has */
 	int64_t active_ms;	     /* when a rank last made a step or printed output */
@@ -39,7 +40,8 @@ struct job_hang_finding {
 /* Prepare for the start of plan's ranks. All pointers are borrowed. If request has no
  * hang_timeout_ms, a hang is only noted, after 10 minutes. */
 int job_hang_open(struct job_hang *hang, const struct job_request *request, const struct plan *plan,
-		  struct controller *controller, const struct job_sink *sink, struct error *err);
+		  struct controller *controller, const struct job_sink *sink,
+		  const struct loop *loop, struct error *err);
 void job_hang_close(struct job_hang *hang);
 /* Call it when a rank has printed output, or when the controller itself holds the ranks back. */
 void job_hang_mark_active(struct job_hang *hang);
@@ -48,10 +50,10 @@ void job_hang_handle_stacks(struct job_hang *hang, size_t node, const json_t *te
 void job_hang_handle_joined(struct job_hang *hang, size_t node, const json_t *text);
 /* Call it when all ranks have ended with code 0: warn if none has ever met another. */
 void job_hang_check_apart(const struct job_hang *hang);
-/* Call it about once a second while the ranks run. slept: this process was stopped meanwhile. If
- * nothing has happened for hang_timeout_ms, it requests stacks from the agents. Return true if
- * the job hangs; *out then names the rank. After 30 s, it warns about ranks that have not met the
- * others, and prints their stacks. */
-bool job_hang_tick(struct job_hang *hang, int64_t now_ms, bool slept, struct job_hang_finding *out);
+/* Call it about once a second while the ranks run; now_ms is loop_now_ms. If nothing has happened
+ * for hang_timeout_ms, it requests stacks from the agents. Return true if the job hangs; *out then
+ * names the rank. After 30 s, it warns about ranks that have not met the others, and prints their
+ * stacks. */
+bool job_hang_check(struct job_hang *hang, int64_t now_ms, struct job_hang_finding *out);
 
 #endif

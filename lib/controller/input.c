@@ -83,7 +83,7 @@ static void send_piece(struct job *job)
 
 static void on_input(struct loop_source *source, uint32_t events)
 {
-	struct job *job = (struct job *)((char *)source - offsetof(struct job, input));
+	struct job *job = LOOP_OWNER(source, struct job, input);
 
 	(void)events;
 	loop_remove(job->loop, &job->input);
@@ -128,7 +128,7 @@ void job_input_suspend(struct job *job)
 	job_input_close(job);
 }
 
-void job_input_tick(struct job *job)
+void job_input_check(struct job *job)
 {
 	if (!job->input_waits)
 		return;

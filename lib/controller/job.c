@@ -16,7 +16,7 @@
 #include "overlay/messages.h"
 #include "process/supervise.h"
 
-#define TICK_MS 1000
+#define SECOND_MS 1000
 #define AGENTS_MS 3000 /* how long the agents may take to exit after the final frames */
 #define END_MS (SUPERVISE_GRACE_MS + SUPERVISE_KILL_MS + 3000) /* from STOP to the last DONE */
 
@@ -36,11 +36,11 @@ void job_note(const struct job_sink *sink, enum log_level level, const char *for
 
 void job_request_end(struct job *job, int grace_ms)
 {
-	int64_t deadline = clock_now_ms() + grace_ms + END_MS - SUPERVISE_GRACE_MS;
+	int64_t deadline = loop_now_ms(job->loop) + grace_ms + END_MS - SUPERVISE_GRACE_MS;
 
 	log_info(LOG_CONTROLLER, "ending the ranks, SIGKILL after %d ms: %s", grace_ms,
 		 job->result->first_cause ? job->result->first_cause : "a second signal");
-	job->settle_ms = 0;
+	loop_timer_stop(&job->settle);
 	if (job->phase == JOB_PHASE_OVER)
 		return;
 	/* Before JOB was sent, only the agents have to be ended. */
@@ -48,18 +48,22 @@ void job_request_end(struct job *job, int grace_ms)
 		job->phase = JOB_PHASE_OVER;
 		return;
 	}
-	if (job->phase != JOB_PHASE_END || deadline < job->deadline_ms)
-		job->deadline_ms = deadline;
+	if (job->phase != JOB_PHASE_END || deadline < job->deadline.due_ms)
+		loop_timer_set(job->loop, &job->deadline, deadline);
 	job->phase = JOB_PHASE_END;
 	controller_send(job->controller, MESSAGE_STOP, WIRE_ALL, 0, 0,
 			json_pack("{s:i}", "grace_ms", grace_ms), NULL, 0, NULL);
 }
 
-void job_settle(struct job *job, int64_t now_ms)
+void job_settle(struct job *job)
 {
-	if (job->settle_ms &&
-	    (now_ms >= job->settle_ms || (job->cause >= CAUSE_SIGNAL && !job->stop.begun_ms)))
+	if (job->settle.due_ms && job->cause >= CAUSE_SIGNAL && !job->stop.begun_ms)
 		job_request_end(job, SUPERVISE_GRACE_MS);
+}
+
+static void on_settled(struct loop_timer *timer)
+{
+	job_request_end(LOOP_OWNER(timer, struct job, settle), SUPERVISE_GRACE_MS);
 }
 
 /* ---- the loop ---- */
@@ -133,14 +137,15 @@ void job_start_ranks(struct job *job)
 {
 	const struct job_request *request = job->request;
 	struct error err = {0};
-	int rc = job_hang_open(&job->hang, request, &job->plan, job->controller, job->sink, &err);
+	int rc = job_hang_open(&job->hang, request, &job->plan, job->controller, job->sink,
+			       job->loop, &err);
 
 	if (!rc) {
 		job_start_announce(job);
 		rc = job_start_send(job, &err);
 		job_leave_queue(job);
 		job->start_sent_ms = clock_now_ms();
-		job->deadline_ms = job->start_sent_ms + job_ranks_timeout_ms(job);
+		job_set_deadline(job, job_ranks_timeout_ms(job));
 		job->result->start_sent = true;
 		job->phase = JOB_PHASE_RUN;
 	}
@@ -160,18 +165,22 @@ struct inventory *job_take_inventories(struct job *job)
 	return inventories;
 }
 
-static void check_deadline(struct job *job, int64_t now)
+void job_set_deadline(struct job *job, int64_t ms)
 {
+	loop_timer_after(job->loop, &job->deadline, ms);
+}
+
+static void on_deadline(struct loop_timer *timer)
+{
+	struct job *job = LOOP_OWNER(timer, struct job, deadline);
 	struct error err = {0};
 
-	if (!job->deadline_ms || now < job->deadline_ms)
-		return;
-	job->deadline_ms = 0;
 	if (job->phase == JOB_PHASE_QUEUE) {
 		if (job_look_at_queue(job, &err))
 			job_fail(job, err.code, -1, "%s", err.text);
-	} else if (job->phase <= JOB_PHASE_INVENTORIES && now < job->start_due_ms) {
-		job->deadline_ms = job->start_due_ms;
+	} else if (job->phase <= JOB_PHASE_INVENTORIES &&
+		   loop_now_ms(job->loop) < job->start_due_ms) {
+		loop_timer_set(job->loop, timer, job->start_due_ms);
 		job->use_fallback = job_fail_without_agents(job);
 	} else if (job->phase == JOB_PHASE_LAUNCH || job->phase == JOB_PHASE_INVENTORIES) {
 		job_fail_missing(job);
@@ -200,12 +209,12 @@ static void check_over(struct job *job)
 		job->phase = JOB_PHASE_OVER;
 }
 
-static void check_hang(struct job *job, int64_t now, bool slept)
+static void check_hang(struct job *job)
 {
 	struct job_hang_finding hang;
 
 	if (job->phase != JOB_PHASE_RUN || job->failed ||
-	    !job_hang_tick(&job->hang, now, slept, &hang))
+	    !job_hang_check(&job->hang, loop_now_ms(job->loop), &hang))
 		return;
 	job->result->stacks = hang.stacks;
 	job_fail(job, ERR_NETWORK, hang.node, "%s", hang.text);
@@ -238,79 +247,66 @@ static void print_times(const struct job *job)
 		 (double)(ms[JOB_PHASE_RUN] - start) / 1e3, (double)ms[JOB_PHASE_END] / 1e3);
 }
 
-/* This process was stopped for so long (Ctrl-Z, qsig -s suspend): move its deadlines. */
-static void resume(struct job *job, int64_t ms)
+static void note_suspension(struct job *job)
 {
-	int64_t *const deadlines[] = {
-		&job->deadline_ms,  &job->start_due_ms,	  &job->settle_ms,	  &job->settled_ms,
-		&job->stop.kill_ms, &job->stop.report_ms, &job->early_stop.due_ms};
+	int64_t ms = loop_suspended_ms(job->loop) - job->suspended_ms;
 
-	for (size_t i = 0; i < sizeof deadlines / sizeof *deadlines; i++)
-		if (*deadlines[i])
-			*deadlines[i] += ms;
+	job->suspended_ms += ms;
 	if (job->phase == JOB_PHASE_RUN && ms > job->request->launch->node_timeout_ms)
 		job_note(job->sink, LOG_NOTE,
 			 "berth run was suspended for %lld s; the ranks continue",
 			 (long long)(ms / 1000));
 }
 
-static int64_t earlier(int64_t next, int64_t due)
+static void on_second(struct loop_timer *timer)
 {
-	return due && due < next ? due : next;
+	struct job *job = LOOP_OWNER(timer, struct job, second);
+
+	loop_timer_after(job->loop, timer, SECOND_MS);
+	check_hang(job);
+	job_input_check(job);
+}
+
+static void on_wake(struct loop_timer *timer)
+{
+	(void)timer; /* run() looks what is due */
+}
+
+/* Times by clock_now_ms; 0: none. */
+static void wake_at(struct job *job, int64_t now_ms, const int64_t *due_ms, size_t count)
+{
+	int64_t first_ms = 0;
+
+	for (size_t i = 0; i < count; i++)
+		if (due_ms[i] && (!first_ms || due_ms[i] < first_ms))
+			first_ms = due_ms[i];
+	if (first_ms)
+		loop_timer_after(job->loop, &job->wake, first_ms - now_ms);
+	else
+		loop_timer_stop(&job->wake);
 }
 
 static void run(struct job *job)
 {
 	struct error err = {0};
-	int64_t driver_ms = 0, output_ms = 0;
 
 	job_time_begin(job);
 	while (job->phase != JOB_PHASE_OVER) {
-		int64_t now = clock_now_ms(), next = job->tick_ms + TICK_MS;
 		enum job_phase before = job->phase;
+		int64_t now, due[3];
 
-		next = earlier(next, job->deadline_ms);
-		next = earlier(next, job->settle_ms);
-		next = earlier(next, job->stop.kill_ms);
-		next = earlier(next, job->stop.report_ms);
-		next = earlier(next, job->early_stop.due_ms);
-		next = earlier(next, job->notes.due_ms);
-		next = earlier(next, controller_silence_due(job->controller));
-		next = earlier(next, job_time_due(job));
-		next = earlier(next, driver_ms);
-		next = earlier(next, output_ms);
-		if (loop_once(job->loop, next > now ? (int)(next - now) : 0, &err)) {
+		if (loop_once(job->loop, &err)) {
 			job_fail(job, err.code, -1, "%s", err.text);
 			return;
 		}
+		note_suspension(job);
 		apply_backpressure(job);
 		check_reader(job);
 		now = clock_now_ms();
-		output_ms = job->sink->tick ? job->sink->tick(job->sink->context, now) : 0;
-		if (now - job->tick_ms >= TICK_MS) {
-			/* If this process was stopped (Ctrl-Z), do not count the agents as
-			 * silent. */
-			bool slept = now - job->woke_ms > 3 * TICK_MS;
-
-			if (slept)
-				resume(job, now - job->woke_ms);
-			controller_tick(job->controller, now, slept);
-			check_hang(job, now, slept);
-			job_input_tick(job);
-			job->tick_ms = now;
-		} else if (controller_silence_due(job->controller) &&
-			   now >= controller_silence_due(job->controller)) {
-			controller_check_silence(job->controller, now);
-		}
-		job->woke_ms = now;
-		job_settle(job, now);
-		job_check_early_stop(job, now);
-		job_check_stop(job, now);
-		check_deadline(job, now);
-		if (job->notes.due_ms && now >= job->notes.due_ms)
-			node_notes_print(&job->notes);
-		job_time_tick(job, now);
-		driver_ms = run_driver(job, now);
+		due[0] = job->sink->tick ? job->sink->tick(job->sink->context, now) : 0;
+		due[1] = job_time_check(job, now);
+		due[2] = run_driver(job, now);
+		wake_at(job, now, due, sizeof due / sizeof *due);
 		if (job->phase >= JOB_PHASE_RUN && job->phase != JOB_PHASE_OVER)
 			check_over(job);
 		end_phase(job, before);
@@ -326,7 +322,14 @@ static int prepare(struct job *job, struct error *err)
 	job->result->lost = calloc(n, sizeof *job->result->lost);
 	if (!job->nodes || !job->inventories || !job->result->lost)
 		return error_memory(err, "the nodes");
-	return loop_new(&job->loop, err);
+
+	int rc = loop_new(&job->loop, err);
+
+	if (rc)
+		return rc;
+	node_notes_init(&job->notes, job->loop, job->request->launch->alloc, job->sink);
+	loop_timer_after(job->loop, &job->second, SECOND_MS);
+	return 0;
 }
 
 int job_launch(struct job *job, struct error *err)
@@ -334,15 +337,14 @@ int job_launch(struct job *job, struct error *err)
 	const struct job_request *request = job->request;
 	const struct launch_options *launch = request->launch;
 	struct controller_events events = job_controller_events(job);
-	int64_t now = clock_now_ms();
-	int rc = controller_start(job->loop, launch, request->plan.port, &events, &job->controller,
-				  err);
+	int start_ms = launch->start_timeout_ms, launch_ms = launch->launch_timeout_ms;
+	int rc;
 
 	job->phase = JOB_PHASE_LAUNCH;
-	job->start_due_ms = now + launch->start_timeout_ms;
-	job->deadline_ms = job->start_due_ms;
-	if (launch->fallback)
-		job->deadline_ms = earlier(job->deadline_ms, now + launch->launch_timeout_ms);
+	job->start_due_ms = loop_now_ms(job->loop) + start_ms;
+	job_set_deadline(job, launch->fallback && launch_ms < start_ms ? launch_ms : start_ms);
+	rc = controller_start(job->loop, launch, request->plan.port, &events, &job->controller,
+			      err);
 	if (request->query)
 		controller_spare(job->controller, request->query->tool.pid);
 	if (!rc && job->sink->full && job->sink->drained_fd >= 0) {
@@ -409,7 +411,10 @@ static int run_with(const struct job_request *request, const struct job_sink *si
 	struct job job = {.request = request,
 			  .sink = sink,
 			  .node_count = alloc->node_count,
-			  .notes = {.alloc = alloc, .sink = sink}};
+			  .deadline.due = on_deadline,
+			  .settle.due = on_settled,
+			  .second.due = on_second,
+			  .wake.due = on_wake};
 	struct job_result result = {
 		.rank = -1, .node_index = -1, .steps = -1, .attempt = job_start_attempt(request)};
 	struct sigaction ignore = {.sa_handler = SIG_IGN}, old_pipe;
@@ -424,7 +429,7 @@ static int run_with(const struct job_request *request, const struct job_sink *si
 	rc = prepare(&job, err);
 	if (!rc)
 		rc = job_open_signals(&job, err);
-	job.woke_ms = job.phase_begin_ms = clock_now_ms();
+	job.phase_begin_ms = clock_now_ms();
 	if (!rc)
 		rc = request->plan.waits ? job_queue(&job, err) : job_launch(&job, err);
 	if (!rc) {

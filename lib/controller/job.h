@@ -3,7 +3,9 @@
  *
  *   [queue ->] launch -> inventories -> probe -> plan -> claim -> start -> run -> end
  *
- *   job.c         the phases, signals, deadlines, the time limit
+ *   job.c         the phases and their deadlines
+ *   job_time.c    the time limit
+ *   job_signals.c signals, and what follows a stop signal; stop.h decides
  *   job_agents.c  what agents report
  *   job_claims.c  waiting for free GPUs and cores, and claiming them
  *   job_start.c   inventories, reachable addresses, plan; what is sent to the nodes

@@ -41,7 +41,7 @@ static void poll_soon(struct job *job, size_t before)
 		pause_ms = CLAIM_POLL_MAX_MS;
 	job->phase = JOB_PHASE_CLAIM;
 	job->claims_sent = false;
-	job->deadline_ms = now + pause_ms + (int64_t)job->node_count;
+	job_set_deadline(job, pause_ms + (int64_t)job->node_count);
 }
 
 /* What all claims of this run say. */
@@ -94,7 +94,7 @@ int job_look_at_queue(struct job *job, struct error *err)
 
 	if (job_is_late(job))
 		return 0;
-	job->deadline_ms = clock_now_ms() + QUEUE_POLL_MS;
+	job_set_deadline(job, QUEUE_POLL_MS);
 	if (*job->place.before && tmpdir_is_live(job->place.before))
 		return 0;
 	own = describe_run(job, true);
@@ -235,7 +235,7 @@ static void send_claims(struct job *job, bool take)
 	}
 	job->claims_sent = take;
 	job->phase = JOB_PHASE_CLAIM;
-	job->deadline_ms = clock_now_ms() + CLAIM_MS;
+	job_set_deadline(job, CLAIM_MS);
 }
 
 bool job_claim(struct job *job)

@@ -60,9 +60,10 @@ struct job {
 	bool raw;	  /* the terminal passes all keys on; as_before is how it was */
 	struct termios as_before;
 	enum job_phase phase;
-	int64_t deadline_ms;  /* deadline of the phase; 0: none */
-	int64_t start_due_ms; /* when all agents must have connected */
-	bool use_fallback;    /* the launcher brought no agent */
+	/* All times are by loop_now_ms, but for those that say so. */
+	struct loop_timer deadline; /* of the phase */
+	int64_t start_due_ms;	    /* when all agents must have connected */
+	bool use_fallback;	    /* the launcher brought no agent */
 	size_t node_count, inventory_received;
 	size_t started; /* nodes with ranks that have reported STARTED */
 	struct job_node *nodes;
@@ -84,20 +85,20 @@ struct job {
 		char dir[128];	  /* ""; or the directory, until the ranks are started */
 		int lock_fd;	  /* of dir */
 		char before[128]; /* that of a run before it, which has to leave first, or "" */
-		int64_t until_ms; /* give up then; 0: never */
+		int64_t until_ms; /* give up then, by clock_now_ms; 0: never */
 		bool noted;	  /* that it waits */
-		int64_t asked_ms; /* when it asked the nodes first; 0: not yet */
+		int64_t asked_ms; /* when it asked the nodes first, by clock_now_ms; 0: not yet */
 	} place;
 	/* The first cause, filled in by end.c. */
-	bool failed;	      /* result holds it */
-	enum job_cause cause; /* how strong the cause is */
-	int alike;	      /* ranks that failed as the first one did */
-	int64_t settle_ms;    /* until then a stronger cause replaces it; 0: none does */
-	int64_t settled_ms;   /* at the earliest, once all nodes have settled */
+	bool failed;		  /* result holds it */
+	enum job_cause cause;	  /* how strong the cause is */
+	int alike;		  /* ranks that failed as the first one did */
+	struct loop_timer settle; /* until then a stronger cause replaces it */
+	int64_t settled_ms;	  /* at the earliest, once all nodes have settled */
 	struct job_hang hang;
 	struct node_notes notes;
-	/* The time limit by the monotonic clock, which cannot be set; the scheduler gives a time
-	 * of day. end_ms 0: unknown. warn_ms 0: no warning, or it was sent. */
+	/* The time limit by clock_now_ms, which cannot be set; the scheduler gives a time of day.
+	 * end_ms 0: unknown. warn_ms 0: no warning, or it was sent. */
 	int64_t end_ms, warn_ms;
 	int64_t end_time;   /* the same in Unix seconds */
 	int64_t recheck_ms; /* until then the warning waits for the scheduler's answer; 0: not asked
@@ -105,7 +106,10 @@ struct job {
 	int kill_wait_ms;   /* as in the query; 0: no query */
 	bool attempt_noted; /* that the attempt's number is too low */
 	struct gathers gathers;
-	int64_t woke_ms, tick_ms;
+	struct loop_timer second; /* for what is looked at once a second */
+	struct loop_timer wake;	  /* only wakes the loop: something is due after this round */
+	int64_t suspended_ms;	  /* for how long this process was, when last looked at */
+	/* By clock_now_ms, for what the user reads. */
 	int64_t start_sent_ms;				  /* when START was sent; 0: not yet */
 	int64_t started_ms;				  /* when all ranks ran; 0: not yet */
 	int64_t phase_begin_ms, phase_ms[JOB_PHASE_OVER]; /* how long each phase took */
@@ -115,12 +119,12 @@ struct job {
 	} last_signal;
 	struct { /* a stop signal from the launcher before the ranks run */
 		int signal;
-		int64_t due_ms; /* when it counts; 0: none */
+		struct loop_timer timer; /* it counts then */
 	} early_stop;
 	int interrupts;
 	struct {
-		int64_t begun_ms;	    /* when a stop signal was forwarded; 0: none was */
-		int64_t kill_ms, report_ms; /* as struct stop_times, by the clock; 0: never */
+		int64_t begun_ms;		/* when a stop signal was forwarded; 0: none was */
+		struct loop_timer kill, report; /* as struct stop_times */
 	} stop;
 };
 
@@ -154,9 +158,9 @@ void job_find_cancelled(struct job *job);
 
 /* job_time.c: the time limit. */
 void job_time_begin(struct job *job);
-/* Warn the ranks if the limit is near; handle a scheduler that does not answer. */
-void job_time_tick(struct job *job, int64_t now_ms);
-int64_t job_time_due(const struct job *job); /* of the next tick; 0: none */
+/* Warn the ranks if the limit is near; handle a scheduler that does not answer. now_ms: by
+ * clock_now_ms, as what it returns: when to call it again, at the latest; 0: no need. */
+int64_t job_time_check(struct job *job, int64_t now_ms);
 void job_time_close(struct job *job);
 
 /* job.c: the phases */
@@ -164,8 +168,10 @@ int job_launch(struct job *job, struct error *err); /* -> JOB_PHASE_LAUNCH */
 void job_begin_probes(struct job *job);		    /* JOB_PHASE_INVENTORIES -> JOB_PHASE_PROBE */
 void job_begin_ranks(struct job *job); /* -> JOB_PHASE_CLAIM or _RUN, or the job fails */
 void job_start_ranks(struct job *job); /* -> JOB_PHASE_RUN, or the job fails */
-/* End the ranks once no stronger cause can replace the first one. */
-void job_settle(struct job *job, int64_t now_ms);
+/* The phase ends after ms, unless it did before. */
+void job_set_deadline(struct job *job, int64_t ms);
+/* End the ranks if no stronger cause can replace the first one any more. */
+void job_settle(struct job *job);
 
 /* job_signals.c: handle the signals to this process. */
 int job_open_signals(struct job *job, struct error *err);
@@ -173,13 +179,11 @@ int job_open_signals(struct job *job, struct error *err);
  * it is a duplicate of the one that was just forwarded. A launcher's stop signal before the ranks
  * run counts only if the launcher still runs 2 s later. */
 void job_handle_signal(struct job *job, int number, bool by_launcher);
-void job_check_early_stop(struct job *job, int64_t now_ms); /* it counts if it is due */
 /* Send the ranks a signal (0: none), and create the stop file on all nodes, with the word why in it
  * (NULL: no stop file). */
 void job_signal_ranks(struct job *job, int number, const char *why);
 int job_stop_grace_ms(const struct job_request *request);
-void job_check_stop(struct job *job, int64_t now_ms); /* end the time of the ranks if it is due */
-void job_finish_stop(struct job *job);		      /* all have ended: set the exit code */
+void job_finish_stop(struct job *job); /* all have ended: set the exit code */
 void job_record_time_left(struct job *job);
 
 /* job_start.c, from the nodes' inventories to running ranks. Add the text of a node's INVENTORY: */
@@ -225,10 +229,10 @@ enum agent_job_stdin job_input_kind(const struct job_request *request);
  * if that is where rank 0 gets it. */
 void job_input_continue(struct job *job);
 /* Once a second: continue if this process may be back in the terminal's foreground. */
-void job_input_tick(struct job *job);
+void job_input_check(struct job *job);
 /* Stop reading; the terminal is as before. */
 void job_input_close(struct job *job);
-/* This process will be stopped: the same until job_input_tick. */
+/* This process will be stopped: the same until job_input_check. */
 void job_input_suspend(struct job *job);
 /* Rank 0 has ended: what is typed now is for the shell, and Ctrl-C for the job. */
 void job_input_rank_ended(struct job *job);

@@ -79,19 +79,21 @@ int job_stop_grace_ms(const struct job_request *request)
 	return request->stop_grace_ms ? request->stop_grace_ms : JOB_STOP_GRACE_MS;
 }
 
-static void begin_stop(struct job *job, int number, bool by_scheduler, int64_t now)
+static void begin_stop(struct job *job, int number, bool by_scheduler)
 {
 	const struct job_request *request = job->request;
 	struct stop_times times =
 		stop_times(number, by_scheduler, job->kill_wait_ms, job_stop_grace_ms(request));
 
-	job->stop.begun_ms = now;
-	job->stop.kill_ms = times.kill_ms < 0 ? 0 : now + times.kill_ms;
-	job->stop.report_ms = times.report_ms < 0 ? 0 : now + times.report_ms;
+	job->stop.begun_ms = loop_now_ms(job->loop);
+	if (times.kill_ms >= 0)
+		loop_timer_after(job->loop, &job->stop.kill, times.kill_ms);
+	if (times.report_ms >= 0)
+		loop_timer_after(job->loop, &job->stop.report, times.report_ms);
 	/* The stop gives ranks that have not saved yet the same time. */
-	if (job->settle_ms && job->cause == CAUSE_STOPPED)
-		job->settle_ms = JOB_NEVER_MS;
-	if (job->stop.kill_ms && (number == SIGINT || number == SIGTERM))
+	if (job->settle.due_ms && job->cause == CAUSE_STOPPED)
+		loop_timer_set(job->loop, &job->settle, JOB_NEVER_MS);
+	if (times.kill_ms >= 0 && (number == SIGINT || number == SIGTERM))
 		job_note(job->sink, LOG_NOTE,
 			 "forwarded SIG%s to the ranks, which have %lld s (--stop-grace); send it "
 			 "again to kill them at once",
@@ -128,19 +130,15 @@ static void kill_late_ranks(struct job *job, const char *text)
 	job_request_end(job, 0);
 }
 
-void job_check_stop(struct job *job, int64_t now)
+static void end_stop(struct job *job, bool kill)
 {
-	bool kill = job->stop.kill_ms != 0;
-	int64_t *due = kill ? &job->stop.kill_ms : &job->stop.report_ms;
-	long long seconds = (now - job->stop.begun_ms + 500) / 1000;
+	long long seconds = (loop_now_ms(job->loop) - job->stop.begun_ms + 500) / 1000;
 	size_t count;
-	char text[500];
+	char text[500], *list;
 
-	if (!*due || now < *due || job->phase != JOB_PHASE_RUN)
+	if (job->phase != JOB_PHASE_RUN)
 		return;
-	*due = 0;
-
-	char *list = list_running(job, &count);
+	list = list_running(job, &count);
 
 	snprintf(text, sizeof text, "rank%s %.200s had not ended %lld s after SIG%s%s",
 		 count == 1 ? "" : "s", list ? list : "?", seconds, stop_name(job),
@@ -152,6 +150,16 @@ void job_check_stop(struct job *job, int64_t now)
 		kill_late_ranks(job, text);
 	else if (count)
 		report_so_far(job, text);
+}
+
+static void on_stop_kill(struct loop_timer *timer)
+{
+	end_stop(LOOP_OWNER(timer, struct job, stop.kill), true);
+}
+
+static void on_stop_report(struct loop_timer *timer)
+{
+	end_stop(LOOP_OWNER(timer, struct job, stop.report), false);
 }
 
 /* Sum up how the ranks have ended after a stop signal. */
@@ -183,7 +191,6 @@ void job_finish_stop(struct job *job)
 
 static void forward_signal(struct job *job, int number, bool by_scheduler)
 {
-	int64_t now = clock_now_ms();
 	bool first = stop_is_signal(number) && !job->result->interrupted;
 
 	if (first) {
@@ -200,9 +207,9 @@ static void forward_signal(struct job *job, int number, bool by_scheduler)
 	}
 	job_signal_ranks(job, number, number == SIGTERM ? "SIGTERM" : NULL);
 	job->last_signal.signal = number;
-	job->last_signal.at_ms = now;
+	job->last_signal.at_ms = loop_now_ms(job->loop);
 	if (first && (!job->failed || job->cause == CAUSE_STOPPED))
-		begin_stop(job, number, by_scheduler, now);
+		begin_stop(job, number, by_scheduler);
 }
 
 /* A scheduler that signals every task signals the controller and all agents. Count that as one
@@ -210,7 +217,7 @@ static void forward_signal(struct job *job, int number, bool by_scheduler)
 static bool is_duplicate(const struct job *job, int number)
 {
 	return job->last_signal.signal == number &&
-	       clock_now_ms() - job->last_signal.at_ms < SAME_SIGNAL_MS;
+	       loop_now_ms(job->loop) - job->last_signal.at_ms < SAME_SIGNAL_MS;
 }
 
 /* If an agent cannot be started, mpirun stops the other agents before it ends. Its end tells more
@@ -218,19 +225,18 @@ static bool is_duplicate(const struct job *job, int number)
 void job_handle_signal(struct job *job, int number, bool by_launcher)
 {
 	if (by_launcher && job->phase < JOB_PHASE_RUN && stop_is_signal(number)) {
-		if (!job->early_stop.due_ms)
-			job->early_stop.due_ms = clock_now_ms() + EARLY_STOP_MS;
+		if (!job->early_stop.timer.due_ms)
+			loop_timer_after(job->loop, &job->early_stop.timer, EARLY_STOP_MS);
 		job->early_stop.signal = number;
 	} else if (!is_duplicate(job, number)) {
 		forward_signal(job, number, by_launcher && job->kill_wait_ms);
 	}
 }
 
-void job_check_early_stop(struct job *job, int64_t now)
+static void on_early_stop(struct loop_timer *timer)
 {
-	if (!job->early_stop.due_ms || now < job->early_stop.due_ms)
-		return;
-	job->early_stop.due_ms = 0;
+	struct job *job = LOOP_OWNER(timer, struct job, early_stop.timer);
+
 	forward_signal(job, job->early_stop.signal, job->kill_wait_ms != 0);
 }
 
@@ -270,7 +276,7 @@ static bool is_from_scheduler(const struct job *job, const struct signalfd_sigin
 
 static void on_signal(struct loop_source *source, uint32_t events)
 {
-	struct job *job = (struct job *)((char *)source - offsetof(struct job, signals));
+	struct job *job = LOOP_OWNER(source, struct job, signals);
 	struct signalfd_siginfo info;
 
 	(void)events;
@@ -312,6 +318,9 @@ static void on_signal(struct loop_source *source, uint32_t events)
 int job_open_signals(struct job *job, struct error *err)
 {
 	job->signals.ready = on_signal;
+	job->early_stop.timer.due = on_early_stop;
+	job->stop.kill.due = on_stop_kill;
+	job->stop.report.due = on_stop_report;
 	return loop_add_signals(job->loop, &job->signals, handled_signals,
 				sizeof handled_signals / sizeof *handled_signals, err);
 }

@@ -76,7 +76,7 @@ int job_start_probe(struct job *job, struct error *err)
 		job->shared[i] = job->stalled[i] = -1;
 	}
 	job->address_count = first->address_count;
-	job->deadline_ms = clock_now_ms() + probe_ms + AGENT_PROBE_EXTENSION_MS + REACH_SLACK_MS;
+	job_set_deadline(job, probe_ms + AGENT_PROBE_EXTENSION_MS + REACH_SLACK_MS);
 	return controller_send(
 		job->controller, MESSAGE_PROBE, WIRE_ALL, 0, 0,
 		json_pack("{s:o, s:i, s:i}", "addresses", list, "deadline_ms", probe_ms, "load",

@@ -119,7 +119,7 @@ static void proceed(struct job *job)
 static void on_answer(struct loop_source *source, uint32_t events)
 {
 	(void)events;
-	proceed((struct job *)((char *)source - offsetof(struct job, query)));
+	proceed(LOOP_OWNER(source, struct job, query));
 }
 
 void job_time_begin(struct job *job)
@@ -185,22 +185,17 @@ static void warn_of_end(struct job *job, int64_t now)
 	job->result->warned = true;
 }
 
-void job_time_tick(struct job *job, int64_t now_ms)
+int64_t job_time_check(struct job *job, int64_t now_ms)
 {
 	const struct alloc_query *query = job->request->query;
+	int64_t due, warn;
 
 	if (query && alloc_query_runs(query) && now_ms >= query->deadline_ms)
 		proceed(job);
 	warn_of_end(job, now_ms);
-}
-
-int64_t job_time_due(const struct job *job)
-{
-	const struct alloc_query *query = job->request->query;
-	int64_t due = query && alloc_query_runs(query) ? query->deadline_ms : 0;
-	int64_t warn = !all_ranks_run(job) || !job->warn_ms ? 0
-		       : job->recheck_ms		    ? job->recheck_ms
-							    : job->warn_ms;
-
+	due = query && alloc_query_runs(query) ? query->deadline_ms : 0;
+	warn = !all_ranks_run(job) || !job->warn_ms ? 0
+	       : job->recheck_ms		    ? job->recheck_ms
+						    : job->warn_ms;
 	return warn && (!due || warn < due) ? warn : due;
 }

@@ -4,7 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/clock.h"
 #include "controller/job.h"
 #include "hostlist/hostlist.h"
 
@@ -36,8 +35,8 @@ void node_notes_add(struct node_notes *notes, size_t node, const char *text)
 		return;
 	}
 	note->nodes[node] = true;
-	if (!notes->due_ms)
-		notes->due_ms = clock_now_ms() + NODE_NOTES_MS;
+	if (!notes->timer.due_ms)
+		loop_timer_after(notes->loop, &notes->timer, NODE_NOTES_MS);
 }
 
 static void print(const struct node_notes *notes, const struct node_note *note)
@@ -69,5 +68,17 @@ void node_notes_print(struct node_notes *notes)
 		free(notes->notes[i].nodes);
 	}
 	notes->count = 0;
-	notes->due_ms = 0;
+	loop_timer_stop(&notes->timer);
+}
+
+static void on_due(struct loop_timer *timer)
+{
+	node_notes_print(LOOP_OWNER(timer, struct node_notes, timer));
+}
+
+void node_notes_init(struct node_notes *notes, struct loop *loop, const struct alloc *alloc,
+		     const struct job_sink *sink)
+{
+	*notes = (struct node_notes){
+		.loop = loop, .alloc = alloc, .sink = sink, .timer.due = on_due};
 }

@@ -14,14 +14,15 @@
 #include <stdint.h>
 
 #include "alloc/alloc.h"
+#include "base/loop.h"
 
 #define NODE_NOTES_MS 300
 #define NODE_NOTES_MAX 16 /* different texts that wait; a further one prints them first */
 
 struct job_sink;
 
-/* Zero-initialise it, and set alloc and sink, which are borrowed. */
 struct node_notes {
+	struct loop *loop;
 	const struct alloc *alloc;
 	const struct job_sink *sink;
 	struct node_note {
@@ -29,9 +30,12 @@ struct node_notes {
 		bool *nodes; /* [alloc->node_count] */
 	} notes[NODE_NOTES_MAX];
 	size_t count;
-	int64_t due_ms; /* when node_notes_print is due, by clock_now_ms; 0: nothing waits */
+	struct loop_timer timer; /* they have waited long enough */
 };
 
+/* Everything is borrowed. */
+void node_notes_init(struct node_notes *notes, struct loop *loop, const struct alloc *alloc,
+		     const struct job_sink *sink);
 /* Add a warning about a node; text is copied. If memory is out, it is printed at once. */
 void node_notes_add(struct node_notes *notes, size_t node, const char *text);
 /* Print what waits, as warnings, in the order of arrival. Nothing waits afterwards. */

@@ -126,7 +126,7 @@ static bool drain(struct connection *connection)
 			end(connection, rc ? &err : NULL);
 			return false;
 		}
-		connection->received_ms = clock_now_ms();
+		connection->received_ms = loop_now_ms(connection->loop);
 		if (wire_feed(connection->wire, buffer, (size_t)n, &err)) {
 			flush(connection, NULL); /* a refusal, if there is one */
 			error_prefix(&err, "%s", connection->peer);
@@ -222,7 +222,7 @@ int connection_open(struct loop *loop, int fd, bool connecting, enum wire_role r
 	connection->owner = owner;
 	connection->connecting = connecting;
 	connection->node_index = -1;
-	connection->opened_ms = connection->received_ms = clock_now_ms();
+	connection->opened_ms = connection->received_ms = loop_now_ms(connection->loop);
 	socket_peer_text(fd, connection->peer, sizeof connection->peer);
 	rc = loop_add(loop, &connection->source, fd, EPOLLIN | EPOLLOUT, err);
 	if (rc)
@@ -255,7 +255,7 @@ void connection_pause(struct connection *connection, bool on)
 	if (connection->paused == on || connection->over)
 		return;
 	connection->paused = on;
-	connection->received_ms = clock_now_ms();
+	connection->received_ms = loop_now_ms(connection->loop);
 	update_events(connection);
 }
 

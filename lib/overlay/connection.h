@@ -19,6 +19,7 @@
 #include "base/loop.h"
 #include "overlay/wire.h"
 
+#define CONNECTION_HEARTBEAT_MS 1000 /* how often each side sends something */
 #define CONNECTION_HANDSHAKE_MS 5000 /* a peer that has not authenticated by then is dropped */
 
 struct connection;
@@ -42,7 +43,7 @@ struct connection {
 	int fd;
 	struct wire *wire;
 	const struct connection_owner *owner;
-	int64_t opened_ms;   /* when the socket was opened, by clock_now_ms */
+	int64_t opened_ms;   /* when the socket was opened, by loop_now_ms */
 	int64_t received_ms; /* when bytes last arrived */
 	long node_index;     /* the node of the agent at the other end; -1 until it has sent it */
 	bool open;	     /* opened was called */

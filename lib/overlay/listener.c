@@ -15,6 +15,7 @@
 #include "overlay/socket.h"
 
 #define ACCEPT_ROUND 64
+#define AGAIN_MS 1000
 
 struct listener {
 	struct loop_source source;
@@ -29,8 +30,19 @@ struct listener {
 	size_t count;
 	int64_t reported_ms;
 	size_t unreported;
-	bool paused; /* no descriptors left: try again at the next tick */
+	struct loop_timer late;	 /* the oldest unauthenticated peer is */
+	struct loop_timer again; /* to accept: no descriptors were left */
 };
+
+/* Expect the oldest peer to authenticate in time. */
+static void await_oldest(struct listener *listener)
+{
+	if (listener->count)
+		loop_timer_set(listener->loop, &listener->late,
+			       listener->unauthenticated[0]->opened_ms + CONNECTION_HANDSHAKE_MS);
+	else
+		loop_timer_stop(&listener->late);
+}
 
 static void remove_unauthenticated(struct listener *listener, struct connection *connection)
 {
@@ -40,6 +52,7 @@ static void remove_unauthenticated(struct listener *listener, struct connection 
 		listener->count--;
 		memmove(listener->unauthenticated + i, listener->unauthenticated + i + 1,
 			(listener->count - i) * sizeof *listener->unauthenticated);
+		await_oldest(listener);
 		return;
 	}
 }
@@ -109,8 +122,8 @@ static void accept_peers(struct loop_source *source, uint32_t events)
 		if (fd < 0) {
 			if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS ||
 			    errno == ENOMEM) {
-				listener->paused = true;
 				loop_modify(listener->loop, source, 0);
+				loop_timer_after(listener->loop, &listener->again, AGAIN_MS);
 				report_rejection(listener,
 						 "no file descriptors left for new connections");
 			}
@@ -130,7 +143,28 @@ static void accept_peers(struct loop_source *source, uint32_t events)
 				    listener->job, &listener->owner, &connection, NULL))
 			return;
 		listener->unauthenticated[listener->count++] = connection;
+		await_oldest(listener);
 	}
+}
+
+static void accept_again(struct loop_timer *timer)
+{
+	struct listener *listener = LOOP_OWNER(timer, struct listener, again);
+
+	loop_modify(listener->loop, &listener->source, EPOLLIN);
+}
+
+static void drop_oldest(struct loop_timer *timer)
+{
+	struct listener *listener = LOOP_OWNER(timer, struct listener, late);
+	struct connection *connection = listener->unauthenticated[0];
+	char text[160];
+
+	remove_unauthenticated(listener, connection);
+	snprintf(text, sizeof text, "%s connected but sent no handshake within %d s",
+		 connection->peer, CONNECTION_HANDSHAKE_MS / 1000);
+	report_rejection(listener, text);
+	connection_close(connection);
 }
 
 size_t listener_probe_limit(size_t nodes)
@@ -149,6 +183,8 @@ int listener_open(struct loop *loop, int port, const struct secret *secret, cons
 		return error_memory(err, "a listening socket");
 	*listener = (struct listener){
 		.source = {accept_peers, -1, 0},
+		.late.due = drop_oldest,
+		.again.due = accept_again,
 		.loop = loop,
 		.secret = *secret,
 		.job = strdup(job),
@@ -175,29 +211,12 @@ int listener_port(const struct listener *listener)
 	return listener->port;
 }
 
-void listener_tick(struct listener *listener, int64_t now_ms)
-{
-	while (listener->count &&
-	       now_ms - listener->unauthenticated[0]->opened_ms > CONNECTION_HANDSHAKE_MS) {
-		struct connection *connection = listener->unauthenticated[0];
-		char text[160];
-
-		remove_unauthenticated(listener, connection);
-		snprintf(text, sizeof text, "%s connected but sent no handshake within %d s",
-			 connection->peer, CONNECTION_HANDSHAKE_MS / 1000);
-		report_rejection(listener, text);
-		connection_close(connection);
-	}
-	if (listener->paused) {
-		listener->paused = false;
-		loop_modify(listener->loop, &listener->source, EPOLLIN);
-	}
-}
-
 void listener_close(struct listener *listener)
 {
 	if (!listener)
 		return;
+	loop_timer_stop(&listener->late);
+	loop_timer_stop(&listener->again);
 	while (listener->count)
 		connection_close(listener->unauthenticated[--listener->count]);
 	loop_close(listener->loop, &listener->source);

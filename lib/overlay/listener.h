@@ -34,8 +34,6 @@ int listener_open(struct loop *loop, int port, const struct secret *secret, cons
  * are under way; the kernel queues the rest. */
 size_t listener_probe_limit(size_t nodes);
 int listener_port(const struct listener *listener);
-/* Drop peers that have exceeded their time. Call it about once per second. */
-void listener_tick(struct listener *listener, int64_t now_ms);
 /* Also drops unauthenticated peers; NULL is allowed. */
 void listener_close(struct listener *listener);
 

@@ -5,14 +5,11 @@
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/epoll.h>
-#include <sys/timerfd.h>
 #include <unistd.h>
 
 #include "base/json.h"
 #include "pmix/server_process_internal.h"
 
-#define ANSWER_MS 30000 /* PMIx's start takes tens of ms; a loaded machine more */
 #define STOP_MS 3000
 #define WRITE_MS 10000
 
@@ -27,8 +24,6 @@ struct serving {
 struct ranks_server {
 	struct server_process *process;
 	struct ranks_host host;
-	int poll_fd;   /* epoll: the channel and timer_fd */
-	int timer_fd;  /* the deadline of the start */
 	bool starting; /* the reply to START has not arrived yet */
 	bool timed_out;
 	struct error start_error; /* what that reply reported */
@@ -95,24 +90,7 @@ static void server_free(struct ranks_server *server)
 		serving->done(serving->context, -ERR_NETWORK, NULL, 0);
 		free(serving);
 	}
-	if (server->poll_fd >= 0)
-		close(server->poll_fd);
-	if (server->timer_fd >= 0)
-		close(server->timer_fd);
 	free(server);
-}
-
-static int watch_descriptors(struct ranks_server *server)
-{
-	struct epoll_event event = {.events = EPOLLIN};
-	struct itimerspec deadline = {.it_value = {.tv_sec = ANSWER_MS / 1000}};
-
-	server->poll_fd = epoll_create1(EPOLL_CLOEXEC);
-	server->timer_fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
-	return server->poll_fd < 0 || server->timer_fd < 0 ||
-	       timerfd_settime(server->timer_fd, 0, &deadline, NULL) ||
-	       epoll_ctl(server->poll_fd, EPOLL_CTL_ADD, server->timer_fd, &event) ||
-	       epoll_ctl(server->poll_fd, EPOLL_CTL_ADD, server->process->channel.fd, &event);
 }
 
 int server_process_start_async(struct server_process *process, const struct ranks_job *job,
@@ -122,7 +100,7 @@ int server_process_start_async(struct server_process *process, const struct rank
 	struct ranks_server *server = calloc(1, sizeof *server);
 	JSON_AUTO json = job_json(job);
 	char *text = json ? json_dumps(json, JSON_COMPACT) : NULL;
-	int rc = 0;
+	int rc;
 
 	if (!server || !text) {
 		free(server);
@@ -132,11 +110,8 @@ int server_process_start_async(struct server_process *process, const struct rank
 	server->process = process;
 	server->host = *host;
 	server->starting = true;
-	if (watch_descriptors(server))
-		rc = error_set(err, ERR_UNAVAILABLE,
-			       "cannot create file descriptors for the PMIx server: %m");
-	else if (send_frame(server, (struct frame){.kind = FRAME_START, .size = strlen(text)},
-			    text))
+	rc = send_frame(server, (struct frame){.kind = FRAME_START, .size = strlen(text)}, text);
+	if (rc)
 		rc = error_set(err, ERR_UNAVAILABLE, "the PMIx server process has ended");
 	free(text);
 	if (rc)
@@ -150,7 +125,7 @@ int server_process_start_result(struct ranks_server *server, struct error *err)
 {
 	if (server->timed_out)
 		return error_set(err, ERR_UNAVAILABLE, "the PMIx server did not answer within %d s",
-				 ANSWER_MS / 1000);
+				 SERVER_PROCESS_START_MS / 1000);
 	if (server->start_error.code)
 		return error_set(err, server->start_error.code, "%s", server->start_error.text);
 	if (server->lost || server->starting)
@@ -184,15 +159,18 @@ static int environment(struct ranks_server *server, int local_rank, struct env *
 
 static int descriptor(struct ranks_server *server)
 {
-	return server->poll_fd;
+	return server->lost ? -1 : server->process->channel.fd;
 }
 
 static void notify_ready(struct ranks_server *server)
 {
-	struct itimerspec none = {0};
-
-	timerfd_settime(server->timer_fd, 0, &none, NULL);
 	server->host.ready(server->host.context);
+}
+
+void server_process_start_late(struct ranks_server *server)
+{
+	server->timed_out = true;
+	notify_ready(server);
 }
 
 static void serving_done(struct ranks_server *server, const struct frame *header, const void *data)
@@ -286,7 +264,6 @@ static void dispatch(struct ranks_server *server)
 	struct channel *channel = &server->process->channel;
 	const void *data;
 	struct frame header;
-	uint64_t expirations;
 	bool was_lost = server->lost, gone;
 	int rc;
 
@@ -294,14 +271,9 @@ static void dispatch(struct ranks_server *server)
 	while ((rc = channel_next(channel, &header, &data)) > 0)
 		handle(server, &header, data);
 	gone |= rc < 0;
-	if (server->starting && read(server->timer_fd, &expirations, sizeof expirations) > 0) {
-		server->timed_out = true;
-		notify_ready(server);
-	}
 	if (!gone && !(server->lost && !was_lost))
 		return;
 	server->lost = true;
-	epoll_ctl(server->poll_fd, EPOLL_CTL_DEL, channel->fd, NULL);
 	if (server->starting) {
 		notify_ready(server);
 	} else if (server->host.lost) {

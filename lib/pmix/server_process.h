@@ -12,6 +12,8 @@
 
 #include "rendezvous/ranks.h"
 
+#define SERVER_PROCESS_START_MS 30000 /* PMIx takes tens of ms; on a loaded machine more */
+
 struct server_process; /* opaque */
 
 /* Fork the process. It loads the module at once and waits for start. Call this while the process
@@ -33,13 +35,15 @@ void server_process_free(struct server_process *process);
 
 /* ranks_server_ops.start for a server in process (once per process), without waiting. From now on
  * the table ranks_server_process serves *out. Its dispatch calls host->ready once all answers to
- * start and environment have arrived, after 30 s, or when the process has ended. environment must
- * not be called before that. If the process ends later, before stop, dispatch calls
- * host->lost and drops what is pending. Return 0, or -ERR_UNAVAILABLE if descriptors or memory are
- * out. */
+ * start and environment have arrived, or when the process has ended. environment must not be called
+ * before that. If the process ends later, before stop, dispatch calls host->lost and drops what is
+ * pending; it must not be called any more. Return 0, or -ERR_UNAVAILABLE if memory is out. */
 int server_process_start_async(struct server_process *process, const struct ranks_job *job,
 			       const struct ranks_host *host, struct ranks_server **out,
 			       struct error *err);
+/* Call it SERVER_PROCESS_START_MS after the start, unless host->ready was called before: it is now,
+ * and the start has failed. */
+void server_process_start_late(struct ranks_server *server);
 /* Call after ready. Return 0, or start's error; *out must be stopped in either case. */
 int server_process_start_result(struct ranks_server *server, struct error *err);
 

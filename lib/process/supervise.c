@@ -9,18 +9,16 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/epoll.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
-#include <sys/timerfd.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
-#include "base/clock.h"
-
 #define TICK_MS 1000 /* how often orphans are reaped and exec deadlines checked */
+/* how long a line may be unfinished before it is passed on; with prompt */
 #define UNFINISHED_MS 1000
+#define PROMPT_MS 50
 #define POLL_MS 20   /* the tick without pidfds (before Linux 5.3) */
 #define LIST_MS 5000 /* between reads of /proc while some ranks have ended */
 
@@ -42,36 +40,10 @@ void supervise_note(struct supervise *supervise, const char *format, ...)
 	supervise->events.note(supervise->events.context, text);
 }
 
-bool supervise_watch(struct supervise *supervise, int fd, size_t index, enum watch_kind kind)
-{
-	struct epoll_event event = {.events = EPOLLIN, .data.u64 = index << 3 | kind};
+static void on_timer(struct loop_timer *timer);
 
-	return !epoll_ctl(supervise->epoll, EPOLL_CTL_ADD, fd, &event);
-}
-
-static void close_watched(struct supervise *supervise, int *fd)
-{
-	if (*fd < 0)
-		return;
-	/* Remove it explicitly: a child on its way to exec may hold a copy, which would keep it in
-	 * the set. */
-	epoll_ctl(supervise->epoll, EPOLL_CTL_DEL, *fd, NULL);
-	close(*fd);
-	*fd = -1;
-}
-
-void supervise_set_timer(struct supervise *supervise, int ms)
-{
-	struct itimerspec spec = {
-		.it_value = {.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000L + 1},
-		.it_interval = {.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000L},
-	};
-
-	timerfd_settime(supervise->timer, 0, &spec, NULL);
-}
-
-int supervise_new(const struct supervise_options *options, const struct supervise_events *events,
-		  struct supervise **out, struct error *err)
+int supervise_new(struct loop *loop, const struct supervise_options *options,
+		  const struct supervise_events *events, struct supervise **out, struct error *err)
 {
 	int rc = supervise_become_subreaper(err);
 
@@ -87,14 +59,12 @@ int supervise_new(const struct supervise_options *options, const struct supervis
 	supervise->prompt = options->prompt;
 	supervise->events = *events;
 	supervise->reading = true;
-	supervise->epoll = epoll_create1(EPOLL_CLOEXEC);
-	supervise->timer = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
+	supervise->loop = loop;
+	supervise->timer.due = on_timer;
 	supervise->buffer = malloc(SUPERVISE_BUFFER);
-	if (supervise->epoll < 0 || supervise->timer < 0 || !supervise->buffer ||
-	    !supervise_watch(supervise, supervise->timer, 0, WATCH_TIMER)) {
-		rc = error_set(err, ERR_UNAVAILABLE, "cannot prepare to supervise ranks: %m");
+	if (!supervise->buffer) {
 		supervise_free(supervise);
-		return rc;
+		return error_memory(err, "supervising the ranks");
 	}
 	oom_watch_begin(&supervise->oom, options->cgroup_root);
 	*out = supervise;
@@ -117,7 +87,11 @@ void supervise_close_stream(struct stream *stream)
 {
 	if (stream->fd < 0)
 		return;
-	close_watched(stream->owner, &stream->fd);
+	/* Remove it explicitly: a child on its way to exec may hold a copy, which would keep it in
+	 * the set. */
+	loop_remove(stream->owner->loop, &stream->source);
+	close(stream->fd);
+	stream->fd = -1;
 	logs_split_end(&stream->pending, on_stream_line, stream);
 }
 
@@ -141,18 +115,18 @@ static void read_stream(struct stream *stream, size_t limit)
 		bool fresh = !stream->pending.size || memchr(supervise->buffer, '\n', (size_t)n);
 
 		if (fresh)
-			stream->pending_ms = clock_now_ms();
+			stream->pending_ms = loop_now_ms(supervise->loop);
 		logs_split(&stream->pending, supervise->buffer, (size_t)n, on_stream_line, stream);
 		limit -= (size_t)n;
 		if (fresh && supervise->prompt && stream->pending.size &&
 		    supervise->state == STATE_RUN)
-			supervise_set_timer(supervise, SUPERVISE_PROMPT_MS);
+			loop_timer_after(supervise->loop, &supervise->timer, PROMPT_MS);
 	}
 }
 
-void supervise_pass_unfinished(struct supervise *supervise, int64_t now_ms)
+static void pass_unfinished(struct supervise *supervise, int64_t now_ms)
 {
-	int limit_ms = supervise->prompt ? SUPERVISE_PROMPT_MS : UNFINISHED_MS;
+	int limit_ms = supervise->prompt ? PROMPT_MS : UNFINISHED_MS;
 
 	for (size_t i = 0; i < supervise->count; i++) {
 		for (size_t s = 0; s < 2; s++) {
@@ -194,10 +168,9 @@ void supervise_read(struct supervise *supervise, bool on)
 			continue;
 		/* Removed, not masked: a pipe without writers reports EPOLLHUP regardless. */
 		if (on)
-			supervise_watch(supervise, stream->fd, i / 2,
-					i % 2 ? WATCH_STDERR : WATCH_STDOUT);
+			loop_add(supervise->loop, &stream->source, stream->fd, EPOLLIN, NULL);
 		else
-			epoll_ctl(supervise->epoll, EPOLL_CTL_DEL, stream->fd, NULL);
+			loop_remove(supervise->loop, &stream->source);
 	}
 }
 
@@ -208,14 +181,14 @@ static void read_report(struct supervise *supervise, struct rank_process *proces
 	struct child_report report;
 	ssize_t n;
 
-	if (process->report_fd < 0)
+	if (process->report.fd < 0)
 		return;
 	do
-		n = read(process->report_fd, &report, sizeof report);
+		n = read(process->report.fd, &report, sizeof report);
 	while (n < 0 && errno == EINTR);
 	if (n < 0 && errno == EAGAIN && !ended)
 		return;
-	close_watched(supervise, &process->report_fd);
+	loop_close(supervise->loop, &process->report);
 	if (n == (ssize_t)sizeof report) {
 		process->start_code =
 			child_report_text(&report, process->program, process->dir,
@@ -273,11 +246,14 @@ static void check_process(struct supervise *supervise, struct rank_process *proc
 		return;
 	process->ended = true;
 	supervise->running--;
-	close_watched(supervise, &process->pidfd);
+	loop_close(supervise->loop, &process->end);
 	read_report(supervise, process, true);
 	supervise_drain_stream(&process->streams[0]);
 	supervise_drain_stream(&process->streams[1]);
 	report_end(supervise, process, &info, &usage);
+	/* Check for the remains of the last one at once. */
+	if (supervise->state == STATE_TERM && !supervise->running)
+		loop_timer_after(supervise->loop, &supervise->timer, 0);
 }
 
 void supervise_check_all(struct supervise *supervise)
@@ -351,7 +327,7 @@ static void check_exec_timeouts(struct supervise *supervise, int64_t now)
 	for (size_t i = 0; i < supervise->count; i++) {
 		struct rank_process *process = &supervise->processes[i];
 
-		if (process->ended || process->report_fd < 0 || process->start_code ||
+		if (process->ended || process->report.fd < 0 || process->start_code ||
 		    now < process->forked_ms + SUPERVISE_EXEC_MS)
 			continue;
 		snprintf(process->start_error, sizeof process->start_error,
@@ -363,23 +339,19 @@ static void check_exec_timeouts(struct supervise *supervise, int64_t now)
 	}
 }
 
-static void tick(struct supervise *supervise)
+static void on_timer(struct loop_timer *timer)
 {
-	uint64_t expirations;
-	int64_t now = clock_now_ms();
+	struct supervise *supervise = LOOP_OWNER(timer, struct supervise, timer);
+	int64_t now = loop_now_ms(supervise->loop);
 
-	if (read(supervise->timer, &expirations, sizeof expirations) < 0)
-		return;
+	pass_unfinished(supervise, now);
 	if (!supervise->pidfds || supervise->state != STATE_RUN)
 		supervise_check_all(supervise);
 	if (supervise->state == STATE_TERM || supervise->state == STATE_KILL) {
 		supervise_continue_stop(supervise);
 		return;
 	}
-	if (supervise->prompt) {
-		supervise_pass_unfinished(supervise, now);
-		supervise_start_timer(supervise);
-	}
+	supervise_start_timer(supervise);
 	check_exec_timeouts(supervise, now);
 	supervise_reap_orphans(supervise);
 	if (supervise->running < supervise->count && now >= supervise->list_ms) {
@@ -388,50 +360,52 @@ static void tick(struct supervise *supervise)
 	}
 }
 
-static void handle(struct supervise *supervise, const struct epoll_event *event)
+static void on_stream(struct loop_source *source, uint32_t events)
 {
-	size_t index = event->data.u64 >> 3;
-	enum watch_kind kind = event->data.u64 & 7;
-
-	if (kind == WATCH_TIMER) {
-		tick(supervise);
-		return;
-	}
-
-	struct rank_process *process = &supervise->processes[index];
-
-	switch (kind) {
-	case WATCH_STDOUT:
-	case WATCH_STDERR:
-		/* A callback of this same batch may have switched reading off. */
-		if (supervise->reading)
-			read_stream(&process->streams[kind == WATCH_STDERR], SUPERVISE_BUFFER);
-		break;
-	case WATCH_REPORT:
-		read_report(supervise, process, false);
-		break;
-	default:
-		check_process(supervise, process);
-		break;
-	}
+	(void)events;
+	read_stream(LOOP_OWNER(source, struct stream, source), SUPERVISE_BUFFER);
 }
 
-void supervise_dispatch(struct supervise *supervise)
+static void on_report(struct loop_source *source, uint32_t events)
 {
-	struct epoll_event events[64];
-	int count = epoll_wait(supervise->epoll, events, 64, 0);
+	struct rank_process *process = LOOP_OWNER(source, struct rank_process, report);
 
-	for (int i = 0; i < count; i++)
-		handle(supervise, &events[i]);
-	/* After all ranks have ended, check for their remains at once instead of at the next tick.
-	 */
-	if (supervise->state == STATE_TERM && !supervise->running && supervise_all_gone(supervise))
-		supervise_finish(supervise, NULL);
+	(void)events;
+	read_report(process->streams[0].owner, process, false);
 }
 
-int supervise_descriptor(const struct supervise *supervise)
+static void on_end(struct loop_source *source, uint32_t events)
 {
-	return supervise->epoll;
+	struct rank_process *process = LOOP_OWNER(source, struct rank_process, end);
+
+	(void)events;
+	check_process(process->streams[0].owner, process);
+}
+
+int supervise_watch(struct supervise *supervise, struct rank_process *process, int report_fd,
+		    struct error *err)
+{
+	struct loop *loop = supervise->loop;
+	int pidfd = process_tree_pidfd_open(process->pid), rc = 0;
+
+	process->end.ready = on_end;
+	process->report.ready = on_report;
+	if (pidfd >= 0)
+		rc = loop_add(loop, &process->end, pidfd, EPOLLIN, err);
+	else if (errno == ENOSYS)
+		supervise->pidfds = false;
+	else
+		rc = error_set(err, ERR_UNAVAILABLE, "cannot watch a rank (pidfd_open): %m");
+	if (pidfd >= 0 && rc)
+		close(pidfd);
+	if (!rc)
+		rc = loop_add(loop, &process->report, report_fd, EPOLLIN, err);
+	for (int i = 0; !rc && i < 2; i++) {
+		process->streams[i].source.ready = on_stream;
+		rc = loop_add(loop, &process->streams[i].source, process->streams[i].fd, EPOLLIN,
+			      err);
+	}
+	return rc;
 }
 
 size_t supervise_running(const struct supervise *supervise)
@@ -441,7 +415,7 @@ size_t supervise_running(const struct supervise *supervise)
 
 void supervise_start_timer(struct supervise *supervise)
 {
-	supervise_set_timer(supervise, supervise->pidfds ? TICK_MS : POLL_MS);
+	loop_timer_after(supervise->loop, &supervise->timer, supervise->pidfds ? TICK_MS : POLL_MS);
 }
 
 void supervise_free(struct supervise *supervise)
@@ -457,15 +431,12 @@ void supervise_free(struct supervise *supervise)
 
 		supervise_close_stream(&process->streams[0]);
 		supervise_close_stream(&process->streams[1]);
-		close_watched(supervise, &process->report_fd);
-		close_watched(supervise, &process->pidfd);
+		loop_close(supervise->loop, &process->report);
+		loop_close(supervise->loop, &process->end);
 		supervise_free_names(process);
 	}
 	free(supervise->processes);
 	free(supervise->buffer);
-	if (supervise->timer >= 0)
-		close(supervise->timer);
-	if (supervise->epoll >= 0)
-		close(supervise->epoll);
+	loop_timer_stop(&supervise->timer);
 	free(supervise);
 }

@@ -20,6 +20,7 @@
 #include <sys/types.h>
 
 #include "base/error.h"
+#include "base/loop.h"
 #include "process/rlimits.h"
 #include "hostlist/idset.h"
 
@@ -69,8 +70,8 @@ struct supervise_end {
 	const char *start_error;   /* "cannot start ./x: Permission denied", or NULL */
 };
 
-/* Only supervise_dispatch, supervise_check_all and supervise_start make these callbacks. A callback
- * may call supervise_signal, supervise_stop and supervise_read, but not supervise_free. */
+/* Only the loop, supervise_check_all and supervise_start make these callbacks. A callback may call
+ * supervise_signal, supervise_stop and supervise_read, but not supervise_free. */
 struct supervise_events {
 	void *context;
 	/* The program runs (exec succeeded). */
@@ -96,16 +97,17 @@ struct supervise_options {
 	 * reaps it or its children. The caller ends and reaps it once no rank runs: finished waits
 	 * for that. */
 	pid_t exempt_pid;
-	bool prompt;		 /* deliver unfinished lines within SUPERVISE_PROMPT_MS, unasked */
+	bool prompt; /* deliver unfinished lines, such as a prompt or a progress bar, within 0.1 s,
+			not 2 s */
 	const char *cgroup_root; /* where cgroups are mounted; NULL: "/sys/fs/cgroup" */
 };
 
 struct supervise; /* opaque */
 
-/* Create a supervise; the process becomes a child subreaper. events is copied. Return 0, or
- * -ERR_UNAVAILABLE if descriptors or memory are out. */
-int supervise_new(const struct supervise_options *options, const struct supervise_events *events,
-		  struct supervise **out, struct error *err);
+/* Create a supervise; the process becomes a child subreaper. loop is borrowed, events is copied.
+ * Return 0, or -ERR_UNAVAILABLE if memory is out. */
+int supervise_new(struct loop *loop, const struct supervise_options *options,
+		  const struct supervise_events *events, struct supervise **out, struct error *err);
 
 /* Fork all ranks, bound to their CPUs, without waiting for their exec. Call it once per supervise.
  * A program that cannot start is not an error here: its rank's ended reports it. Return 0, or
@@ -114,20 +116,11 @@ int supervise_new(const struct supervise_options *options, const struct supervis
 int supervise_start(struct supervise *supervise, const struct supervise_rank *ranks, size_t count,
 		    struct error *err);
 
-/* Poll the descriptor for reading; it includes the timers. supervise_dispatch handles what is due
- * and never blocks. */
-int supervise_descriptor(const struct supervise *supervise);
-void supervise_dispatch(struct supervise *supervise);
 /* Report the ranks that have ended by now. */
 void supervise_check_all(struct supervise *supervise);
 
 /* The number of ranks that have not ended. */
 size_t supervise_running(const struct supervise *supervise);
-
-/* Deliver what has been in an unfinished line for a second (with prompt: SUPERVISE_PROMPT_MS), such
- * as a prompt or a progress bar. Call it about once a second. */
-#define SUPERVISE_PROMPT_MS 50
-void supervise_pass_unfinished(struct supervise *supervise, int64_t now_ms);
 
 /* Send signal to the process group of every running rank. */
 void supervise_signal(struct supervise *supervise, int signal);
@@ -137,7 +130,7 @@ void supervise_signal(struct supervise *supervise, int signal);
 void supervise_read(struct supervise *supervise, bool on);
 
 /* End everything that descends from the ranks, even what ranks that ended well left behind: SIGTERM
- * now, SIGKILL after grace_ms (0: at once). Returns at once. A later dispatch calls finished,
+ * now, SIGKILL after grace_ms (0: at once). Returns at once. The loop calls finished later,
  * within grace_ms + SUPERVISE_KILL_MS. A second call can only shorten the time. Call it also after
  * all ranks have ended by themselves. */
 void supervise_stop(struct supervise *supervise, int grace_ms);

@@ -3,6 +3,7 @@
 #ifndef BERTH_PROCESS_SUPERVISE_INTERNAL_H
 #define BERTH_PROCESS_SUPERVISE_INTERNAL_H
 
+#include "base/loop.h"
 #include "process/child.h"
 #include "process/logs.h"
 #include "process/oom.h"
@@ -10,9 +11,6 @@
 #include "process/supervise.h"
 
 #define SUPERVISE_BUFFER (64 << 10)
-
-/* What an event refers to, in the low bits of its data; the local rank is above them. */
-enum watch_kind { WATCH_TIMER, WATCH_STDOUT, WATCH_STDERR, WATCH_REPORT, WATCH_END };
 
 enum supervise_state {
 	STATE_RUN,
@@ -22,6 +20,7 @@ enum supervise_state {
 };
 
 struct stream {
+	struct loop_source source; /* while reading */
 	struct supervise *owner;
 	int local_rank;
 	enum supervise_stream kind;
@@ -32,10 +31,10 @@ struct stream {
 
 struct rank_process {
 	int rank, local_rank;
-	pid_t pid;     /* -1: not forked, or reaped */
-	int pidfd;     /* -1 without pidfds, and after the rank has ended */
-	int report_fd; /* -1 once its program runs */
-	bool ended;    /* ended was called; a zombie until pid is -1 */
+	pid_t pid;		   /* -1: not forked, or reaped */
+	struct loop_source end;	   /* a pidfd; -1 without pidfds, and after the rank has ended */
+	struct loop_source report; /* -1 once its program runs */
+	bool ended;		   /* ended was called; a zombie until pid is -1 */
 	bool stopped_by_us;
 	int start_code; /* not 0: it did not start, and start_error holds the cause */
 	char start_error[512];
@@ -50,7 +49,8 @@ struct supervise {
 	bool prompt;
 	struct rlimit files; /* the limit before it was raised; the ranks get it back */
 	struct supervise_events events;
-	int epoll, timer;
+	struct loop *loop;
+	struct loop_timer timer;
 	enum supervise_state state;
 	int64_t deadline_ms, list_ms;
 	size_t count, running;
@@ -63,10 +63,11 @@ struct supervise {
 int supervise_list(const struct supervise *supervise, struct process_tree *list);
 void supervise_note(struct supervise *supervise, const char *format, ...)
 	__attribute__((format(printf, 2, 3)));
-bool supervise_watch(struct supervise *supervise, int fd, size_t index, enum watch_kind kind);
 
 /* supervise.c */
-void supervise_set_timer(struct supervise *supervise, int ms); /* 0: off */
+/* Wait for a rank that has just been forked. Return 0 or -ERR_UNAVAILABLE. */
+int supervise_watch(struct supervise *supervise, struct rank_process *process, int report_fd,
+		    struct error *err);
 /* Deliver what an ended writer may have left in the pipe. */
 void supervise_drain_stream(struct stream *stream);
 void supervise_close_stream(struct stream *stream);

@@ -7,7 +7,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/clock.h"
 #include "hostlist/affinity.h"
 #include "process/supervise_internal.h"
 
@@ -121,21 +120,6 @@ void supervise_free_names(struct rank_process *process)
 	process->program = process->dir = NULL;
 }
 
-static bool watch_process(struct supervise *supervise, struct rank_process *process)
-{
-	size_t index = (size_t)process->local_rank;
-
-	process->pidfd = process_tree_pidfd_open(process->pid);
-	if (process->pidfd < 0 && errno == ENOSYS)
-		supervise->pidfds = false;
-	else if (process->pidfd < 0 ||
-		 !supervise_watch(supervise, process->pidfd, index, WATCH_END))
-		return false;
-	return supervise_watch(supervise, process->report_fd, index, WATCH_REPORT) &&
-	       supervise_watch(supervise, process->streams[0].fd, index, WATCH_STDOUT) &&
-	       supervise_watch(supervise, process->streams[1].fd, index, WATCH_STDERR);
-}
-
 static int report_start_failed(const struct supervise_rank *rank, const char *what,
 			       struct error *err)
 {
@@ -188,7 +172,7 @@ static int fork_rank(struct supervise *supervise, const struct supervise_rank *r
 	spec.parent = getpid();
 	spec.limits = rank->limits;
 	spec.files = supervise->files.rlim_cur ? &supervise->files : NULL;
-	process->forked_ms = clock_now_ms();
+	process->forked_ms = loop_now_ms(supervise->loop);
 	process->pid = fork_masked(&spec);
 	if (process->pid < 0) {
 		rc = report_start_failed(rank, "fork", err);
@@ -198,10 +182,12 @@ static int fork_rank(struct supervise *supervise, const struct supervise_rank *r
 	process->ended = false;
 	process->streams[0].fd = pipes[0][0];
 	process->streams[1].fd = pipes[1][0];
-	process->report_fd = pipes[2][0];
-	pipes[0][0] = pipes[1][0] = pipes[2][0] = -1;
-	if (!watch_process(supervise, process))
-		rc = report_start_failed(rank, "cannot watch its descriptors", err);
+	pipes[0][0] = pipes[1][0] = -1;
+	rc = supervise_watch(supervise, process, pipes[2][0], err);
+	if (process->report.fd >= 0)
+		pipes[2][0] = -1;
+	if (rc)
+		error_prefix(err, "cannot start rank %d", rank->rank);
 out:
 	for (int i = 0; i < 3; i++)
 		close_ends(pipes[i]);
@@ -221,10 +207,11 @@ static int make_processes(struct supervise *supervise, const struct supervise_ra
 
 		process->rank = ranks[i].rank;
 		process->local_rank = (int)i;
-		process->pid = process->pidfd = process->report_fd = -1;
+		process->pid = process->end.fd = process->report.fd = -1;
 		process->ended = true; /* until it is forked */
 		for (int k = 0; k < 2; k++)
 			process->streams[k] = (struct stream){
+				.source.fd = -1,
 				.owner = supervise,
 				.local_rank = (int)i,
 				.kind = k ? SUPERVISE_STDERR : SUPERVISE_STDOUT,

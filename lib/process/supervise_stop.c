@@ -5,7 +5,6 @@
 #include <stdlib.h>
 #include <sys/wait.h>
 
-#include "base/clock.h"
 #include "base/log.h"
 #include "process/supervise_internal.h"
 
@@ -115,7 +114,7 @@ void supervise_finish(struct supervise *supervise, const char *left)
 		supervise_drain_stream(stream);
 		supervise_close_stream(stream);
 	}
-	supervise_set_timer(supervise, 0);
+	loop_timer_stop(&supervise->timer);
 	if (supervise->events.finished)
 		supervise->events.finished(supervise->events.context, left);
 }
@@ -123,7 +122,7 @@ void supervise_finish(struct supervise *supervise, const char *left)
 void supervise_continue_stop(struct supervise *supervise)
 {
 	char left[512] = "";
-	int64_t now = clock_now_ms();
+	int64_t now = loop_now_ms(supervise->loop);
 
 	if (supervise_all_gone(supervise)) {
 		supervise_finish(supervise, NULL);
@@ -132,8 +131,10 @@ void supervise_continue_stop(struct supervise *supervise)
 	if (supervise->state == STATE_TERM) {
 		if (!supervise->running && supervise->deadline_ms > now + LEFTOVER_MS)
 			supervise->deadline_ms = now + LEFTOVER_MS;
-		if (now < supervise->deadline_ms)
+		if (now < supervise->deadline_ms) {
+			loop_timer_after(supervise->loop, &supervise->timer, STOP_MS);
 			return;
+		}
 		log_info(LOG_PROCESS,
 			 "%zu ranks still run, or processes that they left: sending SIGKILL",
 			 supervise->running);
@@ -146,11 +147,13 @@ void supervise_continue_stop(struct supervise *supervise)
 		supervise_finish(supervise, NULL);
 	else if (now >= supervise->deadline_ms)
 		supervise_finish(supervise, left[0] ? left : "a process hidden from /proc");
+	else
+		loop_timer_after(supervise->loop, &supervise->timer, STOP_MS);
 }
 
 void supervise_stop(struct supervise *supervise, int grace_ms)
 {
-	int64_t deadline = clock_now_ms() + grace_ms;
+	int64_t deadline = loop_now_ms(supervise->loop) + grace_ms;
 
 	if (supervise->state >= STATE_KILL)
 		return;
@@ -162,5 +165,5 @@ void supervise_stop(struct supervise *supervise, int grace_ms)
 	} else if (deadline < supervise->deadline_ms) {
 		supervise->deadline_ms = deadline;
 	}
-	supervise_set_timer(supervise, STOP_MS);
+	loop_timer_after(supervise->loop, &supervise->timer, supervise->running ? STOP_MS : 0);
 }

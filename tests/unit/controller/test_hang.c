@@ -15,6 +15,7 @@
 #define MINUTE 60000
 
 static char notes[8192];
+static struct loop *loop;
 
 static void on_note(void *context, enum log_level level, const char *text)
 {
@@ -38,7 +39,7 @@ static void begin(struct job_hang *hang, const struct job_request *request)
 	struct error err = {0};
 
 	notes[0] = '\0';
-	assert_int_equal(job_hang_open(hang, request, &plan, NULL, &sink, &err), 0);
+	assert_int_equal(job_hang_open(hang, request, &plan, NULL, &sink, loop, &err), 0);
 }
 
 /* Rank 1 loads, all others wait for it. */
@@ -83,31 +84,31 @@ static void test_note(void **state)
 	begin(&hang, &request);
 	int64_t now = hang.active_ms;
 
-	assert_false(job_hang_tick(&hang, now + 10 * MINUTE - 1, false, &finding));
+	assert_false(job_hang_check(&hang, now + 10 * MINUTE - 1, &finding));
 	assert_int_equal(hang.stacks_requested_ms, 0);
-	assert_false(job_hang_tick(&hang, now + 10 * MINUTE, false, &finding));
+	assert_false(job_hang_check(&hang, now + 10 * MINUTE, &finding));
 	assert_string_equal(notes, "");
 	assert_int_not_equal(hang.stacks_requested_ms, 0);
 	answer(&hang);
-	assert_false(job_hang_tick(&hang, now + 10 * MINUTE + 1, false, &finding));
+	assert_false(job_hang_check(&hang, now + 10 * MINUTE + 1, &finding));
 	snprintf(expected, sizeof expected,
 		 FOUND ". berth run ends such a job only with --hang-timeout\n", 600);
 	assert_string_equal(notes, expected);
 
 	/* Once per silence. */
-	assert_false(job_hang_tick(&hang, now + 60 * MINUTE, false, &finding));
+	assert_false(job_hang_check(&hang, now + 60 * MINUTE, &finding));
 	assert_int_equal(hang.stacks_requested_ms, 0);
 	hang.active_ms = now + 61 * MINUTE;
-	assert_false(job_hang_tick(&hang, now + 71 * MINUTE, false, &finding));
+	assert_false(job_hang_check(&hang, now + 71 * MINUTE, &finding));
 	answer(&hang);
-	assert_false(job_hang_tick(&hang, now + 72 * MINUTE, false, &finding));
+	assert_false(job_hang_check(&hang, now + 72 * MINUTE, &finding));
 	assert_int_equal(count(notes, "the job hangs"), 2);
 	job_hang_close(&hang);
 
 	/* A shell waits for its user. */
 	request.pty = true;
 	begin(&hang, &request);
-	assert_false(job_hang_tick(&hang, hang.active_ms + 60 * MINUTE, false, &finding));
+	assert_false(job_hang_check(&hang, hang.active_ms + 60 * MINUTE, &finding));
 	assert_int_equal(hang.stacks_requested_ms, 0);
 	job_hang_close(&hang);
 }
@@ -121,9 +122,9 @@ static void test_end(void **state)
 
 	(void)state;
 	begin(&hang, &request);
-	assert_false(job_hang_tick(&hang, hang.active_ms + MINUTE, false, &finding));
+	assert_false(job_hang_check(&hang, hang.active_ms + MINUTE, &finding));
 	answer(&hang);
-	assert_true(job_hang_tick(&hang, hang.active_ms + MINUTE + 1, false, &finding));
+	assert_true(job_hang_check(&hang, hang.active_ms + MINUTE + 1, &finding));
 	snprintf(expected, sizeof expected, FOUND, 60);
 	assert_string_equal(finding.text, expected);
 	assert_int_equal(finding.rank, 1);
@@ -142,5 +143,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {cmocka_unit_test(test_note), cmocka_unit_test(test_end)};
 
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	int rc = loop_new(&loop, NULL) ? 1 : cmocka_run_group_tests(tests, NULL, NULL);
+
+	loop_free(loop);
+	return rc;
 }

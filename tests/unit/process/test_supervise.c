@@ -8,7 +8,6 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <poll.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
@@ -40,6 +39,7 @@ struct world {
 	void (*on_line)(struct world *world);
 };
 
+static struct loop *loop;
 static const char *probe;
 static pid_t started_pid; /* pid of the rank that was started last */
 static char *environment[] = {(char *)"COLOUR=blue", (char *)"PATH=/usr/bin:/bin", NULL};
@@ -126,7 +126,9 @@ static void begin(struct world *world, bool this_system)
 	struct error err = {0};
 
 	memset(world, 0, sizeof *world);
-	if (supervise_new(&options, &events, &world->supervise, &err))
+	loop_free(loop); /* of the test before */
+	if (loop_new(&loop, &err) ||
+	    supervise_new(loop, &options, &events, &world->supervise, &err))
 		fail_msg("%s", err.text);
 }
 
@@ -155,20 +157,31 @@ static void one(struct world *world, const char *const *argv)
 	launch(world, &rank, 1);
 }
 
-/* Dispatch until *counter is at least value; the test fails after 30 s. */
+static void on_nothing(struct loop_timer *timer)
+{
+	(void)timer;
+}
+
+/* One round of the loop, which waits for ms at most. */
+static void run_for(int ms)
+{
+	struct loop_timer end = {.due = on_nothing};
+
+	loop_timer_after(loop, &end, ms);
+	assert_int_equal(loop_once(loop, NULL), 0);
+	loop_timer_stop(&end);
+}
+
+/* Run the loop until *counter is at least value; the test fails after 30 s. */
 static void until(struct world *world, const int *counter, int value)
 {
 	double deadline = seconds() + wait_ms(30000) / 1e3;
 
 	while (*counter < value) {
-		struct pollfd poll_fd = {.fd = supervise_descriptor(world->supervise),
-					 .events = POLLIN};
-
 		if (seconds() > deadline)
 			fail_msg("nothing after 30 s; output '%s'",
 				 world->out[0][0] ? world->out[0][0] : "");
-		poll(&poll_fd, 1, 1000);
-		supervise_dispatch(world->supervise);
+		run_for(1000);
 	}
 }
 
@@ -177,13 +190,9 @@ static void until_text(struct world *world, int local_rank, const char *text)
 	double deadline = seconds() + wait_ms(30000) / 1e3;
 
 	while (!world->out[local_rank][0] || !strstr(world->out[local_rank][0], text)) {
-		struct pollfd poll_fd = {.fd = supervise_descriptor(world->supervise),
-					 .events = POLLIN};
-
 		if (seconds() > deadline)
 			fail_msg("no '%s' after 30 s", text);
-		poll(&poll_fd, 1, 1000);
-		supervise_dispatch(world->supervise);
+		run_for(1000);
 	}
 }
 
@@ -601,7 +610,7 @@ static void test_slow_reader(void **state)
 
 	for (int i = 0; i < 20; i++) {
 		usleep(10000);
-		supervise_dispatch(world.supervise);
+		run_for(0);
 	}
 	assert_int_equal(world.lines, before);
 	assert_true(before < 40000);
@@ -759,8 +768,7 @@ static void test_orphans_are_reaped(void **state)
 	one(&world, ARGV("orphans", "20"));
 	until_text(&world, 0, "ready");
 	while (count_children(false) > 1 && seconds() < deadline) {
-		supervise_dispatch(world.supervise);
-		usleep(20000);
+		run_for(20);
 	}
 	assert_int_equal(count_children(false), 1); /* the rank */
 	end(&world, 0);
@@ -816,7 +824,9 @@ static void test_keep(void **state)
 		for (;;)
 			pause();
 	events.context = &world;
-	assert_int_equal(supervise_new(&options, &events, &world.supervise, &err), 0);
+	loop_free(loop);
+	assert_int_equal(loop_new(&loop, &err), 0);
+	assert_int_equal(supervise_new(loop, &options, &events, &world.supervise, &err), 0);
 	launch(&world, &rank, 1);
 	until_text(&world, 0, "ready");
 	supervise_stop(world.supervise, 100);
