@@ -257,12 +257,14 @@ void job_find_cancelled(struct job *job)
 	char output[OUTPUT_MAX], text[OUTPUT_MAX + 80];
 	const char *line = NULL;
 	size_t size = 0, lost = 0;
-	bool ended;
+	bool ended, cause;
 
-	if (!result->lost_node || result->interrupted || !launcher->cancelled)
-		return;
 	for (size_t i = 0; i < job->node_count; i++)
 		lost += result->lost[i];
+	/* An agent may still report that its rank was killed before it is killed itself. */
+	cause = result->lost_node || (lost && result->signal == SIGKILL);
+	if (!cause || result->interrupted || !launcher->cancelled)
+		return;
 
 	int64_t until = clock_now_ms() + (lost == job->node_count ? ALL_LOST_MS : CANCELLED_MS);
 
@@ -276,7 +278,7 @@ void job_find_cancelled(struct job *job)
 		return;
 	snprintf(text, sizeof text, "the agents' job step was cancelled (scancel): %.*s", (int)size,
 		 line);
-	free(result->first_cause);
+	clear_cause(result);
 	result->first_cause = strdup(text);
 	result->code = 128 + SIGTERM;
 	result->lost_node = false;

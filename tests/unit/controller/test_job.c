@@ -309,8 +309,23 @@ static int start(const struct launcher_job *job, struct launcher_process **out, 
 	return 0;
 }
 
+static const char *cancelled_line; /* what the launcher's tool prints; NULL: nothing */
+
+static const char *cancelled(const char *output, size_t *size)
+{
+	(void)output;
+	*size = cancelled_line ? strlen(cancelled_line) : 0;
+	return cancelled_line;
+}
+
 static const struct launcher launcher_simulated = {
 	.name = "played", .uses_socket_pair = true, .single_host = true, .start = start};
+static const struct launcher launcher_that_tells = {.name = "played",
+						    .uses_socket_pair = true,
+						    .single_host = true,
+						    .start = start,
+						    .cancelled = cancelled};
+static const struct launcher *launcher = &launcher_simulated;
 
 /* ---- the controller ---- */
 
@@ -363,7 +378,7 @@ static void run(const struct act *what, size_t count, struct job_result *result)
 	struct job_sink sink = {.output = on_output, .note = on_note, .drained_fd = -1};
 	struct launch_options launch = {
 		.alloc = &alloc,
-		.launcher = &launcher_simulated,
+		.launcher = launcher,
 		.env = env,
 		.berth_path = "berth",
 		.fan_out = fan_out,
@@ -571,6 +586,41 @@ static void test_started_has_a_deadline(void **state)
 	job_result_free(&result);
 }
 
+/* A cancelled step kills ranks and agents alike, and an agent may report its rank's end before its
+ * own. Without a cancel that is a killed rank. */
+static void test_cancelled(void **state)
+{
+	static const struct act lost[] = {{1, DIE, MESSAGE_ENDED}},
+				reported[] = {{1, KILLED, MESSAGE_ENDED, SIGKILL},
+					      {1, DIE, MESSAGE_DONE}},
+				alive[] = {{1, KILLED, MESSAGE_ENDED, SIGKILL}};
+	static const struct {
+		const struct act *acts;
+		size_t count;
+		const char *line;
+		int code;
+		bool cancelled;
+	} rows[] = {
+		{lost, 1, "CANCELLED", 143, true},     {lost, 1, NULL, 76, false},
+		{reported, 2, "CANCELLED", 143, true}, {reported, 2, NULL, 137, false},
+		{alive, 1, "CANCELLED", 137, false},
+	};
+
+	(void)state;
+	launcher = &launcher_that_tells;
+	for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+		struct job_result result;
+
+		cancelled_line = rows[i].line;
+		run(rows[i].acts, rows[i].count, &result);
+		if (result.code != rows[i].code || result.cancelled != rows[i].cancelled ||
+		    (result.cancelled && (result.signal || result.by_program)))
+			fail_msg("row %zu: code %d, %s", i, result.code, result.first_cause);
+		job_result_free(&result);
+	}
+	launcher = &launcher_simulated;
+}
+
 /* The ranks are warned of the time limit although a spare node was lost before its STARTED. */
 static void test_warning_without_a_spare(void **state)
 {
@@ -626,6 +676,7 @@ int main(void)
 		cmocka_unit_test(test_first_one_wins),
 		cmocka_unit_test(test_done_has_a_deadline),
 		cmocka_unit_test(test_started_has_a_deadline),
+		cmocka_unit_test(test_cancelled),
 		cmocka_unit_test(test_warning_without_a_spare),
 	};
 
