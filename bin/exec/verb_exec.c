@@ -76,8 +76,9 @@ static int make_plan(struct exec *exec, struct error *err)
 {
 	struct alloc_node node = {
 		.name = exec->inventory.node, .slots = exec->place.local_size, .gpus = -1};
-	char source[] = "launcher", job[] = "";
-	struct alloc alloc = {.source = source, .job_id = job, .node_count = 1, .nodes = &node};
+	char job[] = "";
+	struct alloc alloc = {
+		.source = ALLOC_FROM_LAUNCHER, .job_id = job, .node_count = 1, .nodes = &node};
 
 	exec->plan_request =
 		(struct plan_request){.ranks = exec->place.local_size,

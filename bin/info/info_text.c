@@ -67,7 +67,7 @@ static void print_alloc(const struct info *info, const struct paint *paint)
 	struct table table = {0};
 	struct cell heading, slots, gpus;
 
-	cell(&heading, "%s: %s%s", alloc->source, alloc->why ? alloc->why : "no reason recorded",
+	cell(&heading, "%s: %s%s", alloc_from_name(alloc->source), alloc->why,
 	     info->plan_file ? " (from BERTH_PLAN_FILE)" : "");
 	section(paint, "Allocation", heading.text);
 	print_job(alloc);
@@ -355,7 +355,7 @@ static void print_answers(const struct info *info)
 	const char *why = plan->network.why ? plan->network.why : "not known here";
 	const char *wrong = json_string_value(json_array_get(info->warnings, 0));
 
-	printf("  where     %s, job %s\n", alloc->source, alloc->job_id);
+	printf("  where     %s, job %s\n", alloc_from_name(alloc->source), alloc->job_id);
 	printf("  size      %zu node%s", nodes, plural(nodes));
 	if (!info->outside)
 		printf(", %d rank%s; GPUs here: %zu", plan->world_size,

@@ -62,14 +62,14 @@ static int alloc_of_plan(const struct plan *plan, size_t node_index, struct allo
 	const struct plan_node *node = &plan->nodes[node_index];
 
 	alloc_free(out);
-	out->source = strdup("berth");
+	out->source = ALLOC_FROM_PLAN;
 	out->job_id = strdup(plan->job_id ? plan->job_id : "");
 	out->end_time = plan->end_time;
 	out->nodes = calloc(1, sizeof *out->nodes);
 	if (asprintf(&out->why, "BERTH_PLAN_FILE is set: a rank on node %zu of %zu of a berth job",
 		     node_index, plan->node_count) < 0)
 		out->why = NULL;
-	if (!out->source || !out->job_id || !out->why || !out->nodes)
+	if (!out->job_id || !out->why || !out->nodes)
 		return error_memory(err, "the allocation");
 	out->node_count = 1;
 	out->nodes[0].name = strdup(node->node ? node->node : "");
@@ -341,7 +341,7 @@ static int collect(struct info *info, struct error *err)
 	if (info->options.plan.ranks || info->options.plan.ranks_per_node)
 		info->plan_file = NULL; /* the query is about another job, not the running one */
 	info->outside = !info->plan_file && info->stages.alloc.this_node < 0 &&
-			!strcmp(info->stages.alloc.source, "slurm");
+			info->stages.alloc.source == ALLOC_FROM_SLURM;
 	if (info->plan_file)
 		rc = read_rank_plan(info, err);
 	else

@@ -77,14 +77,14 @@ static void prepare_slurm(struct requeue *requeue)
 int requeue_new(struct alloc_query *query, int max, struct requeue **out, struct error *err)
 {
 	struct requeue *requeue = calloc(1, sizeof *requeue);
-	const char *source = query->alloc->source;
+	enum alloc_from source = query->alloc->source;
 	struct error why = {0};
 
 	if (!requeue)
 		return error_memory(err, "--requeue");
 	requeue->query = query;
 	requeue->max = max;
-	if ((!strcmp(source, "slurm") || !strcmp(source, "pbs")) &&
+	if ((source == ALLOC_FROM_SLURM || source == ALLOC_FROM_PBS) &&
 	    requeue_runs_join(query->alloc, query->env, &requeue->runs, &why))
 		log_user(LOG_WARNING,
 			 "--requeue: if several runs of this job want it, each requeues it: %s",
@@ -102,9 +102,9 @@ void requeue_prepare(struct requeue *requeue)
 		return;
 	alloc = requeue->query->alloc;
 	requeue->done = alloc->restarts;
-	if (!strcmp(alloc->source, "slurm")) {
+	if (alloc->source == ALLOC_FROM_SLURM) {
 		prepare_slurm(requeue);
-	} else if (!strcmp(alloc->source, "pbs")) {
+	} else if (alloc->source == ALLOC_FROM_PBS) {
 		requeue_pbs_free(requeue->pbs);
 		requeue->pbs = NULL;
 		count = env_get(requeue->query->env, COUNT);
@@ -116,7 +116,7 @@ void requeue_prepare(struct requeue *requeue)
 					     requeue->why, sizeof requeue->why);
 	} else {
 		snprintf(requeue->why, sizeof requeue->why, "no scheduler runs this job (%s)",
-			 alloc->why ? alloc->why : alloc->source);
+			 alloc->why);
 	}
 	if (!requeue->possible && !*requeue->why)
 		snprintf(requeue->why, sizeof requeue->why, "the scheduler does not answer");

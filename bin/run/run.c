@@ -384,7 +384,7 @@ static void on_answered(void *context)
 	requeue_prepare(setup->requeue);
 	requeue_announce(setup->requeue, console, on_note);
 	if (!options->restarts.max_restarts || setup->alloc.node_count < 2 ||
-	    strcmp(setup->alloc.source, "slurm") != 0)
+	    setup->alloc.source != ALLOC_FROM_SLURM)
 		return;
 	on_note(console,
 		slurm_lost_node_policy(query->job, query->limits, query->script, text, sizeof text)

@@ -88,7 +88,7 @@ static int apply(struct run_setup *setup, const json_t *answer, struct error *er
 	sizes->ranks_per_node = (int)json_integer_value(json_object_get(answer, "ranks_per_node"));
 	sizes->source = source;
 	/* Without a scheduler nothing else says how many ranks the user wants. */
-	if (!strcmp(setup->alloc.source, "local") && !setup->plan.ranks &&
+	if (setup->alloc.source == ALLOC_FROM_LOCAL && !setup->plan.ranks &&
 	    !setup->plan.ranks_per_node)
 		setup->plan.ranks = sizes->ranks > 0 ? sizes->ranks : sizes->ranks_per_node;
 	if (source)

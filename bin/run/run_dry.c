@@ -36,7 +36,7 @@ static bool is_first_node(const struct run_setup *setup)
 	const struct alloc *alloc = &setup->alloc;
 
 	if (setup->launch.launcher->single_host || alloc->this_node >= 0 ||
-	    !strcmp(alloc->source, "slurm"))
+	    alloc->source == ALLOC_FROM_SLURM)
 		return setup->launch.launcher->single_host || !alloc->this_node;
 	return launcher_is_this_host(alloc->nodes[0].name);
 }
@@ -285,8 +285,7 @@ static int print_text(const struct show *show, struct error *err)
 	paint_init(show->setup->env, &paint);
 	printf("%sagents%s   %s: %s\n", paint.bold, paint.off, show->setup->launch.launcher->name,
 	       show->command_line);
-	printf("%snodes%s    %zu (%s)%s\n", paint.bold, paint.off, alloc->node_count,
-	       alloc->why ? alloc->why : alloc->source,
+	printf("%snodes%s    %zu (%s)%s\n", paint.bold, paint.off, alloc->node_count, alloc->why,
 	       show->assumed ? "; assumes that the other nodes are like this one" : "");
 	if (!show->has_plan) {
 		print_without_plan(show, &paint);

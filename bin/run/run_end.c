@@ -204,14 +204,14 @@ static const char *kind_of_signal(const struct run_setup *setup, int64_t *left_m
 	int64_t given_ms = *left_ms;
 	int early_s = EARLY_S;
 
-	if (!strcmp(setup->alloc.source, "slurm")) {
+	if (setup->alloc.source == ALLOC_FROM_SLURM) {
 		kind = query_slurm(setup, left_ms);
 		if (setup->alloc.end_given)
 			*left_ms = given_ms;
 		if (kind && *kind)
 			return kind;
 		early_s = kind ? EARLY_S : EXACT_S;
-	} else if (!strcmp(setup->alloc.source, "pbs")) {
+	} else if (setup->alloc.source == ALLOC_FROM_PBS) {
 		kind = query_pbs(setup);
 		if (kind)
 			return kind;
@@ -224,9 +224,8 @@ static const char *kind_of_signal(const struct run_setup *setup, int64_t *left_m
 static const char *kind_of_loss(const struct run_setup *setup, const char *otherwise,
 				int64_t *left_ms)
 {
-	const char *kind = setup->alloc.source && !strcmp(setup->alloc.source, "slurm")
-				   ? query_slurm(setup, left_ms)
-				   : NULL;
+	const char *kind =
+		setup->alloc.source == ALLOC_FROM_SLURM ? query_slurm(setup, left_ms) : NULL;
 
 	return kind && (!strcmp(kind, "requeued") || !strcmp(kind, "preempted")) ? kind : otherwise;
 }

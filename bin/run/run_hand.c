@@ -105,7 +105,7 @@ void run_warn_hosts(const struct run_setup *setup)
 	char text[200] = "";
 
 	if (setup->options->quiet || setup->options->launcher ||
-	    setup->launch.launcher != &launcher_ssh || strcmp(named->source, "hosts") ||
+	    setup->launch.launcher != &launcher_ssh || named->source != ALLOC_FROM_HOSTS ||
 	    alloc_read(setup->env, NULL, &job, NULL))
 		return;
 	for (size_t i = 0; i < named->node_count; i++) {
@@ -121,12 +121,12 @@ void run_warn_hosts(const struct run_setup *setup)
 			 outside - 1);
 	else if (outside)
 		snprintf(text, sizeof text, "; %.100s is not one of its nodes", first);
-	if (!strcmp(job.source, "slurm") || !strcmp(job.source, "pbs"))
+	if (job.source == ALLOC_FROM_SLURM || job.source == ALLOC_FROM_PBS)
 		log_user(LOG_WARNING,
 			 "%s in the %s job %s: berth reaches these hosts through "
 			 "ssh, so the job's limits, GPUs and end time do not apply to the ranks%s; "
 			 "omit %s to use the job's own nodes (--nodes N: the first N)",
-			 option, !strcmp(job.source, "slurm") ? "Slurm" : "PBS", job.job_id, text,
+			 option, job.source == ALLOC_FROM_SLURM ? "Slurm" : "PBS", job.job_id, text,
 			 option);
 	alloc_free(&job);
 }

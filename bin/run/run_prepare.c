@@ -52,7 +52,7 @@ static int choose_nodes(struct run_setup *setup, struct error *err)
 				 "from the scheduler, name hosts with --hosts, or simulate nodes "
 				 "with --launcher loopback",
 				 wanted, alloc->node_count, alloc->node_count == 1 ? "" : "s",
-				 alloc->why ? alloc->why : alloc->source);
+				 alloc->why);
 	for (size_t i = wanted; wanted && i < alloc->node_count; i++)
 		free(alloc->nodes[i].name);
 	if (wanted)

@@ -200,29 +200,15 @@ static pid_t main_process(const struct process_tree *list, pid_t rank, char *sta
 	*state = '?';
 	for (size_t i = 0; i < list->count; i++) {
 		const struct process_tree_entry *process = &list->items[i];
-		char path[64], text[512];
-		unsigned long long user = 0, kernel = 0;
 
 		if (process->group != rank || !process->alive)
 			continue;
-		snprintf(path, sizeof path, "/proc/%d/stat", (int)process->pid);
-		int fd = open(path, O_RDONLY | O_CLOEXEC);
-		ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof text - 1);
-
-		if (fd >= 0)
-			close(fd);
-		text[n > 0 ? n : 0] = '\0';
-		const char *behind = strrchr(text, ')');
-
-		if (behind)
-			sscanf(behind + 1, " %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %llu %llu",
-			       &user, &kernel);
 		if (process->state == 'T' || process->state == 't') {
 			*state = process->state;
 			return process->pid;
 		}
-		if (user + kernel >= most && !is_worker(list, process)) {
-			most = user + kernel;
+		if (process->used >= most && !is_worker(list, process)) {
+			most = process->used;
 			found = process->pid;
 			*state = process->state;
 		}

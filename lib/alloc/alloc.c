@@ -20,10 +20,18 @@ static const struct alloc_source *const sources[] = {
 	&alloc_source_local,
 };
 
+const char *alloc_from_name(int from)
+{
+	static const char *const names[] = {"nowhere", "local",	  "hand",  "hosts",   "slurm",
+					    "pbs",     "openpai", "berth", "launcher"};
+
+	return names[from];
+}
+
 int alloc_read_from(const struct alloc_source *source, const struct env *env,
 		    const struct alloc_request *request, struct alloc *out, struct error *err)
 {
-	struct alloc made = {.this_node = -1};
+	struct alloc made = {.source = source->from, .this_node = -1};
 	int rc = source->read(env, request, &made, err);
 
 	/* This machine's own name is not passed to another program. */
@@ -53,10 +61,11 @@ int alloc_read(const struct env *env, const struct alloc_request *request, struc
 			log_info(LOG_ALLOC,
 				 "source %s: %s; job %s, %zu nodes from %s, slots %d, "
 				 "GPUs %d",
-				 sources[i]->name, out->why ? out->why : "", out->job_id,
+				 alloc_from_name(out->source), out->why, out->job_id,
 				 out->node_count, out->nodes[0].name, out->nodes[0].slots,
 				 out->nodes[0].gpus);
-		return rc ? error_prefix(err, "allocation (%s)", sources[i]->name) : 0;
+		return rc ? error_prefix(err, "allocation (%s)", alloc_from_name(sources[i]->from))
+			  : 0;
 	}
 	return error_set(err, ERR_INTERNAL, "no allocation source applies");
 }
@@ -105,7 +114,7 @@ bool alloc_drop_past_end(struct alloc *alloc, char *text, size_t size)
 		 "job still runs: the clock is wrong or the limit is not enforced; berth ignores "
 		 "the end time",
 		 (long long)(now - alloc->end_time),
-		 alloc->end_reason ? alloc->end_reason : alloc->source);
+		 alloc->end_reason ? alloc->end_reason : alloc_from_name(alloc->source));
 	alloc->end_time = 0;
 	return true;
 }
@@ -117,7 +126,6 @@ void alloc_free(struct alloc *alloc)
 	for (size_t i = 0; i < alloc->node_count; i++)
 		free(alloc->nodes[i].name);
 	free(alloc->nodes);
-	free(alloc->source);
 	free(alloc->job_id);
 	free(alloc->why);
 	free(alloc->end_reason);
@@ -136,7 +144,8 @@ static const struct json_field node_members[] = {
 	{0}};
 
 static const struct json_field alloc_members[] = {
-	{"source", &json_as_text, ALLOC(source)},
+	{"source", &json_as_name, ALLOC(source), .max = ALLOC_FROM_LAUNCHER,
+	 .name_of = alloc_from_name},
 	{"job_id", &json_as_text, ALLOC(job_id)},
 	{"nodes", &json_as_list, JSON_LIST(struct alloc, nodes, node_count),
 	 .entry = &json_as_object, .members = node_members},

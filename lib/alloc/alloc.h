@@ -13,6 +13,20 @@
 
 struct hosts;
 
+enum alloc_from {
+	ALLOC_FROM_NOWHERE,
+	ALLOC_FROM_LOCAL,
+	ALLOC_FROM_HAND,
+	ALLOC_FROM_HOSTS,
+	ALLOC_FROM_SLURM,
+	ALLOC_FROM_PBS,
+	ALLOC_FROM_OPENPAI,
+	ALLOC_FROM_PLAN,     /* of a running rank */
+	ALLOC_FROM_LAUNCHER, /* of berth exec */
+};
+/* Its name in JSON and for people: "slurm"; "berth" for a plan. */
+const char *alloc_from_name(int from);
+
 struct alloc_node {
 	char *name; /* as the scheduler spells it; launchers pass this name */
 	int slots;  /* tasks the scheduler granted here; 0: unknown */
@@ -25,7 +39,7 @@ struct alloc_node {
 
 /* An allocation. The caller that read it owns it and frees it with alloc_free. */
 struct alloc {
-	char *source;		  /* "local", "hand", "hosts", "slurm", "pbs", "openpai" */
+	enum alloc_from source;
 	char *job_id;		  /* the scheduler's, or berth's own: "local-HOST-PID-TIME" */
 	size_t node_count;	  /* >= 1 */
 	struct alloc_node *nodes; /* in the scheduler's order; nodes[0] is the first node */
@@ -40,7 +54,7 @@ struct alloc {
 	 * run on every machine, else NULL. */
 	char *rendezvous;
 	char *array_task; /* for a job array: "1234_7" (PBS: "64[7].server"), else NULL */
-	char *why;	  /* the reason for source, for people: "SLURM_JOB_ID is set" */
+	char *why;	  /* the reason for source, for people: "SLURM_JOB_ID is set"; never NULL */
 };
 
 /* The options that affect the allocation. Zero or NULL: option absent, unless noted otherwise. */
@@ -55,7 +69,7 @@ struct alloc_request {
 
 /* A source of allocations: one row of the table in alloc.c, one file per source. */
 struct alloc_source {
-	const char *name;
+	enum alloc_from from;
 	/* Does this source apply? Pure: reads only env and request. */
 	int (*present)(const struct env *env, const struct alloc_request *request);
 	/* Fill in *out, which is empty with this_node -1. After a failure alloc_read_from frees it.
@@ -87,15 +101,14 @@ int alloc_read(const struct env *env, const struct alloc_request *request, struc
 /* If the end time that the scheduler gave has passed, although the job runs, forget it and write a
  * warning. Return whether it has. Reads the clock. */
 bool alloc_drop_past_end(struct alloc *alloc, char *text, size_t size);
-/* Has a job of that source ("slurm", "pbs") ended? Return 1 if the scheduler's tool reports so, and
- * 0 if the job is queued, running or completing. Return -1 if the status is unknown: no such tool,
- * no answer within timeout_ms, or another source. Starts a process. */
-int job_status_is_over(const struct env *env, const char *source, const char *job_id,
+/* Has a job of that scheduler ("slurm", "pbs") ended? Return 1 if the scheduler's tool reports so,
+ * and 0 if the job is queued, running or completing. Return -1 if the status is unknown: no such
+ * tool, no answer within timeout_ms, or another scheduler. Starts a process. */
+int job_status_is_over(const struct env *env, const char *scheduler, const char *job_id,
 		       int timeout_ms);
 /* Has Slurm suspended the job? No, if it does not answer. Under PBS this process is suspended, too.
  */
-bool job_status_is_suspended(const struct env *env, const char *source, const char *job_id,
-			     int timeout_ms);
+bool job_status_is_suspended(const struct env *env, const struct alloc *alloc, int timeout_ms);
 void alloc_free(struct alloc *alloc); /* frees what it holds and clears it; NULL is allowed */
 
 /* Check that text is "HOST:PORT" or "[fd00::1]:PORT". On success copy the host into host (size

@@ -75,14 +75,13 @@ static int check(const struct alloc_request *request, char host[256], int *port,
  * share the secret file, but a proof is valid for one name only. */
 static int fill(const struct alloc_request *request, const char *host, int port, struct alloc *made)
 {
-	made->source = strdup("hand");
 	made->rendezvous = strdup(request->rendezvous);
 	made->this_node = request->node_rank;
 	made->job_id = text_format("hand-%s-%d-%d", host, port, request->nnodes);
 	made->why = text_format("--nnodes is %d; this machine has --node-rank %d", request->nnodes,
 				request->node_rank);
 	made->nodes = calloc((size_t)request->nnodes, sizeof *made->nodes);
-	if (!made->source || !made->rendezvous || !made->job_id || !made->why || !made->nodes)
+	if (!made->rendezvous || !made->job_id || !made->why || !made->nodes)
 		return -1;
 	for (; made->node_count < (size_t)request->nnodes; made->node_count++) {
 		struct alloc_node *node = &made->nodes[made->node_count];
@@ -106,4 +105,4 @@ static int read_hand(const struct env *env, const struct alloc_request *request,
 	return rc;
 }
 
-const struct alloc_source alloc_source_hand = {"hand", present, read_hand};
+const struct alloc_source alloc_source_hand = {ALLOC_FROM_HAND, present, read_hand};

@@ -34,11 +34,10 @@ static int fill(struct hosts *hosts, const char *why, bool slots_given, struct a
 	char host[256] = "localhost";
 
 	gethostname(host, sizeof host - 1);
-	made->source = strdup("hosts");
 	made->why = strdup(why);
 	made->job_id =
 		text_format("hosts-%s-%ld-%lld", host, (long)getpid(), (long long)time(NULL));
-	if (!made->source || !made->why || !made->job_id)
+	if (!made->why || !made->job_id)
 		return error_memory(err, "the allocation");
 	return alloc_set_nodes(made, hosts, slots_given, err);
 }
@@ -69,4 +68,4 @@ static int read_hosts(const struct env *env, const struct alloc_request *request
 	return rc;
 }
 
-const struct alloc_source alloc_source_hosts = {"hosts", present, read_hosts};
+const struct alloc_source alloc_source_hosts = {ALLOC_FROM_HOSTS, present, read_hosts};

@@ -53,22 +53,23 @@ static int pbs_job_over(const struct env *env, const char *job_id, int timeout_m
 	return is_over;
 }
 
-int job_status_is_over(const struct env *env, const char *source, const char *job_id,
+int job_status_is_over(const struct env *env, const char *scheduler, const char *job_id,
 		       int timeout_ms)
 {
 	char state[32];
 
-	if (!strcmp(source, "slurm"))
+	if (!strcmp(scheduler, alloc_from_name(ALLOC_FROM_SLURM)))
 		return slurm_job_state(env, job_id, timeout_ms, state, sizeof state) ? !*state : -1;
-	return strcmp(source, "pbs") ? -1 : pbs_job_over(env, job_id, timeout_ms);
+	return strcmp(scheduler, alloc_from_name(ALLOC_FROM_PBS))
+		       ? -1
+		       : pbs_job_over(env, job_id, timeout_ms);
 }
 
-bool job_status_is_suspended(const struct env *env, const char *source, const char *job_id,
-			     int timeout_ms)
+bool job_status_is_suspended(const struct env *env, const struct alloc *alloc, int timeout_ms)
 {
 	char state[32];
 
-	return !strcmp(source, "slurm") &&
-	       slurm_job_state(env, job_id, timeout_ms, state, sizeof state) &&
+	return alloc->source == ALLOC_FROM_SLURM &&
+	       slurm_job_state(env, alloc->job_id, timeout_ms, state, sizeof state) &&
 	       !strcmp(state, "SUSPENDED");
 }

@@ -36,11 +36,10 @@ static int read_local(const struct env *env, const struct alloc_request *request
 		strcpy(host, "localhost");
 	out->this_node = 0;
 	out->nodes = calloc(1, sizeof *out->nodes);
-	out->source = strdup("local");
 	out->why = strdup("no hosts were given and no scheduler's variables are set: using only "
 			  "this machine");
 	out->job_id = text_format("local-%s-%ld-%lld", host, (long)getpid(), (long long)time(NULL));
-	if (!out->nodes || !out->source || !out->why || !out->job_id)
+	if (!out->nodes || !out->why || !out->job_id)
 		return error_memory(err, "the allocation");
 	out->node_count = 1;
 	out->nodes[0] =
@@ -48,4 +47,4 @@ static int read_local(const struct env *env, const struct alloc_request *request
 	return out->nodes[0].name ? 0 : error_memory(err, "the allocation");
 }
 
-const struct alloc_source alloc_source_local = {"local", present, read_local};
+const struct alloc_source alloc_source_local = {ALLOC_FROM_LOCAL, present, read_local};

@@ -204,11 +204,10 @@ static int set_job_id(const struct env *env, const char *role, struct alloc *mad
 {
 	const char *job = alloc_env(env, "PAI_JOB_NAME");
 
-	made->source = strdup("openpai");
 	made->job_id = strdup(job ? job : "openpai");
 	made->why = text_format("PAI_CURRENT_TASK_ROLE_NAME is %s; this container is its task %d",
 				role, made->this_node);
-	return made->source && made->job_id && made->why ? 0 : error_memory(err, "the allocation");
+	return made->job_id && made->why ? 0 : error_memory(err, "the allocation");
 }
 
 static int read_openpai(const struct env *env, const struct alloc_request *request,
@@ -231,4 +230,4 @@ static int read_openpai(const struct env *env, const struct alloc_request *reque
 	return rc;
 }
 
-const struct alloc_source alloc_source_openpai = {"openpai", present, read_openpai};
+const struct alloc_source alloc_source_openpai = {ALLOC_FROM_OPENPAI, present, read_openpai};

@@ -197,13 +197,12 @@ static int set_job_id(const struct env *env, struct alloc *made, struct error *e
 {
 	const char *id = alloc_env(env, "PBS_JOBID"), *kind = alloc_env(env, "PBS_ENVIRONMENT");
 
-	made->source = strdup("pbs");
 	made->job_id = strdup(id);
 	made->why = text_format("PBS_JOBID is set%s; the nodes come from PBS_NODEFILE",
 				kind && !strcmp(kind, "PBS_INTERACTIVE") ? " (qsub -I)" : "");
 	if (strchr(id, '['))
 		made->array_task = strdup(id);
-	if (!made->source || !made->job_id || !made->why || (strchr(id, '[') && !made->array_task))
+	if (!made->job_id || !made->why || (strchr(id, '[') && !made->array_task))
 		return error_memory(err, "the allocation");
 	return 0;
 }
@@ -231,4 +230,4 @@ static int read_pbs(const struct env *env, const struct alloc_request *request, 
 	return rc;
 }
 
-const struct alloc_source alloc_source_pbs = {"pbs", present, read_pbs};
+const struct alloc_source alloc_source_pbs = {ALLOC_FROM_PBS, present, read_pbs};

@@ -35,10 +35,10 @@ void alloc_query_begin(struct alloc_query *query, const struct env *env, struct 
 
 	*query = (struct alloc_query){
 		.env = env, .alloc = alloc, .also = also, .timeout_ms = timeout_ms, .steps = &none};
-	if (!strcmp(alloc->source, "slurm")) {
+	if (alloc->source == ALLOC_FROM_SLURM) {
 		query->steps = alloc_query_slurm;
 		query->kill_wait_ms = 30000; /* the default of KillWait */
-	} else if (!strcmp(alloc->source, "pbs")) {
+	} else if (alloc->source == ALLOC_FROM_PBS) {
 		query->steps = alloc_query_pbs;
 		query->kill_wait_ms = 10000; /* of kill_delay */
 	}
@@ -105,7 +105,7 @@ void alloc_query_again(struct alloc_query *query)
 
 void alloc_query_now(const struct env *env, struct alloc *alloc)
 {
-	bool pbs = !strcmp(alloc->source, "pbs");
+	bool pbs = alloc->source == ALLOC_FROM_PBS;
 	struct alloc_query query;
 
 	/* The servers of large PBS sites are slower. */

@@ -462,15 +462,12 @@ static int set_job_id(struct slurm_reader *r, struct error *err)
 
 	if (rc)
 		return rc;
-	r->made.source = strdup("slurm");
 	r->made.job_id = strdup(job_id(r->env));
 	r->made.why = text_format("SLURM_JOB_ID is set; the nodes come from %s%s", r->list_name,
 				  r->in_step		  ? " (a job step)"
 				  : r->made.this_node < 0 ? ", and this machine is not one of them"
 							  : "");
-	return r->made.source && r->made.job_id && r->made.why
-		       ? 0
-		       : error_memory(err, "the allocation");
+	return r->made.job_id && r->made.why ? 0 : error_memory(err, "the allocation");
 }
 
 static int read_slurm(const struct env *env, const struct alloc_request *request, struct alloc *out,
@@ -491,4 +488,4 @@ static int read_slurm(const struct env *env, const struct alloc_request *request
 	return rc;
 }
 
-const struct alloc_source alloc_source_slurm = {"slurm", present, read_slurm};
+const struct alloc_source alloc_source_slurm = {ALLOC_FROM_SLURM, present, read_slurm};

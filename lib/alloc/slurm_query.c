@@ -191,7 +191,7 @@ bool slurm_lacks_gpus(const struct env *env, const struct alloc *alloc)
 	for (size_t i = 0; i < sizeof names / sizeof *names; i++)
 		any |= alloc_env(env, names[i]) != NULL;
 	/* In a step the job's GPUs are not the step's. */
-	return !strcmp(alloc->source, "slurm") && unknown && any && !slurm_in_step(env);
+	return alloc->source == ALLOC_FROM_SLURM && unknown && any && !slurm_in_step(env);
 }
 
 /* ---- asking ---- */

@@ -318,12 +318,12 @@ const struct connection_owner controller_connection_owner = {NULL, NULL, on_mess
 const char *controller_scope(const struct launch_options *launch, char *out, size_t size)
 {
 	const struct alloc *alloc = launch->alloc;
-	bool scheduled = !strcmp(alloc->source, "slurm") || !strcmp(alloc->source, "pbs");
+	bool scheduled = alloc->source == ALLOC_FROM_SLURM || alloc->source == ALLOC_FROM_PBS;
 
 	if (launch->launcher->single_host && alloc->node_count > 1)
 		return NULL;
-	snprintf(out, size, "%s%s%s", scheduled ? alloc->source : "", scheduled ? " " : "",
-		 scheduled ? alloc->job_id : "");
+	snprintf(out, size, "%s%s%s", scheduled ? alloc_from_name(alloc->source) : "",
+		 scheduled ? " " : "", scheduled ? alloc->job_id : "");
 	return out;
 }
 
@@ -354,8 +354,7 @@ static bool job_is_suspended(const struct controller *controller)
 {
 	const struct launch_options *launch = controller->launch;
 
-	return job_status_is_suspended(launch->env, launch->alloc->source, launch->alloc->job_id,
-				       QUERY_MS);
+	return job_status_is_suspended(launch->env, launch->alloc, QUERY_MS);
 }
 
 static void check_silence(struct controller *controller, int64_t now_ms)

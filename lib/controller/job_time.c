@@ -75,7 +75,7 @@ static void learn(struct job *job)
 			 "the job was started %d time%s before, which BERTH_ATTEMPT of these ranks "
 			 "does not count: %s reported it too late",
 			 query->alloc->restarts, query->alloc->restarts == 1 ? "" : "s",
-			 query->alloc->source);
+			 alloc_from_name(query->alloc->source));
 	}
 	if (alloc_drop_past_end(query->alloc, text, sizeof text))
 		job_note(job->sink, LOG_WARNING, "%s", text);

@@ -32,11 +32,11 @@ static bool fits(const struct launcher *launcher, const struct alloc *alloc, con
 		return false;
 	/* The single node of a Slurm job may be another machine: salloc leaves its shell on the
 	 * login node. */
-	if (!strcmp(alloc->source, "slurm"))
+	if (alloc->source == ALLOC_FROM_SLURM)
 		return alloc->this_node >= 0 && !gets_no_signals(env);
-	if (!strcmp(alloc->source, "pbs") && alloc->this_node >= 0)
+	if (alloc->source == ALLOC_FROM_PBS && alloc->this_node >= 0)
 		return true;
-	if (strcmp(alloc->source, "pbs") && strcmp(alloc->source, "hosts"))
+	if (alloc->source != ALLOC_FROM_PBS && alloc->source != ALLOC_FROM_HOSTS)
 		return true; /* no other source names a node that is not this machine */
 	return launcher_is_this_host(name);
 }

@@ -27,8 +27,7 @@ static int start(const struct launcher_job *job, struct launcher_process **out, 
 		return error_set(err, ERR_USAGE,
 				 "launcher hand needs OpenPAI, or berth run on each machine with "
 				 "--nnodes, --node-rank and --rdzv-endpoint; this is neither (%s)",
-				 job->launch->alloc->why ? job->launch->alloc->why
-							 : job->launch->alloc->source);
+				 job->launch->alloc->why);
 	return launcher_start_tools(job, out, count, err);
 }
 

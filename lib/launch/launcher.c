@@ -50,8 +50,8 @@ static int find(const char *name, const struct alloc *alloc, const struct env *e
 	return error_set(err, ERR_UNAVAILABLE,
 			 "no launcher fits the %zu node%s of this allocation (%s, first node %s); "
 			 "choose a --launcher: %s",
-			 alloc->node_count, alloc->node_count == 1 ? "" : "s",
-			 alloc->why ? alloc->why : alloc->source, alloc->nodes[0].name, known);
+			 alloc->node_count, alloc->node_count == 1 ? "" : "s", alloc->why,
+			 alloc->nodes[0].name, known);
 }
 
 int launcher_find(const char *name, const struct alloc *alloc, const struct env *env,

@@ -66,14 +66,14 @@ static char *command_line(const struct launcher_job *job)
 int launcher_simulate_nodes(const struct alloc *alloc, size_t nodes, struct alloc *out,
 			    struct error *err)
 {
-	struct alloc simulated = {.end_time = alloc->end_time, .restarts = alloc->restarts};
+	struct alloc simulated = {
+		.source = alloc->source, .end_time = alloc->end_time, .restarts = alloc->restarts};
 
-	simulated.source = strdup(alloc->source);
 	simulated.job_id = strdup(alloc->job_id);
 	simulated.nodes = calloc(nodes, sizeof *simulated.nodes);
 	simulated.why =
 		text_format("%zu simulated nodes on this machine (--launcher loopback)", nodes);
-	if (!simulated.source || !simulated.job_id || !simulated.nodes || !simulated.why)
+	if (!simulated.job_id || !simulated.nodes || !simulated.why)
 		goto memory;
 	for (; simulated.node_count < nodes; simulated.node_count++) {
 		struct alloc_node *node = &simulated.nodes[simulated.node_count];

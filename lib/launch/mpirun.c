@@ -50,7 +50,7 @@ static bool fits(const struct launcher *launcher, const struct alloc *alloc, con
 {
 	char path[PATH_MAX];
 
-	return !strcmp(alloc->source, "pbs") && find_tool(launcher, env, path, sizeof path);
+	return alloc->source == ALLOC_FROM_PBS && find_tool(launcher, env, path, sizeof path);
 }
 
 /* With TM's tools present, TM starts the agents directly, also if Open MPI was built with TM: that
@@ -85,7 +85,7 @@ static int set_default_tmrsh(struct env *env, const struct launcher_job *job)
 		{"PRTE_MCA_plm_ssh_no_tree_spawn", "1"},
 		{NULL}};
 
-	if (strcmp(job->launch->alloc->source, "pbs") || strchr(job->launch->berth_path, ' ') ||
+	if (job->launch->alloc->source != ALLOC_FROM_PBS || strchr(job->launch->berth_path, ' ') ||
 	    pbs_find_tool(job->launch->env, "pbs_tmrsh", path, sizeof path))
 		return 0;
 	snprintf(agent, sizeof agent, "%s agent --tmrsh", job->launch->berth_path);

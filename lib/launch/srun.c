@@ -32,7 +32,7 @@ static const char probe[] = LAUNCHER_NO_FUNCTION("$SLURMD_NODENAME") LAUNCHER_TR
 
 static bool fits(const struct launcher *launcher, const struct alloc *alloc, const struct env *env)
 {
-	return !strcmp(alloc->source, "slurm");
+	return alloc->source == ALLOC_FROM_SLURM;
 }
 
 /* Variables from which srun takes options, or which describe another process's place. */
@@ -150,13 +150,12 @@ static int start(const struct launcher_job *job, struct launcher_process **out, 
 	struct env *env;
 	int rc = 0;
 
-	if (strcmp(job->launch->alloc->source, "slurm") !=
-	    0) /* outside a job, srun would request one of its own */
+	if (job->launch->alloc->source !=
+	    ALLOC_FROM_SLURM) /* outside a job, srun would request one of its own */
 		return error_set(err, ERR_USAGE,
 				 "launcher srun works only inside a Slurm job, and there is none "
 				 "(%s); use it in sbatch or salloc",
-				 job->launch->alloc->why ? job->launch->alloc->why
-							 : job->launch->alloc->source);
+				 job->launch->alloc->why);
 	processes = calloc(nodes, sizeof *processes);
 	env = launcher_all_agents_env(job, "SLURMD_NODENAME");
 	if (env)

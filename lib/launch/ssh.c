@@ -10,7 +10,7 @@
 
 static bool fits(const struct launcher *launcher, const struct alloc *alloc, const struct env *env)
 {
-	return !strcmp(alloc->source, "pbs") || !strcmp(alloc->source, "hosts");
+	return alloc->source == ALLOC_FROM_PBS || alloc->source == ALLOC_FROM_HOSTS;
 }
 
 static int make(const struct launcher_job *job, size_t node, struct launcher_command *out)

@@ -28,7 +28,7 @@ static bool fits(const struct launcher *launcher, const struct alloc *alloc, con
 	char path[PATH_MAX];
 	bool dsh;
 
-	return !strcmp(alloc->source, "pbs") && find(env, path, sizeof path, &dsh);
+	return alloc->source == ALLOC_FROM_PBS && find(env, path, sizeof path, &dsh);
 }
 
 static int make(const struct launcher_job *job, size_t node, struct launcher_command *out)
@@ -55,12 +55,11 @@ static int start(const struct launcher_job *job, struct launcher_process **out, 
 	char path[PATH_MAX];
 	bool dsh;
 
-	if (strcmp(job->launch->alloc->source, "pbs") != 0)
+	if (job->launch->alloc->source != ALLOC_FROM_PBS)
 		return error_set(err, ERR_USAGE,
 				 "launcher tm works only inside a PBS job, and there is none (%s); "
 				 "use it in a job script or in qsub -I",
-				 job->launch->alloc->why ? job->launch->alloc->why
-							 : job->launch->alloc->source);
+				 job->launch->alloc->why);
 	if (!find(job->launch->env, path, sizeof path, &dsh))
 		return error_set(err, ERR_UNAVAILABLE,
 				 "found neither pbs_tmrsh nor pbsdsh in PATH or in PBS_EXEC of "

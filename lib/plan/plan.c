@@ -376,10 +376,10 @@ static void warn_few_cores(const struct alloc *alloc, const struct inventory *in
 			   const struct plan_request *request, const struct plan *plan,
 			   struct warnings *warnings)
 {
-	bool pbs = alloc->source && !strcmp(alloc->source, "pbs");
+	bool pbs = alloc->source == ALLOC_FROM_PBS;
 	char line[80];
 
-	if (!pbs && (!alloc->source || strcmp(alloc->source, "slurm")))
+	if (!pbs && alloc->source != ALLOC_FROM_SLURM)
 		return;
 	for (size_t n = 0; n < plan->node_count; n++) {
 		const struct inventory *inventory = &inventories[n];
@@ -417,8 +417,8 @@ static void warn_no_gpus(const struct alloc *alloc, const struct inventory *inve
 	const char *ncpus = env ? env_get(env, "NCPUS") : NULL;
 	bool cpus = ncpus && strspn(ncpus, "0123456789") == strlen(ncpus) && atoi(ncpus) > 0;
 
-	if (!list || list[strspn(list, "\\ \"'")] || !inventories[0].gpu_count || !alloc->source ||
-	    strcmp(alloc->source, "pbs"))
+	if (!list || list[strspn(list, "\\ \"'")] || !inventories[0].gpu_count ||
+	    alloc->source != ALLOC_FROM_PBS)
 		return;
 	warn(warnings,
 	     "CUDA_VISIBLE_DEVICES is empty: PBS granted no GPU, although %s has %zu. Request GPUs "
@@ -555,7 +555,7 @@ int plan_make(const struct alloc *alloc, const struct inventory *inventories, si
 		warn_few_cores(alloc, inventories, request, &plan, &warnings);
 		rc = warnings.rc;
 	}
-	if (!rc && alloc->source && !strcmp(alloc->source, "slurm"))
+	if (!rc && alloc->source == ALLOC_FROM_SLURM)
 		rc = list_nodes(alloc, &plan, &scratch, err);
 	scratch_free(&scratch);
 	if (rc) {

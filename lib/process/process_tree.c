@@ -60,19 +60,21 @@ bool process_tree_find(pid_t pid, struct process_tree_entry *out)
 	/* The name may contain spaces and parentheses: the last one ends it. */
 	char *name = strchr(text, '('), *end = strrchr(text, ')');
 	int parent, group, threads;
-	unsigned long long start;
+	unsigned long long start, user, kernel;
 
 	if (!name || !end || end < name)
 		return false;
 	*end = '\0';
 	if (sscanf(end + 1,
-		   " %c %d %d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %d %*d %llu",
-		   &out->state, &parent, &group, &threads, &start) != 5)
+		   " %c %d %d %*d %*d %*d %*u %*u %*u %*u %*u %llu %llu %*d %*d %*d %*d %d %*d "
+		   "%llu",
+		   &out->state, &parent, &group, &user, &kernel, &threads, &start) != 7)
 		return false;
 	out->pid = pid;
 	out->parent = parent;
 	out->group = group;
 	out->start = start;
+	out->used = user + kernel;
 	out->alive = (out->state != 'Z' && out->state != 'X') || threads > 1;
 	snprintf(out->name, sizeof out->name, "%s", name + 1);
 	return true;

@@ -10,6 +10,7 @@
 struct process_tree_entry {
 	pid_t pid, parent, group;
 	unsigned long long start; /* clock ticks since boot: together with pid, an identity */
+	unsigned long long used;  /* clock ticks of CPU time, of user and kernel */
 	char state;		  /* as in /proc: 'R', 'D', 'Z'... */
 	bool alive;		  /* not a zombie, or one with living threads */
 	char name[32];

@@ -7,11 +7,14 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-	char *text = fuzz_text(data, size), source[] = "pbs", job[] = "2.pbs-head";
+	char *text = fuzz_text(data, size), job[] = "2.pbs-head";
 	char first[] = "pbs-n1.bed.test", second[] = "pbs-n2";
 	struct alloc_node nodes[] = {{first, 1, -1}, {second, 1, -1}};
-	struct alloc alloc = {
-		.source = source, .job_id = job, .node_count = 2, .nodes = nodes, .this_node = -1};
+	struct alloc alloc = {.source = ALLOC_FROM_PBS,
+			      .job_id = job,
+			      .node_count = 2,
+			      .nodes = nodes,
+			      .this_node = -1};
 	struct pbs_job_info answer = {0};
 	struct error err = {0};
 

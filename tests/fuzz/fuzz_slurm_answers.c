@@ -21,10 +21,13 @@ static bool is_long_range(const char *text)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-	char source[] = "slurm", job[] = "7", first[] = "n1", second[] = "n2";
+	char job[] = "7", first[] = "n1", second[] = "n2";
 	struct alloc_node nodes[] = {{first, 1, -1}, {second, 1, -1}};
-	struct alloc alloc = {
-		.source = source, .job_id = job, .node_count = 2, .nodes = nodes, .this_node = -1};
+	struct alloc alloc = {.source = ALLOC_FROM_SLURM,
+			      .job_id = job,
+			      .node_count = 2,
+			      .nodes = nodes,
+			      .this_node = -1};
 	struct error err = {0};
 	int64_t seconds = 0;
 	char *text;

@@ -59,7 +59,7 @@ static void by_hand(void **state)
 			fail_msg("%s: %d, '%s'", rows[i].why, rc, err.text);
 		if (!rc) {
 			assert_string_equal(capture_nodes(&alloc), rows[i].nodes);
-			assert_string_equal(alloc.source, "hosts");
+			assert_int_equal(alloc.source, ALLOC_FROM_HOSTS);
 			assert_int_equal(strncmp(alloc.job_id, "hosts-", 6), 0);
 			assert_true(*alloc.why && alloc.end_time == 0);
 		}
@@ -79,7 +79,7 @@ static void local(void **state)
 	assert_int_equal(sched_getaffinity(0, sizeof all, &all), 0);
 	assert_int_equal(alloc_read(NULL, NULL, &alloc, NULL), 0);
 	assert_int_equal(alloc.node_count, 1);
-	assert_string_equal(alloc.source, "local");
+	assert_int_equal(alloc.source, ALLOC_FROM_LOCAL);
 	assert_string_equal(alloc.nodes[0].name, host);
 	assert_int_equal(alloc.nodes[0].slots, CPU_COUNT(&all));
 	assert_int_equal(alloc.nodes[0].gpus, -1);
@@ -108,16 +108,16 @@ static void local(void **state)
 
 static void to_json(void **state)
 {
-	char names[][4] = {"n1", "n\xff"}, source[] = "slurm", job[] = "12_3",
+	char names[][4] = {"n1", "n\xff"}, reason[] = "slurm", job[] = "12_3",
 	     why[] = "SLURM_JOB_ID is set", rendezvous[] = "n1:4242";
 	struct alloc_node nodes[] = {{names[0], 4, 2}, {names[1], 0, -1}};
-	struct alloc alloc = {.source = source,
+	struct alloc alloc = {.source = ALLOC_FROM_SLURM,
 			      .job_id = job,
 			      .node_count = 2,
 			      .nodes = nodes,
 			      .this_node = 1,
 			      .end_time = 4102444800,
-			      .end_reason = source,
+			      .end_reason = reason,
 			      .restarts = 3,
 			      .array_task = job,
 			      .rendezvous = rendezvous,
@@ -139,7 +139,7 @@ static void to_json(void **state)
 	assert_string_equal(text, known);
 	free(text);
 	nodes[0].gpus = 0;
-	alloc = (struct alloc){.source = source,
+	alloc = (struct alloc){.source = ALLOC_FROM_SLURM,
 			       .job_id = job,
 			       .node_count = 1,
 			       .nodes = nodes,

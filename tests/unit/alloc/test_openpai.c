@@ -51,7 +51,7 @@ static void good(void **state)
 
 		if (alloc_read(env, NULL, &alloc, &err))
 			fail_msg("row %zu: %s", i, err.text);
-		assert_string_equal(alloc.source, "openpai");
+		assert_int_equal(alloc.source, ALLOC_FROM_OPENPAI);
 		assert_int_equal(alloc.node_count, rows[i].nodes);
 		assert_int_equal(alloc.this_node, rows[i].this_node);
 		assert_int_equal(alloc.nodes[0].gpus, rows[i].gpus);

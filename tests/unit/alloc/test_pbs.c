@@ -92,7 +92,7 @@ static void good(void **state)
 		    alloc.this_node != rows[i].this_node)
 			fail_msg("row %zu (%s): %s at %d", i, rows[i].why, capture_nodes(&alloc),
 				 alloc.this_node);
-		assert_string_equal(alloc.source, "pbs");
+		assert_int_equal(alloc.source, ALLOC_FROM_PBS);
 		alloc_free(&alloc);
 		env_free(env);
 	}
@@ -178,7 +178,7 @@ static void whose(void **state)
 	struct alloc alloc = {0};
 
 	assert_int_equal(alloc_read(env, NULL, &alloc, NULL), 0);
-	assert_string_equal(alloc.source, "slurm");
+	assert_int_equal(alloc.source, ALLOC_FROM_SLURM);
 	assert_int_equal(alloc.node_count, 2);
 	alloc_free(&alloc);
 	assert_int_equal(alloc_read(env, &request, &alloc, NULL), 0);
@@ -246,7 +246,7 @@ static void durations(void **state)
 
 static struct alloc two_nodes(const char *a, const char *b)
 {
-	struct alloc alloc = {.source = strdup("pbs"),
+	struct alloc alloc = {.source = ALLOC_FROM_PBS,
 			      .job_id = strdup("2.pbs-head"),
 			      .node_count = b ? 2 : 1,
 			      .this_node = -1};

@@ -98,7 +98,7 @@ static void good(void **state)
 		    alloc.this_node != rows[i].this_node)
 			fail_msg("%s: %s, this is node %d", rows[i].why, capture_nodes(&alloc),
 				 alloc.this_node);
-		assert_string_equal(alloc.source, "slurm");
+		assert_int_equal(alloc.source, ALLOC_FROM_SLURM);
 		assert_true(alloc.why && *alloc.why && alloc.end_time == 0);
 		alloc_free(&alloc);
 		env_free(env);
@@ -223,10 +223,10 @@ static void whose(void **state)
 		env_free(one);
 	}
 	assert_int_equal(alloc_read(env, &by_hand, &alloc, NULL), 0);
-	assert_string_equal(alloc.source, "hosts"); /* the user's hosts come first */
+	assert_int_equal(alloc.source, ALLOC_FROM_HOSTS); /* the user's hosts come first */
 	alloc_free(&alloc);
 	assert_int_equal(alloc_read(none, NULL, &alloc, NULL), 0);
-	assert_string_equal(alloc.source, "local"); /* an empty variable counts as unset */
+	assert_int_equal(alloc.source, ALLOC_FROM_LOCAL); /* an empty variable counts as unset */
 	alloc_free(&alloc);
 	env_free(env);
 	env_free(none);

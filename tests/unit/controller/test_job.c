@@ -357,7 +357,7 @@ static void run(const struct act *what, size_t count, struct job_result *result)
 {
 	struct alloc_node nodes[NODES] = {
 		{(char *)"n0", 1, -1}, {(char *)"n1", 1, -1}, {(char *)"n2", 1, -1}};
-	struct alloc alloc = {.source = (char *)"test",
+	struct alloc alloc = {.source = ALLOC_FROM_LOCAL,
 			      .job_id = (char *)"test-job",
 			      .node_count = NODES,
 			      .nodes = nodes,

@@ -526,7 +526,7 @@ static void job_plan_slurm(struct job *job, size_t count, const struct plan_requ
 	static char claim[] = "another run";
 
 	job_start(job, SORT_IB, count);
-	job->alloc.source = (char *)(uintptr_t) "slurm";
+	job->alloc.source = ALLOC_FROM_SLURM;
 	job->request = *request;
 	job->request.port = 29500;
 	for (size_t g = 0; taken >= 0 && g < job->inventories[taken].gpu_count; g++)

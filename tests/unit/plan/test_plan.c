@@ -458,23 +458,23 @@ static void test_fewer_ranks_than_tasks(void **state)
 static void test_few_cores(void **state)
 {
 	static const struct {
-		const char *source;
+		enum alloc_from source;
 		int gpus, cores_of_node; /* of 4 cores that the job may use */
 		struct plan_request request;
 		const char *warning; /* its end, or NULL */
 	} table[] = {
-		{"slurm", 4, 64, {0}, "#SBATCH --cpus-per-gpu=16"},
-		{"pbs", 4, 64, {0}, "-l select=1:ncpus=64:ngpus=4"},
-		{"slurm", 4, 64, {.per_node = true}, "#SBATCH --cpus-per-gpu=16"},
-		{"slurm", 3, 64, {0}, "#SBATCH --cpus-per-gpu=21"},
-		{"slurm", 2, 64, {0}, NULL},	      /* two each */
-		{"slurm", 4, 64, {.ranks = 2}, NULL}, /* two each */
-		{"slurm", 4, 4, {0}, NULL},	      /* the node has no more */
-		{"slurm", 4, 7, {0}, NULL},	      /* nor enough for all its GPUs */
-		{"slurm", 4, -1, {0}, NULL},	      /* unknown */
-		{"slurm", 0, 64, {.ranks = 4}, NULL}, /* no GPUs */
-		{"local", 4, 64, {0}, NULL},	      /* nothing to request it from */
-		{NULL, 4, 64, {0}, NULL},
+		{ALLOC_FROM_SLURM, 4, 64, {0}, "#SBATCH --cpus-per-gpu=16"},
+		{ALLOC_FROM_PBS, 4, 64, {0}, "-l select=1:ncpus=64:ngpus=4"},
+		{ALLOC_FROM_SLURM, 4, 64, {.per_node = true}, "#SBATCH --cpus-per-gpu=16"},
+		{ALLOC_FROM_SLURM, 3, 64, {0}, "#SBATCH --cpus-per-gpu=21"},
+		{ALLOC_FROM_SLURM, 2, 64, {0}, NULL},	       /* two each */
+		{ALLOC_FROM_SLURM, 4, 64, {.ranks = 2}, NULL}, /* two each */
+		{ALLOC_FROM_SLURM, 4, 4, {0}, NULL},	       /* the node has no more */
+		{ALLOC_FROM_SLURM, 4, 7, {0}, NULL},	       /* nor enough for all its GPUs */
+		{ALLOC_FROM_SLURM, 4, -1, {0}, NULL},	       /* unknown */
+		{ALLOC_FROM_SLURM, 0, 64, {.ranks = 4}, NULL}, /* no GPUs */
+		{ALLOC_FROM_LOCAL, 4, 64, {0}, NULL},	       /* nothing to request it from */
+		{ALLOC_FROM_NOWHERE, 4, 64, {0}, NULL},
 	};
 
 	for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
@@ -483,7 +483,7 @@ static void test_few_cores(void **state)
 
 		job.inventories[0] = with_gpus(table[i].gpus);
 		job.inventories[0].node_core_count = table[i].cores_of_node;
-		job.alloc.source = (char *)(uintptr_t)table[i].source;
+		job.alloc.source = table[i].source;
 		job_make(&job, 1);
 		for (size_t w = 0; w < job.plan.warning_count; w++)
 			if (strstr(job.plan.warnings[w], "data loaders will be slow"))
