@@ -73,8 +73,7 @@ static void send_when_complete(struct agent_probes *round)
 		json_array_append_new(stalled, json_integer(round->stalled[i]));
 	}
 	agent_uplink_report(round->uplink, MESSAGE_PROBED,
-			    json_pack("{s:I, s:o, s:o, s:o}", "nodes", (json_int_t)round->nodes,
-				      "reached", reached, "shared", shared, "stalled", stalled));
+			    &(struct message_probed){(int)round->nodes, reached, shared, stalled});
 }
 
 static void finish_own_probes(struct agent_probes *round)
@@ -184,11 +183,11 @@ static void on_due(struct loop_timer *timer)
 	}
 }
 
-void agent_probes_merge(struct agent_probes *round, const struct wire_message *message)
+void agent_probes_merge(struct agent_probes *round, const struct message_probed *answer)
 {
 	if (!round || round->sent)
 		return;
-	message_add_probed(message, round->node_count, round->count, round->reached, round->shared,
+	message_add_probed(answer, round->node_count, round->count, round->reached, round->shared,
 			   round->stalled, &round->nodes);
 	send_when_complete(round);
 }
@@ -214,21 +213,16 @@ static int read_addresses(struct agent_probes *round, const json_t *list,
 
 int agent_probes_start(struct loop *loop, struct agent_uplink *uplink,
 		       const struct agent_downlinks *downlinks, const struct agent_params *params,
-		       const struct inventory *inventory, const json_t *question,
+		       const struct inventory *inventory, const struct message_probe *question,
 		       struct agent_probes **out, struct error *err)
 {
-	json_t *list;
-	int64_t deadline_ms, load;
+	size_t count = json_array_size(question->addresses);
 	int rc;
 
-	if (json_get_array("PROBE", question, "addresses", &list, err) ||
-	    json_get_int("PROBE", question, "deadline_ms", 0, 3600000, &deadline_ms, err) ||
-	    json_get_int("PROBE", question, "load", 0, WIRE_PROBE_LOAD_MAX, &load, err))
-		return -err->code;
-	if (*out || json_array_size(list) > CANDIDATES_MAX)
-		return error_set(err, ERR_DATA, "REACH lists %zu addresses; the limit is %d",
-				 json_array_size(list), CANDIDATES_MAX);
-	size_t count = json_array_size(list);
+	if (*out || count > CANDIDATES_MAX)
+		return error_set(err, ERR_DATA, "PROBE lists %zu addresses; the limit is %d", count,
+				 CANDIDATES_MAX);
+
 	struct agent_probes *round = calloc(1, sizeof *round + count * sizeof *round->probes);
 
 	if (!round)
@@ -237,13 +231,13 @@ int agent_probes_start(struct loop *loop, struct agent_uplink *uplink,
 	round->uplink = uplink;
 	round->params = params;
 	round->node_count = downlinks->node_count;
-	round->load = (size_t)load;
+	round->load = (size_t)question->load;
 	for (; round->count < count; round->count++) {
 		round->probes[round->count] =
 			(struct probe){.source = {on_probe_ready, -1, 0}, .round = round};
 		round->shared[round->count] = round->stalled[round->count] = -1;
 	}
-	rc = read_addresses(round, list, inventory, err);
+	rc = read_addresses(round, question->addresses, inventory, err);
 	if (rc) {
 		agent_probes_free(round);
 		return rc;
@@ -251,7 +245,7 @@ int agent_probes_start(struct loop *loop, struct agent_uplink *uplink,
 	round->expected = agent_downlinks_subtree_size(downlinks, NULL);
 	round->timer.due = on_due;
 	loop_timer_after(loop, &round->timer, (int64_t)(params->node_index / STARTS_PER_MS));
-	round->deadline_ms = loop_now_ms(loop) + deadline_ms;
+	round->deadline_ms = loop_now_ms(loop) + question->deadline_ms;
 	round->give_up_ms = round->deadline_ms + AGENT_PROBE_EXTENSION_MS +
 			    (int64_t)agent_downlinks_subtree_height(downlinks) * LEVEL_MS;
 	*out = round;

@@ -14,10 +14,10 @@ struct agent_probes; /* every function accepts NULL, the value before start */
  * carries only one PROBE. Otherwise return -ERR_DATA. */
 int agent_probes_start(struct loop *loop, struct agent_uplink *uplink,
 		       const struct agent_downlinks *downlinks, const struct agent_params *params,
-		       const struct inventory *inventory, const json_t *question,
+		       const struct inventory *inventory, const struct message_probe *question,
 		       struct agent_probes **out, struct error *err);
 /* Add the answer of a child's subtree; send PROBED once all answers have arrived. */
-void agent_probes_merge(struct agent_probes *round, const struct wire_message *message);
+void agent_probes_merge(struct agent_probes *round, const struct message_probed *answer);
 void agent_probes_free(struct agent_probes *round);
 
 #endif

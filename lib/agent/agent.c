@@ -53,21 +53,22 @@ static void send_inventory(void *context)
 	struct agent *agent = context;
 	const struct inventory *inventory;
 	struct error err;
-	json_t *text;
+	json_t *json;
 
 	if (agent->inventory_sent || !agent_discovery_done(agent->discovery) || !agent->settled)
 		return;
 	agent->inventory_sent = true;
 	inventory = agent_discovery_result(agent->discovery, &err);
-	text = err.code ? NULL : inventory_to_json(inventory);
-	if (!text && !err.code)
+	json = err.code ? NULL : inventory_to_json(inventory);
+	if (!json && !err.code)
 		error_memory(&err, "this node's inventory");
-	if (text)
+	if (json)
 		agent_uplink_report(
 			&agent->uplink, MESSAGE_INVENTORY,
-			json_pack("{s:i, s:o, s:o}", "port", agent->port, "card", text, "claims",
-				  agent->scope ? claims_read(agent->dir, agent->scope, agent->outer)
-					       : json_array()));
+			&(struct message_inventory){
+				agent->port, json,
+				agent->scope ? claims_read(agent->dir, agent->scope, agent->outer)
+					     : json_array()});
 	else
 		agent_uplink_fail(&agent->uplink, &err);
 }
@@ -80,8 +81,9 @@ static void on_settled(void *context)
 	send_inventory(agent);
 }
 
-static int handle_job(struct agent *agent, const struct wire_message *message, const json_t *text,
-		      struct error *err)
+/* ---- messages to this node or to all nodes ---- */
+
+static int handle_job(struct agent *agent, const struct message *message, struct error *err)
 {
 	struct agent_job job = {
 		.id = agent->params->job,
@@ -89,14 +91,14 @@ static int handle_job(struct agent *agent, const struct wire_message *message, c
 		.layout = {.node_index = (int)agent->params->node_index,
 			   .node_count = (int)agent->downlinks.node_count},
 	};
-	int rc = agent_job_read(message, text, &job, err);
+	int rc = agent_job_read(message, &job, err);
 
 	if (!rc)
 		rc = agent_ranks_set_job(&agent->ranks, &job, err);
 	if (rc)
 		agent_job_free(&job);
 	else
-		agent->uplink.attempt = message->attempt;
+		agent->uplink.attempt = message->wire->attempt;
 	return rc;
 }
 
@@ -105,144 +107,183 @@ static char *strdup_or_null(const char *text)
 	return text ? strdup(text) : NULL;
 }
 
-static int handle_welcome(struct agent *agent, const json_t *text, struct error *err)
+static int handle_welcome(struct agent *agent, const struct message *message, struct error *err)
 {
-	int64_t nodes, fanout, port;
-	int listen, move;
+	const struct message_welcome *welcome = &message->welcome;
 	int rc;
 
-	if (json_get_int("WELCOME", text, "nodes", 1, 1 << 20, &nodes, err) ||
-	    json_get_int("WELCOME", text, "fanout", 1, 4096, &fanout, err) ||
-	    json_get_int("WELCOME", text, "port", -1, 65535, &port, err) ||
-	    json_get_bool("WELCOME", text, "listen", &listen, err) ||
-	    json_get_bool("WELCOME", text, "move", &move, err))
-		return -err->code;
 	if (agent->welcomed)
 		return error_set(err, ERR_DATA, "WELCOME arrived twice");
 	agent->welcomed = true;
-	agent->scope = strdup_or_null(json_string_value(json_object_get(text, "scope")));
-	agent->outer = strdup_or_null(json_string_value(json_object_get(text, "outer")));
-	rc = agent_downlinks_set_tree(&agent->downlinks, (size_t)nodes, (size_t)fanout, err);
-	if (!rc && port >= 0)
-		rc = socket_reserve((int)port, &agent->ranks.port_fd, &agent->port, err);
-	if (!rc && listen)
+	agent->scope = strdup_or_null(welcome->scope);
+	agent->outer = strdup_or_null(welcome->outer);
+	rc = agent_downlinks_set_tree(&agent->downlinks, (size_t)welcome->nodes,
+				      (size_t)welcome->fanout, err);
+	if (!rc && welcome->port >= 0)
+		rc = socket_reserve(welcome->port, &agent->ranks.port_fd, &agent->port, err);
+	if (!rc && welcome->listen)
 		rc = agent_downlinks_listen(&agent->downlinks, err);
 	if (rc)
 		return rc;
-	agent->settled = !move;
+	agent->settled = !welcome->move;
 	send_inventory(agent);
 	return 0;
 }
 
 /* Claim what the ranks will use. If that is impossible, the run goes on as if it were alone. */
-static int handle_claim(struct agent *agent, const json_t *text, struct error *err)
+static int handle_claim(struct agent *agent, const struct message *message, struct error *err)
 {
-	json_t *claim, *others = NULL;
+	json_t *claim = message->claim.claim, *others = NULL;
 	struct error why = {0};
-	int share, rc = 0;
+	int rc = claims_take(agent->dir, claim, agent->outer, message->claim.share, &others, &why);
 
-	if (json_get_object("CLAIM", text, "claim", &claim, err) ||
-	    json_get_bool("CLAIM", text, "share", &share, err))
-		return -err->code;
-	rc = claims_take(agent->dir, claim, agent->outer, share, &others, &why);
 	if (rc < 0 && json_array_size(json_object_get(claim, "uses")))
 		agent_uplink_note(&agent->uplink,
 				  "other runs of this job may use the same GPUs, because these "
 				  "cannot be claimed: %s",
 				  why.text);
 	agent_uplink_report(&agent->uplink, MESSAGE_CLAIMED,
-			    json_pack("{s:b, s:o}", "taken", rc <= 0, "claims",
-				      others ? others : json_array()));
+			    &(struct message_claimed){rc <= 0, others ? others : json_array()});
 	return 0;
 }
 
-/* Handle a message to this node or to all nodes. */
-static void handle_message(struct agent *agent, const struct wire_message *message)
+static int handle_move(struct agent *agent, const struct message *message, struct error *err)
 {
-	json_t *text = NULL;
-	struct error err = {0};
-	const char *stop;
-	int64_t number;
-	int rc = 0;
+	agent_uplink_move(&agent->uplink, &message->move);
+	return 0;
+}
 
-	if (message->text_size && (rc = message_text(message, &text, &err)))
-		goto out;
-	switch (message->type) {
-	case MESSAGE_WELCOME:
-		rc = handle_welcome(agent, text, &err);
-		break;
-	case MESSAGE_MOVE:
-		agent_uplink_move(&agent->uplink, text);
-		break;
-	case MESSAGE_TREE:
-		rc = agent_downlinks_set_detached(&agent->downlinks, text, &err);
-		break;
-	case MESSAGE_PROBE:
-		rc = agent_probes_start(
-			agent->loop, &agent->uplink, &agent->downlinks, agent->params,
-			agent_discovery_result(agent->discovery, NULL), text, &agent->probes, &err);
-		break;
-	case MESSAGE_CLAIM:
-		rc = handle_claim(agent, text, &err);
-		break;
-	case MESSAGE_JOB:
-		rc = handle_job(agent, message, text, &err);
-		break;
-	case MESSAGE_START:
-		rc = agent_ranks_start(&agent->ranks, message, text,
-				       agent_discovery_result(agent->discovery, NULL)->this_system,
-				       &err);
-		break;
-	case MESSAGE_SIGNAL:
-		rc = json_get_int("SIGNAL", text, "signal", 0, SIGRTMAX, &number, &err);
-		stop = json_string_value(json_object_get(text, "stop"));
-		if (!rc && stop)
-			agent_ranks_write_stop_file(&agent->ranks, stop);
-		if (!rc && number && !agent_signals_defer(&agent->signals, (int)number))
-			agent_ranks_signal(&agent->ranks, (int)number);
-		break;
-	case MESSAGE_END_TIME:
-		rc = json_get_int("END_TIME", text, "end_time", 0, INT64_MAX, &number, &err);
-		if (!rc)
-			agent_end_time_write(agent->ranks.dir, number, &agent->uplink);
-		break;
-	case MESSAGE_SETTLE:
-		agent_ranks_settle(&agent->ranks);
-		break;
-	case MESSAGE_STOP:
-		rc = json_get_int("STOP", text, "grace_ms", 0, 3600000, &number, &err);
-		if (!rc)
-			agent_ranks_stop(&agent->ranks, (int)number);
-		break;
-	case MESSAGE_JOB_OVER:
-		rc = json_get_int("JOB_OVER", text, "code", 0, 255, &number, &err);
-		if (!rc && agent->params->outcome)
-			*agent->params->outcome = (struct job_outcome){
-				true, json_is_true(json_object_get(text, "again")), (int)number};
-		break;
-	case MESSAGE_DUMP_STACKS:
-		agent_heartbeats_dump_stacks(agent->ranks.heartbeats, agent->params->env, text);
-		break;
-	case MESSAGE_STDIN:
-		if (text)
-			agent_stdin_resize(agent->ranks.inputs, text);
-		else
-			agent_stdin_receive(agent->ranks.inputs, message->data, message->data_size);
-		break;
-	case MESSAGE_GATHERED:
-		agent_pmix_gathered(&agent->pmix, message);
-		break;
-	case MESSAGE_FETCH:
-		agent_pmix_fetch(&agent->pmix, message, text);
-		break;
-	case MESSAGE_FETCHED:
-		agent_pmix_fetched(&agent->pmix, message, text);
-		break;
-	default:
-		rc = error_set(&err, ERR_DATA, "unknown message type %u", message->type);
+static int handle_tree(struct agent *agent, const struct message *message, struct error *err)
+{
+	return agent_downlinks_set_detached(&agent->downlinks, &message->tree, err);
+}
+
+static int handle_probe(struct agent *agent, const struct message *message, struct error *err)
+{
+	return agent_probes_start(agent->loop, &agent->uplink, &agent->downlinks, agent->params,
+				  agent_discovery_result(agent->discovery, NULL), &message->probe,
+				  &agent->probes, err);
+}
+
+static int handle_start(struct agent *agent, const struct message *message, struct error *err)
+{
+	return agent_ranks_start(&agent->ranks, message,
+				 agent_discovery_result(agent->discovery, NULL)->this_system, err);
+}
+
+static int handle_signal(struct agent *agent, const struct message *message, struct error *err)
+{
+	const struct message_signal *signal = &message->signal;
+
+	if (signal->stop)
+		agent_ranks_write_stop_file(&agent->ranks, signal->stop);
+	if (signal->signal && !agent_signals_defer(&agent->signals, signal->signal))
+		agent_ranks_signal(&agent->ranks, signal->signal);
+	return 0;
+}
+
+static int handle_end_time(struct agent *agent, const struct message *message, struct error *err)
+{
+	agent_end_time_write(agent->ranks.dir, message->end_time.end_time, &agent->uplink);
+	return 0;
+}
+
+static int handle_settle(struct agent *agent, const struct message *message, struct error *err)
+{
+	agent_ranks_settle(&agent->ranks);
+	return 0;
+}
+
+static int handle_stop(struct agent *agent, const struct message *message, struct error *err)
+{
+	agent_ranks_stop(&agent->ranks, message->stop.grace_ms);
+	return 0;
+}
+
+static int handle_job_over(struct agent *agent, const struct message *message, struct error *err)
+{
+	if (agent->params->outcome)
+		*agent->params->outcome = (struct job_outcome){true, message->job_over.restart,
+							       message->job_over.code};
+	return 0;
+}
+
+static int handle_dump_stacks(struct agent *agent, const struct message *message, struct error *err)
+{
+	agent_heartbeats_dump_stacks(agent->ranks.heartbeats, agent->params->env,
+				     &message->dump_stacks);
+	return 0;
+}
+
+static int handle_stdin(struct agent *agent, const struct message *message, struct error *err)
+{
+	if (message->input.rows >= 0)
+		agent_stdin_resize(agent->ranks.inputs, &message->input);
+	else
+		agent_stdin_receive(agent->ranks.inputs, message->wire->data,
+				    message->wire->data_size);
+	return 0;
+}
+
+static int handle_gathered(struct agent *agent, const struct message *message, struct error *err)
+{
+	agent_pmix_gathered(&agent->pmix, message->wire);
+	return 0;
+}
+
+static int handle_fetch(struct agent *agent, const struct message *message, struct error *err)
+{
+	agent_pmix_fetch(&agent->pmix, message);
+	return 0;
+}
+
+static int handle_fetched(struct agent *agent, const struct message *message, struct error *err)
+{
+	agent_pmix_fetched(&agent->pmix, message);
+	return 0;
+}
+
+static const struct {
+	enum message_type type;
+	int (*handle)(struct agent *agent, const struct message *message, struct error *err);
+} handlers[] = {
+	{MESSAGE_WELCOME, handle_welcome},
+	{MESSAGE_MOVE, handle_move},
+	{MESSAGE_TREE, handle_tree},
+	{MESSAGE_PROBE, handle_probe},
+	{MESSAGE_CLAIM, handle_claim},
+	{MESSAGE_JOB, handle_job},
+	{MESSAGE_START, handle_start},
+	{MESSAGE_SIGNAL, handle_signal},
+	{MESSAGE_END_TIME, handle_end_time},
+	{MESSAGE_SETTLE, handle_settle},
+	{MESSAGE_STOP, handle_stop},
+	{MESSAGE_JOB_OVER, handle_job_over},
+	{MESSAGE_DUMP_STACKS, handle_dump_stacks},
+	{MESSAGE_STDIN, handle_stdin},
+	{MESSAGE_GATHERED, handle_gathered},
+	{MESSAGE_FETCH, handle_fetch},
+	{MESSAGE_FETCHED, handle_fetched},
+};
+
+static void handle_message(struct agent *agent, const struct wire_message *wire)
+{
+	struct message message;
+	struct error err = {0};
+	size_t i = 0;
+	int rc;
+
+	while (i < sizeof handlers / sizeof *handlers && handlers[i].type != wire->type)
+		i++;
+	if (i == sizeof handlers / sizeof *handlers) {
+		error_set(&err, ERR_DATA, "unknown message type %u", wire->type);
+		agent_uplink_fail(&agent->uplink, &err);
+		return;
 	}
-out:
-	json_decref(text);
+	rc = message_read(wire, &message, &err);
+	if (!rc)
+		rc = handlers[i].handle(agent, &message, &err);
+	message_free(&message);
 	if (rc)
 		agent_uplink_fail(&agent->uplink, &err);
 }
@@ -286,13 +327,17 @@ static void on_suspended(void *context, bool on)
 static bool merge(void *context, const struct wire_message *message)
 {
 	struct agent *agent = context;
+	struct message answer;
 
-	if (message->type == MESSAGE_PROBED)
-		agent_probes_merge(agent->probes, message);
-	else if (message->type == MESSAGE_GATHER)
+	if (message->type == MESSAGE_GATHER) {
 		agent_pmix_contribution(&agent->pmix, message);
-	else
+		return true;
+	}
+	if (message->type != MESSAGE_PROBED)
 		return false;
+	if (!message_read(message, &answer, NULL))
+		agent_probes_merge(agent->probes, &answer.probed);
+	message_free(&answer);
 	return true;
 }
 

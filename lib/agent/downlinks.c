@@ -60,14 +60,13 @@ void agent_downlinks_signal(struct agent_downlinks *downlinks, int number)
 	for (size_t i = 0; i < downlinks->count; i++)
 		message_send(downlinks->connections[i], MESSAGE_SIGNAL, WIRE_ALL,
 			     downlinks->uplink->attempt, 0,
-			     json_pack("{s:i, s:n}", "signal", number, "stop"), NULL, 0, NULL);
+			     &(struct message_signal){.signal = number}, NULL, 0, NULL);
 }
 
 static void report_lost(struct agent_downlinks *downlinks, size_t node, bool ended, const char *why)
 {
 	agent_uplink_report(downlinks->uplink, MESSAGE_LOST,
-			    json_pack("{s:I, s:b, s:o}", "node", (json_int_t)node, "ended", ended,
-				      "why", json_text(why)));
+			    &(struct message_lost){(int)node, ended, why});
 }
 
 static void remove_downlink(struct agent_downlinks *downlinks, struct connection *connection)
@@ -212,21 +211,19 @@ int agent_downlinks_listen(struct agent_downlinks *downlinks, struct error *err)
 	rc = listener_open(downlinks->loop, 0, &params->secret, params->job, limit, &events,
 			   &downlinks->listener, err);
 	if (!rc)
-		agent_uplink_report(downlinks->uplink, MESSAGE_LISTENING,
-				    json_pack("{s:i}", "port", listener_port(downlinks->listener)));
+		agent_uplink_report(
+			downlinks->uplink, MESSAGE_LISTENING,
+			&(struct message_listening){listener_port(downlinks->listener)});
 	return rc;
 }
 
-int agent_downlinks_set_detached(struct agent_downlinks *downlinks, const json_t *text,
+int agent_downlinks_set_detached(struct agent_downlinks *downlinks, const struct message_tree *tree,
 				 struct error *err)
 {
-	json_t *list, *entry;
+	json_t *entry;
 	size_t i;
-	int rc = json_get_array("TREE", text, "detached", &list, err);
 
-	if (rc)
-		return rc;
-	json_array_foreach(list, i, entry)
+	json_array_foreach(tree->detached, i, entry)
 	{
 		json_int_t node = json_integer_value(entry);
 

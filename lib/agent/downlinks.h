@@ -36,8 +36,8 @@ int agent_downlinks_set_tree(struct agent_downlinks *downlinks, size_t node_coun
 /* Listen for children, and report the port (LISTENING); from now on, send them heartbeats, and
  * report silent ones as lost. Call it once, after set_tree. */
 int agent_downlinks_listen(struct agent_downlinks *downlinks, struct error *err);
-/* Handle TREE: all nodes have connected, and those in text stay connected to the controller. */
-int agent_downlinks_set_detached(struct agent_downlinks *downlinks, const json_t *text,
+/* Handle TREE: all nodes have connected, and those in tree stay connected to the controller. */
+int agent_downlinks_set_detached(struct agent_downlinks *downlinks, const struct message_tree *tree,
 				 struct error *err);
 /* Send SIGNAL to all nodes below, in place of a controller that is suspended. */
 void agent_downlinks_signal(struct agent_downlinks *downlinks, int number);

@@ -107,7 +107,7 @@ void agent_heartbeats_poll(struct agent_heartbeats *heartbeats)
 		json_array_append_new(status_texts, json_text(heartbeat->status_text));
 	}
 	agent_uplink_report(heartbeats->uplink, MESSAGE_PROGRESS,
-			    json_pack("{s:o, s:o}", "steps", steps, "words", status_texts));
+			    &(struct message_progress){steps, status_texts});
 }
 
 static void on_second(struct loop_timer *timer)
@@ -121,7 +121,7 @@ static void on_second(struct loop_timer *timer)
 static void report_joined(const struct agent_heartbeats *heartbeats)
 {
 	agent_uplink_report(heartbeats->uplink, MESSAGE_JOINED,
-			    json_pack("{s:s}", "states", heartbeats->joined));
+			    &(struct message_joined){heartbeats->joined});
 }
 
 void agent_heartbeats_watch_joined(struct agent_heartbeats *heartbeats)
@@ -222,9 +222,8 @@ static void send_stacks(struct agent_heartbeats *heartbeats)
 			     ? strndup((const char *)heartbeats->text.data, heartbeats->text.size)
 			     : NULL;
 
-	agent_uplink_report(
-		heartbeats->uplink, MESSAGE_STACKS,
-		json_pack("{s:o, s:o}", "states", heartbeats->states, "stacks", json_text(text)));
+	agent_uplink_report(heartbeats->uplink, MESSAGE_STACKS,
+			    &(struct message_stacks){heartbeats->states, text});
 	heartbeats->states = NULL;
 	bytes_drop(&heartbeats->text, heartbeats->text.size);
 	free(text);
@@ -352,15 +351,13 @@ static bool is_named(const json_t *ranks, int rank)
 }
 
 void agent_heartbeats_dump_stacks(struct agent_heartbeats *heartbeats, const struct env *env,
-				  const json_t *text)
+				  const struct message_dump_stacks *request)
 {
-	json_t *ranks = NULL;
 	struct process_tree list = {0};
 	size_t first = 0, last, count;
 	char **entries;
 
-	if (!heartbeats || heartbeats->states ||
-	    json_get_array("DUMP_STACKS", text, "ranks", &ranks, NULL))
+	if (!heartbeats || heartbeats->states)
 		return;
 	count = last = heartbeats->count;
 	entries = calloc(count, sizeof *entries);
@@ -371,7 +368,7 @@ void agent_heartbeats_dump_stacks(struct agent_heartbeats *heartbeats, const str
 		int rank = agent_job_rank(heartbeats->job, i);
 		char state[2] = "", entry[32];
 		pid_t pid = main_process(&list, heartbeats->list[i].pid, state);
-		bool behind = is_named(ranks, rank) || state[0] == 'T';
+		bool behind = is_named(request->ranks, rank) || state[0] == 'T';
 
 		json_array_insert_new(heartbeats->states, 0, json_text(state));
 		snprintf(entry, sizeof entry, "%d:%d", rank, (int)pid);
@@ -382,7 +379,7 @@ void agent_heartbeats_dump_stacks(struct agent_heartbeats *heartbeats, const str
 		if (!entries[i])
 			count = i; /* out of memory */
 	if (!entries || start_stack_tool(heartbeats, env, (const char *const *)entries, count,
-					 json_is_true(json_object_get(text, "gentle")), NULL))
+					 request->gentle, NULL))
 		send_stacks(heartbeats);
 	for (size_t i = 0; entries && i < heartbeats->count; i++)
 		free(entries[i]);

@@ -1,12 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Reports the progress of this node's ranks: their heartbeat files (process/heartbeat.h), and their
- * stacks if the controller sees no more progress of any rank.
- *
- * PROGRESS:    {steps: [number or null], words: [text]}, by local rank
- * DUMP_STACKS: {ranks: [rank...]}: those that are behind; empty if unknown; gentle: do not
- *              stop them
- * STACKS:      {states: [text], stacks: text or null}: as in /proc, "T" if stopped; by
- *              local rank */
+ * stacks if the controller sees no more progress of any rank. */
 #ifndef BERTH_AGENT_HEARTBEATS_H
 #define BERTH_AGENT_HEARTBEATS_H
 
@@ -36,7 +30,7 @@ void agent_heartbeats_ended(struct agent_heartbeats *heartbeats);
 /* Handle DUMP_STACKS; the answer is sent once the tool, which gets env, has ended. Ignored while
  * an earlier one is under way, and for NULL: no ranks. */
 void agent_heartbeats_dump_stacks(struct agent_heartbeats *heartbeats, const struct env *env,
-				  const json_t *text);
+				  const struct message_dump_stacks *request);
 void agent_heartbeats_free(struct agent_heartbeats *heartbeats); /* NULL is allowed */
 
 #endif

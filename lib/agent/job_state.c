@@ -7,14 +7,12 @@
 #include "base/json.h"
 
 /* Read a list with one number per node; *out is malloced. */
-static int read_ints(const struct agent_job *job, const char *key, const int **out,
-		     struct error *err)
+static int read_ints(const struct agent_job *job, const char *key, const json_t *values,
+		     const int **out, struct error *err)
 {
 	size_t count = (size_t)job->layout.node_count;
 	int *list = calloc(count, sizeof *list);
-	json_t *values;
-	int rc = list ? json_get_array("JOB", job->text, key, &values, err)
-		      : error_memory(err, "the job's nodes");
+	int rc = list ? 0 : error_memory(err, "the job's nodes");
 
 	if (!rc && json_array_size(values) != count)
 		rc = error_set(err, ERR_DATA, "JOB: %s has %zu entries, but the job has %zu nodes",
@@ -42,32 +40,29 @@ void agent_job_free(struct agent_job *job)
 	free(job->base);
 	free(job->cwd);
 	bytes_free(&job->data);
-	json_decref(job->text);
+	json_decref(job->document);
 	memset(job, 0, sizeof *job);
 }
 
-static int read_nodes(struct agent_job *job, struct error *err)
+static int read_nodes(struct agent_job *job, const struct message_job *from, struct error *err)
 {
 	size_t count = (size_t)job->layout.node_count;
 	const char **nodes;
-	json_t *names;
-	int rc = json_get_array("JOB", job->text, "names", &names, err);
+	int rc;
 
-	if (rc)
-		return rc;
-	if (json_array_size(names) != count)
+	if (json_array_size(from->names) != count)
 		return error_set(err, ERR_DATA, "JOB names %zu nodes; expected %zu",
-				 json_array_size(names), count);
+				 json_array_size(from->names), count);
 	job->layout.nodes = nodes = calloc(count, sizeof *nodes);
 	if (!nodes)
 		return error_memory(err, "the job's nodes");
 	for (size_t i = 0; i < count; i++) {
-		nodes[i] = json_string_value(json_array_get(names, i));
+		nodes[i] = json_string_value(json_array_get(from->names, i));
 		if (!nodes[i])
 			return error_set(err, ERR_DATA, "JOB: a node's name is not a string");
 	}
-	rc = read_ints(job, "first", &job->layout.first_rank, err);
-	return rc ? rc : read_ints(job, "counts", &job->layout.rank_count, err);
+	rc = read_ints(job, "first", from->first, &job->layout.first_rank, err);
+	return rc ? rc : read_ints(job, "counts", from->counts, &job->layout.rank_count, err);
 }
 
 static int read_strings(struct agent_job *job, const struct wire_message *message,
@@ -90,29 +85,25 @@ static int read_strings(struct agent_job *job, const struct wire_message *messag
 	return rc;
 }
 
-int agent_job_read(const struct wire_message *message, const json_t *text, struct agent_job *job,
-		   struct error *err)
+int agent_job_read(const struct message *message, struct agent_job *job, struct error *err)
 {
-	const char *pmix = json_string_value(json_object_get(text, "pmix"));
-	const char *stop = json_string_value(json_object_get(text, "stop_file"));
-	int64_t world, input;
-	int hold;
+	const struct message_job *from = &message->job;
 
-	job->text = json_incref((json_t *)text);
-	if (json_get_int("JOB", text, "world", 1, INT32_MAX, &world, err) ||
-	    json_get_bool("JOB", text, "hold", &hold, err) ||
-	    json_get_int("JOB", text, "stdin", 0, AGENT_JOB_STDIN_ALL, &input, err) ||
-	    read_nodes(job, err) || read_strings(job, message, err))
+	job->document = json_incref(message->document);
+	if (from->input > AGENT_JOB_STDIN_ALL)
+		return error_set(err, ERR_DATA, "JOB: input is %d; expected at most %d",
+				 from->input, AGENT_JOB_STDIN_ALL);
+	if (read_nodes(job, from, err) || read_strings(job, message->wire, err))
 		return -err->code;
-	limits_from_json(json_object_get(text, "limits"), &job->limits);
-	job->log_dir = json_string_value(json_object_get(text, "log_dir"));
-	job->stop_file = stop && *stop ? stop : NULL;
-	job->attempt = message->attempt;
-	job->layout.world_size = (int)world;
-	job->hold_port = hold;
-	job->input = (enum agent_job_stdin)input;
-	job->pmix_disabled = pmix && !strcmp(pmix, "off");
-	job->pmix_required = pmix && !strcmp(pmix, "on");
+	limits_from_json(from->limits, &job->limits);
+	job->log_dir = from->log_dir;
+	job->stop_file = from->stop_file && *from->stop_file ? from->stop_file : NULL;
+	job->attempt = message->wire->attempt;
+	job->layout.world_size = from->world_size;
+	job->hold_port = from->hold_port;
+	job->input = (enum agent_job_stdin)from->input;
+	job->pmix_disabled = !strcmp(from->pmix, "off");
+	job->pmix_required = !strcmp(from->pmix, "on");
 	return 0;
 }
 

@@ -9,7 +9,7 @@
 #include "base/bytes.h"
 #include "base/env.h"
 #include "base/error.h"
-#include "overlay/wire.h"
+#include "overlay/messages.h"
 #include "pmix/server_process.h"
 #include "process/rlimits.h"
 
@@ -26,12 +26,12 @@ struct agent_job {
 	const char *id, *host; /* the job's id, and this node's name in the allocation; borrowed */
 	uint32_t attempt;
 	struct ranks_job layout;   /* nodes and ranks; name, cpus and dir are not set */
-	json_t *text;		   /* the text of JOB; strings are borrowed from it */
+	json_t *document;	   /* of JOB; strings are borrowed from it; NULL: not read yet */
 	struct bytes data;	   /* the data of JOB; argv, base and cwd are borrowed from it */
 	const char **argv, **base; /* the program's arguments; its environment, "NAME=VALUE" */
 	const char **cwd;
 	size_t base_count;
-	const char *log_dir, *stop_file; /* or NULL; borrowed from text */
+	const char *log_dir, *stop_file; /* or NULL; borrowed from document */
 	bool pmix_disabled, pmix_required, hold_port;
 	enum agent_job_stdin input;
 	struct limits limits; /* for the ranks */
@@ -39,8 +39,7 @@ struct agent_job {
 
 /* Read JOB into *job. The caller has set id, host, layout.node_index and layout.node_count; all
  * else is zero. Call agent_job_free even on failure. -ERR_DATA, -ERR_UNAVAILABLE. */
-int agent_job_read(const struct wire_message *message, const json_t *text, struct agent_job *job,
-		   struct error *err);
+int agent_job_read(const struct message *message, struct agent_job *job, struct error *err);
 void agent_job_free(struct agent_job *job);
 
 size_t agent_job_rank_count(const struct agent_job *job); /* of this node */

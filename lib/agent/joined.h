@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Which ranks of this node have met the others: they listen on MASTER_PORT, or are connected to it.
- *
- * JOINED: {states: text}: by local rank, JOINED_YES, JOINED_NO (it has loaded PyTorch or JAX, and
- * no MPI, so it should meet the others there) or JOINED_UNKNOWN */
+ * The states of JOINED: JOINED_YES, JOINED_NO (it has loaded PyTorch or JAX, and no MPI, so it
+ * should meet the others there) or JOINED_UNKNOWN. */
 #ifndef BERTH_AGENT_JOINED_H
 #define BERTH_AGENT_JOINED_H
 

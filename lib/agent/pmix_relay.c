@@ -19,7 +19,7 @@ struct fetch {
 struct serving {
 	struct agent_uplink *uplink;
 	uint64_t sequence;
-	uint32_t from;
+	int from;
 };
 
 static bool is_only_node(const struct agent_pmix *pmix)
@@ -134,26 +134,23 @@ static int host_fetch(void *context, int rank, void *token)
 	fetch->next = pmix->fetches;
 	pmix->fetches = fetch;
 	agent_uplink_send(pmix->uplink, MESSAGE_FETCH, fetch->sequence,
-			  json_pack("{s:i}", "rank", rank), NULL, 0);
+			  &(struct message_fetch){.rank = rank, .from = -1}, NULL, 0);
 	return 0;
 }
 
-void agent_pmix_fetched(struct agent_pmix *pmix, const struct wire_message *message,
-			const json_t *text)
+void agent_pmix_fetched(struct agent_pmix *pmix, const struct message *message)
 {
 	struct fetch **at = &pmix->fetches, *fetch;
-	int64_t status = -ERR_NETWORK;
 
-	json_get_int("FETCHED", text, "status", -255, 0, &status, NULL);
-	while (*at && (*at)->sequence != message->sequence)
+	while (*at && (*at)->sequence != message->wire->sequence)
 		at = &(*at)->next;
 	fetch = *at;
 	if (!fetch)
 		return;
 	*at = fetch->next;
 	if (pmix->server)
-		ranks_server_process.fetch_done(pmix->server, fetch->token, (int)status,
-						message->data, message->data_size);
+		ranks_server_process.fetch_done(pmix->server, fetch->token, message->fetched.status,
+						message->wire->data, message->wire->data_size);
 	free(fetch);
 }
 
@@ -161,27 +158,21 @@ static void served(void *context, int status, const void *data, size_t size)
 {
 	struct serving *serving = context;
 
-	agent_uplink_send(
-		serving->uplink, MESSAGE_FETCHED, serving->sequence,
-		json_pack("{s:I, s:i}", "to", (json_int_t)serving->from, "status", status), data,
-		size);
+	agent_uplink_send(serving->uplink, MESSAGE_FETCHED, serving->sequence,
+			  &(struct message_fetched){serving->from, status}, data, size);
 	free(serving);
 }
 
-void agent_pmix_fetch(struct agent_pmix *pmix, const struct wire_message *message,
-		      const json_t *text)
+void agent_pmix_fetch(struct agent_pmix *pmix, const struct message *message)
 {
 	struct serving *serving = calloc(1, sizeof *serving);
-	int64_t rank = -1, from = 0;
 	int rc = -ERR_UNAVAILABLE;
 
-	json_get_int("FETCH", text, "rank", 0, INT32_MAX, &rank, NULL);
-	json_get_int("FETCH", text, "from", 0, UINT32_MAX, &from, NULL);
 	if (!serving)
 		return;
-	*serving = (struct serving){pmix->uplink, message->sequence, (uint32_t)from};
-	if (pmix->server && rank >= 0)
-		rc = ranks_server_process.serve(pmix->server, (int)rank, served, serving);
+	*serving = (struct serving){pmix->uplink, message->wire->sequence, message->fetch.from};
+	if (pmix->server)
+		rc = ranks_server_process.serve(pmix->server, message->fetch.rank, served, serving);
 	if (rc)
 		served(serving, -ERR_NETWORK, NULL, 0);
 }
@@ -192,9 +183,8 @@ static void host_abort(void *context, int local_rank, int status, const char *te
 
 	log_info(LOG_PMIX, "local rank %d called abort with status %d", local_rank, status);
 	agent_uplink_report(pmix->uplink, MESSAGE_ABORT,
-			    json_pack("{s:i, s:i, s:o}", "rank",
-				      agent_job_rank(pmix->job, (size_t)local_rank), "status",
-				      status, "text", json_text(text)));
+			    &(struct message_abort){agent_job_rank(pmix->job, (size_t)local_rank),
+						    status, text});
 }
 
 /* The PMIx library crashed. Ranks that use it lose their connection and report that. While the

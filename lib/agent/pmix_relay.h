@@ -56,10 +56,8 @@ void agent_pmix_complete_local(struct agent_pmix *pmix);
 /* Messages: GATHER from below; GATHERED, FETCH and FETCHED from above. */
 void agent_pmix_contribution(struct agent_pmix *pmix, const struct wire_message *message);
 void agent_pmix_gathered(struct agent_pmix *pmix, const struct wire_message *message);
-void agent_pmix_fetch(struct agent_pmix *pmix, const struct wire_message *message,
-		      const json_t *text);
-void agent_pmix_fetched(struct agent_pmix *pmix, const struct wire_message *message,
-			const json_t *text);
+void agent_pmix_fetch(struct agent_pmix *pmix, const struct message *message);
+void agent_pmix_fetched(struct agent_pmix *pmix, const struct message *message);
 
 /* End the server and its process; pending requests fail. It may be called again. */
 void agent_pmix_stop(struct agent_pmix *pmix);

@@ -100,8 +100,7 @@ static void on_started(void *context, int local_rank, pid_t pid)
 		return;
 	ranks->started_sent = true;
 	agent_heartbeats_watch_joined(ranks->heartbeats);
-	agent_uplink_report(ranks->uplink, MESSAGE_STARTED,
-			    json_pack("{s:b}", "pmix", ranks->pmix->server != NULL));
+	agent_uplink_report(ranks->uplink, MESSAGE_STARTED, NULL);
 }
 
 void agent_ranks_settle(struct agent_ranks *ranks)
@@ -138,15 +137,19 @@ static void on_ended(void *context, const struct supervise_end *end)
 		agent_heartbeats_ended(ranks->heartbeats);
 	agent_uplink_report(
 		ranks->uplink, MESSAGE_ENDED,
-		json_pack("{s:i, s:i, s:i, s:i, s:i, s:b, s:b, s:i, s:o, s:o, s:I, s:o*, s:o*}",
-			  "rank", end->rank, "local_rank", end->local_rank, "pid", (int)end->pid,
-			  "code", end->code, "signal", end->signal, "core", end->core_dumped,
-			  "stopped", end->stopped_by_us, "oom", (int)end->oom, "start_error",
-			  json_text(end->start_error), "last",
-			  bad ? output_tail(ranks, end->local_rank) : json_array(),
-			  "peak_memory_bytes", (json_int_t)end->peak_memory_bytes, "said",
-			  agent_report_read(ranks->dir), "traceback",
-			  agent_traceback_read(ranks->dir, end->local_rank)));
+		&(struct message_ended){
+			.rank = end->rank,
+			.code = end->code,
+			.signal = end->signal,
+			.core = end->core_dumped,
+			.stopped = end->stopped_by_us,
+			.oom = end->oom,
+			.peak_memory_bytes = end->peak_memory_bytes,
+			.start_error = end->start_error,
+			.last = bad ? output_tail(ranks, end->local_rank) : json_array(),
+			.said = agent_report_read(ranks->dir),
+			.traceback = agent_traceback_read(ranks->dir, end->local_rank),
+		});
 	agent_pmix_rank_ended(ranks->pmix, end->local_rank);
 	/* The server's process is a child of this process, too. End it before supervise looks
 	 * for processes that the ranks left behind. */
@@ -178,8 +181,7 @@ static void send_done(struct agent_ranks *ranks)
 	if (lost)
 		agent_uplink_note(ranks->uplink, "%s", lost);
 	ranks->done_sent = true;
-	agent_uplink_report(ranks->uplink, MESSAGE_DONE,
-			    json_pack("{s:o}", "left", json_text(ranks->left)));
+	agent_uplink_report(ranks->uplink, MESSAGE_DONE, &(struct message_done){ranks->left});
 }
 
 static void on_note(void *context, const char *text)
@@ -408,44 +410,39 @@ void agent_ranks_signal(struct agent_ranks *ranks, int number)
 		ranks->pending.signals |= UINT64_C(1) << number;
 }
 
-int agent_ranks_start(struct agent_ranks *ranks, const struct wire_message *message,
-		      const json_t *text, bool this_system, struct error *err)
+int agent_ranks_start(struct agent_ranks *ranks, const struct message *message, bool this_system,
+		      struct error *err)
 {
-	json_t *list, *plan;
-	int64_t port;
+	json_t *list = message->start.ranks;
 	int rc;
 
-	if (json_get_array("START", text, "ranks", &list, err) ||
-	    json_get_object("START", text, "plan", &plan, err) ||
-	    json_get_int("START", text, "port", 0, 65535, &port, err))
-		return -err->code;
-	if (!ranks->job.text || ranks->supervise || ranks->pending.waits ||
+	if (!ranks->job.document || ranks->supervise || ranks->pending.waits ||
 	    json_array_size(list) != agent_job_rank_count(&ranks->job))
 		return error_set(err, ERR_DATA, "START arrived before JOB");
 	if (!json_array_size(list) || agent_job_rank(&ranks->job, 0))
 		release_port(ranks);  /* rank 0 is elsewhere */
 	if (!json_array_size(list)) { /* this node only forwards messages */
 		ranks->started_sent = ranks->done_sent = true;
-		agent_uplink_report(ranks->uplink, MESSAGE_STARTED, json_pack("{s:b}", "pmix", 0));
-		agent_uplink_report(ranks->uplink, MESSAGE_DONE, json_pack("{s:n}", "left"));
+		agent_uplink_report(ranks->uplink, MESSAGE_STARTED, NULL);
+		agent_uplink_report(ranks->uplink, MESSAGE_DONE, &(struct message_done){NULL});
 		return 0;
 	}
 	log_info(LOG_AGENT, "plan received: %zu ranks from rank %d, PMIx %s", json_array_size(list),
 		 agent_job_rank(&ranks->job, 0), ranks->job.pmix_disabled ? "off" : "wanted");
 	ranks->this_system = this_system;
 	agent_files_remove(ranks->dir);
-	rc = agent_plan_write(ranks->dir, plan, err);
+	rc = agent_plan_write(ranks->dir, message->start.plan, err);
 	if (!rc)
 		rc = open_logs(ranks, err);
 	if (!rc)
 		rc = agent_heartbeats_new(ranks->loop, ranks->uplink, ranks->dir, &ranks->job,
-					  (int)port, &ranks->heartbeats, err);
+					  message->start.port, &ranks->heartbeats, err);
 	if (!rc)
 		rc = agent_pmix_start(ranks->pmix, list, err);
 	if (!rc)
-		rc = ranks->pmix->server
-			     ? defer_start(ranks, message, list, err)
-			     : finish_start(ranks, list, message->data, message->data_size, err);
+		rc = ranks->pmix->server ? defer_start(ranks, message->wire, list, err)
+					 : finish_start(ranks, list, message->wire->data,
+							message->wire->data_size, err);
 	return rc ? start_failed(ranks, err) : 0;
 }
 
@@ -461,7 +458,7 @@ void agent_ranks_stop(struct agent_ranks *ranks, int grace_ms)
 		supervise_stop(ranks->supervise, grace_ms);
 	} else if (!ranks->done_sent) {
 		ranks->done_sent = true;
-		agent_uplink_report(ranks->uplink, MESSAGE_DONE, json_pack("{s:n}", "left"));
+		agent_uplink_report(ranks->uplink, MESSAGE_DONE, &(struct message_done){NULL});
 	}
 }
 
@@ -492,7 +489,7 @@ void agent_ranks_flush(struct agent_ranks *ranks, bool full)
 
 void agent_ranks_write_stop_file(struct agent_ranks *ranks, const char *why)
 {
-	if (ranks->job.text)
+	if (ranks->job.document)
 		agent_stop_file_write(ranks->dir, ranks->job.stop_file, why, ranks->uplink);
 }
 

@@ -1,14 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The ranks of this node: their environment, start, output, signals and exit.
- *
- * JOB, for all nodes:  {world, names, first, counts, log_dir, pmix: "auto|on|off", hold, stdin,
- *                       watch, stop_file, limits}
- *                      stdin: enum agent_job_stdin; limits: process/rlimits.h
- *                      data: the program's arguments, the environment, the directory
- * START, for one node: {ranks: [{rank, cpus}], plan: berth.plan/1, port: where ranks meet, or 0}
- *                      data: for each rank "+NAME=VALUE" to set, "-NAME" to remove
- * ENDED:               {rank, local_rank, pid, code, signal, core, stopped, oom, start_error,
- *                      last: [lines], peak_memory_bytes, said} */
+/* The ranks of this node: their environment, start, output, signals and exit. */
 #ifndef BERTH_AGENT_RANKS_H
 #define BERTH_AGENT_RANKS_H
 
@@ -57,8 +48,8 @@ void agent_ranks_init(struct agent_ranks *ranks, struct loop *loop, struct agent
 int agent_ranks_set_job(struct agent_ranks *ranks, const struct agent_job *job, struct error *err);
 /* Start the ranks (START), after the PMIx server, which may still be starting when this returns.
  * this_system: see supervise_options. */
-int agent_ranks_start(struct agent_ranks *ranks, const struct wire_message *message,
-		      const json_t *text, bool this_system, struct error *err);
+int agent_ranks_start(struct agent_ranks *ranks, const struct message *message, bool this_system,
+		      struct error *err);
 /* Continue a start that waited for the PMIx server. Call it after each round of the loop. */
 void agent_ranks_resume_start(struct agent_ranks *ranks);
 /* Send output. full: stop reading the ranks' pipes. Call it after each round of the loop. */

@@ -39,9 +39,9 @@ static void on_signals(struct loop_source *source, uint32_t events)
 		log_info(LOG_AGENT, "received signal %d from process %d", (int)info.ssi_signo,
 			 (int)info.ssi_pid);
 		if (!is_duplicate(signals, &info))
-			agent_uplink_report(signals->uplink, MESSAGE_SIGNALLED,
-					    json_pack("{s:i, s:b}", "signal", (int)info.ssi_signo,
-						      "launcher", from_launcher));
+			agent_uplink_report(
+				signals->uplink, MESSAGE_SIGNALLED,
+				&(struct message_signalled){(int)info.ssi_signo, from_launcher});
 	}
 }
 

@@ -130,18 +130,13 @@ int agent_stdin_pty_fd(const struct agent_stdin *inputs)
 	return inputs && inputs->pty ? inputs->list[0].source.fd : 0;
 }
 
-void agent_stdin_resize(struct agent_stdin *inputs, const json_t *text)
+void agent_stdin_resize(struct agent_stdin *inputs, const struct message_stdin *size)
 {
-	struct winsize size = {0};
-	int64_t rows, columns;
+	struct winsize of_terminal = {.ws_row = (unsigned short)size->rows,
+				      .ws_col = (unsigned short)size->columns};
 
-	if (agent_stdin_pty_fd(inputs) <= 0 ||
-	    json_get_int("STDIN", text, "rows", 0, USHRT_MAX, &rows, NULL) ||
-	    json_get_int("STDIN", text, "columns", 0, USHRT_MAX, &columns, NULL))
-		return;
-	size.ws_row = (unsigned short)rows;
-	size.ws_col = (unsigned short)columns;
-	ioctl(inputs->list[0].source.fd, TIOCSWINSZ, &size);
+	if (agent_stdin_pty_fd(inputs) > 0)
+		ioctl(inputs->list[0].source.fd, TIOCSWINSZ, &of_terminal);
 }
 
 int agent_stdin_rank_fd(const struct agent_stdin *inputs, size_t local_rank)

@@ -26,22 +26,20 @@
 /* ---- sending ---- */
 
 void agent_uplink_send(struct agent_uplink *uplink, enum message_type type, uint64_t sequence,
-		       json_t *text, const void *data, size_t size)
+		       const void *body, const void *data, size_t size)
 {
 	struct error err = {0};
 
-	if (!uplink->connection || uplink->lost) {
-		json_decref(text);
-		return;
-	}
-	if (message_send(uplink->connection, type, (uint32_t)uplink->params->node_index,
-			 uplink->attempt, sequence, text, data, size, &err))
+	if (!uplink->connection || uplink->lost)
+		message_drop(type, body);
+	else if (message_send(uplink->connection, type, (uint32_t)uplink->params->node_index,
+			      uplink->attempt, sequence, body, data, size, &err))
 		log_line(LOG_WARNING, "agent", "%s", err.text);
 }
 
-void agent_uplink_report(struct agent_uplink *uplink, enum message_type type, json_t *text)
+void agent_uplink_report(struct agent_uplink *uplink, enum message_type type, const void *body)
 {
-	agent_uplink_send(uplink, type, 0, text, NULL, 0);
+	agent_uplink_send(uplink, type, 0, body, NULL, 0);
 }
 
 void agent_uplink_forward(struct agent_uplink *uplink, const struct wire_message *message)
@@ -54,9 +52,9 @@ void agent_uplink_forward(struct agent_uplink *uplink, const struct wire_message
 
 void agent_uplink_fail(struct agent_uplink *uplink, const struct error *err)
 {
-	agent_uplink_report(uplink, MESSAGE_FAILED,
-			    json_pack("{s:i, s:o}", "code", err->code ? err->code : ERR_INTERNAL,
-				      "text", json_text(err->text)));
+	agent_uplink_report(
+		uplink, MESSAGE_FAILED,
+		&(struct message_failed){err->code ? err->code : ERR_INTERNAL, err->text});
 }
 
 void agent_uplink_note(struct agent_uplink *uplink, const char *format, ...)
@@ -67,7 +65,7 @@ void agent_uplink_note(struct agent_uplink *uplink, const char *format, ...)
 	va_start(ap, format);
 	vsnprintf(text, sizeof text, format, ap);
 	va_end(ap);
-	agent_uplink_report(uplink, MESSAGE_NOTE, json_pack("{s:o}", "text", json_text(text)));
+	agent_uplink_report(uplink, MESSAGE_NOTE, &(struct message_note){text});
 }
 
 bool agent_uplink_is_full(const struct agent_uplink *uplink)
@@ -272,13 +270,8 @@ static int connect_controller(struct agent_uplink *uplink, int *out, struct erro
 
 static int send_hello(struct agent_uplink *uplink, struct connection *connection, struct error *err)
 {
-	size_t node = uplink->params->node_index;
-
-	return message_send(connection, MESSAGE_HELLO, (uint32_t)node, 0, 0,
-			    json_pack("{s:I, s:o, s:s, s:i}", "node", (json_int_t)node, "name",
-				      json_text(uplink->params->name), "folder", uplink->dir, "pid",
-				      (int)getpid()),
-			    NULL, 0, err);
+	return message_send(connection, MESSAGE_HELLO, (uint32_t)uplink->params->node_index, 0, 0,
+			    &(struct message_hello){uplink->dir}, NULL, 0, err);
 }
 
 static int open_connection(struct agent_uplink *uplink, int fd, bool connecting,
@@ -309,20 +302,19 @@ static int reach_controller(struct agent_uplink *uplink, struct error *err)
 
 static void report_move_failed(struct agent_uplink *uplink, const char *why)
 {
-	agent_uplink_report(uplink, MESSAGE_MOVE_FAILED, json_pack("{s:o}", "why", json_text(why)));
+	log_info(LOG_AGENT, "cannot move to the parent in the tree: %s", why);
+	agent_uplink_report(uplink, MESSAGE_MOVE_FAILED, NULL);
 	uplink->events.settled(uplink->events.context);
 }
 
-void agent_uplink_move(struct agent_uplink *uplink, const json_t *text)
+void agent_uplink_move(struct agent_uplink *uplink, const struct message_move *move)
 {
 	struct error err = {0};
 	struct sockaddr_storage to;
 	socklen_t size;
-	const char *address;
 	int fd, under_way;
 
-	if (json_get_string("MOVE", text, "address", &address, &err) ||
-	    socket_parse(address, &to, &size, &err) ||
+	if (socket_parse(move->address, &to, &size, &err) ||
 	    socket_connect(&to, size, &fd, &under_way, &err) ||
 	    open_connection(uplink, fd, under_way, &uplink->next, &err))
 		report_move_failed(uplink, err.text);

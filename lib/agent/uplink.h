@@ -56,14 +56,14 @@ void agent_uplink_init(struct agent_uplink *uplink, struct loop *loop,
  * connects; signals is the signalfd that ends the wait. -ERR_NETWORK, or 128+N for a signal. */
 int agent_uplink_open(struct agent_uplink *uplink, int signals, struct error *err);
 /* Handle MOVE: connect to the parent. settled is called when that has succeeded or failed. */
-void agent_uplink_move(struct agent_uplink *uplink, const json_t *text);
+void agent_uplink_move(struct agent_uplink *uplink, const struct message_move *move);
 void agent_uplink_close(struct agent_uplink *uplink); /* sends what is queued first */
 
-/* Send a message of this node; text is consumed. Dropped once the connection is lost. */
+/* Send a message of this node; body as for message_send. Dropped once the connection is lost. */
 void agent_uplink_send(struct agent_uplink *uplink, enum message_type type, uint64_t sequence,
-		       json_t *text, const void *data, size_t size);
+		       const void *body, const void *data, size_t size);
 /* The same for a message without data. */
-void agent_uplink_report(struct agent_uplink *uplink, enum message_type type, json_t *text);
+void agent_uplink_report(struct agent_uplink *uplink, enum message_type type, const void *body);
 /* Forward a message from below unchanged. */
 void agent_uplink_forward(struct agent_uplink *uplink, const struct wire_message *message);
 /* Report that the agent cannot do its part: send FAILED, which ends the attempt. */

@@ -97,17 +97,6 @@ int json_get_int(const char *what, const json_t *object, const char *key, int64_
 	return json_integer_in(what, key, json_object_get(object, key), min, max, out, err);
 }
 
-int json_get_bool(const char *what, const json_t *object, const char *key, int *out,
-		  struct error *err)
-{
-	const json_t *value = json_object_get(object, key);
-
-	if (!json_is_boolean(value))
-		return json_unexpected(what, key, value, "true or false", err);
-	*out = json_is_true(value);
-	return 0;
-}
-
 int json_get_array(const char *what, const json_t *object, const char *key, json_t **out,
 		   struct error *err)
 {

@@ -24,8 +24,6 @@ int json_get_string(const char *what, const json_t *object, const char *key, con
 		    struct error *err);
 int json_get_int(const char *what, const json_t *object, const char *key, int64_t min, int64_t max,
 		 int64_t *out, struct error *err);
-int json_get_bool(const char *what, const json_t *object, const char *key, int *out,
-		  struct error *err);
 int json_get_array(const char *what, const json_t *object, const char *key, json_t **out,
 		   struct error *err);
 int json_get_object(const char *what, const json_t *object, const char *key, json_t **out,

@@ -112,7 +112,7 @@ static int borrowed_read(const struct json_field *field, const json_t *json, voi
 	return *text ? 0 : -ERR_DATA;
 }
 
-const struct json_type json_as_borrowed = {NULL, borrowed_read};
+const struct json_type json_as_borrowed = {text_write, borrowed_read};
 
 static json_t *chars_write(const struct json_field *field, const void *owner)
 {
@@ -132,6 +132,34 @@ static int chars_read(const struct json_field *field, const json_t *json, void *
 }
 
 const struct json_type json_as_chars = {chars_write, chars_read};
+
+/* ---- JSON values as they are ---- */
+
+static json_t *value_write(const struct json_field *field, const void *owner)
+{
+	json_t *value = *(json_t *const *)json_member(field, owner);
+
+	return value ? value : json_null();
+}
+
+static int array_read(const struct json_field *field, const json_t *json, void *owner,
+		      const char *what, struct error *err)
+{
+	*(const json_t **)json_member(field, owner) = json;
+	return json_is_array(json) ? 0 : json_unexpected(what, field->name, json, "an array", err);
+}
+
+const struct json_type json_as_array = {value_write, array_read};
+
+static int any_object_read(const struct json_field *field, const json_t *json, void *owner,
+			   const char *what, struct error *err)
+{
+	*(const json_t **)json_member(field, owner) = json;
+	return json_is_object(json) ? 0
+				    : json_unexpected(what, field->name, json, "an object", err);
+}
+
+const struct json_type json_as_any_object = {value_write, any_object_read};
 
 /* ---- words of a fixed choice ---- */
 

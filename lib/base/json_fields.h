@@ -78,13 +78,16 @@ static inline void *json_second_member(const struct json_field *field, const voi
 extern const struct json_type
 	json_as_number,		    /* int, unsigned (max over INT_MAX), or an integer of 64 bits */
 	json_as_bool, json_as_text, /* char *, malloced */
-	json_as_borrowed, /* const char *, for reading only: it lives as long as the document */
-	json_as_chars,	  /* char [size] */
-	json_as_name,	  /* an enum by name_of */
-	json_as_constant, /* no member of the struct: always this text */
-	json_as_object,	  /* an embedded struct */
-	json_as_row,	  /* the same as an array of the members' values, in the table's order */
-	json_as_list;	  /* JSON_LIST: a malloced array, never NULL once read */
+	json_as_borrowed,	    /* const char *: once read, it lives as long as the document */
+	json_as_chars,		    /* char [size] */
+	json_as_name,		    /* an enum by name_of */
+	json_as_constant,	    /* no member of the struct: always this text */
+	json_as_object,		    /* an embedded struct */
+	/* json_t *, by itself: writing consumes its reference; once read, it is borrowed from the
+	 * document */
+	json_as_array, json_as_any_object,
+	json_as_row,  /* the same as an array of the members' values, in the table's order */
+	json_as_list; /* JSON_LIST: a malloced array, never NULL once read */
 
 /* The object of a table's members. A new reference; NULL when memory is out. */
 json_t *json_fields_write(const struct json_field *fields, const void *owner);

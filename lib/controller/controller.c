@@ -30,8 +30,8 @@ static void mark_placed(struct controller *controller, size_t node)
 	for (size_t i = 0; i < controller->count; i++)
 		if (controller->nodes[i].detached)
 			json_array_append_new(detached, json_integer((json_int_t)i));
-	controller_send(controller, MESSAGE_TREE, WIRE_ALL, 0, 0,
-			json_pack("{s:o}", "detached", detached), NULL, 0, NULL);
+	controller_send(controller, MESSAGE_TREE, WIRE_ALL, 0, 0, &(struct message_tree){detached},
+			NULL, 0, NULL);
 	controller->events.attached(controller->events.context);
 }
 
@@ -95,36 +95,40 @@ static struct connection *route(struct controller *controller, size_t node)
 	return at < 0 ? NULL : controller->nodes[at].connection;
 }
 
-int controller_send(struct controller *controller, enum message_type type, uint32_t node,
-		    uint32_t attempt, uint64_t sequence, json_t *text, const void *data,
-		    size_t size, struct error *err)
+static int send_text(struct controller *controller, enum message_type type, uint32_t node,
+		     uint32_t attempt, uint64_t sequence, const char *text, const void *data,
+		     size_t size, struct error *err)
 {
+	struct connection *connection;
 	int rc = 0;
 
-	if (!controller) {
-		json_decref(text);
-		return 0;
+	if (node != WIRE_ALL) {
+		connection = node < controller->count ? route(controller, node) : NULL;
+		return connection ? message_send_text(connection, type, node, attempt, sequence,
+						      text, data, size, err)
+				  : 0;
 	}
-	if (node == WIRE_ALL) {
-		/* One that reads no more must not keep the others from their message. */
-		for (size_t i = 0; i < controller->count && (!rc || rc == -ERR_NETWORK); i++)
-			if (controller->nodes[i].connection)
-				rc = message_send(controller->nodes[i].connection, type, node,
-						  attempt, sequence, json_incref(text), data, size,
-						  err);
-		json_decref(text);
-	} else {
-		struct connection *connection =
-			node < controller->count ? route(controller, node) : NULL;
-
-		if (connection)
-			return message_send(connection, type, node, attempt, sequence, text, data,
-					    size, err);
-		json_decref(text);
-	}
+	/* One that reads no more must not keep the others from their message. */
+	for (size_t i = 0; i < controller->count && (!rc || rc == -ERR_NETWORK); i++)
+		if (controller->nodes[i].connection)
+			rc = message_send_text(controller->nodes[i].connection, type, node, attempt,
+					       sequence, text, data, size, err);
 	/* A message that is too large is a defect of berth; a lost connection is reported
 	 * through lost. */
 	return rc == -ERR_NETWORK ? 0 : rc;
+}
+
+int controller_send(struct controller *controller, enum message_type type, uint32_t node,
+		    uint32_t attempt, uint64_t sequence, const void *body, const void *data,
+		    size_t size, struct error *err)
+{
+	char *text = message_write(type, body);
+	int rc = controller ? send_text(controller, type, node, attempt, sequence, text, data, size,
+					err)
+			    : 0;
+
+	free(text);
+	return rc;
 }
 
 static bool has_children(const struct controller *controller, size_t node)
@@ -148,9 +152,7 @@ static void send_move(struct controller *controller, size_t node)
 	if (parent < 0 || it->placed || !it->connection || !controller->nodes[parent].address[0])
 		return;
 	message_send(it->connection, MESSAGE_MOVE, (uint32_t)node, 0, 0,
-		     json_pack("{s:I, s:s}", "node", (json_int_t)parent, "address",
-			       controller->nodes[parent].address),
-		     NULL, 0, NULL);
+		     &(struct message_move){controller->nodes[parent].address}, NULL, 0, NULL);
 }
 
 static void remove_unidentified(struct controller *controller, struct connection *connection)
@@ -162,16 +164,13 @@ static void remove_unidentified(struct controller *controller, struct connection
 }
 
 static void handle_hello(struct controller *controller, struct connection *connection,
-			 const struct wire_message *message)
+			 const struct message *message)
 {
-	JSON_AUTO text = NULL;
-	const char *dir = NULL;
-	size_t node = message->node;
+	size_t node = message->wire->node;
 
 	remove_unidentified(controller, connection);
 	if (node >= controller->count || controller->nodes[node].hello_received ||
-	    message_text(message, &text, NULL) ||
-	    json_get_string("HELLO", text, "folder", &dir, NULL)) {
+	    !message->hello.dir) {
 		char why[160];
 
 		snprintf(why, sizeof why, "rejected %s: it claims to be node %zu, which is %s",
@@ -189,7 +188,7 @@ static void handle_hello(struct controller *controller, struct connection *conne
 	it->connection = connection;
 	connection->node_index = (long)node;
 	connection_pause(connection, controller->paused);
-	snprintf(it->dir, sizeof it->dir, "%s", dir);
+	snprintf(it->dir, sizeof it->dir, "%s", message->hello.dir);
 	long parent = tree_parent(node, controller->fanout);
 	char room[256], outer[1024];
 	const char *scope = controller_scope(controller->launch, room, sizeof room);
@@ -198,12 +197,16 @@ static void handle_hello(struct controller *controller, struct connection *conne
 
 	controller_run_names(controller->launch->env, outer, sizeof outer);
 	message_send(connection, MESSAGE_WELCOME, (uint32_t)node, 0, 0,
-		     json_pack("{s:I, s:I, s:b, s:b, s:i, s:o, s:o}", "nodes",
-			       (json_int_t)controller->count, "fanout",
-			       (json_int_t)controller->fanout, "listen",
-			       has_children(controller, node) || answers_probes(controller, node),
-			       "move", parent >= 0, "port", reserves ? controller->port : -1,
-			       "scope", json_text(scope), "outer", json_text(outer)),
+		     &(struct message_welcome){
+			     .nodes = (int)controller->count,
+			     .fanout = (int)controller->fanout,
+			     .listen = has_children(controller, node) ||
+				       answers_probes(controller, node),
+			     .move = parent >= 0,
+			     .port = reserves ? controller->port : -1,
+			     .scope = scope,
+			     .outer = outer,
+		     },
 		     NULL, 0, NULL);
 	if (parent < 0)
 		mark_placed(controller, node);
@@ -212,38 +215,29 @@ static void handle_hello(struct controller *controller, struct connection *conne
 }
 
 static void handle_listening(struct controller *controller, size_t node,
-			     const struct wire_message *message)
+			     const struct message_listening *listening)
 {
 	struct controller_node *it = &controller->nodes[node];
-	JSON_AUTO text = NULL;
-	int64_t port;
 	size_t first, end;
 
-	if (message_text(message, &text, NULL) ||
-	    json_get_int("LISTENING", text, "port", 1, 65535, &port, NULL) || !it->connection)
+	if (!it->connection)
 		return;
 	if (node == 0)
-		controller->probe_port = (int)port;
-	socket_peer_with_port(it->connection->fd, (int)port, it->address, sizeof it->address);
+		controller->probe_port = listening->port;
+	socket_peer_with_port(it->connection->fd, listening->port, it->address, sizeof it->address);
 	tree_children((long)node, controller->count, controller->fanout, &first, &end);
 	for (size_t i = first; i < end; i++)
 		send_move(controller, i);
 }
 
-static void handle_lost(struct controller *controller, const struct wire_message *message)
+static void handle_lost(struct controller *controller, const struct message_lost *lost)
 {
-	JSON_AUTO text = NULL;
-	const char *why;
-	int64_t node;
-
-	if (!message_text(message, &text, NULL) &&
-	    !json_get_int("LOST", text, "node", 0, (int64_t)controller->count - 1, &node, NULL) &&
-	    !json_get_string("LOST", text, "why", &why, NULL)) {
-		if (json_is_true(json_object_get(text, "ended")))
-			lose(controller, (size_t)node, why);
-		else
-			controller_mark_lost(controller, (size_t)node, why);
-	}
+	if ((size_t)lost->node >= controller->count)
+		return;
+	if (lost->ended)
+		lose(controller, (size_t)lost->node, lost->why);
+	else
+		controller_mark_lost(controller, (size_t)lost->node, lost->why);
 }
 
 /* An agent may send messages of its own subtree only. After a move, messages through the parent
@@ -258,42 +252,55 @@ static bool speaks_for(const struct controller *controller, const struct connect
 	return at >= 0;
 }
 
-static void on_message(void *context, struct connection *connection,
-		       const struct wire_message *message)
+/* The tree's own messages; all others are the job's. Return false for one that is not. */
+static bool handle(struct controller *controller, struct connection *connection,
+		   const struct message *message)
 {
-	struct controller *controller = context;
-	size_t node = message->node;
+	size_t node = message->wire->node;
 
-	if (connection->node_index < 0) {
-		if (message->type == MESSAGE_HELLO)
-			handle_hello(controller, connection, message);
-		return;
-	}
-	if (node >= controller->count || message->type == MESSAGE_HEARTBEAT || controller->stopping)
-		return;
-	if (!speaks_for(controller, connection, node))
-		return;
-	switch (message->type) {
+	switch (message->wire->type) {
 	case MESSAGE_LISTENING:
-		handle_listening(controller, node, message);
-		break;
+		handle_listening(controller, node, &message->listening);
+		return true;
 	case MESSAGE_MOVED:
 		controller->nodes[node].moved = true;
 		controller->nodes[node].connection = NULL;
 		connection->node_index = -1; /* its final frame follows */
 		controller->unidentified[controller->unidentified_count++] = connection;
 		mark_placed(controller, node);
-		break;
+		return true;
 	case MESSAGE_MOVE_FAILED:
 		controller->nodes[node].detached = true;
 		mark_placed(controller, node);
-		break;
+		return true;
 	case MESSAGE_LOST:
-		handle_lost(controller, message);
-		break;
+		handle_lost(controller, &message->lost);
+		return true;
 	default:
-		controller->events.message(controller->events.context, node, message);
+		return false;
 	}
+}
+
+static void on_message(void *context, struct connection *connection,
+		       const struct wire_message *wire)
+{
+	struct controller *controller = context;
+	struct message message;
+	struct error err = {0};
+	size_t node = wire->node;
+	bool known = connection->node_index >= 0;
+
+	if (known ? wire->type == MESSAGE_HEARTBEAT || controller->stopping ||
+			    node >= controller->count || !speaks_for(controller, connection, node)
+		  : wire->type != MESSAGE_HELLO)
+		return;
+	if (message_read(wire, &message, &err) && known)
+		controller->events.failed(controller->events.context, node, &err);
+	else if (!known)
+		handle_hello(controller, connection, &message);
+	else if (!handle(controller, connection, &message))
+		controller->events.message(controller->events.context, node, &message);
+	message_free(&message);
 }
 
 static void on_ended(void *context, struct connection *connection, const struct error *why)

@@ -28,7 +28,9 @@ struct controller_events {
 	/* Every agent has connected and has its place in the tree. */
 	void (*attached)(void *context);
 	/* A message for the job; node is valid. */
-	void (*message)(void *context, size_t node, const struct wire_message *message);
+	void (*message)(void *context, size_t node, const struct message *message);
+	/* A node's message could not be read. */
+	void (*failed)(void *context, size_t node, const struct error *why);
 	/* The agent of a node is lost or silent; called once per node. */
 	void (*lost)(void *context, size_t node, const char *why);
 	/* A note for the user, for instance: an unauthenticated peer was rejected. */
@@ -45,10 +47,10 @@ int controller_start(struct loop *loop, const struct launch_options *launch, int
 /* While the run waits in the queue there is no controller yet. These functions then accept NULL:
  * controller_send, _reap, _pause, _spare and _stop.
  *
- * Send a message to one node, or to all (WIRE_ALL). text is consumed. A node that can no longer
- * be reached is not an error: lost reports it. */
+ * Send a message to one node, or to all (WIRE_ALL); body as for message_send. A node that can no
+ * longer be reached is not an error: lost reports it. */
 int controller_send(struct controller *controller, enum message_type type, uint32_t node,
-		    uint32_t attempt, uint64_t sequence, json_t *text, const void *data,
+		    uint32_t attempt, uint64_t sequence, const void *body, const void *data,
 		    size_t size, struct error *err);
 
 /* The names of the runs that this one runs in, and its own as the last: host, process and time, the

@@ -114,24 +114,21 @@ bool job_fail(struct job *job, int code, long node, const char *format, ...)
 }
 
 /* "was killed by signal 11 (Segmentation fault), core dumped" */
-static void describe(const json_t *text, int code, int number, char *out, size_t size)
+static void describe(const struct message_ended *ended, char *out, size_t size)
 {
-	const char *start_error = json_string_value(json_object_get(text, "start_error"));
-	json_int_t oom = json_integer_value(json_object_get(text, "oom"));
-
-	if (start_error)
-		snprintf(out, size, "could not be started: %s", start_error);
-	else if (number)
-		snprintf(out, size, "was killed by signal %d (%s)%s%s", number, strsignal(number),
-			 json_is_true(json_object_get(text, "core")) ? ", core dumped" : "",
-			 oom == SUPERVISE_OOM_YES ? " by the kernel's out-of-memory killer"
-			 : oom == SUPERVISE_OOM_LIKELY
+	if (ended->start_error)
+		snprintf(out, size, "could not be started: %s", ended->start_error);
+	else if (ended->signal)
+		snprintf(out, size, "was killed by signal %d (%s)%s%s", ended->signal,
+			 strsignal(ended->signal), ended->core ? ", core dumped" : "",
+			 ended->oom == SUPERVISE_OOM_YES ? " by the kernel's out-of-memory killer"
+			 : ended->oom == SUPERVISE_OOM_LIKELY
 				 ? ", probably by the kernel's out-of-memory killer"
 				 : "");
-	else if (code == ERR_STOPPED)
-		snprintf(out, size, "saved its work and stopped early (code %d)", code);
+	else if (ended->code == ERR_STOPPED)
+		snprintf(out, size, "saved its work and stopped early (code %d)", ended->code);
 	else
-		snprintf(out, size, "exited with code %d", code);
+		snprintf(out, size, "exited with code %d", ended->code);
 }
 
 /* Read what the program has written to BERTH_REPORT on its node; a later report overrides
@@ -178,74 +175,68 @@ static void count_alike(struct job *job, const json_t *last, const char *how)
 	result->first_cause = text;
 }
 
-void job_handle_rank_ended(struct job *job, size_t node, const json_t *text)
+void job_handle_rank_ended(struct job *job, size_t node, const struct message *message)
 {
-	int64_t rank, code, number;
+	const struct message_ended *ended = &message->ended;
 	const char *iface = node < job->plan.node_count ? job->plan.nodes[node].iface : "";
+	struct job_result *result = job->result;
 	char how[600], cause[800];
 	const char *name = job_node_name(job, node);
 
-	if (json_get_int("ENDED", text, "rank", 0, INT32_MAX, &rank, NULL) ||
-	    json_get_int("ENDED", text, "code", 0, 255, &code, NULL) ||
-	    json_get_int("ENDED", text, "signal", 0, SIGRTMAX, &number, NULL))
-		return;
-	json_array_append_new(job->result->ranks,
-			      json_pack("{s:I, s:s, s:I, s:I, s:O?, s:O?, s:o}", "rank",
-					(json_int_t)rank, "node", name, "code", (json_int_t)code,
-					"signal", (json_int_t)number, "peak_memory_bytes",
-					json_object_get(text, "peak_memory_bytes"), "stopped",
-					json_object_get(text, "stopped"), "network",
+	json_array_append_new(result->ranks,
+			      json_pack("{s:i, s:s, s:i, s:i, s:I, s:b, s:o}", "rank", ended->rank,
+					"node", name, "code", ended->code, "signal", ended->signal,
+					"peak_memory_bytes", (json_int_t)ended->peak_memory_bytes,
+					"stopped", ended->stopped, "network",
 					json_text(*iface ? iface : job->plan.network.iface)));
-	read_report(job->result, json_object_get(text, "said"));
-	if (!rank)
+	read_report(result, ended->said);
+	if (!ended->rank)
 		job_input_rank_ended(job);
-	if (!code || json_is_true(json_object_get(text, "stopped")))
+	if (!ended->code || ended->stopped)
 		return;
-	if (job->failed && job->result->rank == rank)
+	if (job->failed && result->rank == ended->rank)
 		return; /* the rank already reported the reason when it called abort */
-	enum job_cause kind = !number && code == ERR_STOPPED ? CAUSE_STOPPED
-			      : !job->stop.begun_ms	     ? cause_of((int)number)
-			      : stop_is_crash((int)number, job->result->interrupted) ? CAUSE_SIGNAL
-										     : CAUSE_CODE;
+	enum job_cause kind = !ended->signal && ended->code == ERR_STOPPED ? CAUSE_STOPPED
+			      : !job->stop.begun_ms			   ? cause_of(ended->signal)
+			      : stop_is_crash(ended->signal, result->interrupted) ? CAUSE_SIGNAL
+										  : CAUSE_CODE;
 
-	describe(text, (int)code, (int)number, how, sizeof how);
-	if (!is_first_cause(job, kind, (int)code, (long)node)) {
-		count_alike(job, json_object_get(text, "last"), how);
+	describe(ended, how, sizeof how);
+	if (!is_first_cause(job, kind, ended->code, (long)node)) {
+		count_alike(job, ended->last, how);
 		return;
 	}
 	job->alike = 1;
-	job->result->oom = number && json_integer_value(json_object_get(text, "oom"));
+	result->oom = ended->signal && ended->oom;
 	/* A program that could not be executed has no exit code of its own. */
-	if (json_is_string(json_object_get(text, "start_error")))
-		job->result->code = code == 127 ? ERR_INPUT : ERR_UNAVAILABLE;
+	if (ended->start_error)
+		result->code = ended->code == 127 ? ERR_INPUT : ERR_UNAVAILABLE;
 	else
-		job->result->by_program = true;
-	snprintf(cause, sizeof cause, "rank %lld on %s %s%s", (long long)rank, name, how,
-		 job->result->interrupted ? ", after berth run forwarded a stop signal to it" : "");
-	job->result->rank = (int)rank;
-	job->result->signal = (int)number;
-	job->result->first_cause = strdup(cause);
-	job->result->output_tail = json_incref(json_object_get(text, "last"));
-	job->result->traceback = json_incref(json_object_get(text, "traceback"));
+		result->by_program = true;
+	snprintf(cause, sizeof cause, "rank %d on %s %s%s", ended->rank, name, how,
+		 result->interrupted ? ", after berth run forwarded a stop signal to it" : "");
+	result->rank = ended->rank;
+	result->signal = ended->signal;
+	result->first_cause = strdup(cause);
+	result->output_tail = json_incref(ended->last);
+	result->traceback = json_incref(ended->traceback);
 	job_settle(job);
 }
 
-void job_handle_abort(struct job *job, size_t node, const json_t *text)
+void job_handle_abort(struct job *job, size_t node, const struct message *message)
 {
-	const char *why = json_string_value(json_object_get(text, "text"));
-	int64_t rank, status;
+	const struct message_abort *abort = &message->abort;
+	const char *why = abort->text;
 	char cause[800];
 
-	if (json_get_int("ABORT", text, "rank", 0, INT32_MAX, &rank, NULL) ||
-	    json_get_int("ABORT", text, "status", INT32_MIN, INT32_MAX, &status, NULL))
+	if (!is_first_cause(job, CAUSE_CODE, abort->status & 255 ? (int)(abort->status & 255) : 1,
+			    (long)node))
 		return;
-	if (!is_first_cause(job, CAUSE_CODE, status & 255 ? (int)(status & 255) : 1, (long)node))
-		return;
-	snprintf(cause, sizeof cause, "rank %lld on %s called abort with code %lld%s%.400s",
-		 (long long)rank, job_node_name(job, node), (long long)status,
+	snprintf(cause, sizeof cause, "rank %d on %s called abort with code %lld%s%.400s",
+		 abort->rank, job_node_name(job, node), (long long)abort->status,
 		 why && *why ? ": " : "", why ? why : "");
 	job->result->by_program = true;
-	job->result->rank = (int)rank;
+	job->result->rank = abort->rank;
 	job->result->first_cause = strdup(cause);
 	job_settle(job);
 }

@@ -71,17 +71,16 @@ static const struct plan_node *node_of(const struct job_hang *hang, size_t node)
 		       : NULL;
 }
 
-void job_hang_handle_progress(struct job_hang *hang, size_t node, const json_t *text)
+void job_hang_handle_progress(struct job_hang *hang, size_t node,
+			      const struct message_progress *progress)
 {
 	const struct plan_node *at = node_of(hang, node);
-	const json_t *steps = json_object_get(text, "steps"),
-		     *statuses = json_object_get(text, "words");
 
 	job_hang_mark_active(hang);
 	for (size_t i = 0; at && i < at->rank_count; i++) {
 		struct job_rank *rank = &hang->ranks[at->ranks[i].rank];
-		const json_t *value = json_array_get(steps, i);
-		const char *status = json_string_value(json_array_get(statuses, i));
+		const json_t *value = json_array_get(progress->steps, i);
+		const char *status = json_string_value(json_array_get(progress->status_texts, i));
 
 		if (!json_is_number(value))
 			continue;
@@ -136,10 +135,9 @@ static void request_stacks(struct job_hang *hang, int64_t now_ms)
 			 "no step and no output for %d s (--hang-timeout): looking for the rank "
 			 "that is behind",
 			 silence_ms(hang) / 1000);
-	controller_send(
-		hang->controller, MESSAGE_DUMP_STACKS, WIRE_ALL, 0, 0,
-		json_pack("{s:o, s:b}", "ranks", ranks, "gentle", !hang->request->hang_timeout_ms),
-		NULL, 0, NULL);
+	controller_send(hang->controller, MESSAGE_DUMP_STACKS, WIRE_ALL, 0, 0,
+			&(struct message_dump_stacks){ranks, !hang->request->hang_timeout_ms}, NULL,
+			0, NULL);
 }
 
 static void append_stacks(struct job_hang *hang, const char *text)
@@ -153,21 +151,19 @@ static void append_stacks(struct job_hang *hang, const char *text)
 	hang->stacks = grown;
 }
 
-void job_hang_handle_stacks(struct job_hang *hang, size_t node, const json_t *text)
+void job_hang_handle_stacks(struct job_hang *hang, size_t node, const struct message_stacks *answer)
 {
 	const struct plan_node *at = node_of(hang, node);
-	const char *stacks = json_string_value(json_object_get(text, "stacks"));
 
 	if (!at || (!hang->stacks_requested_ms && !hang->missing_stacks_ms))
 		return;
 	for (size_t i = 0; i < at->rank_count; i++) {
-		const char *state =
-			json_string_value(json_array_get(json_object_get(text, "states"), i));
+		const char *state = json_string_value(json_array_get(answer->states, i));
 
 		hang->ranks[at->ranks[i].rank].state = (char)(state ? state[0] : 0);
 	}
-	if (stacks)
-		append_stacks(hang, stacks);
+	if (answer->stacks)
+		append_stacks(hang, answer->stacks);
 	hang->stacks_received++;
 }
 
@@ -314,12 +310,12 @@ static void find(struct job_hang *hang, struct job_hang_finding *out)
 
 /* ---- ranks that have not met the others ---- */
 
-void job_hang_handle_joined(struct job_hang *hang, size_t node, const json_t *text)
+void job_hang_handle_joined(struct job_hang *hang, size_t node, const struct message_joined *joined)
 {
 	const struct plan_node *at = node_of(hang, node);
-	const char *states = json_string_value(json_object_get(text, "states"));
+	const char *states = joined->states;
 
-	for (size_t i = 0; at && states && i < at->rank_count && states[i]; i++)
+	for (size_t i = 0; at && i < at->rank_count && states[i]; i++)
 		hang->ranks[at->ranks[i].rank].joined = states[i];
 }
 
@@ -354,7 +350,7 @@ static void name_missing(struct job_hang *hang, int64_t now_ms)
 	hang->missing_stacks_ms = now_ms;
 	hang->stacks_received = 0;
 	controller_send(hang->controller, MESSAGE_DUMP_STACKS, WIRE_ALL, 0, 0,
-			json_pack("{s:o, s:b}", "ranks", ranks, "gentle", 0), NULL, 0, NULL);
+			&(struct message_dump_stacks){ranks, false}, NULL, 0, NULL);
 }
 
 static void check_missing(struct job_hang *hang, int64_t now_ms)

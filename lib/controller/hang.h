@@ -45,9 +45,12 @@ int job_hang_open(struct job_hang *hang, const struct job_request *request, cons
 void job_hang_close(struct job_hang *hang);
 /* Call it when a rank has printed output, or when the controller itself holds the ranks back. */
 void job_hang_mark_active(struct job_hang *hang);
-void job_hang_handle_progress(struct job_hang *hang, size_t node, const json_t *text);
-void job_hang_handle_stacks(struct job_hang *hang, size_t node, const json_t *text);
-void job_hang_handle_joined(struct job_hang *hang, size_t node, const json_t *text);
+void job_hang_handle_progress(struct job_hang *hang, size_t node,
+			      const struct message_progress *progress);
+void job_hang_handle_stacks(struct job_hang *hang, size_t node,
+			    const struct message_stacks *answer);
+void job_hang_handle_joined(struct job_hang *hang, size_t node,
+			    const struct message_joined *joined);
 /* Call it when all ranks have ended with code 0: warn if none has ever met another. */
 void job_hang_check_apart(const struct job_hang *hang);
 /* Call it about once a second while the ranks run; now_ms is loop_now_ms. If nothing has happened

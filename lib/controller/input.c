@@ -37,10 +37,9 @@ void job_input_resize(struct job *job)
 
 	if (job_input_kind(job->request) == AGENT_JOB_STDIN_PTY && job->phase == JOB_PHASE_RUN &&
 	    !ioctl(STDIN_FILENO, TIOCGWINSZ, &size))
-		controller_send(
-			job->controller, MESSAGE_STDIN, (uint32_t)job_node_of_rank(job, 0), 0, 0,
-			json_pack("{s:i, s:i}", "rows", size.ws_row, "columns", size.ws_col), NULL,
-			0, NULL);
+		controller_send(job->controller, MESSAGE_STDIN, (uint32_t)job_node_of_rank(job, 0),
+				0, 0, &(struct message_stdin){size.ws_row, size.ws_col}, NULL, 0,
+				NULL);
 }
 
 /* Keys such as Ctrl-C go to rank 0's terminal. What berth prints still ends its lines here. */

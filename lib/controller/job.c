@@ -52,7 +52,7 @@ void job_request_end(struct job *job, int grace_ms)
 		loop_timer_set(job->loop, &job->deadline, deadline);
 	job->phase = JOB_PHASE_END;
 	controller_send(job->controller, MESSAGE_STOP, WIRE_ALL, 0, 0,
-			json_pack("{s:i}", "grace_ms", grace_ms), NULL, 0, NULL);
+			&(struct message_stop){grace_ms}, NULL, 0, NULL);
 }
 
 void job_settle(struct job *job)
@@ -367,10 +367,9 @@ static void decide_restart(struct job *job)
 		job->result->run_ms = clock_now_ms() - job->start_sent_ms;
 	job->result->restart = request->should_restart &&
 			       request->should_restart(request->restart_context, job->result);
-	controller_send(
-		job->controller, MESSAGE_JOB_OVER, WIRE_ALL, 0, 0,
-		json_pack("{s:i, s:b}", "code", job->result->code, "again", job->result->restart),
-		NULL, 0, NULL);
+	controller_send(job->controller, MESSAGE_JOB_OVER, WIRE_ALL, 0, 0,
+			&(struct message_job_over){job->result->code, job->result->restart}, NULL,
+			0, NULL);
 }
 
 static void clean(struct job *job)

@@ -33,13 +33,15 @@ static void start_when_complete(struct job *job)
 		job_begin_probes(job);
 }
 
-static void handle_inventory(struct job *job, size_t node, const json_t *text)
+/* ---- messages ---- */
+
+static void handle_inventory(struct job *job, size_t node, const struct message *message)
 {
 	struct error err = {0};
 
 	if (job->phase > JOB_PHASE_INVENTORIES || job->nodes[node].inventory_received)
 		return;
-	if (job_start_add_inventory(job, node, text, &err)) {
+	if (job_start_add_inventory(job, node, &message->inventory, &err)) {
 		job_fail(job, err.code, (long)node, "cannot read the inventory of %s: %s",
 			 job_node_name(job, node), err.text);
 		return;
@@ -49,10 +51,10 @@ static void handle_inventory(struct job *job, size_t node, const json_t *text)
 	start_when_complete(job);
 }
 
-static void handle_output(struct job *job, const struct wire_message *message)
+static void handle_output(struct job *job, size_t node, const struct message *message)
 {
-	const unsigned char *at = message->data;
-	size_t left = message->data_size;
+	const unsigned char *at = message->wire->data;
+	size_t left = message->wire->data_size;
 	struct message_output output;
 
 	while (message_next_output(&at, &left, &output, NULL) > 0) {
@@ -64,26 +66,26 @@ static void handle_output(struct job *job, const struct wire_message *message)
 	}
 }
 
-static void handle_gather(struct job *job, const struct wire_message *message)
+static void handle_gather(struct job *job, size_t node, const struct message *message)
 {
-	struct gather *gather = gathers_get(&job->gathers, message->sequence);
+	const struct wire_message *wire = message->wire;
+	struct gather *gather = gathers_get(&job->gathers, wire->sequence);
 	struct error err = {0};
 	void *joined = NULL;
 	size_t size;
 
 	if (!gather) {
 		error_memory(&err, "a collective");
-	} else if (!gather_merge(gather, message->data, message->data_size, job->node_count,
-				 &err) &&
+	} else if (!gather_merge(gather, wire->data, wire->data_size, job->node_count, &err) &&
 		   gather->nodes >= job->plan.nodes_with_ranks &&
 		   !gather_join(gather, job->node_count, &joined, &size, &err)) {
-		controller_send(job->controller, MESSAGE_GATHERED, WIRE_ALL, message->attempt,
-				message->sequence, NULL, joined, size, &err);
+		controller_send(job->controller, MESSAGE_GATHERED, WIRE_ALL, wire->attempt,
+				wire->sequence, NULL, joined, size, &err);
 		gathers_drop(&job->gathers, gather);
 	}
 	free(joined);
 	if (err.code)
-		job_fail(job, err.code, (long)message->node, "%s", err.text);
+		job_fail(job, err.code, (long)node, "%s", err.text);
 }
 
 long job_node_of_rank(const struct job *job, int64_t rank)
@@ -98,139 +100,143 @@ long job_node_of_rank(const struct job *job, int64_t rank)
 	return -1;
 }
 
-/* Route what a rank has published: the request to the rank's node, or the answer to the node
- * that requested it. */
-static void route_fetch(struct job *job, const struct wire_message *message, json_t *text)
+/* What a rank has published is requested from the rank's node. */
+static void handle_fetch(struct job *job, size_t node, const struct message *message)
 {
-	int64_t rank, to;
-	long node;
+	long holder = job_node_of_rank(job, message->fetch.rank);
 
-	if (message->type == MESSAGE_FETCHED) {
-		if (!json_get_int("FETCHED", text, "to", 0, (int64_t)job->node_count - 1, &to,
-				  NULL))
-			controller_send(job->controller, MESSAGE_FETCHED, (uint32_t)to,
-					message->attempt, message->sequence, json_incref(text),
-					message->data, message->data_size, NULL);
-		return;
-	}
-	if (json_get_int("FETCH", text, "rank", 0, INT32_MAX, &rank, NULL))
-		return;
-	node = job_node_of_rank(job, rank);
-	if (node >= 0)
-		controller_send(job->controller, MESSAGE_FETCH, (uint32_t)node, message->attempt,
-				message->sequence,
-				json_pack("{s:I, s:I}", "rank", (json_int_t)rank, "from",
-					  (json_int_t)message->node),
-				NULL, 0, NULL);
+	if (holder >= 0)
+		controller_send(job->controller, MESSAGE_FETCH, (uint32_t)holder,
+				message->wire->attempt, message->wire->sequence,
+				&(struct message_fetch){message->fetch.rank, (int)node}, NULL, 0,
+				NULL);
 }
 
-static void handle_failed(struct job *job, size_t node, const json_t *text)
+/* The answer goes to the node that asked. */
+static void handle_fetched(struct job *job, size_t node, const struct message *message)
 {
-	const char *why = "its agent failed";
-	int64_t code = ERR_INTERNAL;
+	const struct wire_message *wire = message->wire;
 
-	json_get_string("FAILED", text, "text", &why, NULL);
-	json_get_int("FAILED", text, "code", 1, 255, &code, NULL);
-	job_fail(job, (int)code, (long)node, "%s: %s", job_node_name(job, node), why);
+	if ((size_t)message->fetched.to < job->node_count)
+		controller_send(job->controller, MESSAGE_FETCHED, (uint32_t)message->fetched.to,
+				wire->attempt, wire->sequence, &message->fetched, wire->data,
+				wire->data_size, NULL);
 }
 
-/* Count nodes with ranks only: a spare node may be lost before it reports this. */
-static void handle_started(struct job *job, size_t node)
+static void handle_failed(struct job *job, size_t node, const struct message *message)
 {
+	job_fail(job, message->failed.code, (long)node, "%s: %s", job_node_name(job, node),
+		 message->failed.text);
+}
+
+static void handle_started(struct job *job, size_t node, const struct message *message)
+{
+	/* Count nodes with ranks only: a spare node may be lost before it reports this. */
 	bool counts = !job->nodes[node].started && node < job->plan.node_count &&
 		      job->plan.nodes[node].rank_count;
 
 	job->nodes[node].started = true;
-	if (!counts || ++job->started < job->plan.nodes_with_ranks)
-		return;
-	job->started_ms = clock_now_ms();
-	job_note(job->sink, LOG_DEBUG, "all ranks are running");
+	if (counts && ++job->started == job->plan.nodes_with_ranks) {
+		job->started_ms = clock_now_ms();
+		job_note(job->sink, LOG_DEBUG, "all ranks are running");
+	}
+	if ((long)node == job_node_of_rank(job, 0))
+		job_input_continue(job);
 }
 
-static void on_message(void *context, size_t node, const struct wire_message *message)
+static void handle_probed(struct job *job, size_t node, const struct message *message)
+{
+	if (job->phase == JOB_PHASE_PROBE && job_start_handle_probed(job, &message->probed))
+		job_begin_ranks(job);
+}
+
+static void handle_stdin_taken(struct job *job, size_t node, const struct message *message)
+{
+	job_input_continue(job);
+}
+
+static void handle_settled(struct job *job, size_t node, const struct message *message)
+{
+	job->nodes[node].settled = true;
+	job_check_settled(job);
+}
+
+static void handle_done(struct job *job, size_t node, const struct message *message)
+{
+	if (message->done.left)
+		job_note(job->sink, LOG_WARNING, "%s: cannot kill %s", job_node_name(job, node),
+			 message->done.left);
+	job->nodes[node].done = true;
+}
+
+static void handle_note(struct job *job, size_t node, const struct message *message)
+{
+	node_notes_add(&job->notes, node, message->note.text);
+}
+
+static void handle_signalled(struct job *job, size_t node, const struct message *message)
+{
+	job_handle_signal(job, message->signalled.signal, message->signalled.launcher);
+}
+
+static void handle_progress(struct job *job, size_t node, const struct message *message)
+{
+	job_hang_handle_progress(&job->hang, node, &message->progress);
+}
+
+static void handle_joined(struct job *job, size_t node, const struct message *message)
+{
+	job_hang_handle_joined(&job->hang, node, &message->joined);
+}
+
+static void handle_stacks(struct job *job, size_t node, const struct message *message)
+{
+	job_hang_handle_stacks(&job->hang, node, &message->stacks);
+}
+
+static const struct {
+	enum message_type type;
+	void (*handle)(struct job *job, size_t node, const struct message *message);
+} handlers[] = {
+	{MESSAGE_INVENTORY, handle_inventory},
+	{MESSAGE_PROBED, handle_probed},
+	{MESSAGE_CLAIMED, job_handle_claimed},
+	{MESSAGE_STARTED, handle_started},
+	{MESSAGE_OUTPUT, handle_output},
+	{MESSAGE_STDIN_TAKEN, handle_stdin_taken},
+	{MESSAGE_PROGRESS, handle_progress},
+	{MESSAGE_JOINED, handle_joined},
+	{MESSAGE_STACKS, handle_stacks},
+	{MESSAGE_GATHER, handle_gather},
+	{MESSAGE_FETCH, handle_fetch},
+	{MESSAGE_FETCHED, handle_fetched},
+	{MESSAGE_NOTE, handle_note},
+	{MESSAGE_SIGNALLED, handle_signalled},
+	{MESSAGE_ENDED, job_handle_rank_ended},
+	{MESSAGE_ABORT, job_handle_abort},
+	{MESSAGE_FAILED, handle_failed},
+	{MESSAGE_SETTLED, handle_settled},
+	{MESSAGE_DONE, handle_done},
+};
+
+static void on_message(void *context, size_t node, const struct message *message)
 {
 	struct job *job = context;
-	JSON_AUTO text = NULL;
-	struct error err = {0};
-	const char *string;
-	int64_t number;
 
-	if (message->type == MESSAGE_OUTPUT) {
-		handle_output(job, message);
-		return;
-	}
-	if (message->type == MESSAGE_GATHER) {
-		handle_gather(job, message);
-		return;
-	}
-	if (message->text_size && message_text(message, &text, &err)) {
-		job_fail(job, err.code, (long)node, "%s: %s", job_node_name(job, node), err.text);
-		return;
-	}
-	switch (message->type) {
-	case MESSAGE_INVENTORY:
-		handle_inventory(job, node, text);
-		break;
-	case MESSAGE_PROBED:
-		if (job->phase == JOB_PHASE_PROBE && job_start_handle_probed(job, message))
-			job_begin_ranks(job);
-		break;
-	case MESSAGE_CLAIMED:
-		job_handle_claimed(job, node, text);
-		break;
-	case MESSAGE_STARTED:
-		handle_started(job, node);
-		if ((long)node == job_node_of_rank(job, 0))
-			job_input_continue(job);
-		break;
-	case MESSAGE_STDIN_TAKEN:
-		job_input_continue(job);
-		break;
-	case MESSAGE_ENDED:
-		job_handle_rank_ended(job, node, text);
-		break;
-	case MESSAGE_SETTLED:
-		job->nodes[node].settled = true;
-		job_check_settled(job);
-		break;
-	case MESSAGE_ABORT:
-		job_handle_abort(job, node, text);
-		break;
-	case MESSAGE_DONE:
-		if (!json_get_string("DONE", text, "left", &string, NULL))
-			job_note(job->sink, LOG_WARNING, "%s: cannot kill %s",
-				 job_node_name(job, node), string);
-		job->nodes[node].done = true;
-		break;
-	case MESSAGE_FAILED:
-		handle_failed(job, node, text);
-		break;
-	case MESSAGE_NOTE:
-		if (!json_get_string("NOTE", text, "text", &string, NULL))
-			node_notes_add(&job->notes, node, string);
-		break;
-	case MESSAGE_SIGNALLED:
-		if (!json_get_int("SIGNALLED", text, "signal", 1, SIGRTMAX, &number, NULL))
-			job_handle_signal(job, (int)number,
-					  json_is_true(json_object_get(text, "launcher")));
-		break;
-	case MESSAGE_PROGRESS:
-		job_hang_handle_progress(&job->hang, node, text);
-		break;
-	case MESSAGE_JOINED:
-		job_hang_handle_joined(&job->hang, node, text);
-		break;
-	case MESSAGE_STACKS:
-		job_hang_handle_stacks(&job->hang, node, text);
-		break;
-	case MESSAGE_FETCH:
-	case MESSAGE_FETCHED:
-		route_fetch(job, message, text);
-		break;
-	default:
-		job_note(job->sink, LOG_DEBUG, "%s sent an unexpected %s", job_node_name(job, node),
-			 message_name(message->type));
-	}
+	for (size_t i = 0; i < sizeof handlers / sizeof *handlers; i++)
+		if (handlers[i].type == message->wire->type) {
+			handlers[i].handle(job, node, message);
+			return;
+		}
+	job_note(job->sink, LOG_DEBUG, "%s sent an unexpected %s", job_node_name(job, node),
+		 message_name(message->wire->type));
+}
+
+static void on_failed(void *context, size_t node, const struct error *why)
+{
+	struct job *job = context;
+
+	job_fail(job, why->code, (long)node, "%s: %s", job_node_name(job, node), why->text);
 }
 
 static void on_attached(void *context)
@@ -339,5 +345,6 @@ void job_fail_missing(struct job *job)
 
 struct controller_events job_controller_events(struct job *job)
 {
-	return (struct controller_events){job, on_attached, on_message, on_lost, on_note};
+	return (struct controller_events){job,	     on_attached, on_message,
+					  on_failed, on_lost,	  on_note};
 }

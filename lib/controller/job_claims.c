@@ -230,8 +230,7 @@ static void send_claims(struct job *job, bool take)
 		job->nodes[i].awaited = true;
 		job->nodes[i].taken = false;
 		controller_send(job->controller, MESSAGE_CLAIM, (uint32_t)i, 0, 0,
-				json_pack("{s:o, s:b}", "claim", claim, "share", share), NULL, 0,
-				NULL);
+				&(struct message_claim){claim, share}, NULL, 0, NULL);
 	}
 	job->claims_sent = take;
 	job->phase = JOB_PHASE_CLAIM;
@@ -248,16 +247,16 @@ bool job_claim(struct job *job)
 	return true;
 }
 
-void job_handle_claimed(struct job *job, size_t node, json_t *text)
+void job_handle_claimed(struct job *job, size_t node, const struct message *message)
 {
 	bool all = true;
 
 	if (job->phase != JOB_PHASE_CLAIM || !job->nodes[node].awaited)
 		return;
 	job->nodes[node].awaited = false;
-	job->nodes[node].taken = json_is_true(json_object_get(text, "taken"));
+	job->nodes[node].taken = message->claimed.taken;
 	json_decref(job->nodes[node].claims);
-	job->nodes[node].claims = json_incref(json_object_get(text, "claims"));
+	job->nodes[node].claims = json_incref(message->claimed.claims);
 	for (size_t i = 0; i < job->node_count; i++) {
 		if (job->nodes[i].awaited)
 			return;

@@ -148,8 +148,8 @@ void job_check_settled(struct job *job);
 bool job_fail(struct job *job, int code, long node, const char *format, ...)
 	__attribute__((format(printf, 4, 5)));
 /* Handle ENDED and ABORT. */
-void job_handle_rank_ended(struct job *job, size_t node, const json_t *text);
-void job_handle_abort(struct job *job, size_t node, const json_t *text);
+void job_handle_rank_ended(struct job *job, size_t node, const struct message *message);
+void job_handle_abort(struct job *job, size_t node, const struct message *message);
 
 /* Did the agents end because a user cancelled their job step? Slurm kills them, but no node has
  * failed, and a restart or a requeue would undo the cancel. After each lost node it waits up to 2 s
@@ -186,13 +186,14 @@ int job_stop_grace_ms(const struct job_request *request);
 void job_finish_stop(struct job *job); /* all have ended: set the exit code */
 void job_record_time_left(struct job *job);
 
-/* job_start.c, from the nodes' inventories to running ranks. Add the text of a node's INVENTORY: */
-int job_start_add_inventory(struct job *job, size_t node, const json_t *text, struct error *err);
+/* job_start.c, from the nodes' inventories to running ranks. Add a node's: */
+int job_start_add_inventory(struct job *job, size_t node, const struct message_inventory *message,
+			    struct error *err);
 /* All inventories have arrived: ask the nodes which addresses of node 0 they reach, and set the
  * deadline of their answers. */
 int job_start_probe(struct job *job, struct error *err);
 /* Add a node's answer. Return true once all nodes have answered. */
-bool job_start_handle_probed(struct job *job, const struct wire_message *message);
+bool job_start_handle_probed(struct job *job, const struct message_probed *answer);
 /* The number of this attempt, which counts those of the job's earlier starts. */
 int job_start_attempt(const struct job_request *request);
 /* Plan on what other runs of the job leave free; on all if that is too little. Return 1 if the run
@@ -217,7 +218,7 @@ int job_apply_claims(struct job *job, const struct plan_request *plan_request, s
 /* Ask the nodes to claim what their ranks use; return false if there is nothing to claim. */
 bool job_claim(struct job *job);
 /* Add a node's answer. Continue once all have answered: start the ranks, or plan again. */
-void job_handle_claimed(struct job *job, size_t node, json_t *text);
+void job_handle_claimed(struct job *job, size_t node, const struct message *message);
 /* The deadline of JOB_PHASE_CLAIM. */
 void job_claims_due(struct job *job);
 void job_leave_queue(struct job *job);

@@ -32,8 +32,7 @@ void job_signal_ranks(struct job *job, int number, const char *why)
 	log_info(LOG_CONTROLLER, "to all ranks: signal %d, stop file: %s", number,
 		 why ? why : "none");
 	controller_send(job->controller, MESSAGE_SIGNAL, WIRE_ALL, 0, 0,
-			json_pack("{s:i, s:o}", "signal", number, "stop", json_text(why)), NULL, 0,
-			NULL);
+			&(struct message_signal){number, why}, NULL, 0, NULL);
 }
 
 /* Stop or continue the ranks, and stop this process, as srun and mpirun do. */

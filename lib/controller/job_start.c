@@ -27,19 +27,12 @@
 #define REACH_NODES_PER_MS 4  /* extra time for nodes that start to probe later */
 #define REACH_SLACK_MS 3000   /* extra time for the answers to come up the tree */
 
-int job_start_add_inventory(struct job *job, size_t node, const json_t *text, struct error *err)
+int job_start_add_inventory(struct job *job, size_t node, const struct message_inventory *message,
+			    struct error *err)
 {
-	json_t *inventory;
-	int64_t port = -1;
-	int rc = json_get_object("INVENTORY", text, "card", &inventory, err);
-
-	if (!rc)
-		rc = json_get_int("INVENTORY", text, "port", -1, 65535, &port, err);
-	if (!rc)
-		rc = inventory_from_json(inventory, &job->inventories[node], err);
-	job->nodes[node].port = (int)port;
-	job->nodes[node].claims = json_incref(json_object_get(text, "claims"));
-	return rc;
+	job->nodes[node].port = message->port;
+	job->nodes[node].claims = json_incref(message->claims);
+	return inventory_from_json(message->inventory, &job->inventories[node], err);
 }
 
 /* Format "10.0.0.1:4711"; "" if other nodes cannot use the address. */
@@ -77,16 +70,17 @@ int job_start_probe(struct job *job, struct error *err)
 	}
 	job->address_count = first->address_count;
 	job_set_deadline(job, probe_ms + AGENT_PROBE_EXTENSION_MS + REACH_SLACK_MS);
-	return controller_send(
-		job->controller, MESSAGE_PROBE, WIRE_ALL, 0, 0,
-		json_pack("{s:o, s:i, s:i}", "addresses", list, "deadline_ms", probe_ms, "load",
-			  job->node_count < MANY_NODES ? WIRE_PROBE_LOAD_MAX : MANY_NODES_LOAD),
-		NULL, 0, err);
+	return controller_send(job->controller, MESSAGE_PROBE, WIRE_ALL, 0, 0,
+			       &(struct message_probe){list, probe_ms,
+						       job->node_count < MANY_NODES
+							       ? WIRE_PROBE_LOAD_MAX
+							       : MANY_NODES_LOAD},
+			       NULL, 0, err);
 }
 
-bool job_start_handle_probed(struct job *job, const struct wire_message *message)
+bool job_start_handle_probed(struct job *job, const struct message_probed *answer)
 {
-	message_add_probed(message, job->node_count, job->address_count, job->reached, job->shared,
+	message_add_probed(answer, job->node_count, job->address_count, job->reached, job->shared,
 			   job->stalled, &job->reach_nodes);
 	return job->reach_nodes >= job->node_count;
 }
@@ -219,17 +213,18 @@ static int add_list(struct bytes *out, const char *const *list)
 
 /* A launcher may start agents in another directory, so make a relative path relative to the
  * ranks' directory. */
-static json_t *log_dir_of_attempt(const struct job *job)
+static const char *log_dir_of_attempt(const struct job *job, char *out, size_t size)
 {
 	const struct job_request *request = job->request;
 	char dir[PATH_MAX];
 
 	if (!request->log_dir)
-		return json_null();
+		return NULL;
 	attempts_log_dir(request->log_dir, request->plan.max_restarts, job->plan.attempt, dir,
 			 sizeof dir);
-	return dir[0] != '/' && request->cwd ? json_sprintf("%s/%s", request->cwd, dir)
-					     : json_text(dir);
+	snprintf(out, size, "%s%s%s", dir[0] != '/' && request->cwd ? request->cwd : "",
+		 dir[0] != '/' && request->cwd ? "/" : "", dir);
+	return out;
 }
 
 static int send_job(const struct job *job, struct error *err)
@@ -237,8 +232,7 @@ static int send_job(const struct job *job, struct error *err)
 	const struct job_request *request = job->request;
 	const char *cwd[] = {request->cwd, NULL};
 	json_t *names = json_array(), *first = json_array(), *counts = json_array();
-	json_t *limits = limits_to_json(&request->limits);
-	char **envp = env_to_envp(request->launch->env);
+	char log_dir[2 * PATH_MAX], **envp = env_to_envp(request->launch->env);
 	struct bytes data = {0};
 	json_int_t next = 0;
 	int rc = 0;
@@ -253,21 +247,26 @@ static int send_job(const struct job *job, struct error *err)
 		next += (json_int_t)node->rank_count;
 		json_array_append_new(counts, json_integer((json_int_t)node->rank_count));
 	}
-	json_t *text =
-		json_pack("{s:i, s:o, s:o, s:o, s:o, s:s, s:b, s:i, s:o, s:o}", "world",
-			  job->plan.world_size, "names", names, "first", first, "counts", counts,
-			  "log_dir", log_dir_of_attempt(job), "pmix", pmix_name(request->pmix),
-			  "hold", request->port_hold, "stdin", job_input_kind(request), "stop_file",
-			  json_text(env_get(request->launch->env, "BERTH_STOP_FILE")), "limits",
-			  limits ? limits : json_null());
+	struct message_job body = {
+		.world_size = job->plan.world_size,
+		.names = names,
+		.first = first,
+		.counts = counts,
+		.log_dir = log_dir_of_attempt(job, log_dir, sizeof log_dir),
+		.pmix = pmix_name(request->pmix),
+		.hold_port = request->port_hold,
+		.input = job_input_kind(request),
+		.stop_file = env_get(request->launch->env, "BERTH_STOP_FILE"),
+		.limits = limits_to_json(&request->limits),
+	};
 
-	if (!envp || !text || add_list(&data, request->argv) ||
-	    add_list(&data, (const char *const *)envp) || add_list(&data, cwd)) {
-		json_decref(text);
+	if (!envp || add_list(&data, request->argv) || add_list(&data, (const char *const *)envp) ||
+	    add_list(&data, cwd)) {
+		message_drop(MESSAGE_JOB, &body);
 		rc = error_memory(err, "the ranks' program");
 	} else {
 		rc = controller_send(job->controller, MESSAGE_JOB, WIRE_ALL,
-				     (uint32_t)job->plan.attempt, 0, text, data.data, data.size,
+				     (uint32_t)job->plan.attempt, 0, &body, data.data, data.size,
 				     err);
 	}
 	bytes_free(&data);
@@ -359,9 +358,9 @@ static int send_node(const struct job *job, size_t index, struct error *err)
 	} else {
 		rc = controller_send(job->controller, MESSAGE_START, (uint32_t)index,
 				     (uint32_t)job->plan.attempt, 0,
-				     json_pack("{s:o, s:o, s:i}", "ranks", ranks, "plan",
-					       plan_file_to_json(&job->plan, index), "port",
-					       meet ? job->port : 0),
+				     &(struct message_start){ranks,
+							     plan_file_to_json(&job->plan, index),
+							     meet ? job->port : 0},
 				     data.data, data.size, err);
 	}
 	bytes_free(&data);

@@ -35,8 +35,7 @@ static void send_end_time(struct job *job)
 {
 	if (job->phase == JOB_PHASE_RUN && job->end_time)
 		controller_send(job->controller, MESSAGE_END_TIME, WIRE_ALL, 0, 0,
-				json_pack("{s:I}", "end_time", (json_int_t)job->end_time), NULL, 0,
-				NULL);
+				&(struct message_end_time){job->end_time}, NULL, 0, NULL);
 }
 
 /* Each attempt has a copy of the allocation's nodes. */

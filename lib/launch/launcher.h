@@ -19,7 +19,7 @@
 /* An agent that was exec'ed learns its place from these environment variables of `berth agent`.
  * It removes them from its environment before it does anything else. */
 #define LAUNCHER_ENV_CONTROLLER                                                                    \
-	"BERTH_AGENT_HEAD"		     /* "10.0.0.1:4711,[fd00::1]:4711": tried in turn */
+	"BERTH_AGENT_CONTROLLER"	     /* "10.0.0.1:4711,[fd00::1]:4711": tried in turn */
 #define LAUNCHER_ENV_JOB "BERTH_AGENT_JOB"   /* the job's name */
 #define LAUNCHER_ENV_NODE "BERTH_AGENT_NODE" /* the node's index */
 #define LAUNCHER_ENV_NAME "BERTH_AGENT_NAME" /* the node's name in the allocation */

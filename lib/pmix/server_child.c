@@ -164,7 +164,7 @@ static int start(struct server_child *server_child, const void *data, size_t siz
 	json_error_t where;
 
 	if (json_unpack_ex(json, &where, 0, "{s:s, s:s, s:i, s:i, s:o, s:o, s:o, s:o}", "name",
-			   &job.name, "folder", &job.dir, "world", &job.world_size, "index",
+			   &job.name, "dir", &job.dir, "world_size", &job.world_size, "index",
 			   &job.node_index, "nodes", &nodes, "first", &first, "counts", &counts,
 			   "cpus", &cpus))
 		return error_set(err, ERR_INTERNAL, "invalid job description: %s", where.text);

@@ -75,8 +75,8 @@ static json_t *job_json(const struct ranks_job *job)
 	}
 	for (int i = 0; job->cpus && i < job->rank_count[job->node_index]; i++)
 		json_array_append_new(cpus, json_text(job->cpus[i]));
-	return json_pack("{s:s, s:s, s:i, s:i, s:O, s:O, s:O, s:O}", "name", job->name, "folder",
-			 job->dir, "world", job->world_size, "index", job->node_index, "nodes",
+	return json_pack("{s:s, s:s, s:i, s:i, s:O, s:O, s:O, s:O}", "name", job->name, "dir",
+			 job->dir, "world_size", job->world_size, "index", job->node_index, "nodes",
 			 nodes, "first", first, "counts", counts, "cpus", cpus);
 }
 

@@ -531,14 +531,14 @@ assert [(n["node"], n["plan"], n["environments"], n["ranks"]) for n in dry["node
 }
 
 @test "an agent started by hand explains how to start it" {
-	run env -u BERTH_AGENT_HEAD "$BERTH" agent
+	run env -u BERTH_AGENT_CONTROLLER "$BERTH" agent
 	[ "$status" -eq 64 ]
 	[[ "$output" == "berth: error: "*"berth run"* ]]
-	BERTH_AGENT_HEAD=127.0.0.1:1 BERTH_AGENT_JOB=x BERTH_AGENT_NODE=0 BERTH_AGENT_SECRET=xyz run "$BERTH" agent
+	BERTH_AGENT_CONTROLLER=127.0.0.1:1 BERTH_AGENT_JOB=x BERTH_AGENT_NODE=0 BERTH_AGENT_SECRET=xyz run "$BERTH" agent
 	[ "$status" -eq 65 ]
 	[[ "$output" == *"64 hexadecimal digits"* ]]
 	[[ "$output" != *xyz* ]]
-	BERTH_AGENT_HEAD=127.0.0.1:1 BERTH_AGENT_JOB=x BERTH_AGENT_NODE=0 \
+	BERTH_AGENT_CONTROLLER=127.0.0.1:1 BERTH_AGENT_JOB=x BERTH_AGENT_NODE=0 \
 		BERTH_AGENT_SECRET=$(printf 'ab%.0s' $(seq 32)) run "$BERTH" agent
 	[ "$status" -eq 76 ]
 	[[ "$output" == *"cannot reach the controller"* ]]

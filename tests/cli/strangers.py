@@ -121,7 +121,7 @@ def resident_kib(pid):
 
 
 MAGIC = b'BERTHnet'
-VERSION = b'\2\0'  # WIRE_VERSION
+VERSION = b'\3\0'  # WIRE_VERSION
 RUBBISH = {
     'an HTTP request': b'GET / HTTP/1.1\r\nHost: x\r\n\r\n',
     'a megabyte of random bytes': os.urandom(1 << 20),
@@ -137,7 +137,7 @@ def greet_replay(folder, run_ports):
     """Record the first message of a real agent of another job, and replay it to the ports of this job."""
     listener = socket.create_server((LOOPBACK, 0))
     port = listener.getsockname()[1]
-    env = dict(os.environ, BERTH_AGENT_HEAD=f'{LOOPBACK}:{port}', BERTH_AGENT_JOB='recorded',
+    env = dict(os.environ, BERTH_AGENT_CONTROLLER=f'{LOOPBACK}:{port}', BERTH_AGENT_JOB='recorded',
                BERTH_AGENT_NODE='0', BERTH_AGENT_NAME='n0', BERTH_AGENT_SECRET='ab' * 32,
                TMPDIR=folder)
     agent = subprocess.Popen([BERTH, 'agent'], env=env, stdin=subprocess.DEVNULL,
@@ -164,7 +164,7 @@ def agent_continues(folder):
     """An agent whose peer at one of the controller's addresses is an impostor, or silent, tries the next address."""
     listeners = [socket.create_server((LOOPBACK, 0)) for _ in range(3)]
     addresses = [f'{LOOPBACK}:{listener.getsockname()[1]}' for listener in listeners]
-    env = dict(os.environ, BERTH_AGENT_HEAD=','.join(addresses), BERTH_AGENT_JOB='recorded',
+    env = dict(os.environ, BERTH_AGENT_CONTROLLER=','.join(addresses), BERTH_AGENT_JOB='recorded',
                BERTH_AGENT_NODE='0', BERTH_AGENT_NAME='n0', BERTH_AGENT_SECRET='ab' * 32, TMPDIR=folder)
     agent = subprocess.Popen([BERTH, 'agent'], env=env, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     peers = []

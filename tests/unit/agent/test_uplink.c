@@ -11,7 +11,6 @@
 
 #include "agent/uplink.h"
 #include "base/clock.h"
-#include "base/json.h"
 
 #define TIMEOUT_MS 8000
 
@@ -20,19 +19,18 @@ static bool ended;
 static char failed[256], lost[256];
 
 static void on_message(void *context, struct connection *connection,
-		       const struct wire_message *message)
+		       const struct wire_message *wire)
 {
-	JSON_AUTO text = NULL;
-	const char *why;
+	struct message message;
 	struct error err;
 
 	(void)context;
 	(void)connection;
-	if (message->type != MESSAGE_FAILED)
+	if (wire->type != MESSAGE_FAILED)
 		return;
-	assert_int_equal(message_text(message, &text, &err), 0);
-	assert_int_equal(json_get_string("FAILED", text, "text", &why, NULL), 0);
-	snprintf(failed, sizeof failed, "%s", why);
+	assert_int_equal(message_read(wire, &message, &err), 0);
+	snprintf(failed, sizeof failed, "%s", message.failed.text);
+	message_free(&message);
 }
 
 static void on_ended(void *context, struct connection *connection, const struct error *why)

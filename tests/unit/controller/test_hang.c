@@ -53,11 +53,10 @@ static void answer(struct job_hang *hang)
 			i == 1 ? "    load (/me/train.py:58)\n"
 			       : "    backward (site-packages/torch/_tensor.py:1)\n    main "
 				 "(/me/train.py:63)\n");
-	json_t *text =
-		json_pack("{s:[s, s, s, s], s:s}", "states", "S", "S", "S", "S", "stacks", stacks);
+	json_t *states = json_pack("[s, s, s, s]", "S", "S", "S", "S");
 
-	job_hang_handle_stacks(hang, 0, text);
-	json_decref(text);
+	job_hang_handle_stacks(hang, 0, &(struct message_stacks){states, stacks});
+	json_decref(states);
 }
 
 static int count(const char *text, const char *part)

@@ -70,6 +70,7 @@ static int warn_before_ms; /* the time limit is in as many; ranks end once they 
 static int fallback_ms;	   /* the same launcher again, after this time without an agent; 0: none */
 static atomic_bool *welcomed; /* [NODES], shared with the simulated agents */
 static char *inventory_text;
+static const struct message_hello hello = {"/nowhere"};
 
 /* ---- a simulated agent ---- */
 
@@ -94,7 +95,7 @@ static void flush(struct fake *fake)
 	}
 }
 
-static void tell(struct fake *fake, enum message_type type, const char *text)
+static void tell_text(struct fake *fake, enum message_type type, const char *text)
 {
 	struct wire_message message = {.type = (uint16_t)type,
 				       .node = (uint32_t)fake->node,
@@ -106,26 +107,39 @@ static void tell(struct fake *fake, enum message_type type, const char *text)
 	flush(fake);
 }
 
-/* Wait for the next message of that type and skip others. Send heartbeats meanwhile. */
-static bool await(struct fake *fake, enum message_type type, char *out, size_t size)
+static void tell(struct fake *fake, enum message_type type, const void *body)
+{
+	char *text = message_write(type, body);
+
+	tell_text(fake, type, text);
+	free(text);
+}
+
+/* Wait for the next message of that type and skip others. Send heartbeats meanwhile. Of *out, wire
+ * is not valid. */
+static void await(struct fake *fake, enum message_type type, struct message *out)
 {
 	for (;;) {
-		struct wire_message message;
+		struct wire_message wire;
 		struct pollfd wait = {.fd = fake->fd, .events = POLLIN};
 		unsigned char buffer[65536];
+		struct error err;
 		int rc;
 
-		while ((rc = wire_next(fake->wire, &message, NULL)) > 0) {
-			if (message.type == MESSAGE_SETTLE)
-				tell(fake, MESSAGE_SETTLED, "");
-			if (message.type != type)
-				continue;
-			snprintf(out, size, "%.*s", (int)message.text_size, message.text);
-			return true;
+		while ((rc = wire_next(fake->wire, &wire, NULL)) > 0) {
+			if (message_read(&wire, out, &err)) {
+				print_error("%s\n", err.text);
+				_exit(1);
+			}
+			if (wire.type == type)
+				return;
+			message_free(out);
+			if (wire.type == MESSAGE_SETTLE)
+				tell(fake, MESSAGE_SETTLED, NULL);
 		}
 		flush(fake);
 		if (poll(&wait, 1, 300) == 0) {
-			tell(fake, MESSAGE_HEARTBEAT, "");
+			tell(fake, MESSAGE_HEARTBEAT, NULL);
 			continue;
 		}
 		ssize_t n = recv(fake->fd, buffer, sizeof buffer, 0);
@@ -137,23 +151,19 @@ static bool await(struct fake *fake, enum message_type type, char *out, size_t s
 
 static void ended(struct fake *fake, int code, int number, const char *start_error, bool stopped)
 {
-	char text[300];
-
-	snprintf(
-		text, sizeof text,
-		"{\"rank\":%zu,\"local_rank\":0,\"pid\":1,\"code\":%d,\"signal\":%d,\"core\":false,"
-		"\"stopped\":%s,\"oom\":0,\"start_error\":%s,\"last\":[\"its last words\"],"
-		"\"peak_memory_bytes\":1}",
-		fake->node, code, number, stopped ? "true" : "false",
-		start_error ? start_error : "null");
-	tell(fake, MESSAGE_ENDED, text);
+	tell(fake, MESSAGE_ENDED,
+	     &(struct message_ended){.rank = (int)fake->node,
+				     .code = code,
+				     .signal = number,
+				     .stopped = stopped,
+				     .start_error = start_error,
+				     .last = json_pack("[s]", "its last words"),
+				     .peak_memory_bytes = 1});
 }
 
 /* If the act replaces this message, perform it. Return whether it did. */
 static bool instead(struct fake *fake, enum message_type at)
 {
-	char text[200];
-
 	for (size_t i = 0; i < act_count; i++) {
 		const struct act *act = &acts[i];
 
@@ -176,19 +186,21 @@ static bool instead(struct fake *fake, enum message_type at)
 				_exit(1);
 			return true;
 		case NO_CARD:
-			tell(fake, MESSAGE_INVENTORY, "{\"port\":1,\"card\":{\"format\":\"x\"}}");
+			tell(fake, MESSAGE_INVENTORY,
+			     &(struct message_inventory){1, json_pack("{s:s}", "format", "x"),
+							 json_array()});
 			return true;
 		case BAD_TEXT:
-			tell(fake, at, "{\"port\":");
+			tell_text(fake, at, "{\"port\":");
 			return true;
 		case WRONG_NODE:
 			while (!welcomed[1]) /* the true one comes first */
 				usleep(1000);
 			fake->node = 1;
-			tell(fake, MESSAGE_HELLO, "{\"folder\":\"/nowhere\"}");
+			tell(fake, MESSAGE_HELLO, &hello);
 			return true;
 		case FAILED:
-			tell(fake, MESSAGE_FAILED, "{\"code\":73,\"text\":\"no room\"}");
+			tell(fake, MESSAGE_FAILED, &(struct message_failed){73, "no room"});
 			return true;
 		case ENDS:
 			ended(fake, act->code, 0, NULL, false);
@@ -197,19 +209,17 @@ static bool instead(struct fake *fake, enum message_type at)
 			ended(fake, 128 + act->code, act->code, NULL, false);
 			return true;
 		case UNSTARTED:
-			ended(fake, act->code, 0, "\"cannot start ./x: why\"", false);
+			ended(fake, act->code, 0, "cannot start ./x: why", false);
 			return true;
 		case ABORTS:
-			snprintf(text, sizeof text,
-				 "{\"rank\":%zu,\"status\":%d,\"text\":\"enough\"}", fake->node,
-				 act->code);
-			tell(fake, MESSAGE_ABORT, text);
+			tell(fake, MESSAGE_ABORT,
+			     &(struct message_abort){(int)fake->node, act->code, "enough"});
 			return true;
 		case UNSAID:
 			return true;
 		case STOPPED:
 		case ENDED:
-			tell(fake, MESSAGE_SIGNALLED, "{\"signal\":15,\"launcher\":true}");
+			tell(fake, MESSAGE_SIGNALLED, &(struct message_signalled){SIGTERM, true});
 			if (act->deed == ENDED)
 				kill(getpid(), SIGKILL);
 			return true;
@@ -220,62 +230,61 @@ static bool instead(struct fake *fake, enum message_type at)
 	return false;
 }
 
-static void say(struct fake *fake, enum message_type type, const char *text)
+static void say(struct fake *fake, enum message_type type, const void *body)
 {
-	if (!instead(fake, type))
-		tell(fake, type, text);
+	if (instead(fake, type))
+		message_drop(type, body);
+	else
+		tell(fake, type, body);
+}
+
+static json_t *list_of(size_t count, int value)
+{
+	json_t *list = json_array();
+
+	for (size_t i = 0; i < count; i++)
+		json_array_append_new(list, json_integer(value));
+	return list;
 }
 
 static void play(struct fake *fake)
 {
-	static char text[1 << 20];
+	struct message got;
 	bool over = false;
+	size_t count;
 
-	say(fake, MESSAGE_HELLO, "{\"folder\":\"/nowhere\"}");
-	await(fake, MESSAGE_WELCOME, text, sizeof text);
+	say(fake, MESSAGE_HELLO, &hello);
+	await(fake, MESSAGE_WELCOME, &got);
 	welcomed[fake->node] = true;
-	if (strstr(text, "\"listen\":true"))
-		tell(fake, MESSAGE_LISTENING, "{\"port\":1}");
-	if (strstr(text, "\"move\":true"))
-		say(fake, MESSAGE_MOVE_FAILED, "{\"why\":\"its parent cannot be reached\"}");
-	snprintf(text, sizeof text, "{\"port\":%d,\"card\":%s}", fake->node ? -1 : 4711,
-		 inventory_text);
-	say(fake, MESSAGE_INVENTORY, text);
-	await(fake, MESSAGE_PROBE, text, sizeof text);
-	JSON_AUTO question = json_loads(text, 0, NULL);
-	size_t count = json_array_size(json_object_get(question, "addresses"));
-	size_t used = 0;
-	char numbers[2][4096];
-
-	for (int which = 0; which < 2; which++) {
-		used = 0;
-		numbers[which][0] = 0;
-		for (size_t i = 0; i < count; i++)
-			used += (size_t)sprintf(numbers[which] + used, "%s%d", i ? "," : "",
-						which ? -1 : 1);
-	}
-	snprintf(text, sizeof text,
-		 "{\"nodes\":1,\"reached\":[%s],\"shared\":[%s],\"stalled\":[%s]}", numbers[0],
-		 numbers[1], numbers[1]);
-	say(fake, MESSAGE_PROBED, text);
-	await(fake, MESSAGE_START, text, sizeof text);
-	say(fake, MESSAGE_STARTED, "{\"pmix\":false}");
+	if (got.welcome.listen)
+		tell(fake, MESSAGE_LISTENING, &(struct message_listening){1});
+	if (got.welcome.move)
+		say(fake, MESSAGE_MOVE_FAILED, NULL);
+	say(fake, MESSAGE_INVENTORY,
+	    &(struct message_inventory){fake->node ? -1 : 4711, json_loads(inventory_text, 0, NULL),
+					json_array()});
+	await(fake, MESSAGE_PROBE, &got);
+	count = json_array_size(got.probe.addresses);
+	say(fake, MESSAGE_PROBED,
+	    &(struct message_probed){1, list_of(count, 1), list_of(count, -1), list_of(count, -1)});
+	await(fake, MESSAGE_START, &got);
+	say(fake, MESSAGE_STARTED, NULL);
 	for (size_t i = 0; i < act_count; i++) /* somebody's end is not the usual one */
 		over |= acts[i].at == MESSAGE_ENDED ||
 			(acts[i].at == MESSAGE_STARTED && acts[i].deed == UNSAID);
 	if (over) {
 		if (!instead(fake, MESSAGE_ENDED)) {
-			await(fake, MESSAGE_STOP, text, sizeof text);
+			await(fake, MESSAGE_STOP, &got);
 			ended(fake, 143, 15, NULL, true);
 		}
 	} else {
 		alarm(warn_before_ms ? WARNED_S : 0);
 		if (warn_before_ms)
-			await(fake, MESSAGE_SIGNAL, text, sizeof text);
+			await(fake, MESSAGE_SIGNAL, &got);
 		ended(fake, 0, 0, NULL, false);
 	}
-	say(fake, MESSAGE_DONE, "{\"left\":null}");
-	await(fake, 0, text, sizeof text); /* until the final frame */
+	say(fake, MESSAGE_DONE, &(struct message_done){NULL});
+	await(fake, 0, &got); /* until the final frame */
 }
 
 static int start(const struct launcher_job *job, struct launcher_process **out, size_t *count,
