@@ -13,8 +13,7 @@
 #include "base/clock.h"
 
 #define ROUND 64
-#define SUSPENDED_MS                                                                               \
-	2000 /* a process that wakes up so late was stopped; a busy machine is faster */
+#define SUSPENDED_MS 2000 /* who wakes up so late was stopped: a busy machine delays less */
 
 struct loop {
 	int epoll;

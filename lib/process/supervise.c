@@ -382,30 +382,25 @@ static void on_end(struct loop_source *source, uint32_t events)
 	check_process(process->streams[0].owner, process);
 }
 
-int supervise_watch(struct supervise *supervise, struct rank_process *process, int report_fd,
-		    struct error *err)
+bool supervise_watch(struct supervise *supervise, struct rank_process *process, int report_fd)
 {
 	struct loop *loop = supervise->loop;
-	int pidfd = process_tree_pidfd_open(process->pid), rc = 0;
+	struct stream *streams = process->streams;
+	int pidfd = process_tree_pidfd_open(process->pid);
 
+	if (pidfd < 0 && errno != ENOSYS)
+		return false;
+	supervise->pidfds &= pidfd >= 0;
 	process->end.ready = on_end;
 	process->report.ready = on_report;
-	if (pidfd >= 0)
-		rc = loop_add(loop, &process->end, pidfd, EPOLLIN, err);
-	else if (errno == ENOSYS)
-		supervise->pidfds = false;
-	else
-		rc = error_set(err, ERR_UNAVAILABLE, "cannot watch a rank (pidfd_open): %m");
-	if (pidfd >= 0 && rc)
+	streams[0].source.ready = streams[1].source.ready = on_stream;
+	if (pidfd >= 0 && loop_add(loop, &process->end, pidfd, EPOLLIN, NULL)) {
 		close(pidfd);
-	if (!rc)
-		rc = loop_add(loop, &process->report, report_fd, EPOLLIN, err);
-	for (int i = 0; !rc && i < 2; i++) {
-		process->streams[i].source.ready = on_stream;
-		rc = loop_add(loop, &process->streams[i].source, process->streams[i].fd, EPOLLIN,
-			      err);
+		return false;
 	}
-	return rc;
+	return !loop_add(loop, &process->report, report_fd, EPOLLIN, NULL) &&
+	       !loop_add(loop, &streams[0].source, streams[0].fd, EPOLLIN, NULL) &&
+	       !loop_add(loop, &streams[1].source, streams[1].fd, EPOLLIN, NULL);
 }
 
 size_t supervise_running(const struct supervise *supervise)

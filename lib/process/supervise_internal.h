@@ -65,9 +65,9 @@ void supervise_note(struct supervise *supervise, const char *format, ...)
 	__attribute__((format(printf, 2, 3)));
 
 /* supervise.c */
-/* Wait for a rank that has just been forked. Return 0 or -ERR_UNAVAILABLE. */
-int supervise_watch(struct supervise *supervise, struct rank_process *process, int report_fd,
-		    struct error *err);
+/* Wait for a rank that has just been forked. Return false if that fails; errno then has the cause.
+ */
+bool supervise_watch(struct supervise *supervise, struct rank_process *process, int report_fd);
 /* Deliver what an ended writer may have left in the pipe. */
 void supervise_drain_stream(struct stream *stream);
 void supervise_close_stream(struct stream *stream);

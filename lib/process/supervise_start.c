@@ -183,11 +183,10 @@ static int fork_rank(struct supervise *supervise, const struct supervise_rank *r
 	process->streams[0].fd = pipes[0][0];
 	process->streams[1].fd = pipes[1][0];
 	pipes[0][0] = pipes[1][0] = -1;
-	rc = supervise_watch(supervise, process, pipes[2][0], err);
+	if (!supervise_watch(supervise, process, pipes[2][0]))
+		rc = report_start_failed(rank, "cannot watch its descriptors", err);
 	if (process->report.fd >= 0)
 		pipes[2][0] = -1;
-	if (rc)
-		error_prefix(err, "cannot start rank %d", rank->rank);
 out:
 	for (int i = 0; i < 3; i++)
 		close_ends(pipes[i]);

@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -785,6 +786,48 @@ static int open_fds(void)
 	return count;
 }
 
+/* Start one rank with fewer and fewer descriptors. Each failure names the limit, also that of a
+ * rank which has been forked already. Return a bit for each kind of failure that was seen. */
+static int start_with_few_descriptors(void)
+{
+	static const char *const kinds[] = {"cannot watch its descriptors", "pipe"};
+	struct supervise_options options = {.this_system = true};
+	struct supervise_events events = {0};
+	struct supervise_rank rank = make_rank(0, ARGV("exit", "0"));
+	int seen = 0;
+
+	for (rlim_t limit = 40; seen != 3 && limit > 8; limit--) {
+		struct supervise *supervise;
+		struct error err;
+
+		if (loop_new(&loop, &err) ||
+		    supervise_new(loop, &options, &events, &supervise, &err) ||
+		    setrlimit(RLIMIT_NOFILE, &(struct rlimit){limit, limit}))
+			return 4;
+		if (supervise_start(supervise, &rank, 1, &err)) {
+			if (!strstr(err.text, "(check the open file limit: ulimit -n)"))
+				return 5;
+			for (int i = 0; i < 2; i++)
+				seen |= strstr(err.text, kinds[i]) ? 1 << i : 0;
+		}
+		supervise_free(supervise);
+		loop_free(loop);
+	}
+	return seen;
+}
+
+static void test_few_descriptors(void **state)
+{
+	pid_t child = fork(); /* the limit cannot be raised again */
+	int status;
+
+	if (!child)
+		_exit(start_with_few_descriptors());
+	assert_int_equal(waitpid(child, &status, 0), child);
+	assert_true(WIFEXITED(status));
+	assert_int_equal(WEXITSTATUS(status), 3);
+}
+
 static void test_200_cycles(void **state)
 {
 	int before = open_fds();
@@ -971,6 +1014,7 @@ int main(void)
 		cmocka_unit_test(test_daemon),
 		cmocka_unit_test(test_hopping),
 		cmocka_unit_test(test_orphans_are_reaped),
+		cmocka_unit_test(test_few_descriptors),
 		cmocka_unit_test(test_200_cycles),
 		cmocka_unit_test(test_keep),
 		cmocka_unit_test(test_free_kills),
