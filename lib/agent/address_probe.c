@@ -212,7 +212,7 @@ static int read_addresses(struct agent_probes *round, const json_t *list,
 }
 
 int agent_probes_start(struct loop *loop, struct agent_uplink *uplink,
-		       const struct agent_downlinks *downlinks, const struct agent_params *params,
+		       const struct children *children, const struct agent_params *params,
 		       const struct inventory *inventory, const struct message_probe *question,
 		       struct agent_probes **out, struct error *err)
 {
@@ -230,7 +230,7 @@ int agent_probes_start(struct loop *loop, struct agent_uplink *uplink,
 	round->loop = loop;
 	round->uplink = uplink;
 	round->params = params;
-	round->node_count = downlinks->node_count;
+	round->node_count = children->node_count;
 	round->load = (size_t)question->load;
 	for (; round->count < count; round->count++) {
 		round->probes[round->count] =
@@ -242,12 +242,12 @@ int agent_probes_start(struct loop *loop, struct agent_uplink *uplink,
 		agent_probes_free(round);
 		return rc;
 	}
-	round->expected = agent_downlinks_subtree_size(downlinks, NULL);
+	round->expected = children_subtree_size(children, NULL);
 	round->timer.due = on_due;
 	loop_timer_after(loop, &round->timer, (int64_t)(params->node_index / STARTS_PER_MS));
 	round->deadline_ms = loop_now_ms(loop) + question->deadline_ms;
 	round->give_up_ms = round->deadline_ms + AGENT_PROBE_EXTENSION_MS +
-			    (int64_t)agent_downlinks_subtree_height(downlinks) * LEVEL_MS;
+			    (int64_t)children_subtree_height(children) * LEVEL_MS;
 	*out = round;
 	return 0;
 }

@@ -4,7 +4,7 @@
 #ifndef BERTH_AGENT_ADDRESS_PROBE_H
 #define BERTH_AGENT_ADDRESS_PROBE_H
 
-#include "agent/downlinks.h"
+#include "overlay/children.h"
 #include "agent/uplink.h"
 #include "inventory/inventory.h"
 
@@ -13,7 +13,7 @@ struct agent_probes; /* every function accepts NULL, the value before start */
 /* Start to probe the addresses in question, a PROBE message. *out must be NULL: a connection
  * carries only one PROBE. Otherwise return -ERR_DATA. */
 int agent_probes_start(struct loop *loop, struct agent_uplink *uplink,
-		       const struct agent_downlinks *downlinks, const struct agent_params *params,
+		       const struct children *children, const struct agent_params *params,
 		       const struct inventory *inventory, const struct message_probe *question,
 		       struct agent_probes **out, struct error *err);
 /* Add the answer of a child's subtree; send PROBED once all answers have arrived. */

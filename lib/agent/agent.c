@@ -8,7 +8,6 @@
 
 #include "agent/address_probe.h"
 #include "agent/discovery.h"
-#include "agent/downlinks.h"
 #include "agent/files.h"
 #include "agent/pmix_relay.h"
 #include "agent/ranks.h"
@@ -18,17 +17,20 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "rendezvous/sock_diag.h"
+#include "overlay/children.h"
 #include "overlay/socket.h"
 #include "process/claims.h"
 #include "process/guardian.h"
 #include "process/tmpdir.h"
+
+#define FINISH_MS 500 /* for the final frame to each child */
 
 struct agent {
 	const struct agent_params *params;
 	char dir[128]; /* temporary, private to this agent */
 	struct loop *loop;
 	struct agent_uplink uplink;
-	struct agent_downlinks downlinks;
+	struct children children; /* the agents below */
 	struct agent_signals signals;
 	struct agent_discovery *discovery;
 	struct agent_probes *probes;
@@ -81,6 +83,42 @@ static void on_settled(void *context)
 	send_inventory(agent);
 }
 
+/* ---- the agents below ---- */
+
+/* Answers that a subtree sends up as one message are merged here. */
+static void on_child_message(void *context, struct connection *connection,
+			     const struct wire_message *message)
+{
+	struct agent *agent = context;
+	struct message answer;
+
+	if (message->type == MESSAGE_GATHER) {
+		agent_pmix_contribution(&agent->pmix, message);
+	} else if (message->type == MESSAGE_PROBED) {
+		if (!message_read(message, &answer, NULL))
+			agent_probes_merge(agent->probes, &answer.probed);
+		message_free(&answer);
+	} else {
+		agent_uplink_forward(&agent->uplink, message);
+	}
+}
+
+static void on_child_lost(void *context, size_t node, bool ended, const char *why)
+{
+	struct agent *agent = context;
+
+	if (!agent->uplink.lost)
+		agent_uplink_report(&agent->uplink, MESSAGE_LOST,
+				    &(struct message_lost){(int)node, ended, why});
+}
+
+static void on_note(void *context, const char *text)
+{
+	struct agent *agent = context;
+
+	agent_uplink_note(&agent->uplink, "%s", text);
+}
+
 /* ---- messages to this node or to all nodes ---- */
 
 static int handle_job(struct agent *agent, const struct message *message, struct error *err)
@@ -89,7 +127,7 @@ static int handle_job(struct agent *agent, const struct message *message, struct
 		.id = agent->params->job,
 		.host = agent->params->name,
 		.layout = {.node_index = (int)agent->params->node_index,
-			   .node_count = (int)agent->downlinks.node_count},
+			   .node_count = (int)agent->children.node_count},
 	};
 	int rc = agent_job_read(message, &job, err);
 
@@ -107,9 +145,23 @@ static char *strdup_or_null(const char *text)
 	return text ? strdup(text) : NULL;
 }
 
+static int listen_for_children(struct agent *agent, struct error *err)
+{
+	const struct agent_params *params = agent->params;
+	int rc = children_listen(&agent->children, 0, &params->secret, params->job,
+				 params->node_index == 0, err);
+
+	if (!rc)
+		agent_uplink_report(&agent->uplink, MESSAGE_LISTENING,
+				    &(struct message_listening){children_port(&agent->children)});
+	return rc;
+}
+
 static int handle_welcome(struct agent *agent, const struct message *message, struct error *err)
 {
 	const struct message_welcome *welcome = &message->welcome;
+	struct children_events events = {agent,		NULL,	 on_child_message,
+					 on_child_lost, on_note, NULL};
 	int rc;
 
 	if (agent->welcomed)
@@ -117,12 +169,13 @@ static int handle_welcome(struct agent *agent, const struct message *message, st
 	agent->welcomed = true;
 	agent->scope = strdup_or_null(welcome->scope);
 	agent->outer = strdup_or_null(welcome->outer);
-	rc = agent_downlinks_set_tree(&agent->downlinks, (size_t)welcome->nodes,
-				      (size_t)welcome->fanout, err);
+	rc = children_init(&agent->children, agent->loop, (long)agent->params->node_index,
+			   (size_t)welcome->nodes, (size_t)welcome->fanout,
+			   agent->params->node_timeout_ms, &events, err);
 	if (!rc && welcome->port >= 0)
 		rc = socket_reserve(welcome->port, &agent->ranks.port_fd, &agent->port, err);
 	if (!rc && welcome->listen)
-		rc = agent_downlinks_listen(&agent->downlinks, err);
+		rc = listen_for_children(agent, err);
 	if (rc)
 		return rc;
 	agent->settled = !welcome->move;
@@ -155,12 +208,12 @@ static int handle_move(struct agent *agent, const struct message *message, struc
 
 static int handle_tree(struct agent *agent, const struct message *message, struct error *err)
 {
-	return agent_downlinks_set_detached(&agent->downlinks, &message->tree, err);
+	return children_set_detached(&agent->children, message->tree.detached, err);
 }
 
 static int handle_probe(struct agent *agent, const struct message *message, struct error *err)
 {
-	return agent_probes_start(agent->loop, &agent->uplink, &agent->downlinks, agent->params,
+	return agent_probes_start(agent->loop, &agent->uplink, &agent->children, agent->params,
 				  agent_discovery_result(agent->discovery, NULL), &message->probe,
 				  &agent->probes, err);
 }
@@ -292,9 +345,10 @@ static void on_message(void *context, const struct wire_message *message)
 {
 	struct agent *agent = context;
 	bool own = message->node == (uint32_t)agent->params->node_index;
+	struct error err;
 
-	if (!own)
-		agent_downlinks_forward(&agent->downlinks, message);
+	if (!own && children_forward(&agent->children, message, &err))
+		log_line(LOG_WARNING, "agent", "%s", err.text);
 	if (own || message->node == WIRE_ALL)
 		handle_message(agent, message);
 }
@@ -310,7 +364,7 @@ static void on_lost(void *context, const struct error *why)
 	}
 	log_info(LOG_AGENT, "%s",
 		 why ? agent->failure.text : "the controller ended the connection");
-	agent_downlinks_close(&agent->downlinks, !why);
+	children_close(&agent->children, why ? -1 : FINISH_MS);
 	agent_ranks_stop(&agent->ranks, 0);
 }
 
@@ -319,26 +373,9 @@ static void on_suspended(void *context, bool on)
 	struct agent *agent = context;
 	int number = on ? SIGSTOP : SIGCONT;
 
-	agent_downlinks_signal(&agent->downlinks, number);
+	children_send(&agent->children, MESSAGE_SIGNAL, WIRE_ALL, agent->uplink.attempt, 0,
+		      &(struct message_signal){.signal = number}, NULL, 0, NULL);
 	agent_ranks_signal(&agent->ranks, number);
-}
-
-/* Merge answers that a subtree sends up as one message. Return false for any other message. */
-static bool merge(void *context, const struct wire_message *message)
-{
-	struct agent *agent = context;
-	struct message answer;
-
-	if (message->type == MESSAGE_GATHER) {
-		agent_pmix_contribution(&agent->pmix, message);
-		return true;
-	}
-	if (message->type != MESSAGE_PROBED)
-		return false;
-	if (!message_read(message, &answer, NULL))
-		agent_probes_merge(agent->probes, &answer.probed);
-	message_free(&answer);
-	return true;
 }
 
 /* ---- life ---- */
@@ -402,7 +439,7 @@ static int run_once(struct agent *agent, struct error *err)
 	agent_ranks_resume_start(&agent->ranks);
 	full = agent_uplink_is_full(&agent->uplink);
 	agent_ranks_flush(&agent->ranks, full);
-	agent_downlinks_pause(&agent->downlinks, full);
+	children_pause(&agent->children, full);
 	return rc;
 }
 
@@ -411,7 +448,7 @@ static void destroy(struct agent *agent)
 	agent_pmix_stop(&agent->pmix);
 	agent_ranks_free(&agent->ranks);
 	agent_probes_free(agent->probes);
-	agent_downlinks_close(&agent->downlinks, agent->failure.code == 0);
+	children_close(&agent->children, agent->failure.code ? -1 : FINISH_MS);
 	agent_uplink_close(&agent->uplink);
 	agent_signals_close(&agent->signals);
 	tmpdir_remove(agent->dir);
@@ -429,10 +466,9 @@ static int start(struct agent *agent, pid_t launcher_pid, struct error *err)
 	int rc;
 
 	agent_uplink_init(&agent->uplink, agent->loop, params, agent->dir, &events);
-	agent_downlinks_init(&agent->downlinks, agent->loop, &agent->uplink, params, merge, agent);
 	/* Fork before there are threads. Do it early, so that the child loads PMIx while hwloc
 	 * discovers. */
-	agent_pmix_fork(&agent->pmix, agent->loop, &agent->uplink, &agent->downlinks,
+	agent_pmix_fork(&agent->pmix, agent->loop, &agent->uplink, &agent->children,
 			env_get(params->env, "BERTH_MODULE_PATH"), agent->dir);
 	agent_ranks_init(&agent->ranks, agent->loop, &agent->uplink, &agent->pmix, agent->dir);
 	rc = agent_signals_open(&agent->signals, agent->loop, &agent->uplink, agent->guardian,

@@ -8,7 +8,6 @@
  *   uplink         the connection to the controller or the parent, for all reports
  *   signals        signals to this process, each counted once
  *   discovery      this node's inventory, found in a thread
- *   downlinks      the agents below, and the shape of the tree
  *   address_probe  which of the controller's addresses this node reaches
  *   job_state      the contents of JOB: what the ranks need to start
  *   pmix_relay     the PMIx server of the ranks, and its requests to other nodes

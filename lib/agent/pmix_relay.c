@@ -35,8 +35,8 @@ static bool is_only_node(const struct agent_pmix *pmix)
 /* Send a collective up once the whole subtree has contributed. */
 static void forward_gather(struct agent_pmix *pmix, struct gather *gather)
 {
-	if (gather->sent || gather->nodes < agent_downlinks_subtree_size(
-						    pmix->downlinks, pmix->job->layout.rank_count))
+	if (gather->sent ||
+	    gather->nodes < children_subtree_size(pmix->children, pmix->job->layout.rank_count))
 		return;
 	gather->sent = true;
 	agent_uplink_send(pmix->uplink, MESSAGE_GATHER, gather->sequence, NULL,
@@ -233,15 +233,14 @@ static int continue_without(struct agent_pmix *pmix, const struct error *err)
 }
 
 void agent_pmix_fork(struct agent_pmix *pmix, struct loop *loop, struct agent_uplink *uplink,
-		     const struct agent_downlinks *downlinks, const char *module_path,
-		     const char *dir)
+		     const struct children *children, const char *module_path, const char *dir)
 {
 	*pmix = (struct agent_pmix){
 		.source = {dispatch, -1, 0},
 		.late.due = on_late,
 		.loop = loop,
 		.uplink = uplink,
-		.downlinks = downlinks,
+		.children = children,
 		.dir = dir,
 		.host = {pmix, host_gather, host_fetch, host_abort, host_lost, host_ready},
 	};

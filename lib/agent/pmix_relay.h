@@ -5,7 +5,7 @@
 #ifndef BERTH_AGENT_PMIX_RELAY_H
 #define BERTH_AGENT_PMIX_RELAY_H
 
-#include "agent/downlinks.h"
+#include "overlay/children.h"
 #include "agent/job_state.h"
 #include "agent/uplink.h"
 #include "base/env.h"
@@ -18,7 +18,7 @@ struct agent_pmix {
 	struct loop_timer late;	   /* it has not started in time */
 	struct loop *loop;
 	struct agent_uplink *uplink;
-	const struct agent_downlinks *downlinks;
+	const struct children *children;
 	const char *dir;
 	const struct agent_job *job;	/* borrowed; NULL before JOB */
 	struct server_process *process; /* NULL once it has ended */
@@ -35,8 +35,7 @@ struct agent_pmix {
 /* Fork the server's process. Call it while this process has only one thread. If that fails, the
  * ranks have no PMIx, which agent_pmix_start reports. dir, for sockets and files, is borrowed. */
 void agent_pmix_fork(struct agent_pmix *pmix, struct loop *loop, struct agent_uplink *uplink,
-		     const struct agent_downlinks *downlinks, const char *module_path,
-		     const char *dir);
+		     const struct children *children, const char *module_path, const char *dir);
 /* Let the server prepare before the job is known. */
 void agent_pmix_prepare(struct agent_pmix *pmix, const char *host, int node_index);
 

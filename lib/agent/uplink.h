@@ -25,7 +25,7 @@ struct agent_uplink_events {
 	void (*lost)(void *context, const struct error *why);
 };
 
-/* For uplink.c. agent.c sets attempt; agent.c, downlinks.c and pmix_relay.c read attempt and lost.
+/* For uplink.c. agent.c sets attempt; agent.c and pmix_relay.c read attempt and lost.
  */
 struct agent_uplink {
 	struct loop *loop;

@@ -28,7 +28,7 @@ static void mark_placed(struct controller *controller, size_t node)
 	controller_remove_secret_file(controller);
 	detached = json_array();
 	for (size_t i = 0; i < controller->count; i++)
-		if (controller->nodes[i].detached)
+		if (controller->children.nodes[i].detached)
 			json_array_append_new(detached, json_integer((json_int_t)i));
 	controller_send(controller, MESSAGE_TREE, WIRE_ALL, 0, 0, &(struct message_tree){detached},
 			NULL, 0, NULL);
@@ -77,65 +77,31 @@ bool controller_is_lost(const struct controller *controller, size_t node)
 	while (at >= 0) {
 		if (controller->nodes[at].lost)
 			return true;
-		if (controller->nodes[at].connection || controller->nodes[at].ended_ms)
+		if (controller->children.nodes[at].connection || controller->nodes[at].ended_ms)
 			return false;
-		at = tree_parent((size_t)at, controller->fanout);
+		at = tree_parent((size_t)at, controller->children.fanout);
 	}
 	return !controller->nodes[node].placed ? controller->nodes[node].lost : true;
 }
 
 /* ---- messages ---- */
 
-static struct connection *route(struct controller *controller, size_t node)
-{
-	long at = (long)node;
-
-	while (at >= 0 && !controller->nodes[at].connection)
-		at = tree_parent((size_t)at, controller->fanout);
-	return at < 0 ? NULL : controller->nodes[at].connection;
-}
-
-static int send_text(struct controller *controller, enum message_type type, uint32_t node,
-		     uint32_t attempt, uint64_t sequence, const char *text, const void *data,
-		     size_t size, struct error *err)
-{
-	struct connection *connection;
-	int rc = 0;
-
-	if (node != WIRE_ALL) {
-		connection = node < controller->count ? route(controller, node) : NULL;
-		return connection ? message_send_text(connection, type, node, attempt, sequence,
-						      text, data, size, err)
-				  : 0;
-	}
-	/* One that reads no more must not keep the others from their message. */
-	for (size_t i = 0; i < controller->count && (!rc || rc == -ERR_NETWORK); i++)
-		if (controller->nodes[i].connection)
-			rc = message_send_text(controller->nodes[i].connection, type, node, attempt,
-					       sequence, text, data, size, err);
-	/* A message that is too large is a defect of berth; a lost connection is reported
-	 * through lost. */
-	return rc == -ERR_NETWORK ? 0 : rc;
-}
-
 int controller_send(struct controller *controller, enum message_type type, uint32_t node,
 		    uint32_t attempt, uint64_t sequence, const void *body, const void *data,
 		    size_t size, struct error *err)
 {
-	char *text = message_write(type, body);
-	int rc = controller ? send_text(controller, type, node, attempt, sequence, text, data, size,
-					err)
-			    : 0;
-
-	free(text);
-	return rc;
+	if (controller)
+		return children_send(&controller->children, type, node, attempt, sequence, body,
+				     data, size, err);
+	message_drop(type, body);
+	return 0;
 }
 
 static bool has_children(const struct controller *controller, size_t node)
 {
 	size_t first, end;
 
-	tree_children((long)node, controller->count, controller->fanout, &first, &end);
+	tree_children((long)node, controller->count, controller->children.fanout, &first, &end);
 	return first < end;
 }
 
@@ -146,50 +112,26 @@ static bool answers_probes(const struct controller *controller, size_t node)
 
 static void send_move(struct controller *controller, size_t node)
 {
-	long parent = tree_parent(node, controller->fanout);
-	struct controller_node *it = &controller->nodes[node];
+	long parent = tree_parent(node, controller->children.fanout);
+	struct connection *connection = controller->children.nodes[node].connection;
 
-	if (parent < 0 || it->placed || !it->connection || !controller->nodes[parent].address[0])
+	if (parent < 0 || controller->nodes[node].placed || !connection ||
+	    !controller->nodes[parent].address[0])
 		return;
-	message_send(it->connection, MESSAGE_MOVE, (uint32_t)node, 0, 0,
+	message_send(connection, MESSAGE_MOVE, (uint32_t)node, 0, 0,
 		     &(struct message_move){controller->nodes[parent].address}, NULL, 0, NULL);
-}
-
-static void remove_unidentified(struct controller *controller, struct connection *connection)
-{
-	for (size_t i = 0; i < controller->unidentified_count; i++)
-		if (controller->unidentified[i] == connection)
-			controller->unidentified[i] =
-				controller->unidentified[--controller->unidentified_count];
 }
 
 static void handle_hello(struct controller *controller, struct connection *connection,
 			 const struct message *message)
 {
 	size_t node = message->wire->node;
-
-	remove_unidentified(controller, connection);
-	if (node >= controller->count || controller->nodes[node].hello_received ||
-	    !message->hello.dir) {
-		char why[160];
-
-		snprintf(why, sizeof why, "rejected %s: it claims to be node %zu, which is %s",
-			 connection->peer, node,
-			 node < controller->count ? "already connected" : "not in this job");
-		controller->events.note(controller->events.context, why);
-		connection_close(connection);
-		return;
-	}
 	struct controller_node *it = &controller->nodes[node];
 
 	log_info(LOG_CONTROLLER, "the agent of node %zu (%s) connected from %s", node,
 		 controller->launch->alloc->nodes[node].name, connection->peer);
-	it->hello_received = true;
-	it->connection = connection;
-	connection->node_index = (long)node;
-	connection_pause(connection, controller->paused);
-	snprintf(it->dir, sizeof it->dir, "%s", message->hello.dir);
-	long parent = tree_parent(node, controller->fanout);
+	snprintf(it->dir, sizeof it->dir, "%s", message->hello.dir ? message->hello.dir : "");
+	long parent = tree_parent(node, controller->children.fanout);
 	char room[256], outer[1024];
 	const char *scope = controller_scope(controller->launch, room, sizeof room);
 	/* Rank 0 is on another node than the first if other runs use all GPUs of that. */
@@ -199,7 +141,7 @@ static void handle_hello(struct controller *controller, struct connection *conne
 	message_send(connection, MESSAGE_WELCOME, (uint32_t)node, 0, 0,
 		     &(struct message_welcome){
 			     .nodes = (int)controller->count,
-			     .fanout = (int)controller->fanout,
+			     .fanout = (int)controller->children.fanout,
 			     .listen = has_children(controller, node) ||
 				       answers_probes(controller, node),
 			     .move = parent >= 0,
@@ -217,44 +159,30 @@ static void handle_hello(struct controller *controller, struct connection *conne
 static void handle_listening(struct controller *controller, size_t node,
 			     const struct message_listening *listening)
 {
+	struct connection *connection = controller->children.nodes[node].connection;
 	struct controller_node *it = &controller->nodes[node];
 	size_t first, end;
 
-	if (!it->connection)
+	if (!connection)
 		return;
 	if (node == 0)
 		controller->probe_port = listening->port;
-	socket_peer_with_port(it->connection->fd, listening->port, it->address, sizeof it->address);
-	tree_children((long)node, controller->count, controller->fanout, &first, &end);
+	socket_peer_with_port(connection->fd, listening->port, it->address, sizeof it->address);
+	tree_children((long)node, controller->count, controller->children.fanout, &first, &end);
 	for (size_t i = first; i < end; i++)
 		send_move(controller, i);
 }
 
-static void handle_lost(struct controller *controller, const struct message_lost *lost)
+static void on_lost(void *context, size_t node, bool ended, const char *why)
 {
-	if ((size_t)lost->node >= controller->count)
-		return;
-	if (lost->ended)
-		lose(controller, (size_t)lost->node, lost->why);
+	if (ended)
+		lose(context, node, why);
 	else
-		controller_mark_lost(controller, (size_t)lost->node, lost->why);
-}
-
-/* An agent may send messages of its own subtree only. After a move, messages through the parent
- * may arrive before the last ones on the old connection. */
-static bool speaks_for(const struct controller *controller, const struct connection *connection,
-		       size_t node)
-{
-	long at = (long)node;
-
-	while (at >= 0 && controller->nodes[at].connection != connection)
-		at = tree_parent((size_t)at, controller->fanout);
-	return at >= 0;
+		controller_mark_lost(context, node, why);
 }
 
 /* The tree's own messages; all others are the job's. Return false for one that is not. */
-static bool handle(struct controller *controller, struct connection *connection,
-		   const struct message *message)
+static bool handle(struct controller *controller, const struct message *message)
 {
 	size_t node = message->wire->node;
 
@@ -263,18 +191,17 @@ static bool handle(struct controller *controller, struct connection *connection,
 		handle_listening(controller, node, &message->listening);
 		return true;
 	case MESSAGE_MOVED:
-		controller->nodes[node].moved = true;
-		controller->nodes[node].connection = NULL;
-		connection->node_index = -1; /* its final frame follows */
-		controller->unidentified[controller->unidentified_count++] = connection;
+		children_moved(&controller->children, node);
 		mark_placed(controller, node);
 		return true;
 	case MESSAGE_MOVE_FAILED:
-		controller->nodes[node].detached = true;
+		controller->children.nodes[node].detached = true;
 		mark_placed(controller, node);
 		return true;
 	case MESSAGE_LOST:
-		handle_lost(controller, &message->lost);
+		if ((size_t)message->lost.node < controller->count)
+			on_lost(controller, (size_t)message->lost.node, message->lost.ended,
+				message->lost.why);
 		return true;
 	default:
 		return false;
@@ -287,40 +214,44 @@ static void on_message(void *context, struct connection *connection,
 	struct controller *controller = context;
 	struct message message;
 	struct error err = {0};
-	size_t node = wire->node;
-	bool known = connection->node_index >= 0;
 
-	if (known ? wire->type == MESSAGE_HEARTBEAT || controller->stopping ||
-			    node >= controller->count || !speaks_for(controller, connection, node)
-		  : wire->type != MESSAGE_HELLO)
+	if (controller->stopping)
 		return;
-	if (message_read(wire, &message, &err) && known)
-		controller->events.failed(controller->events.context, node, &err);
-	else if (!known)
+	if (message_read(wire, &message, &err))
+		controller->events.failed(controller->events.context, wire->node, &err);
+	else if (wire->type == MESSAGE_HELLO)
 		handle_hello(controller, connection, &message);
-	else if (!handle(controller, connection, &message))
-		controller->events.message(controller->events.context, node, &message);
+	else if (!handle(controller, &message))
+		controller->events.message(controller->events.context, wire->node, &message);
 	message_free(&message);
 }
 
-static void on_ended(void *context, struct connection *connection, const struct error *why)
+static void on_rejected(void *context, const char *text)
 {
 	struct controller *controller = context;
 
-	remove_unidentified(controller, connection);
-	if (connection->node_index >= 0) {
-		struct controller_node *node = &controller->nodes[connection->node_index];
-
-		node->connection = NULL;
-		if (!node->moved)
-			lose(controller, (size_t)connection->node_index,
-			     why ? why->text
-				 : "its agent closed the connection before the job's end");
-	}
-	connection_close(connection);
+	controller->events.note(controller->events.context, text);
 }
 
-const struct connection_owner controller_connection_owner = {NULL, NULL, on_message, on_ended};
+/* On a login node (salloc) this process is not suspended with its job. */
+static bool job_is_suspended(void *context)
+{
+	const struct controller *controller = context;
+
+	return job_status_is_suspended(controller->launch->env, controller->launch->alloc,
+				       QUERY_MS);
+}
+
+int controller_init_children(struct controller *controller, struct error *err)
+{
+	const struct launch_options *launch = controller->launch;
+	struct children_events events = {controller, on_message,  on_message,
+					 on_lost,    on_rejected, job_is_suspended};
+
+	return children_init(&controller->children, controller->loop, -1, controller->count,
+			     launch->fan_out ? (size_t)launch->fan_out : TREE_FANOUT,
+			     launch->node_timeout_ms, &events, err);
+}
 
 const char *controller_scope(const struct launch_options *launch, char *out, size_t size)
 {
@@ -356,58 +287,6 @@ void controller_run_names(const struct env *env, char *out, size_t size)
 
 /* ---- time ---- */
 
-/* On a login node (salloc) this process is not suspended with its job. */
-static bool job_is_suspended(const struct controller *controller)
-{
-	const struct launch_options *launch = controller->launch;
-
-	return job_status_is_suspended(launch->env, launch->alloc, QUERY_MS);
-}
-
-static void check_silence(struct controller *controller, int64_t now_ms)
-{
-	int suspended = -1; /* not asked yet */
-	int64_t next_ms = INT64_MAX;
-
-	for (size_t i = 0; i < controller->count; i++) {
-		struct connection *connection = controller->nodes[i].connection;
-		char why[96];
-
-		if (!connection || connection->paused)
-			continue;
-
-		int64_t due = connection->received_ms + controller->launch->node_timeout_ms + 1;
-
-		if (now_ms < due) {
-			if (due < next_ms)
-				next_ms = due;
-			continue;
-		}
-		if (suspended < 0 &&
-		    connection_answers(connection, controller->launch->node_timeout_ms))
-			suspended = job_is_suspended(controller);
-		if (suspended > 0) {
-			connection->received_ms = now_ms;
-			continue;
-		}
-		snprintf(why, sizeof why, "no heartbeat from its agent for %d s",
-			 controller->launch->node_timeout_ms / 1000);
-		controller->nodes[i].connection = NULL;
-		connection_close(connection);
-		controller_mark_lost(controller, i, why);
-	}
-	if (next_ms < INT64_MAX)
-		loop_timer_set(controller->loop, &controller->silence, next_ms);
-}
-
-/* Once a second would be up to a second late. */
-void controller_on_silence(struct loop_timer *timer)
-{
-	struct controller *controller = LOOP_OWNER(timer, struct controller, silence);
-
-	check_silence(controller, loop_now_ms(controller->loop));
-}
-
 void controller_on_second(struct loop_timer *timer)
 {
 	struct controller *controller = LOOP_OWNER(timer, struct controller, second);
@@ -423,21 +302,12 @@ void controller_on_second(struct loop_timer *timer)
 			controller_mark_lost(controller, i, controller->nodes[i].ended_why);
 		}
 	}
-	check_silence(controller, now_ms);
-	for (size_t i = 0; i < controller->count; i++)
-		if (controller->nodes[i].connection)
-			message_send(controller->nodes[i].connection, MESSAGE_HEARTBEAT, WIRE_ALL,
-				     0, 0, NULL, NULL, 0, NULL);
 }
 
 void controller_pause(struct controller *controller, bool on)
 {
-	if (!controller || controller->paused == on)
-		return;
-	controller->paused = on;
-	for (size_t i = 0; i < controller->count; i++)
-		if (controller->nodes[i].connection)
-			connection_pause(controller->nodes[i].connection, on);
+	if (controller)
+		children_pause(&controller->children, on);
 }
 
 const char *controller_tmpdir(const struct controller *controller, size_t node)
@@ -447,12 +317,8 @@ const char *controller_tmpdir(const struct controller *controller, size_t node)
 
 int controller_probe_port(const struct controller *controller)
 {
-	return controller->probe_port ? controller->probe_port : controller_port(controller);
-}
-
-int controller_port(const struct controller *controller)
-{
-	return controller->listener ? listener_port(controller->listener) : 0;
+	return controller->probe_port ? controller->probe_port
+				      : children_port(&controller->children);
 }
 
 size_t controller_missing(const struct controller *controller, char *text, size_t size)

@@ -5,20 +5,14 @@
 
 #include "base/loop.h"
 #include "controller/controller.h"
-#include "overlay/connection.h"
-#include "overlay/listener.h"
+#include "overlay/children.h"
 
 #define CONTROLLER_REAP_MS 2000 /* from the end of an agent's connection to its process's exit */
-#define CONTROLLER_MAX_UNAUTHENTICATED 256 /* at once, besides the expected nodes */
 
 struct controller_node {
-	struct connection *connection; /* direct connection; NULL: through its parent, or none */
-	char address[80];	       /* where it listens for its children; "" if unknown */
+	char address[80]; /* where it listens for its children; "" if unknown */
 	char dir[128];
-	bool hello_received;  /* HELLO has arrived */
-	bool placed;	      /* it has its place in the tree */
-	bool moved, detached; /* connected to its parent; connected to the controller, although it
-				 has a parent */
+	bool placed; /* it has its place in the tree */
 	bool lost;
 	int64_t ended_ms; /* when its connection ended while its process was alive, by loop_now_ms;
 			     0: it did not */
@@ -34,27 +28,21 @@ struct controller {
 	char secret_source[4200]; /* used with launchers that have secret_from_cookie */
 	char secret_file[4200]; /* a file that holds the secret until all agents have connected, or
 				   "" */
-	struct connection_owner owner;
-	struct listener *listener;
+	struct children children;
 	int probe_port; /* the port of node 0's agent; 0 if unknown */
-	size_t fanout, count, placed;
+	size_t count, placed;
 	struct controller_node *nodes;
-	struct connection **unidentified; /* authenticated peers that have not sent HELLO yet */
-	size_t unidentified_count;
 	struct launcher_process *processes;
 	size_t process_count;
-	struct loop_timer again;   /* to start the launcher again */
-	int64_t start_due_ms;	   /* until when that makes sense */
-	pid_t spared;		   /* see controller_spare; 0: none */
-	struct loop_timer second;  /* for heartbeats, and what else is looked at once a second */
-	struct loop_timer silence; /* no node can be silent for too long before */
-	bool paused, stopping;
+	struct loop_timer again;  /* to start the launcher again */
+	int64_t start_due_ms;	  /* until when that makes sense */
+	pid_t spared;		  /* see controller_spare; 0: none */
+	struct loop_timer second; /* to read the launcher's output, and end what has ended */
+	bool stopping;
 };
 
-/* controller.c: the callbacks for the agents' connections; the caller sets context. */
-extern const struct connection_owner controller_connection_owner;
-/* The port on which agents connect; 0 with socket pairs. */
-int controller_port(const struct controller *controller);
+/* controller.c: what happens to the agents' connections. */
+int controller_init_children(struct controller *controller, struct error *err);
 void controller_mark_lost(struct controller *controller, size_t node, const char *why);
 
 /* controller_start.c: remove the file with the secret, which no agent needs any longer. */
@@ -62,9 +50,8 @@ void controller_remove_secret_file(struct controller *controller);
 /* controller_start.c: read what agents that never connected have printed, and report their nodes
  * as lost. */
 void controller_read_launcher_output(struct controller *controller);
-/* controller.c: the timers' callbacks. */
+/* controller.c: the timer's callback. */
 void controller_on_second(struct loop_timer *timer);
-void controller_on_silence(struct loop_timer *timer);
 /* controller_start.c: return the child of this process that is the node's agent, or NULL. */
 struct launcher_process *controller_agent_process(struct controller *controller, size_t node);
 

@@ -68,7 +68,7 @@ static void read_no_agent_lines(struct controller *controller, char *line)
 		return;
 	*why = '\0';
 	for (size_t i = 0; i < controller->count; i++)
-		if (!controller->nodes[i].hello_received &&
+		if (!children_known(&controller->children, i) &&
 		    hostlist_same_host(controller->launch->alloc->nodes[i].name, name))
 			controller_mark_lost(controller, i, why + 2);
 }
@@ -205,7 +205,7 @@ void controller_read_launcher_output(struct controller *controller)
 static bool has_agents(const struct controller *controller)
 {
 	for (size_t i = 0; i < controller->count; i++)
-		if (controller->nodes[i].hello_received)
+		if (children_known(&controller->children, i))
 			return true;
 	return false;
 }
@@ -252,7 +252,7 @@ void controller_reap(struct controller *controller)
 				if (will_start_again(controller, output_tail))
 					continue;
 				for (size_t n = 0; n < controller->count; n++)
-					if (!controller->nodes[n].hello_received &&
+					if (!children_known(&controller->children, n) &&
 					    (!process->nodes_covered || process->nodes_covered[n]))
 						controller_mark_lost(controller, n, output_tail);
 				continue;
@@ -265,31 +265,14 @@ void controller_reap(struct controller *controller)
 			}
 			/* A tool that has brought the agent is not needed any more: pbs_mom may
 			 * have been restarted under it. From then on only the connection counts. */
-			if (process->output_fd >= 0 && node->hello_received && !node->ended_ms)
+			if (process->output_fd >= 0 &&
+			    children_known(&controller->children, process->node_index) &&
+			    !node->ended_ms)
 				snprintf(node->ended_why, sizeof node->ended_why, "%s", why);
 			else
 				controller_mark_lost(controller, (size_t)process->node_index, why);
 		}
 	}
-}
-
-static void on_authenticated(void *context, struct connection *connection)
-{
-	struct controller *controller = context;
-
-	if (controller->unidentified_count >= controller->count + CONTROLLER_MAX_UNAUTHENTICATED) {
-		connection_close(connection);
-		return;
-	}
-	connection->owner = &controller->owner;
-	controller->unidentified[controller->unidentified_count++] = connection;
-}
-
-static void on_rejected(void *context, const char *text)
-{
-	struct controller *controller = context;
-
-	controller->events.note(controller->events.context, text);
 }
 
 bool controller_launcher_ended(struct controller *controller)
@@ -352,7 +335,7 @@ static int start_launcher(struct controller *controller, struct error *err)
 		.agent = run_agent,
 		.context = controller,
 	};
-	int port = controller_port(controller), rc = 0;
+	int port = children_port(&controller->children), rc = 0;
 
 	secret_format(&controller->secret, secret);
 	if (!launcher->single_host)
@@ -373,18 +356,11 @@ static int start_launcher(struct controller *controller, struct error *err)
 	if (!rc)
 		rc = launcher->start(&job, &controller->processes, &controller->process_count, err);
 	explicit_bzero(secret, sizeof secret);
-	for (size_t i = 0; !rc && i < controller->process_count; i++) {
-		struct connection *connection;
-
-		if (controller->processes[i].fd < 0)
-			continue;
-		rc = connection_open(controller->loop, controller->processes[i].fd, false,
-				     WIRE_ACCEPTS, &controller->secret,
-				     controller->launch->alloc->job_id, &controller->owner,
-				     &connection, err);
-		if (!rc)
-			controller->unidentified[controller->unidentified_count++] = connection;
-	}
+	for (size_t i = 0; !rc && i < controller->process_count; i++)
+		if (controller->processes[i].fd >= 0)
+			rc = children_adopt(&controller->children, controller->processes[i].fd,
+					    &controller->secret, controller->launch->alloc->job_id,
+					    err);
 	return rc;
 }
 
@@ -489,25 +465,19 @@ int controller_start(struct loop *loop, const struct launch_options *launch, int
 		.port = port,
 		.events = *events,
 		.count = launch->alloc->node_count,
-		.fanout = launch->fan_out ? (size_t)launch->fan_out : TREE_FANOUT,
-		.owner = controller_connection_owner,
 		.start_due_ms = loop_now_ms(loop) + launch->start_timeout_ms,
 		.again.due = on_again,
 		.second.due = controller_on_second,
-		.silence.due = controller_on_silence,
 	};
-	controller->owner.context = controller;
 	loop_timer_after(loop, &controller->second, CONNECTION_HEARTBEAT_MS);
 	controller->nodes = calloc(controller->count, sizeof *controller->nodes);
-	controller->unidentified = calloc(2 * controller->count + CONTROLLER_MAX_UNAUTHENTICATED,
-					  sizeof *controller->unidentified);
-	rc = controller->nodes && controller->unidentified ? make_secret(controller, err)
-							   : error_memory(err, "the nodes");
+	rc = controller->nodes ? controller_init_children(controller, err)
+			       : error_memory(err, "the nodes");
+	if (!rc)
+		rc = make_secret(controller, err);
 	if (!rc)
 		rc = supervise_become_subreaper(err);
 	if (!rc && !launch->launcher->uses_socket_pair) {
-		struct listener_events listener_source = {controller, on_authenticated,
-							  on_rejected};
 		int listen_port = 0;
 
 		if (launch->launcher->secret_from_file && launch->alloc->rendezvous)
@@ -515,11 +485,8 @@ int controller_start(struct loop *loop, const struct launch_options *launch, int
 						    launch->alloc->rendezvous, NULL, 0,
 						    &listen_port, err);
 		if (!rc)
-			rc = listener_open(
-				loop, listen_port, &controller->secret, launch->alloc->job_id,
-				controller->count + listener_probe_limit(controller->count) +
-					CONTROLLER_MAX_UNAUTHENTICATED,
-				&listener_source, &controller->listener, err);
+			rc = children_listen(&controller->children, listen_port,
+					     &controller->secret, launch->alloc->job_id, true, err);
 	}
 	if (!rc)
 		rc = start_launcher(controller, err);
@@ -560,19 +527,9 @@ void controller_stop(struct controller *controller, int timeout_ms, char *left, 
 	controller->stopping = true;
 	loop_timer_stop(&controller->again);
 	loop_timer_stop(&controller->second);
-	loop_timer_stop(&controller->silence);
 	if (left && size)
 		left[0] = 0;
-	for (size_t i = 0; i < controller->unidentified_count; i++)
-		connection_close(controller->unidentified[i]);
-	for (size_t i = 0; i < controller->count && controller->nodes; i++) {
-		if (!controller->nodes[i].connection)
-			continue;
-		connection_finish(controller->nodes[i].connection,
-				  timeout_ms < 500 ? timeout_ms : 500);
-		connection_close(controller->nodes[i].connection);
-	}
-	listener_close(controller->listener);
+	children_close(&controller->children, timeout_ms < 500 ? timeout_ms : 500);
 	controller_remove_secret_file(controller);
 	for (size_t i = 0; i < controller->count && controller->nodes; i++)
 		if (controller->nodes[i].lost && timeout_ms > LOST_END_MS)
@@ -601,7 +558,6 @@ void controller_stop(struct controller *controller, int timeout_ms, char *left, 
 	}
 	secret_wipe(&controller->secret);
 	forget_processes(controller);
-	free(controller->unidentified);
 	free(controller->nodes);
 	free(controller);
 }

@@ -8,7 +8,8 @@
  *   connection  a wire on a socket, in the event loop
  *   listener    accepts sockets, and limits unauthenticated peers
  *   messages    what controller and agents send each other
- *   tree        who is connected to whom */
+ *   tree        who is to be connected to whom
+ *   children    the agents that are connected to this process */
 #ifndef BERTH_OVERLAY_CONNECTION_H
 #define BERTH_OVERLAY_CONNECTION_H
 

@@ -203,11 +203,10 @@ void message_drop(enum message_type type, const void *body)
 		json_decref(json_fields_write(fields_of(type), body));
 }
 
-int message_send_text(struct connection *connection, enum message_type type, uint32_t node,
-		      uint32_t attempt, uint64_t sequence, const char *text, const void *data,
-		      size_t size, struct error *err)
+struct wire_message message_wire(enum message_type type, uint32_t node, uint32_t attempt,
+				 uint64_t sequence, const char *text, const void *data, size_t size)
 {
-	struct wire_message message = {
+	return (struct wire_message){
 		.type = type,
 		.node = node,
 		.attempt = attempt,
@@ -217,9 +216,16 @@ int message_send_text(struct connection *connection, enum message_type type, uin
 		.data = data,
 		.data_size = size,
 	};
-	int rc = text ? connection_send(connection, &message, err) : error_memory(err, "a message");
+}
 
-	return rc ? error_prefix(err, "sending %s to %s", message_name(type), connection->peer) : 0;
+int message_forward(struct connection *connection, const struct wire_message *message,
+		    struct error *err)
+{
+	int rc = connection_send(connection, message, err);
+
+	return rc ? error_prefix(err, "sending %s to %s", message_name(message->type),
+				 connection->peer)
+		  : 0;
 }
 
 int message_send(struct connection *connection, enum message_type type, uint32_t node,
@@ -227,8 +233,8 @@ int message_send(struct connection *connection, enum message_type type, uint32_t
 		 size_t size, struct error *err)
 {
 	char *text = message_write(type, body);
-	int rc =
-		message_send_text(connection, type, node, attempt, sequence, text, data, size, err);
+	struct wire_message message = message_wire(type, node, attempt, sequence, text, data, size);
+	int rc = text ? message_forward(connection, &message, err) : error_memory(err, "a message");
 
 	free(text);
 	return rc;

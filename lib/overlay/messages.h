@@ -253,10 +253,13 @@ const char *message_name(unsigned type);
 /* The text of a message; malloced, NULL if memory is out. body is the type's struct; NULL, and an
  * empty text, if it has none. */
 char *message_write(enum message_type type, const void *body);
-/* Send a message with this text, or with that of body. */
-int message_send_text(struct connection *connection, enum message_type type, uint32_t node,
-		      uint32_t attempt, uint64_t sequence, const char *text, const void *data,
-		      size_t size, struct error *err);
+/* A message with this text; everything is borrowed. */
+struct wire_message message_wire(enum message_type type, uint32_t node, uint32_t attempt,
+				 uint64_t sequence, const char *text, const void *data,
+				 size_t size);
+/* Send it, or one with body's text. */
+int message_forward(struct connection *connection, const struct wire_message *message,
+		    struct error *err);
 int message_send(struct connection *connection, enum message_type type, uint32_t node,
 		 uint32_t attempt, uint64_t sequence, const void *body, const void *data,
 		 size_t size, struct error *err);

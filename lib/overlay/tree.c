@@ -19,20 +19,6 @@ void tree_children(long node, size_t count, size_t fanout, size_t *first, size_t
 	*end = count - *first < fanout ? count : *first + fanout;
 }
 
-long tree_next_hop(long above, size_t node, size_t fanout)
-{
-	long at = (long)node;
-
-	while (at >= 0) {
-		long parent = tree_parent((size_t)at, fanout);
-
-		if (parent == above)
-			return at;
-		at = parent;
-	}
-	return -1;
-}
-
 /* ---- collectives ---- */
 
 struct gather *gathers_find(const struct gathers *gathers, uint64_t sequence)

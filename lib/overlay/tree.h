@@ -36,9 +36,6 @@
 long tree_parent(size_t node, size_t fanout);
 /* The children of node (-1: the controller): [*first, *end) among count nodes; may be empty. */
 void tree_children(long node, size_t count, size_t fanout, size_t *first, size_t *end);
-/* The child of above (-1: the controller) on the path to node, which is node itself if it is a
- * child. -1 if node is not below above. */
-long tree_next_hop(long above, size_t node, size_t fanout);
 
 /* ---- collectives ----
  *
