@@ -17,6 +17,7 @@
 #define CANCELLED_MS 2000  /* for srun's line about a cancelled step, */
 #define ALL_LOST_MS 10000  /* or if no agent is left, so that srun ends on a busy node, too */
 #define OUTPUT_MAX 700
+#define NEVER_MS (INT64_MAX / 2)
 
 static void clear_cause(struct job_result *result)
 {
@@ -32,17 +33,22 @@ static void clear_cause(struct job_result *result)
 	result->signal = 0;
 }
 
+int job_stop_grace_ms(const struct job *job)
+{
+	return job->request->stop_grace_ms ? job->request->stop_grace_ms : JOB_STOP_GRACE_MS;
+}
+
 /* Wait for stronger causes. On a busy node an agent may not know yet that a rank has ended, so ask
  * all agents. */
 static void begin_settling(struct job *job, enum job_cause cause)
 {
-	if (job->stop.begun_ms) {
-		loop_timer_set(job->loop, &job->settle, JOB_NEVER_MS);
+	if (job->stop_begun_ms) {
+		loop_timer_set(job->loop, &job->first.settle, NEVER_MS);
 	} else if (cause == CAUSE_STOPPED) {
-		loop_timer_after(job->loop, &job->settle, job_stop_grace_ms(job->request));
+		loop_timer_after(job->loop, &job->first.settle, job_stop_grace_ms(job));
 	} else {
-		job->settled_ms = loop_now_ms(job->loop) + SETTLE_MS;
-		loop_timer_after(job->loop, &job->settle, SETTLE_MAX_MS);
+		job->first.settled_ms = loop_now_ms(job->loop) + SETTLE_MS;
+		loop_timer_after(job->loop, &job->first.settle, SETTLE_MAX_MS);
 		if (job->phase >= JOB_PHASE_RUN)
 			controller_send(job->controller, MESSAGE_SETTLE, WIRE_ALL, 0, 0, NULL, NULL,
 					0, NULL);
@@ -54,8 +60,16 @@ void job_check_settled(struct job *job)
 	for (size_t i = 0; i < job->node_count; i++)
 		if (!job->nodes[i].settled && !job->nodes[i].done)
 			return;
-	if (job->settle.due_ms)
-		loop_timer_set(job->loop, &job->settle, job->settled_ms);
+	if (job->first.settle.due_ms)
+		loop_timer_set(job->loop, &job->first.settle, job->first.settled_ms);
+}
+
+void job_stop_begins(struct job *job)
+{
+	job->stop_begun_ms = loop_now_ms(job->loop);
+	/* The stop gives ranks that have not saved yet the same time. */
+	if (job->first.settle.due_ms && job->first.cause == CAUSE_STOPPED)
+		loop_timer_set(job->loop, &job->first.settle, NEVER_MS);
 }
 
 /* Return true if this is the first cause, or if it explains the one recorded so far. The caller
@@ -63,16 +77,16 @@ void job_check_settled(struct job *job)
 static bool is_first_cause(struct job *job, enum job_cause cause, int code, long node)
 {
 	/* All ranks have time to save, so only a crash is more than what came before it. */
-	if (job->stop.begun_ms && job->cause >= CAUSE_SIGNAL)
+	if (job->stop_begun_ms && job->first.cause >= CAUSE_SIGNAL)
 		cause = CAUSE_CODE;
-	if (job->failed && (!job->settle.due_ms || cause <= job->cause))
+	if (job->first.failed && (!job->first.settle.due_ms || cause <= job->first.cause))
 		return false;
-	if (job->failed)
+	if (job->first.failed)
 		clear_cause(job->result);
-	if (!job->failed || job->cause == CAUSE_STOPPED)
+	if (!job->first.failed || job->first.cause == CAUSE_STOPPED)
 		begin_settling(job, cause);
-	job->failed = true;
-	job->cause = cause;
+	job->first.failed = true;
+	job->first.cause = cause;
 	job->result->code = code;
 	job->result->node_index = node;
 	if (node >= 0)
@@ -166,10 +180,10 @@ static void count_alike(struct job *job, const json_t *last, const char *how)
 	const char *first = result->first_cause ? strstr(result->first_cause, how) : NULL;
 	char *text;
 
-	if (job->cause != CAUSE_CODE || !first || strcmp(first, how) != 0 ||
+	if (job->first.cause != CAUSE_CODE || !first || strcmp(first, how) != 0 ||
 	    strcmp(last_line(last), last_line(result->output_tail)) != 0 ||
-	    ++job->alike < job->plan.world_size ||
-	    asprintf(&text, "%d of %d ranks %s", job->alike, job->plan.world_size, how) < 0)
+	    ++job->first.alike < job->plan.world_size ||
+	    asprintf(&text, "%d of %d ranks %s", job->first.alike, job->plan.world_size, how) < 0)
 		return;
 	free(result->first_cause);
 	result->first_cause = text;
@@ -190,14 +204,15 @@ void job_handle_rank_ended(struct job *job, size_t node, const struct message *m
 					"stopped", ended->stopped, "network",
 					json_text(*iface ? iface : job->plan.network.iface)));
 	read_report(result, ended->said);
-	if (!ended->rank)
-		job_input_rank_ended(job);
+	for (size_t i = 0; job_parts[i]; i++)
+		if (job_parts[i]->rank_ended)
+			job_parts[i]->rank_ended(job, ended);
 	if (!ended->code || ended->stopped)
 		return;
-	if (job->failed && result->rank == ended->rank)
+	if (job->first.failed && result->rank == ended->rank)
 		return; /* the rank already reported the reason when it called abort */
 	enum job_cause kind = !ended->signal && ended->code == ERR_STOPPED ? CAUSE_STOPPED
-			      : !job->stop.begun_ms			   ? cause_of(ended->signal)
+			      : !job->stop_begun_ms			   ? cause_of(ended->signal)
 			      : stop_is_crash(ended->signal, result->interrupted) ? CAUSE_SIGNAL
 										  : CAUSE_CODE;
 
@@ -206,7 +221,7 @@ void job_handle_rank_ended(struct job *job, size_t node, const struct message *m
 		count_alike(job, ended->last, how);
 		return;
 	}
-	job->alike = 1;
+	job->first.alike = 1;
 	result->oom = ended->signal && ended->oom;
 	/* A program that could not be executed has no exit code of its own. */
 	if (ended->start_error)

@@ -8,10 +8,26 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include <signal.h>
+#include <stdlib.h>
+#include <termios.h>
+
 #include "controller/job_internal.h"
 #include "overlay/messages.h"
 
 #define PIECE_MAX (256 << 10)
+#define FOREGROUND_MS 1000 /* how often to look if this process is in the foreground again */
+
+struct job_input {
+	struct job *job;
+	struct loop_source source;
+	struct loop_timer foreground; /* this process is in the terminal's background */
+	bool over;		      /* rank 0, which had the terminal, has ended */
+	bool raw;		      /* the terminal passes all keys on; as_before is how it was */
+	struct termios as_before;
+};
+
+static void continue_input(struct job *job);
 
 enum agent_job_stdin job_input_kind(const struct job_request *request)
 {
@@ -31,7 +47,8 @@ static bool is_in_background(const struct job *job)
 	       tcgetpgrp(STDIN_FILENO) != getpgrp();
 }
 
-void job_input_resize(struct job *job)
+/* Rank 0's own terminal gets the size of this one. */
+static void resize(struct job *job)
 {
 	struct winsize size;
 
@@ -45,15 +62,21 @@ void job_input_resize(struct job *job)
 /* Keys such as Ctrl-C go to rank 0's terminal. What berth prints still ends its lines here. */
 static void pass_keys(struct job *job)
 {
+	struct job_input *input = job->input;
 	struct termios raw;
 
-	if (job->raw || tcgetattr(STDIN_FILENO, &job->as_before))
+	if (input->raw || tcgetattr(STDIN_FILENO, &input->as_before))
 		return;
-	raw = job->as_before;
+	raw = input->as_before;
 	raw.c_iflag &= ~(tcflag_t)(BRKINT | ICRNL | INLCR | IGNCR | ISTRIP | IXON);
 	raw.c_lflag &= ~(tcflag_t)(ECHO | ICANON | IEXTEN | ISIG);
-	job->raw = !tcsetattr(STDIN_FILENO, TCSANOW, &raw);
-	job_input_resize(job);
+	input->raw = !tcsetattr(STDIN_FILENO, TCSANOW, &raw);
+	resize(job);
+}
+
+static void await_foreground(struct job *job)
+{
+	loop_timer_after(job->loop, &job->input->foreground, FOREGROUND_MS);
 }
 
 static void send_piece(struct job *job)
@@ -65,12 +88,12 @@ static void send_piece(struct job *job)
 		n = read(STDIN_FILENO, piece, sizeof piece);
 	while (n < 0 && errno == EINTR);
 	if (n < 0 && errno == EAGAIN) {
-		job_input_continue(job);
+		continue_input(job);
 		return;
 	}
-	/* SIGTTIN is blocked. */
+	/* SIGTTIN is blocked, so that reading fails instead. */
 	if (n < 0 && errno == EIO && is_in_background(job)) {
-		job->input_waits = true;
+		await_foreground(job);
 		return;
 	}
 	if (n < 0)
@@ -82,64 +105,114 @@ static void send_piece(struct job *job)
 
 static void on_input(struct loop_source *source, uint32_t events)
 {
-	struct job *job = LOOP_OWNER(source, struct job, input);
+	struct job *job = LOOP_OWNER(source, struct job_input, source)->job;
 
 	(void)events;
-	loop_remove(job->loop, &job->input);
+	loop_remove(job->loop, source);
 	if (is_in_background(job))
-		job->input_waits = true;
+		await_foreground(job);
 	else
 		send_piece(job);
 }
 
-void job_input_continue(struct job *job)
+/* Pass the next piece of this process's standard input to rank 0, as soon as there is one, if that
+ * is where rank 0 gets it. */
+static void continue_input(struct job *job)
 {
 	enum agent_job_stdin kind = job_input_kind(job->request);
+	struct job_input *input = job->input;
 
 	if (kind < AGENT_JOB_STDIN_FIRST || kind == AGENT_JOB_STDIN_ALL ||
-	    job->phase != JOB_PHASE_RUN || job->input_over)
+	    job->phase != JOB_PHASE_RUN || input->over)
 		return;
 	if (is_in_background(job)) {
-		job->input_waits = true;
+		await_foreground(job);
 		return;
 	}
 	if (kind == AGENT_JOB_STDIN_PTY)
 		pass_keys(job);
-	job->input.ready = on_input;
 	/* Files are always ready, so epoll refuses them. */
-	if (job->input.fd < 0 && loop_add(job->loop, &job->input, STDIN_FILENO, EPOLLIN, NULL))
+	if (input->source.fd < 0 &&
+	    loop_add(job->loop, &input->source, STDIN_FILENO, EPOLLIN, NULL))
 		send_piece(job);
 }
 
-void job_input_rank_ended(struct job *job)
+static void on_foreground(struct loop_timer *timer)
+{
+	continue_input(LOOP_OWNER(timer, struct job_input, foreground)->job);
+}
+
+static void handle_started(struct job *job, size_t node, const struct message *message)
+{
+	if ((long)node == job_node_of_rank(job, 0))
+		continue_input(job);
+}
+
+static void handle_stdin_taken(struct job *job, size_t node, const struct message *message)
+{
+	continue_input(job);
+}
+
+/* Stop reading; the terminal is as before. */
+static void release(struct job *job)
+{
+	struct job_input *input = job->input;
+
+	loop_remove(job->loop, &input->source);
+	/* In the background, SIGTTOU would stop this process. */
+	if (input->raw && !is_in_background(job))
+		tcsetattr(STDIN_FILENO, TCSANOW, &input->as_before);
+	input->raw = false;
+}
+
+/* Once rank 0 has ended, what is typed is for the shell, and Ctrl-C for the job. */
+static void rank_ended(struct job *job, const struct message_ended *ended)
 {
 	enum agent_job_stdin kind = job_input_kind(job->request);
 
-	if (kind != AGENT_JOB_STDIN_TERMINAL && kind != AGENT_JOB_STDIN_PTY)
+	if (ended->rank || (kind != AGENT_JOB_STDIN_TERMINAL && kind != AGENT_JOB_STDIN_PTY))
 		return;
-	job->input_over = true;
-	job_input_close(job);
+	job->input->over = true;
+	release(job);
 }
 
-void job_input_suspend(struct job *job)
+static void on_signal(struct job *job, const struct signalfd_siginfo *info)
 {
-	job->input_waits |= job->input.fd >= 0;
-	job_input_close(job);
-}
-
-void job_input_check(struct job *job)
-{
-	if (!job->input_waits)
+	if (info->ssi_signo == SIGWINCH)
+		resize(job);
+	if (info->ssi_signo != SIGTSTP)
 		return;
-	job->input_waits = false;
-	job_input_continue(job);
+	if (job->input->source.fd >= 0)
+		await_foreground(job);
+	release(job);
 }
 
-void job_input_close(struct job *job)
+static int open_input(struct job *job, struct error *err)
 {
-	loop_remove(job->loop, &job->input);
-	/* In the background, SIGTTOU would stop this process. */
-	if (job->raw && !is_in_background(job))
-		tcsetattr(STDIN_FILENO, TCSANOW, &job->as_before);
-	job->raw = false;
+	job->input = malloc(sizeof *job->input);
+	if (!job->input)
+		return error_memory(err, "standard input");
+	*job->input = (struct job_input){
+		.job = job, .source = {on_input, -1, 0}, .foreground.due = on_foreground};
+	return 0;
 }
+
+static void close_input(struct job *job)
+{
+	loop_timer_stop(&job->input->foreground);
+	release(job);
+	free(job->input);
+}
+
+const struct job_part job_input_part = {
+	.open = open_input,
+	.handlers =
+		(const struct job_handler[]){
+			{MESSAGE_STARTED, handle_started},
+			{MESSAGE_STDIN_TAKEN, handle_stdin_taken},
+			{0},
+		},
+	.rank_ended = rank_ended,
+	.on_signal = on_signal,
+	.close = close_input,
+};

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/signalfd.h>
 #include <unistd.h>
 
 #include "alloc/query.h"
@@ -19,6 +20,13 @@
 #define SECOND_MS 1000
 #define AGENTS_MS 3000 /* how long the agents may take to exit after the final frames */
 #define END_MS (SUPERVISE_GRACE_MS + SUPERVISE_KILL_MS + 3000) /* from STOP to the last DONE */
+
+static const int handled_signals[] = {SIGINT,  SIGTERM, SIGHUP,	 SIGQUIT,  SIGUSR1, SIGUSR2,
+				      SIGTSTP, SIGCONT, SIGTTIN, SIGWINCH, SIGCHLD};
+
+/* The terminal is released before this process stops itself. */
+const struct job_part *const job_parts[] = {&job_claims_part, &job_reach_part, &job_limit_part,
+					    &job_input_part,  &job_stop_part,  NULL};
 
 void job_note(const struct job_sink *sink, enum log_level level, const char *format, ...)
 {
@@ -40,7 +48,7 @@ void job_request_end(struct job *job, int grace_ms)
 
 	log_info(LOG_CONTROLLER, "ending the ranks, SIGKILL after %d ms: %s", grace_ms,
 		 job->result->first_cause ? job->result->first_cause : "a second signal");
-	loop_timer_stop(&job->settle);
+	loop_timer_stop(&job->first.settle);
 	if (job->phase == JOB_PHASE_OVER)
 		return;
 	/* Before JOB was sent, only the agents have to be ended. */
@@ -57,13 +65,29 @@ void job_request_end(struct job *job, int grace_ms)
 
 void job_settle(struct job *job)
 {
-	if (job->settle.due_ms && job->cause >= CAUSE_SIGNAL && !job->stop.begun_ms)
+	if (job->first.settle.due_ms && job->first.cause >= CAUSE_SIGNAL && !job->stop_begun_ms)
 		job_request_end(job, SUPERVISE_GRACE_MS);
 }
 
 static void on_settled(struct loop_timer *timer)
 {
-	job_request_end(LOOP_OWNER(timer, struct job, settle), SUPERVISE_GRACE_MS);
+	job_request_end(LOOP_OWNER(timer, struct job, first.settle), SUPERVISE_GRACE_MS);
+}
+
+/* ---- for the parts ---- */
+
+void job_signal_ranks(struct job *job, int number, const char *why)
+{
+	log_info(LOG_CONTROLLER, "to all ranks: signal %d, stop file: %s", number,
+		 why ? why : "none");
+	controller_send(job->controller, MESSAGE_SIGNAL, WIRE_ALL, 0, 0,
+			&(struct message_signal){number, why}, NULL, 0, NULL);
+}
+
+void job_record_time_left(struct job *job)
+{
+	job->result->time_left_known = job->end_ms != 0;
+	job->result->time_left_ms = job->end_ms - clock_now_ms();
 }
 
 /* ---- the loop ---- */
@@ -87,7 +111,7 @@ static void apply_backpressure(struct job *job)
 
 static void check_reader(struct job *job)
 {
-	if (job->phase == JOB_PHASE_RUN && !job->failed && job->sink->abandoned &&
+	if (job->phase == JOB_PHASE_RUN && !job->first.failed && job->sink->abandoned &&
 	    job->sink->abandoned(job->sink->context))
 		job_fail(job, ERR_IO, -1,
 			 "the reader of the output has gone, so the job was ended; --log-dir keeps "
@@ -141,10 +165,11 @@ void job_start_ranks(struct job *job)
 			       job->loop, &err);
 
 	if (!rc) {
+		job_announce_claims(job);
 		job_start_announce(job);
 		rc = job_start_send(job, &err);
 		job_leave_queue(job);
-		job->start_sent_ms = clock_now_ms();
+		job->times.start_sent_ms = clock_now_ms();
 		job_set_deadline(job, job_ranks_timeout_ms(job));
 		job->result->start_sent = true;
 		job->phase = JOB_PHASE_RUN;
@@ -185,11 +210,7 @@ static void on_deadline(struct loop_timer *timer)
 	} else if (job->phase == JOB_PHASE_LAUNCH || job->phase == JOB_PHASE_INVENTORIES) {
 		job_fail_missing(job);
 	} else if (job->phase == JOB_PHASE_PROBE) {
-		job_note(job->sink, LOG_WARNING,
-			 "only %zu of %zu nodes reported in time which addresses of the first node "
-			 "they reach",
-			 job->reach_nodes, job->node_count);
-		job_begin_ranks(job);
+		job_start_probes_due(job);
 	} else if (job->phase == JOB_PHASE_CLAIM) {
 		job_claims_due(job);
 	} else if (job->phase == JOB_PHASE_RUN) {
@@ -213,7 +234,7 @@ static void check_hang(struct job *job)
 {
 	struct job_hang_finding hang;
 
-	if (job->phase != JOB_PHASE_RUN || job->failed ||
+	if (job->phase != JOB_PHASE_RUN || job->first.failed ||
 	    !job_hang_check(&job->hang, loop_now_ms(job->loop), &hang))
 		return;
 	job->result->stacks = hang.stacks;
@@ -230,14 +251,15 @@ static void end_phase(struct job *job, enum job_phase before)
 	if (job->phase == before)
 		return;
 	log_info(LOG_CONTROLLER, "job state: %s, was %s", names[job->phase], names[before]);
-	job->phase_ms[before] = now - job->phase_begin_ms;
-	job->phase_begin_ms = now;
+	job->times.phase_ms[before] = now - job->times.phase_begin_ms;
+	job->times.phase_begin_ms = now;
 }
 
 static void print_times(const struct job *job)
 {
-	const int64_t *ms = job->phase_ms;
-	int64_t start = job->started_ms ? job->started_ms - job->start_sent_ms : 0;
+	const int64_t *ms = job->times.phase_ms;
+	int64_t start =
+		job->times.started_ms ? job->times.started_ms - job->times.start_sent_ms : 0;
 
 	job_note(job->sink, LOG_DEBUG,
 		 "times: agents %.2f s, inventories %.2f s, addresses %.2f s, start of the ranks "
@@ -264,7 +286,21 @@ static void on_second(struct loop_timer *timer)
 
 	loop_timer_after(job->loop, timer, SECOND_MS);
 	check_hang(job);
-	job_input_check(job);
+}
+
+static void on_signal(struct loop_source *source, uint32_t events)
+{
+	struct job *job = LOOP_OWNER(source, struct job, signals);
+	struct signalfd_siginfo info;
+
+	(void)events;
+	while (read(source->fd, &info, sizeof info) == sizeof info) {
+		if (info.ssi_signo == SIGCHLD)
+			controller_reap(job->controller);
+		for (size_t i = 0; job_parts[i] && info.ssi_signo != SIGCHLD; i++)
+			if (job_parts[i]->on_signal)
+				job_parts[i]->on_signal(job, &info);
+	}
 }
 
 static void on_wake(struct loop_timer *timer)
@@ -290,7 +326,6 @@ static void run(struct job *job)
 {
 	struct error err = {0};
 
-	job_time_begin(job);
 	while (job->phase != JOB_PHASE_OVER) {
 		enum job_phase before = job->phase;
 		int64_t now, due[3];
@@ -329,7 +364,13 @@ static int prepare(struct job *job, struct error *err)
 		return rc;
 	node_notes_init(&job->notes, job->loop, job->request->launch->alloc, job->sink);
 	loop_timer_after(job->loop, &job->second, SECOND_MS);
-	return 0;
+	rc = loop_add_signals(job->loop, &job->signals, handled_signals,
+			      sizeof handled_signals / sizeof *handled_signals, err);
+	while (!rc && job_parts[job->part_count]) {
+		rc = job_parts[job->part_count]->open(job, err);
+		job->part_count += !rc;
+	}
+	return rc;
 }
 
 int job_launch(struct job *job, struct error *err)
@@ -348,7 +389,6 @@ int job_launch(struct job *job, struct error *err)
 	if (request->query)
 		controller_spare(job->controller, request->query->tool.pid);
 	if (!rc && job->sink->full && job->sink->drained_fd >= 0) {
-		job->drained.ready = on_drained;
 		rc = loop_add(job->loop, &job->drained, job->sink->drained_fd, EPOLLIN, err);
 	}
 	return rc;
@@ -363,8 +403,8 @@ static void decide_restart(struct job *job)
 	job->result->steps = job->hang.ranks ? job->hang.most_steps : -1;
 	if (!job->result->code)
 		job_hang_check_apart(&job->hang);
-	if (job->start_sent_ms)
-		job->result->run_ms = clock_now_ms() - job->start_sent_ms;
+	if (job->times.start_sent_ms)
+		job->result->run_ms = clock_now_ms() - job->times.start_sent_ms;
 	job->result->restart = request->should_restart &&
 			       request->should_restart(request->restart_context, job->result);
 	controller_send(job->controller, MESSAGE_JOB_OVER, WIRE_ALL, 0, 0,
@@ -376,9 +416,9 @@ static void clean(struct job *job)
 {
 	char left[512] = "";
 
-	job_input_close(job);
 	loop_remove(job->loop, &job->drained);
-	job_time_close(job);
+	for (; job->part_count; job->part_count--)
+		job_parts[job->part_count - 1]->close(job);
 	controller_stop(job->controller, job->use_fallback ? 0 : AGENTS_MS, left, sizeof left);
 	if (left[0])
 		job->result->unkilled = strdup(left);
@@ -391,13 +431,8 @@ static void clean(struct job *job)
 	for (size_t i = 0; job->inventories && i < job->node_count; i++)
 		inventory_free(&job->inventories[i]);
 	free(job->inventories);
-	free(job->reached);
-	free(job->shared);
-	free(job->stalled);
 	if (job->planned)
 		plan_free(&job->plan);
-	job_leave_queue(job);
-	job_free_claims(job);
 	free(job->nodes);
 	loop_free(job->loop);
 }
@@ -411,7 +446,7 @@ static int run_with(const struct job_request *request, const struct job_sink *si
 			  .sink = sink,
 			  .node_count = alloc->node_count,
 			  .deadline.due = on_deadline,
-			  .settle.due = on_settled,
+			  .first.settle.due = on_settled,
 			  .second.due = on_second,
 			  .wake.due = on_wake};
 	struct job_result result = {
@@ -421,14 +456,13 @@ static int run_with(const struct job_request *request, const struct job_sink *si
 	int rc;
 
 	job.result = &result;
-	job.signals.fd = job.drained.fd = job.input.fd = job.query.fd = -1;
+	job.signals = (struct loop_source){on_signal, -1, 0};
+	job.drained = (struct loop_source){on_drained, -1, 0};
 	result.ranks = json_array();
 	sigprocmask(SIG_SETMASK, NULL, &old);
 	sigaction(SIGPIPE, &ignore, &old_pipe);
 	rc = prepare(&job, err);
-	if (!rc)
-		rc = job_open_signals(&job, err);
-	job.phase_begin_ms = clock_now_ms();
+	job.times.phase_begin_ms = clock_now_ms();
 	if (!rc)
 		rc = request->plan.waits ? job_queue(&job, err) : job_launch(&job, err);
 	if (!rc) {

@@ -3,16 +3,17 @@
  *
  *   [queue ->] launch -> inventories -> probe -> plan -> claim -> start -> run -> end
  *
- *   job.c         the phases and their deadlines
- *   job_time.c    the time limit
- *   job_signals.c signals, and what follows a stop signal; stop.h decides
- *   job_agents.c  what agents report
- *   job_claims.c  waiting for free GPUs and cores, and claiming them
- *   job_start.c   inventories, reachable addresses, plan; what is sent to the nodes
- *   hang.c        heartbeats; ranks that make no progress
- *   end.c         the first cause, the result, the report
+ * The core is job.c (the phases and their deadlines, the table of the parts), job_agents.c (what
+ * agents report) and end.c (the first cause, the result, the report). The parts, each with a state
+ * that no other file knows (struct job_part):
  *
- * attempts.h restarts a job that has failed.
+ *   job_claims.c  waiting for free GPUs and cores, and claiming them
+ *   job_start.c   reachable addresses; also the plan, and what is sent to the nodes
+ *   job_time.c    the time limit
+ *   input.c       rank 0's standard input
+ *   job_signals.c signals, and what follows a stop signal; stop.h decides
+ *
+ * hang.h finds ranks that make no progress. attempts.h restarts a job that has failed.
  *
  * The job fails with its first failure, that of a rank or node that berth did not end itself. The
  * controller then ends all others within SUPERVISE_GRACE_MS + SUPERVISE_KILL_MS, and ignores the

@@ -41,7 +41,8 @@ static void handle_inventory(struct job *job, size_t node, const struct message 
 
 	if (job->phase > JOB_PHASE_INVENTORIES || job->nodes[node].inventory_received)
 		return;
-	if (job_start_add_inventory(job, node, &message->inventory, &err)) {
+	job->nodes[node].port = message->inventory.port;
+	if (inventory_from_json(message->inventory.inventory, &job->inventories[node], &err)) {
 		job_fail(job, err.code, (long)node, "cannot read the inventory of %s: %s",
 			 job_node_name(job, node), err.text);
 		return;
@@ -137,22 +138,9 @@ static void handle_started(struct job *job, size_t node, const struct message *m
 
 	job->nodes[node].started = true;
 	if (counts && ++job->started == job->plan.nodes_with_ranks) {
-		job->started_ms = clock_now_ms();
+		job->times.started_ms = clock_now_ms();
 		job_note(job->sink, LOG_DEBUG, "all ranks are running");
 	}
-	if ((long)node == job_node_of_rank(job, 0))
-		job_input_continue(job);
-}
-
-static void handle_probed(struct job *job, size_t node, const struct message *message)
-{
-	if (job->phase == JOB_PHASE_PROBE && job_start_handle_probed(job, &message->probed))
-		job_begin_ranks(job);
-}
-
-static void handle_stdin_taken(struct job *job, size_t node, const struct message *message)
-{
-	job_input_continue(job);
 }
 
 static void handle_settled(struct job *job, size_t node, const struct message *message)
@@ -174,11 +162,6 @@ static void handle_note(struct job *job, size_t node, const struct message *mess
 	node_notes_add(&job->notes, node, message->note.text);
 }
 
-static void handle_signalled(struct job *job, size_t node, const struct message *message)
-{
-	job_handle_signal(job, message->signalled.signal, message->signalled.launcher);
-}
-
 static void handle_progress(struct job *job, size_t node, const struct message *message)
 {
 	job_hang_handle_progress(&job->hang, node, &message->progress);
@@ -194,16 +177,11 @@ static void handle_stacks(struct job *job, size_t node, const struct message *me
 	job_hang_handle_stacks(&job->hang, node, &message->stacks);
 }
 
-static const struct {
-	enum message_type type;
-	void (*handle)(struct job *job, size_t node, const struct message *message);
-} handlers[] = {
+/* The core's own, after those of the parts. */
+static const struct job_handler handlers[] = {
 	{MESSAGE_INVENTORY, handle_inventory},
-	{MESSAGE_PROBED, handle_probed},
-	{MESSAGE_CLAIMED, job_handle_claimed},
 	{MESSAGE_STARTED, handle_started},
 	{MESSAGE_OUTPUT, handle_output},
-	{MESSAGE_STDIN_TAKEN, handle_stdin_taken},
 	{MESSAGE_PROGRESS, handle_progress},
 	{MESSAGE_JOINED, handle_joined},
 	{MESSAGE_STACKS, handle_stacks},
@@ -211,25 +189,38 @@ static const struct {
 	{MESSAGE_FETCH, handle_fetch},
 	{MESSAGE_FETCHED, handle_fetched},
 	{MESSAGE_NOTE, handle_note},
-	{MESSAGE_SIGNALLED, handle_signalled},
 	{MESSAGE_ENDED, job_handle_rank_ended},
 	{MESSAGE_ABORT, job_handle_abort},
 	{MESSAGE_FAILED, handle_failed},
 	{MESSAGE_SETTLED, handle_settled},
 	{MESSAGE_DONE, handle_done},
+	{0},
 };
+
+static bool dispatch(const struct job_handler *list, struct job *job, size_t node,
+		     const struct message *message)
+{
+	bool handled = false;
+
+	for (; list && list->handle; list++)
+		if (list->type == message->wire->type) {
+			list->handle(job, node, message);
+			handled = true;
+		}
+	return handled;
+}
 
 static void on_message(void *context, size_t node, const struct message *message)
 {
 	struct job *job = context;
+	bool handled = false;
 
-	for (size_t i = 0; i < sizeof handlers / sizeof *handlers; i++)
-		if (handlers[i].type == message->wire->type) {
-			handlers[i].handle(job, node, message);
-			return;
-		}
-	job_note(job->sink, LOG_DEBUG, "%s sent an unexpected %s", job_node_name(job, node),
-		 message_name(message->wire->type));
+	for (size_t i = 0; job_parts[i]; i++)
+		handled |= dispatch(job_parts[i]->handlers, job, node, message);
+	handled |= dispatch(handlers, job, node, message);
+	if (!handled)
+		job_note(job->sink, LOG_DEBUG, "%s sent an unexpected %s", job_node_name(job, node),
+			 message_name(message->wire->type));
 }
 
 static void on_failed(void *context, size_t node, const struct error *why)

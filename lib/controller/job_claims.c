@@ -24,23 +24,45 @@
 #define QUEUE_POLL_MS 200 /* until it looks at the queue of this machine again */
 #define QUEUE_STARTED 8	  /* so many of the runs that wait have agents */
 
+struct job_claims {
+	/* A run that waits. Its place in the queue is a claim without uses in a directory of this
+	 * process. */
+	struct {
+		char dir[128];	  /* ""; or the directory, until the ranks are started */
+		int lock_fd;	  /* of dir */
+		char before[128]; /* that of a run before it, which has to leave first, or "" */
+		int64_t until_ms; /* give up then, by clock_now_ms; 0: never */
+		bool noted;	  /* that it waits */
+		int64_t asked_ms; /* when it asked the nodes first, by clock_now_ms; 0: not yet */
+	} place;
+	struct plan_fit fit;
+	bool shares; /* too little is free: the ranks use GPUs of other runs, too */
+	bool sent;   /* the nodes were asked to claim, not to give up */
+	int rounds;  /* how often another run was faster */
+	struct {
+		bool awaited; /* its CLAIMED is */
+		bool taken;   /* it has its claim */
+		json_t *list; /* the claims of other runs of the job, or NULL */
+	} nodes[];	      /* [node_count] */
+};
+
 /* ---- waiting ---- */
 
 /* Ask the nodes again: the less often, the longer it takes, and the more runs come first. */
 static void poll_soon(struct job *job, size_t before)
 {
-	int64_t now = clock_now_ms(), asked_ms = job->place.asked_ms;
+	int64_t now = clock_now_ms(), asked_ms = job->claims->place.asked_ms;
 	int64_t pause_ms = (CLAIM_POLL_MS + (now - asked_ms) / 100) * (int64_t)(1 + before);
 
 	/* Runs that start now have to know at once that this one waits. */
 	if (!asked_ms) {
-		job->place.asked_ms = now;
+		job->claims->place.asked_ms = now;
 		pause_ms = 0;
 	}
 	if (pause_ms > CLAIM_POLL_MAX_MS)
 		pause_ms = CLAIM_POLL_MAX_MS;
 	job->phase = JOB_PHASE_CLAIM;
-	job->claims_sent = false;
+	job->claims->sent = false;
 	job_set_deadline(job, pause_ms + (int64_t)job->node_count);
 }
 
@@ -70,12 +92,12 @@ static json_t *describe_run(const struct job *job, bool waits)
 
 static void note_waiting(struct job *job, size_t before)
 {
-	const struct plan_fit *fit = &job->fit;
+	const struct plan_fit *fit = &job->claims->fit;
 	char need[60] = "";
 
-	if (job->place.noted)
+	if (job->claims->place.noted)
 		return;
-	job->place.noted = true;
+	job->claims->place.noted = true;
 	if (*fit->need)
 		snprintf(need, sizeof need, " for %s", fit->need);
 	if (before)
@@ -95,15 +117,15 @@ int job_look_at_queue(struct job *job, struct error *err)
 	if (job_is_late(job))
 		return 0;
 	job_set_deadline(job, QUEUE_POLL_MS);
-	if (*job->place.before && tmpdir_is_live(job->place.before))
+	if (*job->claims->place.before && tmpdir_is_live(job->claims->place.before))
 		return 0;
 	own = describe_run(job, true);
-	if (claims_queue(job->place.dir, own, &others, err))
+	if (claims_queue(job->claims->place.dir, own, &others, err))
 		return -err->code;
 	before = claims_before(others, own, QUEUE_STARTED, &before_dir);
 	if (!before_dir)
 		return job_launch(job, err);
-	snprintf(job->place.before, sizeof job->place.before, "%s", before_dir);
+	snprintf(job->claims->place.before, sizeof job->claims->place.before, "%s", before_dir);
 	note_waiting(job, before);
 	return 0;
 }
@@ -111,24 +133,27 @@ int job_look_at_queue(struct job *job, struct error *err)
 int job_queue(struct job *job, struct error *err)
 {
 	const struct job_request *request = job->request;
-	int rc = tmpdir_create(env_get(request->launch->env, "TMPDIR"), job->place.dir,
-			       sizeof job->place.dir, &job->place.lock_fd, err);
+	struct job_claims *claims = job->claims;
+	int rc = tmpdir_create(env_get(request->launch->env, "TMPDIR"), claims->place.dir,
+			       sizeof claims->place.dir, &claims->place.lock_fd, err);
 
 	if (rc)
 		return rc;
 	if (request->wait_ms)
-		job->place.until_ms = clock_now_ms() + request->wait_ms;
+		claims->place.until_ms = clock_now_ms() + request->wait_ms;
 	return job_look_at_queue(job, err);
 }
 
 void job_leave_queue(struct job *job)
 {
-	if (!*job->place.dir)
+	struct job_claims *claims = job->claims;
+
+	if (!*claims->place.dir)
 		return;
-	tmpdir_remove(job->place.dir);
-	if (job->place.lock_fd >= 0)
-		close(job->place.lock_fd);
-	*job->place.dir = '\0';
+	tmpdir_remove(claims->place.dir);
+	if (claims->place.lock_fd >= 0)
+		close(claims->place.lock_fd);
+	*claims->place.dir = '\0';
 }
 
 bool job_is_late(struct job *job)
@@ -151,10 +176,10 @@ bool job_is_late(struct job *job)
 			need == request->min_time_ms ? "--min-time" : "--warn-before");
 		return true;
 	}
-	if (job->place.until_ms && now > job->place.until_ms) {
+	if (job->claims->place.until_ms && now > job->claims->place.until_ms) {
 		job_fail(job, ERR_UNAVAILABLE, -1, "waited for %lld s (--wait)%s%s",
-			 (long long)request->wait_ms / 1000, *job->fit.why ? ": " : "",
-			 job->fit.why);
+			 (long long)request->wait_ms / 1000, *job->claims->fit.why ? ": " : "",
+			 job->claims->fit.why);
 		return true;
 	}
 	if (!need || job->end_ms || !query || !alloc_query_runs(query) ||
@@ -172,11 +197,11 @@ static int wait_for_turn(struct job *job)
 	size_t before;
 
 	for (size_t i = 0; i < job->node_count; i++)
-		json_array_extend(all, job->nodes[i].claims);
+		json_array_extend(all, job->claims->nodes[i].list);
 	before = claims_before(all, own, 0, NULL);
-	if (job->fit.fits && !before)
+	if (job->claims->fit.fits && !before)
 		return 0;
-	if (job->place.asked_ms)
+	if (job->claims->place.asked_ms)
 		note_waiting(job, before);
 	poll_soon(job, before);
 	return 1;
@@ -187,24 +212,25 @@ static int wait_for_turn(struct job *job)
 int job_apply_claims(struct job *job, const struct plan_request *plan_request, struct error *err)
 {
 	const struct job_request *request = job->request;
+	struct job_claims *claims = job->claims;
 	int rc = 0;
 
 	for (size_t i = 0; !rc && i < job->node_count; i++)
 		rc = plan_apply_claims(&job->inventories[i],
-				       request->driver ? NULL : job->nodes[i].claims, err);
+				       request->driver ? NULL : claims->nodes[i].list, err);
 	if (rc)
 		return rc;
-	job->fit =
+	claims->fit =
 		plan_fit(request->launch->alloc, job->inventories, job->node_count, plan_request);
 	if (plan_request->waits)
 		return wait_for_turn(job);
-	job->shares = !job->fit.fits || job->claim_rounds > CLAIM_ROUNDS;
-	if (job->shares && request->no_share)
+	claims->shares = !claims->fit.fits || claims->rounds > CLAIM_ROUNDS;
+	if (claims->shares && request->no_share)
 		return error_set(err, ERR_UNAVAILABLE,
 				 "%s, and --share no refuses to share them. Start fewer ranks, or "
 				 "wait for the other runs with --wait",
-				 job->fit.why);
-	for (size_t i = 0; !rc && job->shares && i < job->node_count; i++)
+				 claims->fit.why);
+	for (size_t i = 0; !rc && claims->shares && i < job->node_count; i++)
 		rc = plan_apply_claims(&job->inventories[i], NULL, err);
 	return rc;
 }
@@ -214,12 +240,13 @@ int job_apply_claims(struct job *job, const struct plan_request *plan_request, s
 static void send_claims(struct job *job, bool take)
 {
 	bool waits = job->request->plan.waits;
+	struct job_claims *claims = job->claims;
 
 	for (size_t i = 0; i < job->node_count; i++) {
 		const struct plan_node *node = job->planned ? &job->plan.nodes[i] : NULL;
 		bool has_ranks = node && node->rank_count;
 		/* Ranks without GPUs share their cores, unless they wait. */
-		bool share = job->shares || !has_ranks || (!waits && !node->ranks[0].gpu_count);
+		bool share = claims->shares || !has_ranks || (!waits && !node->ranks[0].gpu_count);
 		json_t *claim;
 
 		if ((!has_ranks && !waits) || controller_is_lost(job->controller, i))
@@ -227,12 +254,12 @@ static void send_claims(struct job *job, bool take)
 		claim = describe_run(job, waits && !take);
 		if (take && has_ranks)
 			json_object_update_new(claim, plan_claim(node));
-		job->nodes[i].awaited = true;
-		job->nodes[i].taken = false;
+		claims->nodes[i].awaited = true;
+		claims->nodes[i].taken = false;
 		controller_send(job->controller, MESSAGE_CLAIM, (uint32_t)i, 0, 0,
 				&(struct message_claim){claim, share}, NULL, 0, NULL);
 	}
-	job->claims_sent = take;
+	claims->sent = take;
 	job->phase = JOB_PHASE_CLAIM;
 	job_set_deadline(job, CLAIM_MS);
 }
@@ -247,27 +274,39 @@ bool job_claim(struct job *job)
 	return true;
 }
 
-void job_handle_claimed(struct job *job, size_t node, const struct message *message)
+static void set_list(struct job *job, size_t node, json_t *list)
 {
+	json_decref(job->claims->nodes[node].list);
+	job->claims->nodes[node].list = json_incref(list);
+}
+
+static void handle_inventory(struct job *job, size_t node, const struct message *message)
+{
+	set_list(job, node, message->inventory.claims);
+}
+
+/* Continue once all nodes have answered: start the ranks, or plan again. */
+static void handle_claimed(struct job *job, size_t node, const struct message *message)
+{
+	struct job_claims *claims = job->claims;
 	bool all = true;
 
-	if (job->phase != JOB_PHASE_CLAIM || !job->nodes[node].awaited)
+	if (job->phase != JOB_PHASE_CLAIM || !claims->nodes[node].awaited)
 		return;
-	job->nodes[node].awaited = false;
-	job->nodes[node].taken = message->claimed.taken;
-	json_decref(job->nodes[node].claims);
-	job->nodes[node].claims = json_incref(message->claimed.claims);
+	claims->nodes[node].awaited = false;
+	claims->nodes[node].taken = message->claimed.taken;
+	set_list(job, node, message->claimed.claims);
 	for (size_t i = 0; i < job->node_count; i++) {
-		if (job->nodes[i].awaited)
+		if (claims->nodes[i].awaited)
 			return;
-		all &= job->nodes[i].taken || !job->claims_sent || !job->plan.nodes[i].rank_count;
+		all &= claims->nodes[i].taken || !claims->sent || !job->plan.nodes[i].rank_count;
 	}
-	if (!job->claims_sent) {
+	if (!claims->sent) {
 		job_begin_ranks(job);
 	} else if (all) {
 		job_start_ranks(job);
 	} else {
-		job->claim_rounds++;
+		claims->rounds++;
 		send_claims(job, false);
 	}
 }
@@ -277,8 +316,8 @@ void job_claims_due(struct job *job)
 	bool awaited = false;
 
 	for (size_t i = 0; i < job->node_count; i++)
-		awaited |= job->nodes[i].awaited;
-	if (job->claims_sent)
+		awaited |= job->claims->nodes[i].awaited;
+	if (job->claims->sent)
 		job_start_ranks(job); /* whoever does not answer START either is named then */
 	else if (awaited || !job->request->plan.waits)
 		job_begin_ranks(job);
@@ -286,8 +325,44 @@ void job_claims_due(struct job *job)
 		send_claims(job, false);
 }
 
-void job_free_claims(struct job *job)
+void job_announce_claims(struct job *job)
 {
-	for (size_t i = 0; job->nodes && i < job->node_count; i++)
-		json_decref(job->nodes[i].claims);
+	const struct plan_request *plan = &job->request->plan;
+	const struct job_claims *claims = job->claims;
+
+	if (claims->shares)
+		job_note(job->sink, LOG_WARNING,
+			 "%s, and too few are free for these ranks: they share GPUs with the other "
+			 "runs. Start fewer ranks, wait for free ones with --wait, or let --share "
+			 "no refuse this",
+			 claims->fit.why);
+	else if (*claims->fit.why)
+		job_note(job->sink, plan->ranks || plan->ranks_per_node ? LOG_DEBUG : LOG_NOTE,
+			 "%s; these ranks use the others", claims->fit.why);
 }
+
+static int open_claims(struct job *job, struct error *err)
+{
+	job->claims =
+		calloc(1, sizeof *job->claims + job->node_count * sizeof job->claims->nodes[0]);
+	return job->claims ? 0 : error_memory(err, "the nodes' claims");
+}
+
+static void close_claims(struct job *job)
+{
+	job_leave_queue(job);
+	for (size_t i = 0; i < job->node_count; i++)
+		json_decref(job->claims->nodes[i].list);
+	free(job->claims);
+}
+
+const struct job_part job_claims_part = {
+	.open = open_claims,
+	.handlers =
+		(const struct job_handler[]){
+			{MESSAGE_INVENTORY, handle_inventory},
+			{MESSAGE_CLAIMED, handle_claimed},
+			{0},
+		},
+	.close = close_claims,
+};

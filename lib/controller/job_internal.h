@@ -3,7 +3,7 @@
 #ifndef BERTH_CONTROLLER_JOB_INTERNAL_H
 #define BERTH_CONTROLLER_JOB_INTERNAL_H
 
-#include <termios.h>
+#include <sys/signalfd.h>
 
 #include "agent/job_state.h"
 #include "base/loop.h"
@@ -14,8 +14,6 @@
 #include "controller/stop.h"
 #include "overlay/tree.h"
 #include "plan/plan.h"
-
-#define JOB_NEVER_MS (INT64_MAX / 2)
 
 enum job_phase {
 	JOB_PHASE_QUEUE,  /* other runs wait for longer; no agent was started */
@@ -41,24 +39,18 @@ enum job_cause {
 
 struct job_node {
 	bool inventory_received, started, done;
-	int port;	/* that it reserves for MASTER_PORT; -1: none */
-	bool awaited;	/* its CLAIMED is */
-	bool taken;	/* it has its claim */
-	json_t *claims; /* of other runs of the job, or NULL */
-	bool settled;	/* has reported all ranks that ended before or soon after the first cause */
+	int port;     /* that it reserves for MASTER_PORT; -1: none */
+	bool settled; /* has reported all ranks that ended before or soon after the first cause */
 };
 
+/* The core. A feature with a state of its own is a part (struct job_part). */
 struct job {
 	const struct job_request *request;
 	const struct job_sink *sink;
 	struct job_result *result;
 	struct loop *loop;
-	struct controller *controller;
-	struct loop_source signals, drained, input, query;
-	bool input_waits; /* this process is in the terminal's background */
-	bool input_over;  /* rank 0, which had the terminal, has ended */
-	bool raw;	  /* the terminal passes all keys on; as_before is how it was */
-	struct termios as_before;
+	struct controller *controller; /* NULL in JOB_PHASE_QUEUE */
+	struct loop_source signals, drained;
 	enum job_phase phase;
 	/* All times are by loop_now_ms, but for those that say so. */
 	struct loop_timer deadline; /* of the phase */
@@ -67,66 +59,66 @@ struct job {
 	size_t node_count, inventory_received;
 	size_t started; /* nodes with ranks that have reported STARTED */
 	struct job_node *nodes;
-	/* From the inventories to the plan; filled in by job_start.c. */
-	struct inventory *inventories;	 /* [node_count], or NULL */
-	int port;			 /* MASTER_PORT, reserved by rank 0's node */
-	size_t address_count;		 /* of node 0 */
-	int *reached, *shared, *stalled; /* [address_count]: see struct plan_reach */
-	size_t reach_nodes;		 /* nodes that have answered */
-	struct plan plan;		 /* zeroed before job_start_make_plan */
+	struct inventory *inventories; /* [node_count], or NULL */
+	int port;		       /* MASTER_PORT, reserved by rank 0's node */
+	struct plan plan;	       /* zeroed before job_start_make_plan */
 	bool planned;
-	bool shares; /* too little is free: the ranks use GPUs of other runs, too */
-	struct plan_fit fit;
-	bool claims_sent; /* the nodes were asked to claim, not to give up */
-	int claim_rounds; /* how often another run was faster */
-	/* A run that waits. Its place in the queue is a claim without uses in a directory of this
-	 * process. */
-	struct {
-		char dir[128];	  /* ""; or the directory, until the ranks are started */
-		int lock_fd;	  /* of dir */
-		char before[128]; /* that of a run before it, which has to leave first, or "" */
-		int64_t until_ms; /* give up then, by clock_now_ms; 0: never */
-		bool noted;	  /* that it waits */
-		int64_t asked_ms; /* when it asked the nodes first, by clock_now_ms; 0: not yet */
-	} place;
-	/* The first cause, filled in by end.c. */
-	bool failed;		  /* result holds it */
-	enum job_cause cause;	  /* how strong the cause is */
-	int alike;		  /* ranks that failed as the first one did */
-	struct loop_timer settle; /* until then a stronger cause replaces it */
-	int64_t settled_ms;	  /* at the earliest, once all nodes have settled */
+	struct {			  /* the first cause, filled in by end.c */
+		bool failed;		  /* result holds it */
+		enum job_cause cause;	  /* how strong the cause is */
+		int alike;		  /* ranks that failed as the first one did */
+		struct loop_timer settle; /* until then a stronger cause replaces it */
+		int64_t settled_ms;	  /* at the earliest, once all nodes have settled */
+	} first;
 	struct job_hang hang;
 	struct node_notes notes;
-	/* The time limit by clock_now_ms, which cannot be set; the scheduler gives a time of day.
-	 * end_ms 0: unknown. warn_ms 0: no warning, or it was sent. */
-	int64_t end_ms, warn_ms;
-	int64_t end_time;   /* the same in Unix seconds */
-	int64_t recheck_ms; /* until then the warning waits for the scheduler's answer; 0: not asked
-			     */
-	int kill_wait_ms;   /* as in the query; 0: no query */
-	bool attempt_noted; /* that the attempt's number is too low */
 	struct gathers gathers;
-	struct loop_timer second; /* for what is looked at once a second */
-	struct loop_timer wake;	  /* only wakes the loop: something is due after this round */
-	int64_t suspended_ms;	  /* for how long this process was, when last looked at */
-	/* By clock_now_ms, for what the user reads. */
-	int64_t start_sent_ms;				  /* when START was sent; 0: not yet */
-	int64_t started_ms;				  /* when all ranks ran; 0: not yet */
-	int64_t phase_begin_ms, phase_ms[JOB_PHASE_OVER]; /* how long each phase took */
-	struct {
-		int signal;
-		int64_t at_ms;
-	} last_signal;
-	struct { /* a stop signal from the launcher before the ranks run */
-		int signal;
-		struct loop_timer timer; /* it counts then */
-	} early_stop;
-	int interrupts;
-	struct {
-		int64_t begun_ms;		/* when a stop signal was forwarded; 0: none was */
-		struct loop_timer kill, report; /* as struct stop_times */
-	} stop;
+	/* Set by the parts for all others. */
+	int64_t stop_begun_ms; /* when a stop signal was forwarded; 0: none was */
+	int64_t end_ms;	       /* the job's time limit by clock_now_ms, which cannot be set, while
+				  the scheduler gives a time of day; 0: unknown */
+	int64_t end_time;      /* the same in Unix seconds */
+	int kill_wait_ms;      /* as in the query; 0: no query */
+	struct loop_timer second;      /* for what is looked at once a second */
+	struct loop_timer wake;	       /* only wakes the loop: something is due after this round */
+	int64_t suspended_ms;	       /* for how long this process was, when last looked at */
+	struct {		       /* by clock_now_ms, for what the user reads */
+		int64_t start_sent_ms; /* when START was sent; 0: not yet */
+		int64_t started_ms;    /* when all ranks ran; 0: not yet */
+		int64_t phase_begin_ms, phase_ms[JOB_PHASE_OVER]; /* how long each phase took */
+	} times;
+	/* The parts' own states, and how many parts are open. */
+	struct job_claims *claims;
+	struct job_reach *reach;
+	struct job_limit *limit;
+	struct job_input *input;
+	struct job_stop *stop;
+	size_t part_count;
 };
+
+struct job_handler {
+	enum message_type type;
+	void (*handle)(struct job *job, size_t node, const struct message *message);
+};
+
+/* A feature of the job, in one file, which alone knows its state. The core calls it; it calls the
+ * core, and no other part. All but open and close may be NULL. */
+struct job_part {
+	int (*open)(struct job *job, struct error *err); /* allocates the state */
+	/* The messages that it wants, before the core has them; {0} is the last. */
+	const struct job_handler *handlers;
+	void (*rank_ended)(struct job *job, const struct message_ended *ended);
+	/* A signal to this process, but for SIGCHLD. */
+	void (*on_signal)(struct job *job, const struct signalfd_siginfo *info);
+	void (*close)(struct job *job);
+};
+
+extern const struct job_part job_claims_part;	 /* job_claims.c: runs beside this one */
+extern const struct job_part job_reach_part;	 /* job_start.c: who reaches which address */
+extern const struct job_part job_limit_part;	 /* job_time.c: the time limit */
+extern const struct job_part job_input_part;	 /* input.c: rank 0's standard input */
+extern const struct job_part job_stop_part;	 /* job_signals.c: signals, and stops */
+extern const struct job_part *const job_parts[]; /* job.c: all of them, in order, then NULL */
 
 /* job_agents.c: the callbacks that handle what the agents report. */
 struct controller_events job_controller_events(struct job *job);
@@ -145,6 +137,9 @@ bool job_fail_without_agents(struct job *job);
  * fails the job for the given reason; node -1: no node. Return true if it is the first cause. */
 /* All nodes may have settled: no stronger cause can come any more. */
 void job_check_settled(struct job *job);
+/* A stop signal was forwarded, so all ranks have time to save. */
+void job_stop_begins(struct job *job);
+int job_stop_grace_ms(const struct job *job);
 bool job_fail(struct job *job, int code, long node, const char *format, ...)
 	__attribute__((format(printf, 4, 5)));
 /* Handle ENDED and ABORT. */
@@ -157,11 +152,9 @@ void job_handle_abort(struct job *job, size_t node, const struct message *messag
 void job_find_cancelled(struct job *job);
 
 /* job_time.c: the time limit. */
-void job_time_begin(struct job *job);
 /* Warn the ranks if the limit is near; handle a scheduler that does not answer. now_ms: by
  * clock_now_ms, as what it returns: when to call it again, at the latest; 0: no need. */
 int64_t job_time_check(struct job *job, int64_t now_ms);
-void job_time_close(struct job *job);
 
 /* job.c: the phases */
 int job_launch(struct job *job, struct error *err); /* -> JOB_PHASE_LAUNCH */
@@ -173,27 +166,18 @@ void job_set_deadline(struct job *job, int64_t ms);
 /* End the ranks if no stronger cause can replace the first one any more. */
 void job_settle(struct job *job);
 
-/* job_signals.c: handle the signals to this process. */
-int job_open_signals(struct job *job, struct error *err);
-/* An agent received this signal, from its launcher or from anyone: forward it to all ranks, unless
- * it is a duplicate of the one that was just forwarded. A launcher's stop signal before the ranks
- * run counts only if the launcher still runs 2 s later. */
-void job_handle_signal(struct job *job, int number, bool by_launcher);
 /* Send the ranks a signal (0: none), and create the stop file on all nodes, with the word why in it
  * (NULL: no stop file). */
 void job_signal_ranks(struct job *job, int number, const char *why);
-int job_stop_grace_ms(const struct job_request *request);
-void job_finish_stop(struct job *job); /* all have ended: set the exit code */
 void job_record_time_left(struct job *job);
+/* job_signals.c: all have ended after a stop signal: set the exit code. */
+void job_finish_stop(struct job *job);
 
-/* job_start.c, from the nodes' inventories to running ranks. Add a node's: */
-int job_start_add_inventory(struct job *job, size_t node, const struct message_inventory *message,
-			    struct error *err);
-/* All inventories have arrived: ask the nodes which addresses of node 0 they reach, and set the
- * deadline of their answers. */
+/* job_start.c, from the nodes' inventories to running ranks. All inventories have arrived: ask the
+ * nodes which addresses of node 0 they reach, and set the deadline of their answers. */
 int job_start_probe(struct job *job, struct error *err);
-/* Add a node's answer. Return true once all nodes have answered. */
-bool job_start_handle_probed(struct job *job, const struct message_probed *answer);
+/* The deadline of JOB_PHASE_PROBE: go on without the nodes that have not answered. */
+void job_start_probes_due(struct job *job);
 /* The number of this attempt, which counts those of the job's earlier starts. */
 int job_start_attempt(const struct job_request *request);
 /* Plan on what other runs of the job leave free; on all if that is too little. Return 1 if the run
@@ -217,28 +201,14 @@ bool job_is_late(struct job *job);
 int job_apply_claims(struct job *job, const struct plan_request *plan_request, struct error *err);
 /* Ask the nodes to claim what their ranks use; return false if there is nothing to claim. */
 bool job_claim(struct job *job);
-/* Add a node's answer. Continue once all have answered: start the ranks, or plan again. */
-void job_handle_claimed(struct job *job, size_t node, const struct message *message);
 /* The deadline of JOB_PHASE_CLAIM. */
 void job_claims_due(struct job *job);
 void job_leave_queue(struct job *job);
-void job_free_claims(struct job *job);
+/* Tell the user if the ranks share GPUs with other runs. */
+void job_announce_claims(struct job *job);
 
 /* input.c: whose standard input the ranks get. */
 enum agent_job_stdin job_input_kind(const struct job_request *request);
-/* Pass the next piece of this process's standard input to rank 0, as soon as there is one,
- * if that is where rank 0 gets it. */
-void job_input_continue(struct job *job);
-/* Once a second: continue if this process may be back in the terminal's foreground. */
-void job_input_check(struct job *job);
-/* Stop reading; the terminal is as before. */
-void job_input_close(struct job *job);
-/* This process will be stopped: the same until job_input_check. */
-void job_input_suspend(struct job *job);
-/* Rank 0 has ended: what is typed now is for the shell, and Ctrl-C for the job. */
-void job_input_rank_ended(struct job *job);
-/* SIGWINCH: rank 0's own terminal gets the size of this one. */
-void job_input_resize(struct job *job);
 /* Return the node of a rank according to the plan; -1 if there is no such rank. */
 long job_node_of_rank(const struct job *job, int64_t rank);
 

@@ -18,31 +18,23 @@
 #define SAME_SIGNAL_MS 2000
 #define EARLY_STOP_MS 2000 /* mpirun's own end follows within 0.1 s */
 
-static const int handled_signals[] = {SIGINT,  SIGTERM, SIGHUP,	 SIGQUIT,  SIGUSR1, SIGUSR2,
-				      SIGTSTP, SIGCONT, SIGTTIN, SIGWINCH, SIGCHLD};
-
-void job_record_time_left(struct job *job)
-{
-	job->result->time_left_known = job->end_ms != 0;
-	job->result->time_left_ms = job->end_ms - clock_now_ms();
-}
-
-void job_signal_ranks(struct job *job, int number, const char *why)
-{
-	log_info(LOG_CONTROLLER, "to all ranks: signal %d, stop file: %s", number,
-		 why ? why : "none");
-	controller_send(job->controller, MESSAGE_SIGNAL, WIRE_ALL, 0, 0,
-			&(struct message_signal){number, why}, NULL, 0, NULL);
-}
+struct job_stop {
+	struct job *job;
+	int last_signal; /* the one that was forwarded last; 0: none was */
+	int64_t last_ms; /* when */
+	int interrupts;
+	int early_signal;	  /* a stop signal from the launcher before the ranks run */
+	struct loop_timer early;  /* it counts then */
+	struct loop_timer kill;	  /* as struct stop_times */
+	struct loop_timer report; /* likewise */
+};
 
 /* Stop or continue the ranks, and stop this process, as srun and mpirun do. */
 static void suspend(struct job *job, bool on)
 {
 	job_signal_ranks(job, on ? SIGSTOP : SIGCONT, NULL);
-	if (on) {
-		job_input_suspend(job);
+	if (on)
 		kill(getpid(), SIGSTOP);
-	}
 }
 
 /* ---- stop signals ---- */
@@ -73,25 +65,16 @@ static char *list_running(const struct job *job, size_t *count)
 	return list;
 }
 
-int job_stop_grace_ms(const struct job_request *request)
-{
-	return request->stop_grace_ms ? request->stop_grace_ms : JOB_STOP_GRACE_MS;
-}
-
 static void begin_stop(struct job *job, int number, bool by_scheduler)
 {
-	const struct job_request *request = job->request;
 	struct stop_times times =
-		stop_times(number, by_scheduler, job->kill_wait_ms, job_stop_grace_ms(request));
+		stop_times(number, by_scheduler, job->kill_wait_ms, job_stop_grace_ms(job));
 
-	job->stop.begun_ms = loop_now_ms(job->loop);
+	job_stop_begins(job);
 	if (times.kill_ms >= 0)
-		loop_timer_after(job->loop, &job->stop.kill, times.kill_ms);
+		loop_timer_after(job->loop, &job->stop->kill, times.kill_ms);
 	if (times.report_ms >= 0)
-		loop_timer_after(job->loop, &job->stop.report, times.report_ms);
-	/* The stop gives ranks that have not saved yet the same time. */
-	if (job->settle.due_ms && job->cause == CAUSE_STOPPED)
-		loop_timer_set(job->loop, &job->settle, JOB_NEVER_MS);
+		loop_timer_after(job->loop, &job->stop->report, times.report_ms);
 	if (times.kill_ms >= 0 && (number == SIGINT || number == SIGTERM))
 		job_note(job->sink, LOG_NOTE,
 			 "forwarded SIG%s to the ranks, which have %lld s (--stop-grace); send it "
@@ -108,7 +91,7 @@ static void report_so_far(struct job *job, char *text)
 
 	job_note(job->sink, LOG_WARNING, "%s", text);
 	sofar.code = 128 + sofar.interrupted;
-	if (!sofar.first_cause || job->cause == CAUSE_STOPPED)
+	if (!sofar.first_cause || job->first.cause == CAUSE_STOPPED)
 		sofar.first_cause = text;
 	if (job->request->stop_report)
 		job->request->stop_report(job->request->caller, &sofar);
@@ -118,7 +101,7 @@ static void kill_late_ranks(struct job *job, const char *text)
 {
 	struct job_result *result = job->result;
 
-	if (result->first_cause && job->cause != CAUSE_STOPPED) {
+	if (result->first_cause && job->first.cause != CAUSE_STOPPED) {
 		job_note(job->sink, LOG_WARNING, "%s", text);
 	} else {
 		free(result->first_cause);
@@ -131,7 +114,7 @@ static void kill_late_ranks(struct job *job, const char *text)
 
 static void end_stop(struct job *job, bool kill)
 {
-	long long seconds = (loop_now_ms(job->loop) - job->stop.begun_ms + 500) / 1000;
+	long long seconds = (loop_now_ms(job->loop) - job->stop_begun_ms + 500) / 1000;
 	size_t count;
 	char text[500], *list;
 
@@ -153,12 +136,12 @@ static void end_stop(struct job *job, bool kill)
 
 static void on_stop_kill(struct loop_timer *timer)
 {
-	end_stop(LOOP_OWNER(timer, struct job, stop.kill), true);
+	end_stop(LOOP_OWNER(timer, struct job_stop, kill)->job, true);
 }
 
 static void on_stop_report(struct loop_timer *timer)
 {
-	end_stop(LOOP_OWNER(timer, struct job, stop.report), false);
+	end_stop(LOOP_OWNER(timer, struct job_stop, report)->job, false);
 }
 
 /* Sum up how the ranks have ended after a stop signal. */
@@ -169,7 +152,7 @@ void job_finish_stop(struct job *job)
 	size_t i;
 	json_t *end;
 
-	if (!job->stop.begun_ms || job->cause == CAUSE_BERTH)
+	if (!job->stop_begun_ms || job->first.cause == CAUSE_BERTH)
 		return;
 	json_array_foreach(result->ranks, i, end)
 	{
@@ -205,9 +188,9 @@ static void forward_signal(struct job *job, int number, bool by_scheduler)
 		return;
 	}
 	job_signal_ranks(job, number, number == SIGTERM ? "SIGTERM" : NULL);
-	job->last_signal.signal = number;
-	job->last_signal.at_ms = loop_now_ms(job->loop);
-	if (first && (!job->failed || job->cause == CAUSE_STOPPED))
+	job->stop->last_signal = number;
+	job->stop->last_ms = loop_now_ms(job->loop);
+	if (first && (!job->first.failed || job->first.cause == CAUSE_STOPPED))
 		begin_stop(job, number, by_scheduler);
 }
 
@@ -215,18 +198,25 @@ static void forward_signal(struct job *job, int number, bool by_scheduler)
  * signal. */
 static bool is_duplicate(const struct job *job, int number)
 {
-	return job->last_signal.signal == number &&
-	       loop_now_ms(job->loop) - job->last_signal.at_ms < SAME_SIGNAL_MS;
+	return job->stop->last_signal == number &&
+	       loop_now_ms(job->loop) - job->stop->last_ms < SAME_SIGNAL_MS;
 }
 
-/* If an agent cannot be started, mpirun stops the other agents before it ends. Its end tells more
- * than the signal, so wait for it. */
-void job_handle_signal(struct job *job, int number, bool by_launcher)
+/* An agent received this signal, from its launcher or from anyone: forward it to all ranks, unless
+ * it is a duplicate of the one that was just forwarded.
+ *
+ * If an agent cannot be started, mpirun stops the other agents before it ends. Its end tells more
+ * than the signal, so a launcher's stop signal before the ranks run counts only if the launcher
+ * still runs EARLY_STOP_MS later. */
+static void handle_signalled(struct job *job, size_t node, const struct message *message)
 {
+	int number = message->signalled.signal;
+	bool by_launcher = message->signalled.launcher;
+
 	if (by_launcher && job->phase < JOB_PHASE_RUN && stop_is_signal(number)) {
-		if (!job->early_stop.timer.due_ms)
-			loop_timer_after(job->loop, &job->early_stop.timer, EARLY_STOP_MS);
-		job->early_stop.signal = number;
+		if (!job->stop->early.due_ms)
+			loop_timer_after(job->loop, &job->stop->early, EARLY_STOP_MS);
+		job->stop->early_signal = number;
 	} else if (!is_duplicate(job, number)) {
 		forward_signal(job, number, by_launcher && job->kill_wait_ms);
 	}
@@ -234,9 +224,9 @@ void job_handle_signal(struct job *job, int number, bool by_launcher)
 
 static void on_early_stop(struct loop_timer *timer)
 {
-	struct job *job = LOOP_OWNER(timer, struct job, early_stop.timer);
+	struct job *job = LOOP_OWNER(timer, struct job_stop, early)->job;
 
-	forward_signal(job, job->early_stop.signal, job->kill_wait_ms != 0);
+	forward_signal(job, job->stop->early_signal, job->kill_wait_ms != 0);
 }
 
 /* Describe the sender of a signal if it is one of the job's own processes on this machine. */
@@ -273,53 +263,57 @@ static bool is_from_scheduler(const struct job *job, const struct signalfd_sigin
 	return false;
 }
 
-static void on_signal(struct loop_source *source, uint32_t events)
+static void on_signal(struct job *job, const struct signalfd_siginfo *info)
 {
-	struct job *job = LOOP_OWNER(source, struct job, signals);
-	struct signalfd_siginfo info;
+	int number = (int)info->ssi_signo;
+	bool by_scheduler = is_from_scheduler(job, info);
 
-	(void)events;
-	while (read(source->fd, &info, sizeof info) == sizeof info) {
-		int number = (int)info.ssi_signo;
-		bool by_scheduler = is_from_scheduler(job, &info);
-
-		if (number == SIGCHLD) {
-			controller_reap(job->controller);
-			continue;
-		}
-		if (number == SIGWINCH)
-			job_input_resize(job);
-		/* SIGTTIN is blocked so that reading fails instead (input.c). */
-		if (number == SIGWINCH || number == SIGTTIN)
-			continue;
-		if (number == SIGTSTP || number == SIGCONT) {
-			suspend(job, number == SIGTSTP);
-			continue;
-		}
-		/* A scheduler repeats its signal, and kills by itself. */
-		if ((number == SIGINT || number == SIGTERM) && !by_scheduler &&
-		    ++job->interrupts > 1) {
-			job_note(job->sink, LOG_WARNING,
-				 "second signal: killing all ranks at once");
-			if (!job->failed)
-				job_fail(job, 128 + number, -1, "stopped by a second %s",
-					 strsignal(number));
-			job_request_end(job, 0);
-			continue;
-		}
-		if (stop_is_signal(number) && !job->result->interrupted && info.ssi_code <= 0)
-			find_sender((pid_t)info.ssi_pid, job->result->sender,
-				    sizeof job->result->sender);
-		forward_signal(job, number, by_scheduler);
+	if (number == SIGWINCH || number == SIGTTIN)
+		return;
+	if (number == SIGTSTP || number == SIGCONT) {
+		suspend(job, number == SIGTSTP);
+		return;
 	}
+	/* A scheduler repeats its signal, and kills by itself. */
+	if ((number == SIGINT || number == SIGTERM) && !by_scheduler &&
+	    ++job->stop->interrupts > 1) {
+		job_note(job->sink, LOG_WARNING, "second signal: killing all ranks at once");
+		if (!job->first.failed)
+			job_fail(job, 128 + number, -1, "stopped by a second %s",
+				 strsignal(number));
+		job_request_end(job, 0);
+		return;
+	}
+	if (stop_is_signal(number) && !job->result->interrupted && info->ssi_code <= 0)
+		find_sender((pid_t)info->ssi_pid, job->result->sender, sizeof job->result->sender);
+	forward_signal(job, number, by_scheduler);
 }
 
-int job_open_signals(struct job *job, struct error *err)
+static int open_stop(struct job *job, struct error *err)
 {
-	job->signals.ready = on_signal;
-	job->early_stop.timer.due = on_early_stop;
-	job->stop.kill.due = on_stop_kill;
-	job->stop.report.due = on_stop_report;
-	return loop_add_signals(job->loop, &job->signals, handled_signals,
-				sizeof handled_signals / sizeof *handled_signals, err);
+	job->stop = malloc(sizeof *job->stop);
+	if (!job->stop)
+		return error_memory(err, "signals");
+	*job->stop = (struct job_stop){
+		.job = job,
+		.early.due = on_early_stop,
+		.kill.due = on_stop_kill,
+		.report.due = on_stop_report,
+	};
+	return 0;
 }
+
+static void close_stop(struct job *job)
+{
+	loop_timer_stop(&job->stop->early);
+	loop_timer_stop(&job->stop->kill);
+	loop_timer_stop(&job->stop->report);
+	free(job->stop);
+}
+
+const struct job_part job_stop_part = {
+	.open = open_stop,
+	.handlers = (const struct job_handler[]){{MESSAGE_SIGNALLED, handle_signalled}, {0}},
+	.on_signal = on_signal,
+	.close = close_stop,
+};

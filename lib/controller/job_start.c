@@ -27,13 +27,12 @@
 #define REACH_NODES_PER_MS 4  /* extra time for nodes that start to probe later */
 #define REACH_SLACK_MS 3000   /* extra time for the answers to come up the tree */
 
-int job_start_add_inventory(struct job *job, size_t node, const struct message_inventory *message,
-			    struct error *err)
-{
-	job->nodes[node].port = message->port;
-	job->nodes[node].claims = json_incref(message->claims);
-	return inventory_from_json(message->inventory, &job->inventories[node], err);
-}
+/* Which of the first node's addresses the others reach. */
+struct job_reach {
+	size_t address_count;		 /* of the first node */
+	int *reached, *shared, *stalled; /* [address_count]: see struct plan_reach */
+	size_t nodes;			 /* that have answered */
+};
 
 /* Format "10.0.0.1:4711"; "" if other nodes cannot use the address. */
 static void candidate(const struct inventory_address *address, int port, char *out, size_t size)
@@ -50,25 +49,27 @@ static void candidate(const struct inventory_address *address, int port, char *o
 int job_start_probe(struct job *job, struct error *err)
 {
 	const struct inventory *first = &job->inventories[0];
+	size_t count = first->address_count;
+	struct job_reach *reach = job->reach;
 	json_t *list = json_array();
 	int probe_ms = REACH_MS + (int)(job->node_count / REACH_NODES_PER_MS);
 
-	job->reached = calloc(first->address_count + 1, sizeof *job->reached);
-	job->shared = calloc(first->address_count + 1, sizeof *job->shared);
-	job->stalled = calloc(first->address_count + 1, sizeof *job->stalled);
-	if (!job->reached || !job->shared || !job->stalled || !list) {
+	reach->reached = calloc(count + 1, sizeof *reach->reached);
+	reach->shared = calloc(count + 1, sizeof *reach->shared);
+	reach->stalled = calloc(count + 1, sizeof *reach->stalled);
+	if (!reach->reached || !reach->shared || !reach->stalled || !list) {
 		json_decref(list);
 		return error_memory(err, "the controller's addresses");
 	}
-	for (size_t i = 0; i < first->address_count; i++) {
+	for (size_t i = 0; i < count; i++) {
 		char text[80];
 
 		candidate(&first->addresses[i], controller_probe_port(job->controller), text,
 			  sizeof text);
 		json_array_append_new(list, json_string(text));
-		job->shared[i] = job->stalled[i] = -1;
+		reach->shared[i] = reach->stalled[i] = -1;
 	}
-	job->address_count = first->address_count;
+	reach->address_count = count;
 	job_set_deadline(job, probe_ms + AGENT_PROBE_EXTENSION_MS + REACH_SLACK_MS);
 	return controller_send(job->controller, MESSAGE_PROBE, WIRE_ALL, 0, 0,
 			       &(struct message_probe){list, probe_ms,
@@ -78,12 +79,46 @@ int job_start_probe(struct job *job, struct error *err)
 			       NULL, 0, err);
 }
 
-bool job_start_handle_probed(struct job *job, const struct message_probed *answer)
+static void handle_probed(struct job *job, size_t node, const struct message *message)
 {
-	message_add_probed(answer, job->node_count, job->address_count, job->reached, job->shared,
-			   job->stalled, &job->reach_nodes);
-	return job->reach_nodes >= job->node_count;
+	struct job_reach *reach = job->reach;
+
+	if (job->phase != JOB_PHASE_PROBE)
+		return;
+	message_add_probed(&message->probed, job->node_count, reach->address_count, reach->reached,
+			   reach->shared, reach->stalled, &reach->nodes);
+	if (reach->nodes >= job->node_count)
+		job_begin_ranks(job);
 }
+
+void job_start_probes_due(struct job *job)
+{
+	job_note(job->sink, LOG_WARNING,
+		 "only %zu of %zu nodes reported in time which addresses of the first node they "
+		 "reach",
+		 job->reach->nodes, job->node_count);
+	job_begin_ranks(job);
+}
+
+static int open_reach(struct job *job, struct error *err)
+{
+	job->reach = calloc(1, sizeof *job->reach);
+	return job->reach ? 0 : error_memory(err, "the controller's addresses");
+}
+
+static void close_reach(struct job *job)
+{
+	free(job->reach->reached);
+	free(job->reach->shared);
+	free(job->reach->stalled);
+	free(job->reach);
+}
+
+const struct job_part job_reach_part = {
+	.open = open_reach,
+	.handlers = (const struct job_handler[]){{MESSAGE_PROBED, handle_probed}, {0}},
+	.close = close_reach,
+};
 
 int job_start_attempt(const struct job_request *request)
 {
@@ -98,8 +133,8 @@ int job_start_make_plan(struct job *job, struct error *err)
 {
 	const struct job_request *request = job->request;
 	struct plan_request plan_request = request->plan;
-	const struct plan_reach reach = {job->address_count, job->reached, job->shared,
-					 job->stalled};
+	const struct plan_reach reach = {job->reach->address_count, job->reach->reached,
+					 job->reach->shared, job->reach->stalled};
 	struct plan *plan = &job->plan;
 	size_t first = 0;
 	int rc;
@@ -164,16 +199,6 @@ void job_start_announce(struct job *job)
 	const struct plan *plan = &job->plan;
 	char log_dir[PATH_MAX];
 
-	if (job->shares)
-		job_note(job->sink, LOG_WARNING,
-			 "%s, and too few are free for these ranks: they share GPUs with the other "
-			 "runs. Start fewer ranks, wait for free ones with --wait, or let --share "
-			 "no refuse this",
-			 job->fit.why);
-	else if (*job->fit.why)
-		job_note(job->sink,
-			 request->plan.ranks || request->plan.ranks_per_node ? LOG_DEBUG : LOG_NOTE,
-			 "%s; these ranks use the others", job->fit.why);
 	for (size_t i = 0; i < plan->warning_count; i++)
 		job_note(job->sink, LOG_WARNING, "%s", plan->warnings[i]);
 	for (size_t i = 0; i < plan->node_count; i++) {

@@ -13,21 +13,31 @@
 #define MOVED_MS 3000	 /* clocks and rounding differ by less */
 #define RECHECK_MS 10000 /* how long a warning waits for the scheduler; at most a quarter of it */
 
+struct job_limit {
+	struct job *job;
+	struct loop_source query;
+	/* By clock_now_ms, as end_ms; warn_ms 0: no warning, or it was sent. */
+	int64_t warn_ms;
+	int64_t recheck_ms; /* until then the warning waits for the scheduler's answer; 0: not asked
+			     */
+	bool attempt_noted; /* that the attempt's number is too low */
+};
+
 /* end_time: Unix seconds, 0: unknown. */
 static void set_clock(struct job *job, int64_t end_time)
 {
 	int64_t before_ms = job->request->warn_before_ms;
 
 	job->end_time = end_time;
-	job->end_ms = job->warn_ms = job->recheck_ms = 0;
+	job->end_ms = job->limit->warn_ms = job->limit->recheck_ms = 0;
 	if (!end_time)
 		return;
 	job->end_ms = clock_now_ms() + end_time * 1000 - clock_wall_us() / 1000;
 	if (!before_ms || job->result->warned)
 		return;
-	job->warn_ms = job->end_ms - before_ms;
-	if (!job->warn_ms)
-		job->warn_ms = -1; /* 0 means that there is none */
+	job->limit->warn_ms = job->end_ms - before_ms;
+	if (!job->limit->warn_ms)
+		job->limit->warn_ms = -1; /* 0 means that there is none */
 }
 
 /* Tell ranks that already run. Others get the time in their environment. */
@@ -68,8 +78,8 @@ static void learn(struct job *job)
 	job->kill_wait_ms = query->kill_wait_ms;
 	learn_gpus(job);
 	if (job->planned && job_start_attempt(job->request) != job->plan.attempt &&
-	    !job->attempt_noted) {
-		job->attempt_noted = true;
+	    !job->limit->attempt_noted) {
+		job->limit->attempt_noted = true;
 		job_note(job->sink, LOG_WARNING,
 			 "the job was started %d time%s before, which BERTH_ATTEMPT of these ranks "
 			 "does not count: %s reported it too late",
@@ -94,22 +104,19 @@ static void learn(struct job *job)
 		job->request->answered(job->request->caller);
 }
 
-static void on_answer(struct loop_source *source, uint32_t events);
-
 /* Wait for the tool that runs now. */
 static void watch(struct job *job)
 {
 	const struct alloc_query *query = job->request->query;
 
-	job->query.ready = on_answer;
 	controller_spare(job->controller, query->tool.pid);
 	if (alloc_query_runs(query))
-		loop_add(job->loop, &job->query, query->tool.fd, EPOLLIN, NULL);
+		loop_add(job->loop, &job->limit->query, query->tool.fd, EPOLLIN, NULL);
 }
 
 static void proceed(struct job *job)
 {
-	loop_remove(job->loop, &job->query); /* each tool has a descriptor of its own */
+	loop_remove(job->loop, &job->limit->query); /* each tool has a descriptor of its own */
 	alloc_query_continue(job->request->query);
 	watch(job);
 	learn(job);
@@ -118,22 +125,30 @@ static void proceed(struct job *job)
 static void on_answer(struct loop_source *source, uint32_t events)
 {
 	(void)events;
-	proceed(LOOP_OWNER(source, struct job, query));
+	proceed(LOOP_OWNER(source, struct job_limit, query)->job);
 }
 
-void job_time_begin(struct job *job)
+static int open_limit(struct job *job, struct error *err)
 {
+	job->limit = malloc(sizeof *job->limit);
+	if (!job->limit)
+		return error_memory(err, "the time limit");
+	*job->limit = (struct job_limit){.job = job, .query = {on_answer, -1, 0}};
 	set_clock(job, job->request->launch->alloc->end_time);
-	if (!job->request->query)
-		return;
-	job->kill_wait_ms = job->request->query->kill_wait_ms;
-	watch(job);
+	if (job->request->query) {
+		job->kill_wait_ms = job->request->query->kill_wait_ms;
+		watch(job);
+	}
+	return 0;
 }
 
-void job_time_close(struct job *job)
+static void close_limit(struct job *job)
 {
-	loop_remove(job->loop, &job->query);
+	loop_remove(job->loop, &job->limit->query);
+	free(job->limit);
 }
+
+const struct job_part job_limit_part = {.open = open_limit, .close = close_limit};
 
 /* A warning signal would kill ranks that are still starting. The last STARTED message wakes the
  * loop, which then warns them. */
@@ -151,13 +166,13 @@ static bool is_rechecking(struct job *job, int64_t now)
 
 	if (!query || query->alloc->end_given)
 		return false;
-	if (!job->recheck_ms) {
-		loop_remove(job->loop, &job->query);
+	if (!job->limit->recheck_ms) {
+		loop_remove(job->loop, &job->limit->query);
 		alloc_query_again(query);
 		watch(job);
-		job->recheck_ms = now + (wait_ms < RECHECK_MS ? wait_ms : RECHECK_MS);
+		job->limit->recheck_ms = now + (wait_ms < RECHECK_MS ? wait_ms : RECHECK_MS);
 	}
-	return alloc_query_runs(query) && now < job->recheck_ms;
+	return alloc_query_runs(query) && now < job->limit->recheck_ms;
 }
 
 static const char *signal_name(int number)
@@ -173,9 +188,10 @@ static void warn_of_end(struct job *job, int64_t now)
 	int number = job->request->warn_signal;
 	long left = (long)((job->end_ms - now) / 1000);
 
-	if (!all_ranks_run(job) || !job->warn_ms || now < job->warn_ms || is_rechecking(job, now))
+	if (!all_ranks_run(job) || !job->limit->warn_ms || now < job->limit->warn_ms ||
+	    is_rechecking(job, now))
 		return;
-	job->warn_ms = 0;
+	job->limit->warn_ms = 0;
 	job_signal_ranks(job, number, "warning");
 	job_note(job->sink, LOG_NOTE,
 		 "the job's time limit is reached in %ld s: warned the ranks with %s%s%s",
@@ -193,8 +209,7 @@ int64_t job_time_check(struct job *job, int64_t now_ms)
 		proceed(job);
 	warn_of_end(job, now_ms);
 	due = query && alloc_query_runs(query) ? query->deadline_ms : 0;
-	warn = !all_ranks_run(job) || !job->warn_ms ? 0
-	       : job->recheck_ms		    ? job->recheck_ms
-						    : job->warn_ms;
+	warn = all_ranks_run(job) ? stop_warning_due(job->limit->warn_ms, job->limit->recheck_ms)
+				  : 0;
 	return warn && (!due || warn < due) ? warn : due;
 }

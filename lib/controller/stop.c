@@ -42,3 +42,8 @@ int stop_code(int signal, const struct stop_ends *ends)
 		return 128 + signal;
 	return ends->saved ? ERR_STOPPED : 0;
 }
+
+int64_t stop_warning_due(int64_t warn_ms, int64_t recheck_ms)
+{
+	return warn_ms && recheck_ms ? recheck_ms : warn_ms;
+}

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What follows a stop signal (SIGTERM, SIGINT, SIGHUP, SIGQUIT). Pure: no I/O, no clock.
+/* What follows a stop signal (SIGTERM, SIGINT, SIGHUP, SIGQUIT), and when the ranks are warned of
+ * one. Pure: no I/O, no clock.
  *
  * Every rank has the same time to save, however the others end. Where the scheduler sent the
  * signal, it kills by itself, and berth leaves that to it. */
@@ -36,5 +37,10 @@ bool stop_is_crash(int rank_signal, int stop_signal);
 
 /* The job's exit code: the crash's, 75 if every rank saved or was done, else 128 + signal. */
 int stop_code(int signal, const struct stop_ends *ends);
+
+/* When to look next whether the ranks are to be warned that the time limit is near; 0: no need.
+ * warn_ms: when to warn; 0: not at all, or they were. recheck_ms: until then the warning waits for
+ * the scheduler, which is asked again; 0: it was not asked. */
+int64_t stop_warning_due(int64_t warn_ms, int64_t recheck_ms);
 
 #endif

@@ -11,8 +11,6 @@
 
 #include <cmocka.h>
 
-#include "controller/job_internal.h"
-
 static void test_times(void **state)
 {
 	static const int stops[] = {SIGTERM, SIGINT, SIGHUP, SIGQUIT};
@@ -106,16 +104,10 @@ static void test_time_due(void **state)
 	static const struct {
 		int64_t warn_ms, recheck_ms, due;
 	} rows[] = {{0, 0, 0}, {5000, 0, 5000}, {5000, 6000, 6000}, {0, 6000, 0}};
-	struct job_request request = {.query = NULL};
 
-	for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-		struct job job = {.request = &request,
-				  .phase = JOB_PHASE_RUN,
-				  .warn_ms = rows[i].warn_ms,
-				  .recheck_ms = rows[i].recheck_ms};
-
-		assert_int_equal(job_time_check(&job, 0), rows[i].due);
-	}
+	for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+		assert_int_equal(stop_warning_due(rows[i].warn_ms, rows[i].recheck_ms),
+				 rows[i].due);
 }
 
 int main(void)
