@@ -287,11 +287,5 @@ int gpu_read(struct discovery *discovery, struct error *err)
 	while (!rc && (obj = hwloc_get_next_pcidev(discovery->topology, obj)))
 		if (is_gpu(&obj->attr->pcidev))
 			rc = add_function(discovery, obj, err);
-	if (!rc && (!discovery->source->topology_file || discovery->source->nvml_library))
-		rc = nvml_read(discovery, err);
-	if (!rc && (!discovery->source->topology_file || discovery->source->sys_root))
-		rc = kfd_read(discovery, err);
-	for (size_t i = 0; i < discovery->inventory->gpu_count; i++)
-		discovery->inventory->gpus[i].index = (int)i;
 	return rc;
 }

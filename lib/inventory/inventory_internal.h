@@ -51,7 +51,7 @@ int topology_locality_of_numa(const struct discovery *discovery, int numa_os, st
 hwloc_obj_t topology_pci(const struct discovery *discovery, const char *pci); /* or NULL */
 const char *topology_obj_info(hwloc_obj_t obj, const char *name);	      /* or NULL */
 
-/* gpu.c: find every GPU, sorted, with partitions; then add what the drivers report. */
+/* gpu.c: find every GPU that hwloc knows, sorted, with partitions. */
 int gpu_read(struct discovery *discovery, struct error *err);
 /* Does /sys show any? Far cheaper than hwloc's I/O discovery. */
 bool gpu_on_bus(const char *sys_root);
@@ -105,12 +105,14 @@ struct devices {
 	size_t count;
 	struct device *list;
 };
+/* nic_sys.c, as nic_from_sys: */
+extern const struct device_port device_port_unknown;
 void devices_free(struct devices *devices);
 /* Find the device at pci, or add it; pci "" always adds one. NULL if memory is out. */
 struct device *devices_at(struct devices *devices, const char *pci);
 struct device_net *device_add_net(struct device *device, const char *name);
 struct device_rdma *device_add_rdma(struct device *device, const char *name);
-int nic_from_sys(const char *sys_root, struct devices *out, struct error *err); /* nic_sys.c */
+int nic_from_sys(const char *sys_root, struct devices *out, struct error *err);
 
 /* Pure: derive a device's kind from PCI ids, driver and link layer, never from a name. */
 enum nic_kind nic_kind_of(const struct device *device, enum link_layer link);

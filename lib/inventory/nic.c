@@ -10,59 +10,6 @@
 
 #include "base/bytes.h"
 
-void devices_free(struct devices *devices)
-{
-	for (size_t i = 0; i < devices->count; i++) {
-		free(devices->list[i].nets);
-		free(devices->list[i].rdmas);
-	}
-	free(devices->list);
-	*devices = (struct devices){0};
-}
-
-struct device *devices_at(struct devices *devices, const char *pci)
-{
-	for (size_t i = 0; *pci && i < devices->count; i++)
-		if (strcmp(devices->list[i].pci, pci) == 0)
-			return &devices->list[i];
-
-	struct device *device = array_add(&devices->list, &devices->count, sizeof *device);
-
-	if (!device)
-		return NULL;
-	snprintf(device->pci, sizeof device->pci, "%s", pci);
-	device->numa_os = -1;
-	return device;
-}
-
-static const struct device_port port_unknown = {
-	.state = NIC_STATE_UNKNOWN, .link = LINK_UNKNOWN, .speed_mbps = -1};
-
-struct device_net *device_add_net(struct device *device, const char *name)
-{
-	struct device_net *net = array_add(&device->nets, &device->net_count, sizeof *net);
-
-	if (!net)
-		return NULL;
-	snprintf(net->name, sizeof net->name, "%s", name);
-	net->port = 1;
-	net->at = port_unknown;
-	return net;
-}
-
-struct device_rdma *device_add_rdma(struct device *device, const char *name)
-{
-	struct device_rdma *rdma = array_add(&device->rdmas, &device->rdma_count, sizeof *rdma);
-
-	if (!rdma)
-		return NULL;
-	snprintf(rdma->name, sizeof rdma->name, "%s", name);
-	rdma->port_count = 1;
-	for (int i = 0; i < DEVICE_PORTS; i++)
-		rdma->ports[i] = port_unknown;
-	return rdma;
-}
-
 /* Vendors and classes: the PCI ID list; EFA's devices are 0xefa0 and on. */
 enum nic_kind nic_kind_of(const struct device *device, enum link_layer link)
 {
@@ -240,7 +187,7 @@ static int add_nic(struct discovery *discovery, const struct device *device,
 	hwloc_obj_t *obj = array_add(&discovery->nic_objs, &obj_count, sizeof *obj);
 	struct inventory_nic *nic =
 		obj ? array_add(&inventory->nics, &inventory->nic_count, sizeof *nic) : NULL;
-	struct device_port at = rdma ? rdma->ports[port - 1] : port_unknown;
+	struct device_port at = rdma ? rdma->ports[port - 1] : device_port_unknown;
 	struct locality locality;
 
 	if (!nic)

@@ -4,74 +4,64 @@
 #include "inventory/sys.h"
 
 #include <dirent.h>
-#include <errno.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
-#include "base/file.h"
+#include "base/bytes.h"
 
-int sys_text(char *out, size_t size, const char *format, ...)
+void devices_free(struct devices *devices)
 {
-	char path[PATH_MAX];
-	va_list ap;
-
-	va_start(ap, format);
-	int n = vsnprintf(path, sizeof path, format, ap);
-	va_end(ap);
-	return n < 0 || (size_t)n >= sizeof path ? -1 : file_read_line(path, out, size);
+	for (size_t i = 0; i < devices->count; i++) {
+		free(devices->list[i].nets);
+		free(devices->list[i].rdmas);
+	}
+	free(devices->list);
+	*devices = (struct devices){0};
 }
 
-long sys_number(long otherwise, const char *format, ...)
+struct device *devices_at(struct devices *devices, const char *pci)
 {
-	char path[PATH_MAX], text[64], *end;
-	va_list ap;
+	for (size_t i = 0; *pci && i < devices->count; i++)
+		if (strcmp(devices->list[i].pci, pci) == 0)
+			return &devices->list[i];
 
-	va_start(ap, format);
-	int n = vsnprintf(path, sizeof path, format, ap);
-	va_end(ap);
-	if (n < 0 || (size_t)n >= sizeof path || sys_text(text, sizeof text, "%s", path) != 0)
-		return otherwise;
+	struct device *device = array_add(&devices->list, &devices->count, sizeof *device);
 
-	long value = strtol(text, &end, 0);
-
-	return end == text || *end ? otherwise : value;
+	if (!device)
+		return NULL;
+	snprintf(device->pci, sizeof device->pci, "%s", pci);
+	device->numa_os = -1;
+	return device;
 }
 
-static int not_dot(const struct dirent *entry)
+const struct device_port device_port_unknown = {
+	.state = NIC_STATE_UNKNOWN, .link = LINK_UNKNOWN, .speed_mbps = -1};
+
+struct device_net *device_add_net(struct device *device, const char *name)
 {
-	return entry->d_name[0] != '.';
+	struct device_net *net = array_add(&device->nets, &device->net_count, sizeof *net);
+
+	if (!net)
+		return NULL;
+	snprintf(net->name, sizeof net->name, "%s", name);
+	net->port = 1;
+	net->at = device_port_unknown;
+	return net;
 }
 
-int sys_list(const char *path, struct dirent ***out)
+struct device_rdma *device_add_rdma(struct device *device, const char *name)
 {
-	int count = scandir(path, out, not_dot, alphasort);
+	struct device_rdma *rdma = array_add(&device->rdmas, &device->rdma_count, sizeof *rdma);
 
-	if (count >= 0)
-		return count;
-	*out = NULL;
-	return errno == ENOMEM ? -1 : 0;
-}
-
-void sys_list_free(struct dirent **list, int count)
-{
-	for (int i = 0; i < count; i++)
-		free(list[i]);
-	free(list);
-}
-
-bool sys_has(const char *format, ...)
-{
-	char path[PATH_MAX];
-	struct stat st;
-	va_list ap;
-
-	va_start(ap, format);
-	int n = vsnprintf(path, sizeof path, format, ap);
-	va_end(ap);
-	return n >= 0 && (size_t)n < sizeof path && stat(path, &st) == 0;
+	if (!rdma)
+		return NULL;
+	snprintf(rdma->name, sizeof rdma->name, "%s", name);
+	rdma->port_count = 1;
+	for (int i = 0; i < DEVICE_PORTS; i++)
+		rdma->ports[i] = device_port_unknown;
+	return rdma;
 }
 
 /* Find the PCI function that a class entry's device link leads to, directly or above it (virtio):
@@ -149,14 +139,6 @@ static enum nic_state net_state(const char *entry)
 	if (strcmp(state, "unknown") == 0) /* some drivers never report it; carrier does */
 		return sys_number(0, "%s/carrier", entry) == 1 ? NIC_STATE_UP : NIC_STATE_DOWN;
 	return NIC_STATE_DOWN;
-}
-
-int64_t sys_net_speed(const char *sys_root, const char *name)
-{
-	long speed = sys_number(-1, "%s/sys/class/net/%s/speed", sys_root, name);
-
-	/* Some drivers report 4294967295 for "unknown". */
-	return speed > 0 && speed < 100000000 ? speed : -1;
 }
 
 static int add_net(struct devices *devices, const char *sys_root, const char *name)

@@ -258,31 +258,3 @@ int inventory_allow_visible_devices(struct inventory *inventory, const struct en
 					  env_get(env, "CUDA_VISIBLE_DEVICES"), err);
 	return rc;
 }
-
-const char *inventory_topology_file(const struct env *env)
-{
-	const char *file = env_get(env, "BERTH_TOPOLOGY");
-
-	return file && *file ? file : NULL;
-}
-
-int inventory_discover_from_env(const struct inventory_source *source, const struct env *env,
-				struct inventory *out, struct error *err)
-{
-	struct inventory_source here = *source;
-	int rc;
-
-	if (!here.topology_file)
-		here.topology_file = inventory_topology_file(env);
-	rc = inventory_discover(&here, out, err);
-	if (rc)
-		return here.topology_file && !source->topology_file
-			       ? error_prefix(err, "BERTH_TOPOLOGY")
-			       : rc;
-	address_mark_scheduler(out, env_get(env, "SLURM_LAUNCH_NODE_IPADDR"));
-	address_ban(out, env_get(env, INVENTORY_BANNED));
-	rc = out->this_system ? inventory_allow_visible_devices(out, env, err) : 0;
-	if (rc)
-		inventory_free(out);
-	return rc;
-}

@@ -11,6 +11,16 @@
 
 #define CPU_NAME "cpu %d"
 
+bool gpu_claimed(const struct inventory_gpu *gpu)
+{
+	return gpu->allowed && !gpu->fault && gpu->claimed_by;
+}
+
+bool gpu_usable(const struct inventory_gpu *gpu)
+{
+	return gpu->allowed && !gpu->fault && !gpu->claimed_by;
+}
+
 /* GPUs without a UUID go by their number, which partitions of one PCI function do not share. */
 static void name_gpu(const char *uuid, const char *pci, int index, char *out, size_t size)
 {
@@ -114,77 +124,4 @@ json_t *plan_claim(const struct plan_node *node)
 
 	free(list);
 	return claim;
-}
-
-struct room room_of(const struct alloc_node *node, const struct inventory *inventory,
-		    const struct plan_request *request)
-{
-	struct room room = {.per_rank = request->gpus_per_rank > 1 ? request->gpus_per_rank : 1};
-	int cores = (int)inventory->core_count;
-
-	for (size_t g = 0; g < inventory->gpu_count; g++) {
-		const struct inventory_gpu *gpu = &inventory->gpus[g];
-
-		room.all += gpu->allowed && !gpu->fault;
-		room.left += gpu_usable(gpu);
-		if (gpu_claimed(gpu) && !room.by)
-			room.by = gpu->claimed_by;
-	}
-	room.cores = !room.all && request->waits && cores;
-	if (!room.cores)
-		return room;
-	room.all = cores;
-	room.per_rank = node->slots > cores ? 1 : cores / (node->slots > 1 ? node->slots : 1);
-	for (int c = 0; c < cores; c++) {
-		const char *by = inventory->cores[c].claimed_by;
-
-		room.left += !by;
-		room.by = room.by ? room.by : by;
-	}
-	return room;
-}
-
-bool room_is_taken(const struct room *room)
-{
-	return room->left < room->all && room->left < room->per_rank;
-}
-
-struct plan_fit plan_fit(const struct alloc *alloc, const struct inventory *inventories,
-			 size_t count, const struct plan_request *request)
-{
-	struct plan_fit fit = {.fits = true};
-	bool whole = request->per_node ||
-		     (request->waits && !request->ranks && !request->ranks_per_node);
-	int *counts = calloc(count, sizeof *counts), all = 0, left = 0, need = 0;
-	const char *by = NULL, *unit = "GPU";
-	size_t used = 0;
-
-	/* What cannot be met at all is plan_make's to explain. */
-	if (!counts || plan_rank_counts(alloc, inventories, count, request, counts, NULL)) {
-		free(counts);
-		return fit;
-	}
-	for (size_t n = 0; n < count; n++) {
-		struct room room = room_of(&alloc->nodes[n], &inventories[n], request);
-		int uses = whole ? room.all : counts[n] * room.per_rank;
-
-		/* More ranks than GPUs share them, also if they are alone. */
-		uses = uses < room.all ? uses : room.all;
-		fit.fits &= uses <= room.left;
-		need += uses;
-		used += counts[n] > 0;
-		all += room.all;
-		left += room.left;
-		by = by ? by : room.by;
-		unit = room.cores ? "core" : unit;
-	}
-	/* Ranks on several nodes meet at the first one, whose addresses the others have tried. */
-	fit.fits = !by || (fit.fits && (counts[0] || used == 1));
-	if (by)
-		snprintf(fit.why, sizeof fit.why,
-			 "%d of %d %ss are used by other runs of this job (%s)", all - left, all,
-			 unit, by);
-	snprintf(fit.need, sizeof fit.need, "%d %s%s", need, unit, need == 1 ? "" : "s");
-	free(counts);
-	return fit;
 }

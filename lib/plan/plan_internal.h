@@ -8,7 +8,7 @@
 /* The most ranks on one node. A larger number is a typing error, not a request. */
 #define PLAN_MAX_RANKS_PER_NODE 4096
 
-/* ---- plan.c ---- */
+/* ---- scratch.c ---- */
 
 /* Working memory of one call, freed at once. failed remembers that memory was out, so that a caller
  * that asks for several arrays checks once. */
@@ -53,12 +53,14 @@ struct gpu_choice {
 int gpus_choose(const struct inventory *inventory, const struct plan_request *request,
 		int rank_count, struct scratch *scratch, struct gpu_choice *out, struct error *err);
 
+/* ---- claims.c ---- */
+
 /* Allowed, without fault, and not used by another run. */
 bool gpu_usable(const struct inventory_gpu *gpu);
 /* It would be usable, but another run uses it. */
 bool gpu_claimed(const struct inventory_gpu *gpu);
 
-/* ---- claims.c: what a node has for the ranks, and how much of it other runs leave ---- */
+/* ---- counts.c: what a node has for the ranks, and how much of it other runs leave ---- */
 
 /* GPUs; cores if the node has none and the run waits. */
 struct room {
@@ -68,6 +70,8 @@ struct room {
 };
 struct room room_of(const struct alloc_node *node, const struct inventory *inventory,
 		    const struct plan_request *request);
+/* How many of the GPUs are usable. */
+int usable_gpus(const struct inventory *inventory);
 /* Does the node have something for the job, but other runs leave too little for a rank? */
 bool room_is_taken(const struct room *room);
 
