@@ -19,7 +19,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/log.h"
-#include "controller/collapse.h"
+#include "report/collapse.h"
 #include "run/printer.h"
 #include "explain/explain.h"
 #include "process/logs.h"

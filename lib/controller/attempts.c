@@ -30,14 +30,6 @@ struct attempts {
 	char *no_restart_reason; /* why there is no further attempt; NULL if none was needed */
 };
 
-void attempts_log_dir(const char *log_dir, int max_restarts, int attempt, char *out, size_t size)
-{
-	if (max_restarts)
-		snprintf(out, size, "%s/attempt-%d", log_dir, attempt);
-	else
-		snprintf(out, size, "%s", log_dir);
-}
-
 __attribute__((format(printf, 2, 3))) static void set_no_restart_reason(struct attempts *attempts,
 									const char *format, ...)
 {

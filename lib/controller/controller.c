@@ -16,6 +16,13 @@
 
 #define QUERY_MS 2000
 
+void controller_remove_secret_file(struct controller *controller)
+{
+	if (controller->secret_file[0])
+		unlink(controller->secret_file);
+	controller->secret_file[0] = '\0';
+}
+
 static void mark_placed(struct controller *controller, size_t node)
 {
 	json_t *detached;
@@ -37,6 +44,14 @@ static void mark_placed(struct controller *controller, size_t node)
 
 /* ---- losses ---- */
 
+static struct launcher_process *agent_process(struct controller *controller, size_t node)
+{
+	for (size_t i = 0; i < controller->process_count; i++)
+		if (controller->processes[i].node_index == (long)node)
+			return &controller->processes[i];
+	return NULL;
+}
+
 void controller_mark_lost(struct controller *controller, size_t node, const char *why)
 {
 	struct controller_node *it = &controller->nodes[node];
@@ -48,7 +63,7 @@ void controller_mark_lost(struct controller *controller, size_t node, const char
 		 controller->launch->alloc->nodes[node].name, why);
 	/* On this host the agent may be stopped rather than dead, so kill it: its ranks must not
 	 * run on. */
-	struct launcher_process *process = controller_agent_process(controller, node);
+	struct launcher_process *process = agent_process(controller, node);
 
 	if (process && process->pid > 0 && controller->launch->launcher->single_host)
 		kill(process->pid, SIGKILL);
@@ -60,7 +75,7 @@ void controller_mark_lost(struct controller *controller, size_t node, const char
 static void lose(struct controller *controller, size_t node, const char *why)
 {
 	struct controller_node *it = &controller->nodes[node];
-	struct launcher_process *process = controller_agent_process(controller, node);
+	struct launcher_process *process = agent_process(controller, node);
 
 	if (!process || process->pid <= 0) {
 		controller_mark_lost(controller, node, it->ended_why[0] ? it->ended_why : why);
@@ -283,25 +298,6 @@ void controller_run_names(const struct env *env, char *out, size_t size)
 	gethostname(host, sizeof host - 1);
 	snprintf(out, size, "%s%s%s-%ld-%lld", outer ? outer : "", outer ? "," : "", host,
 		 (long)getpid(), (long long)controller_begun_us());
-}
-
-/* ---- time ---- */
-
-void controller_on_second(struct loop_timer *timer)
-{
-	struct controller *controller = LOOP_OWNER(timer, struct controller, second);
-	int64_t now_ms = loop_now_ms(controller->loop);
-
-	loop_timer_after(controller->loop, timer, CONNECTION_HEARTBEAT_MS);
-	controller_read_launcher_output(controller);
-	for (size_t i = 0; i < controller->count; i++) {
-		int64_t ended_ms = controller->nodes[i].ended_ms;
-
-		if (ended_ms && now_ms - ended_ms > CONTROLLER_REAP_MS) {
-			controller->nodes[i].ended_ms = 0;
-			controller_mark_lost(controller, i, controller->nodes[i].ended_why);
-		}
-	}
 }
 
 void controller_pause(struct controller *controller, bool on)

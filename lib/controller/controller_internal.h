@@ -41,18 +41,10 @@ struct controller {
 	bool stopping;
 };
 
-/* controller.c: what happens to the agents' connections. */
+/* controller.c, for controller_start.c: what happens to the agents' connections. */
 int controller_init_children(struct controller *controller, struct error *err);
 void controller_mark_lost(struct controller *controller, size_t node, const char *why);
-
-/* controller_start.c: remove the file with the secret, which no agent needs any longer. */
+/* Remove the file with the secret, which no agent needs any longer. */
 void controller_remove_secret_file(struct controller *controller);
-/* controller_start.c: read what agents that never connected have printed, and report their nodes
- * as lost. */
-void controller_read_launcher_output(struct controller *controller);
-/* controller.c: the timer's callback. */
-void controller_on_second(struct loop_timer *timer);
-/* controller_start.c: return the child of this process that is the node's agent, or NULL. */
-struct launcher_process *controller_agent_process(struct controller *controller, size_t node);
 
 #endif

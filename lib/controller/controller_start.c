@@ -28,14 +28,6 @@
 #define AGAIN_MS 2000	     /* before a tool is started again */
 #define LAUNCHER_EXIT_MS 700 /* how long to wait for a launcher tool after SIGTERM */
 
-struct launcher_process *controller_agent_process(struct controller *controller, size_t node)
-{
-	for (size_t i = 0; i < controller->process_count; i++)
-		if (controller->processes[i].node_index == (long)node)
-			return &controller->processes[i];
-	return NULL;
-}
-
 void controller_spare(struct controller *controller, pid_t pid)
 {
 	if (controller)
@@ -193,7 +185,7 @@ static void describe_launcher(struct controller *controller, int status, char *t
 	}
 }
 
-void controller_read_launcher_output(struct controller *controller)
+static void read_launcher_output(struct controller *controller)
 {
 	if (controller->placed == controller->count && !log_is_on())
 		return;
@@ -243,7 +235,7 @@ void controller_reap(struct controller *controller)
 			if (process->node_index < 0) {
 				char output_tail[1400];
 
-				controller_read_launcher_output(controller);
+				read_launcher_output(controller);
 				/* The process is the launcher's tool for all nodes. Its exit
 				 * code proves nothing, but agents that have not connected by now
 				 * never will. */
@@ -376,13 +368,6 @@ static void forget_processes(struct controller *controller)
 	controller->process_count = 0;
 }
 
-void controller_remove_secret_file(struct controller *controller)
-{
-	if (controller->secret_file[0])
-		unlink(controller->secret_file);
-	controller->secret_file[0] = '\0';
-}
-
 /* Derive the secret from PBS's cookie. Without a cookie, write it to a file for the agents. */
 static int make_secret_source(struct controller *controller, struct error *err)
 {
@@ -431,6 +416,23 @@ static int make_secret(struct controller *controller, struct error *err)
 							   : rc;
 }
 
+static void on_second(struct loop_timer *timer)
+{
+	struct controller *controller = LOOP_OWNER(timer, struct controller, second);
+	int64_t now_ms = loop_now_ms(controller->loop);
+
+	loop_timer_after(controller->loop, timer, CONNECTION_HEARTBEAT_MS);
+	read_launcher_output(controller);
+	for (size_t i = 0; i < controller->count; i++) {
+		int64_t ended_ms = controller->nodes[i].ended_ms;
+
+		if (ended_ms && now_ms - ended_ms > CONTROLLER_REAP_MS) {
+			controller->nodes[i].ended_ms = 0;
+			controller_mark_lost(controller, i, controller->nodes[i].ended_why);
+		}
+	}
+}
+
 static void on_again(struct loop_timer *timer)
 {
 	struct controller *controller = LOOP_OWNER(timer, struct controller, again);
@@ -467,7 +469,7 @@ int controller_start(struct loop *loop, const struct launch_options *launch, int
 		.count = launch->alloc->node_count,
 		.start_due_ms = loop_now_ms(loop) + launch->start_timeout_ms,
 		.again.due = on_again,
-		.second.due = controller_on_second,
+		.second.due = on_second,
 	};
 	loop_timer_after(loop, &controller->second, CONNECTION_HEARTBEAT_MS);
 	controller->nodes = calloc(controller->count, sizeof *controller->nodes);
@@ -548,7 +550,7 @@ void controller_stop(struct controller *controller, int timeout_ms, char *left, 
 		if (controller->processes[i].pid > 0)
 			launcher_kill(&controller->processes[i], SIGKILL);
 	wait_processes(controller, 2000);
-	controller_read_launcher_output(controller);
+	read_launcher_output(controller);
 	if (controller->launch->launcher->single_host) {
 		supervise_kill_descendants(&controller->spared, controller->spared > 0, 2000, left,
 					   size);

@@ -2,7 +2,6 @@
 #include "controller/job_internal.h"
 
 #include <signal.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,87 +11,9 @@
 #include "base/json.h"
 #include "process/supervise.h"
 
-#define SETTLE_MS 250	   /* see enum job_cause */
-#define SETTLE_MAX_MS 5000 /* for agents on busy nodes */
-#define CANCELLED_MS 2000  /* for srun's line about a cancelled step, */
-#define ALL_LOST_MS 10000  /* or if no agent is left, so that srun ends on a busy node, too */
+#define CANCELLED_MS 2000 /* for srun's line about a cancelled step, */
+#define ALL_LOST_MS 10000 /* or if no agent is left, so that srun ends on a busy node, too */
 #define OUTPUT_MAX 700
-#define NEVER_MS (INT64_MAX / 2)
-
-static void clear_cause(struct job_result *result)
-{
-	free(result->node);
-	free(result->first_cause);
-	json_decref(result->output_tail);
-	json_decref(result->traceback);
-	result->node = result->first_cause = NULL;
-	result->output_tail = result->traceback = NULL;
-	result->by_program = result->oom = false;
-	result->rank = -1;
-	result->node_index = -1;
-	result->signal = 0;
-}
-
-int job_stop_grace_ms(const struct job *job)
-{
-	return job->request->stop_grace_ms ? job->request->stop_grace_ms : JOB_STOP_GRACE_MS;
-}
-
-/* Wait for stronger causes. On a busy node an agent may not know yet that a rank has ended, so ask
- * all agents. */
-static void begin_settling(struct job *job, enum job_cause cause)
-{
-	if (job->stop_begun_ms) {
-		loop_timer_set(job->loop, &job->first.settle, NEVER_MS);
-	} else if (cause == CAUSE_STOPPED) {
-		loop_timer_after(job->loop, &job->first.settle, job_stop_grace_ms(job));
-	} else {
-		job->first.settled_ms = loop_now_ms(job->loop) + SETTLE_MS;
-		loop_timer_after(job->loop, &job->first.settle, SETTLE_MAX_MS);
-		if (job->phase >= JOB_PHASE_RUN)
-			controller_send(job->controller, MESSAGE_SETTLE, WIRE_ALL, 0, 0, NULL, NULL,
-					0, NULL);
-	}
-}
-
-void job_check_settled(struct job *job)
-{
-	for (size_t i = 0; i < job->node_count; i++)
-		if (!job->nodes[i].settled && !job->nodes[i].done)
-			return;
-	if (job->first.settle.due_ms)
-		loop_timer_set(job->loop, &job->first.settle, job->first.settled_ms);
-}
-
-void job_stop_begins(struct job *job)
-{
-	job->stop_begun_ms = loop_now_ms(job->loop);
-	/* The stop gives ranks that have not saved yet the same time. */
-	if (job->first.settle.due_ms && job->first.cause == CAUSE_STOPPED)
-		loop_timer_set(job->loop, &job->first.settle, NEVER_MS);
-}
-
-/* Return true if this is the first cause, or if it explains the one recorded so far. The caller
- * then fills in the rest of result. */
-static bool is_first_cause(struct job *job, enum job_cause cause, int code, long node)
-{
-	/* All ranks have time to save, so only a crash is more than what came before it. */
-	if (job->stop_begun_ms && job->first.cause >= CAUSE_SIGNAL)
-		cause = CAUSE_CODE;
-	if (job->first.failed && (!job->first.settle.due_ms || cause <= job->first.cause))
-		return false;
-	if (job->first.failed)
-		clear_cause(job->result);
-	if (!job->first.failed || job->first.cause == CAUSE_STOPPED)
-		begin_settling(job, cause);
-	job->first.failed = true;
-	job->first.cause = cause;
-	job->result->code = code;
-	job->result->node_index = node;
-	if (node >= 0)
-		job->result->node = strdup(job_node_name(job, (size_t)node));
-	return true;
-}
 
 static enum job_cause cause_of(int number)
 {
@@ -108,23 +29,6 @@ static enum job_cause cause_of(int number)
 	default:
 		return CAUSE_SIGNAL;
 	}
-}
-
-bool job_fail(struct job *job, int code, long node, const char *format, ...)
-{
-	char text[1200];
-	va_list ap;
-
-	va_start(ap, format);
-	vsnprintf(text, sizeof text, format, ap);
-	va_end(ap);
-	if (!is_first_cause(job, CAUSE_BERTH, code, node)) {
-		job_note(job->sink, LOG_DEBUG, "after the first failure: %s", text);
-		return false;
-	}
-	job->result->first_cause = strdup(text);
-	job_settle(job);
-	return true;
 }
 
 /* "was killed by signal 11 (Segmentation fault), core dumped" */
@@ -204,9 +108,9 @@ void job_handle_rank_ended(struct job *job, size_t node, const struct message *m
 					"stopped", ended->stopped, "network",
 					json_text(*iface ? iface : job->plan.network.iface)));
 	read_report(result, ended->said);
-	for (size_t i = 0; job_parts[i]; i++)
-		if (job_parts[i]->rank_ended)
-			job_parts[i]->rank_ended(job, ended);
+	for (size_t i = 0; i < job->part_count; i++)
+		if (job->parts[i]->rank_ended)
+			job->parts[i]->rank_ended(job, ended);
 	if (!ended->code || ended->stopped)
 		return;
 	if (job->first.failed && result->rank == ended->rank)
@@ -217,7 +121,7 @@ void job_handle_rank_ended(struct job *job, size_t node, const struct message *m
 										  : CAUSE_CODE;
 
 	describe(ended, how, sizeof how);
-	if (!is_first_cause(job, kind, ended->code, (long)node)) {
+	if (!job_is_first_cause(job, kind, ended->code, (long)node)) {
 		count_alike(job, ended->last, how);
 		return;
 	}
@@ -244,8 +148,8 @@ void job_handle_abort(struct job *job, size_t node, const struct message *messag
 	const char *why = abort->text;
 	char cause[800];
 
-	if (!is_first_cause(job, CAUSE_CODE, abort->status & 255 ? (int)(abort->status & 255) : 1,
-			    (long)node))
+	if (!job_is_first_cause(job, CAUSE_CODE,
+				abort->status & 255 ? (int)(abort->status & 255) : 1, (long)node))
 		return;
 	snprintf(cause, sizeof cause, "rank %d on %s called abort with code %lld%s%.400s",
 		 abort->rank, job_node_name(job, node), (long long)abort->status,
@@ -284,7 +188,7 @@ void job_find_cancelled(struct job *job)
 		return;
 	snprintf(text, sizeof text, "the agents' job step was cancelled (scancel): %.*s", (int)size,
 		 line);
-	clear_cause(result);
+	job_clear_cause(result);
 	result->first_cause = strdup(text);
 	result->code = 128 + SIGTERM;
 	result->lost_node = false;

@@ -29,18 +29,6 @@ struct job_input {
 
 static void continue_input(struct job *job);
 
-enum agent_job_stdin job_input_kind(const struct job_request *request)
-{
-	if (request->driver)
-		return AGENT_JOB_STDIN_ALL;
-	if (!request->pass_stdin)
-		return AGENT_JOB_STDIN_NONE;
-	if (isatty(STDIN_FILENO))
-		return request->pty ? AGENT_JOB_STDIN_PTY : AGENT_JOB_STDIN_TERMINAL;
-	return request->launch->launcher->uses_socket_pair ? AGENT_JOB_STDIN_INHERIT
-							   : AGENT_JOB_STDIN_FIRST;
-}
-
 static bool is_in_background(const struct job *job)
 {
 	return job_input_kind(job->request) >= AGENT_JOB_STDIN_TERMINAL &&

@@ -2,7 +2,6 @@
 #include "controller/job.h"
 
 #include <signal.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,76 +18,13 @@
 
 #define SECOND_MS 1000
 #define AGENTS_MS 3000 /* how long the agents may take to exit after the final frames */
-#define END_MS (SUPERVISE_GRACE_MS + SUPERVISE_KILL_MS + 3000) /* from STOP to the last DONE */
 
 static const int handled_signals[] = {SIGINT,  SIGTERM, SIGHUP,	 SIGQUIT,  SIGUSR1, SIGUSR2,
 				      SIGTSTP, SIGCONT, SIGTTIN, SIGWINCH, SIGCHLD};
 
 /* The terminal is released before this process stops itself. */
-const struct job_part *const job_parts[] = {&job_claims_part, &job_reach_part, &job_limit_part,
-					    &job_input_part,  &job_stop_part,  NULL};
-
-void job_note(const struct job_sink *sink, enum log_level level, const char *format, ...)
-{
-	char text[1400];
-	va_list ap;
-
-	va_start(ap, format);
-	vsnprintf(text, sizeof text, format, ap);
-	va_end(ap);
-	log_info(LOG_CONTROLLER, "%s", text);
-	sink->note(sink->context, level, text);
-}
-
-/* ---- failing and ending ---- */
-
-void job_request_end(struct job *job, int grace_ms)
-{
-	int64_t deadline = loop_now_ms(job->loop) + grace_ms + END_MS - SUPERVISE_GRACE_MS;
-
-	log_info(LOG_CONTROLLER, "ending the ranks, SIGKILL after %d ms: %s", grace_ms,
-		 job->result->first_cause ? job->result->first_cause : "a second signal");
-	loop_timer_stop(&job->first.settle);
-	if (job->phase == JOB_PHASE_OVER)
-		return;
-	/* Before JOB was sent, only the agents have to be ended. */
-	if (job->phase < JOB_PHASE_RUN) {
-		job->phase = JOB_PHASE_OVER;
-		return;
-	}
-	if (job->phase != JOB_PHASE_END || deadline < job->deadline.due_ms)
-		loop_timer_set(job->loop, &job->deadline, deadline);
-	job->phase = JOB_PHASE_END;
-	controller_send(job->controller, MESSAGE_STOP, WIRE_ALL, 0, 0,
-			&(struct message_stop){grace_ms}, NULL, 0, NULL);
-}
-
-void job_settle(struct job *job)
-{
-	if (job->first.settle.due_ms && job->first.cause >= CAUSE_SIGNAL && !job->stop_begun_ms)
-		job_request_end(job, SUPERVISE_GRACE_MS);
-}
-
-static void on_settled(struct loop_timer *timer)
-{
-	job_request_end(LOOP_OWNER(timer, struct job, first.settle), SUPERVISE_GRACE_MS);
-}
-
-/* ---- for the parts ---- */
-
-void job_signal_ranks(struct job *job, int number, const char *why)
-{
-	log_info(LOG_CONTROLLER, "to all ranks: signal %d, stop file: %s", number,
-		 why ? why : "none");
-	controller_send(job->controller, MESSAGE_SIGNAL, WIRE_ALL, 0, 0,
-			&(struct message_signal){number, why}, NULL, 0, NULL);
-}
-
-void job_record_time_left(struct job *job)
-{
-	job->result->time_left_known = job->end_ms != 0;
-	job->result->time_left_ms = job->end_ms - clock_now_ms();
-}
+static const struct job_part *const parts[] = {&job_claims_part, &job_reach_part, &job_limit_part,
+					       &job_input_part,	 &job_stop_part,  NULL};
 
 /* ---- the loop ---- */
 
@@ -126,15 +62,30 @@ static int64_t run_driver(struct job *job, int64_t now)
 	return driver && job->phase == JOB_PHASE_RUN ? driver->tick(driver->context, now) : 0;
 }
 
-int job_write_stdin(struct job *job, long node, const void *data, size_t size, struct error *err)
-{
-	return controller_send(job->controller, MESSAGE_STDIN, node < 0 ? WIRE_ALL : (uint32_t)node,
-			       (uint32_t)job->plan.attempt, 0, NULL, data, size, err);
-}
-
 /* ---- the phases ---- */
 
-void job_begin_probes(struct job *job)
+static int launch(struct job *job, struct error *err)
+{
+	const struct job_request *request = job->request;
+	const struct launch_options *options = request->launch;
+	struct controller_events events = job_controller_events(job);
+	int start_ms = options->start_timeout_ms, launch_ms = options->launch_timeout_ms;
+	int rc;
+
+	job->phase = JOB_PHASE_LAUNCH;
+	job->start_due_ms = loop_now_ms(job->loop) + start_ms;
+	job_set_deadline(job, options->fallback && launch_ms < start_ms ? launch_ms : start_ms);
+	rc = controller_start(job->loop, options, request->plan.port, &events, &job->controller,
+			      err);
+	if (request->query)
+		controller_spare(job->controller, request->query->tool.pid);
+	if (!rc && job->sink->full && job->sink->drained_fd >= 0) {
+		rc = loop_add(job->loop, &job->drained, job->sink->drained_fd, EPOLLIN, err);
+	}
+	return rc;
+}
+
+static void begin_probes(struct job *job)
 {
 	struct error err = {0};
 
@@ -143,21 +94,7 @@ void job_begin_probes(struct job *job)
 		job_fail(job, err.code, -1, "%s", err.text);
 }
 
-void job_begin_ranks(struct job *job)
-{
-	struct error err = {0};
-	int rc;
-
-	if (job_is_late(job))
-		return;
-	rc = job_start_make_plan(job, &err);
-	if (rc < 0)
-		job_fail(job, err.code, -1, "%s", err.text);
-	else if (!rc && !job_claim(job))
-		job_start_ranks(job);
-}
-
-void job_start_ranks(struct job *job)
+static void start_ranks(struct job *job)
 {
 	const struct job_request *request = job->request;
 	struct error err = {0};
@@ -181,6 +118,46 @@ void job_start_ranks(struct job *job)
 					  job->port);
 }
 
+static void begin_ranks(struct job *job)
+{
+	struct plan_request plan_request = job_start_plan_request(job);
+	struct error err = {0};
+	int rc;
+
+	if (job_is_late(job))
+		return;
+	if (job->planned)
+		plan_free(&job->plan);
+	job->planned = false;
+	job->result->attempt = plan_request.attempt;
+	rc = job_apply_claims(job, &plan_request, &err);
+	if (!rc)
+		rc = job_start_make_plan(job, &plan_request, &err);
+	if (rc < 0)
+		job_fail(job, err.code, -1, "%s", err.text);
+	else if (!rc && !job_claim(job))
+		start_ranks(job);
+}
+
+/* What an answer has made possible is done here, after the callbacks of the loop. */
+static void take_step(struct job *job)
+{
+	enum job_step step = job->next;
+	struct error err = {0};
+
+	job->next = JOB_STEP_NONE;
+	if (job->phase == JOB_PHASE_OVER)
+		return;
+	if (step == JOB_STEP_LAUNCH && launch(job, &err))
+		job_fail(job, err.code, -1, "%s", err.text);
+	else if (step == JOB_STEP_PROBE)
+		begin_probes(job);
+	else if (step == JOB_STEP_PLAN)
+		begin_ranks(job);
+	else if (step == JOB_STEP_START)
+		start_ranks(job);
+}
+
 struct inventory *job_take_inventories(struct job *job)
 {
 	struct inventory *inventories = job->inventories;
@@ -190,9 +167,9 @@ struct inventory *job_take_inventories(struct job *job)
 	return inventories;
 }
 
-void job_set_deadline(struct job *job, int64_t ms)
+static void on_settled(struct loop_timer *timer)
 {
-	loop_timer_after(job->loop, &job->deadline, ms);
+	job_request_end(LOOP_OWNER(timer, struct job, first.settle), SUPERVISE_GRACE_MS);
 }
 
 static void on_deadline(struct loop_timer *timer)
@@ -200,6 +177,8 @@ static void on_deadline(struct loop_timer *timer)
 	struct job *job = LOOP_OWNER(timer, struct job, deadline);
 	struct error err = {0};
 
+	if (job->next) /* it has its own */
+		return;
 	if (job->phase == JOB_PHASE_QUEUE) {
 		if (job_look_at_queue(job, &err))
 			job_fail(job, err.code, -1, "%s", err.text);
@@ -297,9 +276,9 @@ static void on_signal(struct loop_source *source, uint32_t events)
 	while (read(source->fd, &info, sizeof info) == sizeof info) {
 		if (info.ssi_signo == SIGCHLD)
 			controller_reap(job->controller);
-		for (size_t i = 0; job_parts[i] && info.ssi_signo != SIGCHLD; i++)
-			if (job_parts[i]->on_signal)
-				job_parts[i]->on_signal(job, &info);
+		for (size_t i = 0; i < job->part_count && info.ssi_signo != SIGCHLD; i++)
+			if (parts[i]->on_signal)
+				parts[i]->on_signal(job, &info);
 	}
 }
 
@@ -334,6 +313,7 @@ static void run(struct job *job)
 			job_fail(job, err.code, -1, "%s", err.text);
 			return;
 		}
+		take_step(job);
 		note_suspension(job);
 		apply_backpressure(job);
 		check_reader(job);
@@ -366,30 +346,10 @@ static int prepare(struct job *job, struct error *err)
 	loop_timer_after(job->loop, &job->second, SECOND_MS);
 	rc = loop_add_signals(job->loop, &job->signals, handled_signals,
 			      sizeof handled_signals / sizeof *handled_signals, err);
-	while (!rc && job_parts[job->part_count]) {
-		rc = job_parts[job->part_count]->open(job, err);
+	job->parts = parts;
+	while (!rc && parts[job->part_count]) {
+		rc = parts[job->part_count]->open(job, err);
 		job->part_count += !rc;
-	}
-	return rc;
-}
-
-int job_launch(struct job *job, struct error *err)
-{
-	const struct job_request *request = job->request;
-	const struct launch_options *launch = request->launch;
-	struct controller_events events = job_controller_events(job);
-	int start_ms = launch->start_timeout_ms, launch_ms = launch->launch_timeout_ms;
-	int rc;
-
-	job->phase = JOB_PHASE_LAUNCH;
-	job->start_due_ms = loop_now_ms(job->loop) + start_ms;
-	job_set_deadline(job, launch->fallback && launch_ms < start_ms ? launch_ms : start_ms);
-	rc = controller_start(job->loop, launch, request->plan.port, &events, &job->controller,
-			      err);
-	if (request->query)
-		controller_spare(job->controller, request->query->tool.pid);
-	if (!rc && job->sink->full && job->sink->drained_fd >= 0) {
-		rc = loop_add(job->loop, &job->drained, job->sink->drained_fd, EPOLLIN, err);
 	}
 	return rc;
 }
@@ -418,7 +378,7 @@ static void clean(struct job *job)
 
 	loop_remove(job->loop, &job->drained);
 	for (; job->part_count; job->part_count--)
-		job_parts[job->part_count - 1]->close(job);
+		parts[job->part_count - 1]->close(job);
 	controller_stop(job->controller, job->use_fallback ? 0 : AGENTS_MS, left, sizeof left);
 	if (left[0])
 		job->result->unkilled = strdup(left);
@@ -450,7 +410,7 @@ static int run_with(const struct job_request *request, const struct job_sink *si
 			  .second.due = on_second,
 			  .wake.due = on_wake};
 	struct job_result result = {
-		.rank = -1, .node_index = -1, .steps = -1, .attempt = job_start_attempt(request)};
+		.rank = -1, .node_index = -1, .steps = -1, .attempt = job_attempt(request)};
 	struct sigaction ignore = {.sa_handler = SIG_IGN}, old_pipe;
 	sigset_t old;
 	int rc;
@@ -464,7 +424,11 @@ static int run_with(const struct job_request *request, const struct job_sink *si
 	rc = prepare(&job, err);
 	job.times.phase_begin_ms = clock_now_ms();
 	if (!rc)
-		rc = request->plan.waits ? job_queue(&job, err) : job_launch(&job, err);
+		rc = request->plan.waits ? job_queue(&job, err) : 0;
+	if (!rc && (!request->plan.waits || job.next == JOB_STEP_LAUNCH)) {
+		job.next = JOB_STEP_NONE;
+		rc = launch(&job, err);
+	}
 	if (!rc) {
 		run(&job);
 		print_times(&job);

@@ -3,9 +3,15 @@
  *
  *   [queue ->] launch -> inventories -> probe -> plan -> claim -> start -> run -> end
  *
- * The core is job.c (the phases and their deadlines, the table of the parts), job_agents.c (what
- * agents report) and end.c (the first cause, the result, the report). The parts, each with a state
- * that no other file knows (struct job_part):
+ * From top to bottom; a file calls only those below it:
+ *
+ *   job.c         the phases and their deadlines, the table of the parts
+ *   job_agents.c  what agents report
+ *   end.c         how a rank ended, the result, the report
+ *   the parts, each with a state that no other file knows (struct job_part)
+ *   core.c        notes, messages to the ranks, the first cause
+ *
+ * The parts:
  *
  *   job_claims.c  waiting for free GPUs and cores, and claiming them
  *   job_start.c   reachable addresses; also the plan, and what is sent to the nodes

@@ -15,11 +15,6 @@
 
 #define START_MS 60000 /* how long a node may take to start its ranks; PMIx may use half of it */
 
-const char *job_node_name(const struct job *job, size_t node)
-{
-	return job->request->launch->alloc->nodes[node].name;
-}
-
 /* Continue once the tree is complete and every inventory has arrived. A node that has moved
  * sends its inventory through its parent, and that may arrive before its last message on the old
  * connection. A message sent to it before then would go to the old connection, unread. */
@@ -27,10 +22,8 @@ static void start_when_complete(struct job *job)
 {
 	if (job->phase != JOB_PHASE_INVENTORIES || job->inventory_received < job->node_count)
 		return;
-	if (job->node_count == 1 || job->request->any_master_addr)
-		job_begin_ranks(job);
-	else
-		job_begin_probes(job);
+	job_continue(job, job->node_count == 1 || job->request->any_master_addr ? JOB_STEP_PLAN
+										: JOB_STEP_PROBE);
 }
 
 /* ---- messages ---- */
@@ -87,18 +80,6 @@ static void handle_gather(struct job *job, size_t node, const struct message *me
 	free(joined);
 	if (err.code)
 		job_fail(job, err.code, (long)node, "%s", err.text);
-}
-
-long job_node_of_rank(const struct job *job, int64_t rank)
-{
-	for (size_t i = 0; i < job->plan.node_count; i++) {
-		const struct plan_node *node = &job->plan.nodes[i];
-
-		if (node->rank_count && rank >= node->ranks[0].rank &&
-		    rank < node->ranks[0].rank + (int64_t)node->rank_count)
-			return (long)i;
-	}
-	return -1;
 }
 
 /* What a rank has published is requested from the rank's node. */
@@ -215,8 +196,8 @@ static void on_message(void *context, size_t node, const struct message *message
 	struct job *job = context;
 	bool handled = false;
 
-	for (size_t i = 0; job_parts[i]; i++)
-		handled |= dispatch(job_parts[i]->handlers, job, node, message);
+	for (size_t i = 0; i < job->part_count; i++)
+		handled |= dispatch(job->parts[i]->handlers, job, node, message);
 	handled |= dispatch(handlers, job, node, message);
 	if (!handled)
 		job_note(job->sink, LOG_DEBUG, "%s sent an unexpected %s", job_node_name(job, node),

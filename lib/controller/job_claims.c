@@ -123,8 +123,10 @@ int job_look_at_queue(struct job *job, struct error *err)
 	if (claims_queue(job->claims->place.dir, own, &others, err))
 		return -err->code;
 	before = claims_before(others, own, QUEUE_STARTED, &before_dir);
-	if (!before_dir)
-		return job_launch(job, err);
+	if (!before_dir) {
+		job_continue(job, JOB_STEP_LAUNCH);
+		return 0;
+	}
 	snprintf(job->claims->place.before, sizeof job->claims->place.before, "%s", before_dir);
 	note_waiting(job, before);
 	return 0;
@@ -302,9 +304,9 @@ static void handle_claimed(struct job *job, size_t node, const struct message *m
 		all &= claims->nodes[i].taken || !claims->sent || !job->plan.nodes[i].rank_count;
 	}
 	if (!claims->sent) {
-		job_begin_ranks(job);
+		job_continue(job, JOB_STEP_PLAN);
 	} else if (all) {
-		job_start_ranks(job);
+		job_continue(job, JOB_STEP_START);
 	} else {
 		claims->rounds++;
 		send_claims(job, false);
@@ -318,9 +320,11 @@ void job_claims_due(struct job *job)
 	for (size_t i = 0; i < job->node_count; i++)
 		awaited |= job->claims->nodes[i].awaited;
 	if (job->claims->sent)
-		job_start_ranks(job); /* whoever does not answer START either is named then */
+		job_continue(
+			job,
+			JOB_STEP_START); /* whoever does not answer START either is named then */
 	else if (awaited || !job->request->plan.waits)
-		job_begin_ranks(job);
+		job_continue(job, JOB_STEP_PLAN);
 	else
 		send_claims(job, false);
 }

@@ -26,6 +26,15 @@ enum job_phase {
 	JOB_PHASE_OVER,
 };
 
+/* What comes next, once everything that it needs is there. */
+enum job_step {
+	JOB_STEP_NONE,
+	JOB_STEP_LAUNCH, /* start the agents */
+	JOB_STEP_PROBE,	 /* ask the nodes which addresses they reach */
+	JOB_STEP_PLAN,	 /* plan, and claim what the ranks use */
+	JOB_STEP_START,	 /* the ranks */
+};
+
 /* A killed rank closes its connections before its agent can report its death. A rank that waits
  * for it may fail because of that, and be reported first. So a weaker cause waits a moment for a
  * stronger one that explains it. */
@@ -52,6 +61,7 @@ struct job {
 	struct controller *controller; /* NULL in JOB_PHASE_QUEUE */
 	struct loop_source signals, drained;
 	enum job_phase phase;
+	enum job_step next; /* to be taken after the callbacks of the loop */
 	/* All times are by loop_now_ms, but for those that say so. */
 	struct loop_timer deadline; /* of the phase */
 	int64_t start_due_ms;	    /* when all agents must have connected */
@@ -87,13 +97,14 @@ struct job {
 		int64_t started_ms;    /* when all ranks ran; 0: not yet */
 		int64_t phase_begin_ms, phase_ms[JOB_PHASE_OVER]; /* how long each phase took */
 	} times;
-	/* The parts' own states, and how many parts are open. */
+	/* The parts' own states. */
 	struct job_claims *claims;
 	struct job_reach *reach;
 	struct job_limit *limit;
 	struct job_input *input;
 	struct job_stop *stop;
-	size_t part_count;
+	const struct job_part *const *parts; /* all of them, in job.c's order */
+	size_t part_count;		     /* that are open */
 };
 
 struct job_handler {
@@ -113,83 +124,45 @@ struct job_part {
 	void (*close)(struct job *job);
 };
 
-extern const struct job_part job_claims_part;	 /* job_claims.c: runs beside this one */
-extern const struct job_part job_reach_part;	 /* job_start.c: who reaches which address */
-extern const struct job_part job_limit_part;	 /* job_time.c: the time limit */
-extern const struct job_part job_input_part;	 /* input.c: rank 0's standard input */
-extern const struct job_part job_stop_part;	 /* job_signals.c: signals, and stops */
-extern const struct job_part *const job_parts[]; /* job.c: all of them, in order, then NULL */
+/* ---- core.c, for all files below ---- */
 
-/* job_agents.c: the callbacks that handle what the agents report. */
-struct controller_events job_controller_events(struct job *job);
 const char *job_node_name(const struct job *job, size_t node);
-/* How long nodes may take to start their ranks, from START on. */
-int job_ranks_timeout_ms(const struct job *job);
-/* That time is up: fail the job if a node has not reported that its ranks run. */
-void job_fail_not_started(struct job *job);
-/* The time for agents and inventories is up: fail the job. */
-void job_fail_missing(struct job *job);
-/* Fail unless at least one agent has connected. Return true if that is the job's first failure. */
-bool job_fail_without_agents(struct job *job);
+/* Return the node of a rank according to the plan; -1 if there is no such rank. */
+long job_node_of_rank(const struct job *job, int64_t rank);
+/* The number of this attempt, which counts those of the job's earlier starts. */
+int job_attempt(const struct job_request *request);
+/* Whose standard input the ranks get. */
+enum agent_job_stdin job_input_kind(const struct job_request *request);
+/* Everything that the next step needs is there. */
+void job_continue(struct job *job, enum job_step next);
+/* The phase ends after ms, unless it did before. */
+void job_set_deadline(struct job *job, int64_t ms);
+/* Send the ranks a signal (0: none), and create the stop file on all nodes, with the word why in it
+ * (NULL: no stop file). */
+void job_signal_ranks(struct job *job, int number, const char *why);
+void job_record_time_left(struct job *job);
 
-/* end.c: the first cause. Each of these functions ends the ranks if its cause is the first one,
- * or explains the one recorded so far. Later causes are a cascade and change nothing. job_fail
- * fails the job for the given reason; node -1: no node. Return true if it is the first cause. */
+/* The first cause. Each of these functions ends the ranks if its cause is the first one, or
+ * explains the one recorded so far. Later causes are a cascade and change nothing. job_fail fails
+ * the job for the given reason; node -1: no node. Return true if it is the first cause. */
+bool job_fail(struct job *job, int code, long node, const char *format, ...)
+	__attribute__((format(printf, 4, 5)));
+/* The same for a cause of any strength; the caller then fills in the rest of job->result, and calls
+ * job_settle, which ends the ranks if no stronger cause can replace this one any more. */
+bool job_is_first_cause(struct job *job, enum job_cause cause, int code, long node);
+void job_settle(struct job *job);
 /* All nodes may have settled: no stronger cause can come any more. */
 void job_check_settled(struct job *job);
 /* A stop signal was forwarded, so all ranks have time to save. */
 void job_stop_begins(struct job *job);
 int job_stop_grace_ms(const struct job *job);
-bool job_fail(struct job *job, int code, long node, const char *format, ...)
-	__attribute__((format(printf, 4, 5)));
-/* Handle ENDED and ABORT. */
-void job_handle_rank_ended(struct job *job, size_t node, const struct message *message);
-void job_handle_abort(struct job *job, size_t node, const struct message *message);
+void job_clear_cause(struct job_result *result);
 
-/* Did the agents end because a user cancelled their job step? Slurm kills them, but no node has
- * failed, and a restart or a requeue would undo the cancel. After each lost node it waits up to 2 s
- * for srun's output, which may come a moment later. */
-void job_find_cancelled(struct job *job);
-
-/* job_time.c: the time limit. */
-/* Warn the ranks if the limit is near; handle a scheduler that does not answer. now_ms: by
- * clock_now_ms, as what it returns: when to call it again, at the latest; 0: no need. */
-int64_t job_time_check(struct job *job, int64_t now_ms);
-
-/* job.c: the phases */
-int job_launch(struct job *job, struct error *err); /* -> JOB_PHASE_LAUNCH */
-void job_begin_probes(struct job *job);		    /* JOB_PHASE_INVENTORIES -> JOB_PHASE_PROBE */
-void job_begin_ranks(struct job *job); /* -> JOB_PHASE_CLAIM or _RUN, or the job fails */
-void job_start_ranks(struct job *job); /* -> JOB_PHASE_RUN, or the job fails */
-/* The phase ends after ms, unless it did before. */
-void job_set_deadline(struct job *job, int64_t ms);
-/* End the ranks if no stronger cause can replace the first one any more. */
-void job_settle(struct job *job);
-
-/* Send the ranks a signal (0: none), and create the stop file on all nodes, with the word why in it
- * (NULL: no stop file). */
-void job_signal_ranks(struct job *job, int number, const char *why);
-void job_record_time_left(struct job *job);
-/* job_signals.c: all have ended after a stop signal: set the exit code. */
-void job_finish_stop(struct job *job);
-
-/* job_start.c, from the nodes' inventories to running ranks. All inventories have arrived: ask the
- * nodes which addresses of node 0 they reach, and set the deadline of their answers. */
-int job_start_probe(struct job *job, struct error *err);
-/* The deadline of JOB_PHASE_PROBE: go on without the nodes that have not answered. */
-void job_start_probes_due(struct job *job);
-/* The number of this attempt, which counts those of the job's earlier starts. */
-int job_start_attempt(const struct job_request *request);
-/* Plan on what other runs of the job leave free; on all if that is too little. Return 1 if the run
- * waits instead: ask the nodes again soon. */
-int job_start_make_plan(struct job *job, struct error *err);
-/* Tell the user what the plan warns about. */
-void job_start_announce(struct job *job);
-/* Send the plan, the environments and the program, so that the ranks start. */
-int job_start_send(const struct job *job, struct error *err);
+/* ---- the parts ---- */
 
 /* job_claims.c, for runs beside others. */
-/* Take a place in the queue: JOB_PHASE_QUEUE, or with few runs before this one job_launch. */
+extern const struct job_part job_claims_part;
+/* Take a place in the queue: JOB_PHASE_QUEUE, or with few runs before this one JOB_STEP_LAUNCH. */
 int job_queue(struct job *job, struct error *err);
 /* The deadline of JOB_PHASE_QUEUE: look again. */
 int job_look_at_queue(struct job *job, struct error *err);
@@ -207,9 +180,57 @@ void job_leave_queue(struct job *job);
 /* Tell the user if the ranks share GPUs with other runs. */
 void job_announce_claims(struct job *job);
 
-/* input.c: whose standard input the ranks get. */
-enum agent_job_stdin job_input_kind(const struct job_request *request);
-/* Return the node of a rank according to the plan; -1 if there is no such rank. */
-long job_node_of_rank(const struct job *job, int64_t rank);
+/* job_start.c, from the nodes' inventories to running ranks. */
+extern const struct job_part job_reach_part;
+/* All inventories have arrived: ask the nodes which addresses of node 0 they reach, and set the
+ * deadline of their answers. */
+int job_start_probe(struct job *job, struct error *err);
+/* The deadline of JOB_PHASE_PROBE: go on without the nodes that have not answered. */
+void job_start_probes_due(struct job *job);
+/* What to plan; of node 0's inventory it takes the port. */
+struct plan_request job_start_plan_request(const struct job *job);
+/* Plan on what job_apply_claims has left. */
+int job_start_make_plan(struct job *job, const struct plan_request *plan_request,
+			struct error *err);
+/* Tell the user what the plan warns about. */
+void job_start_announce(struct job *job);
+/* Send the plan, the environments and the program, so that the ranks start. */
+int job_start_send(const struct job *job, struct error *err);
+
+/* job_time.c: the time limit. */
+extern const struct job_part job_limit_part;
+/* Warn the ranks if the limit is near; handle a scheduler that does not answer. now_ms: by
+ * clock_now_ms, as what it returns: when to call it again, at the latest; 0: no need. */
+int64_t job_time_check(struct job *job, int64_t now_ms);
+
+/* input.c: rank 0's standard input. */
+extern const struct job_part job_input_part;
+
+/* job_signals.c: signals to berth run, and stops. */
+extern const struct job_part job_stop_part;
+/* All have ended after a stop signal: set the exit code. */
+void job_finish_stop(struct job *job);
+
+/* ---- job_agents.c: what agents report ---- */
+
+struct controller_events job_controller_events(struct job *job);
+/* How long nodes may take to start their ranks, from START on. */
+int job_ranks_timeout_ms(const struct job *job);
+/* That time is up: fail the job if a node has not reported that its ranks run. */
+void job_fail_not_started(struct job *job);
+/* The time for agents and inventories is up: fail the job. */
+void job_fail_missing(struct job *job);
+/* Fail unless at least one agent has connected. Return true if that is the job's first failure. */
+bool job_fail_without_agents(struct job *job);
+
+/* ---- end.c ---- */
+
+/* Handle ENDED and ABORT. */
+void job_handle_rank_ended(struct job *job, size_t node, const struct message *message);
+void job_handle_abort(struct job *job, size_t node, const struct message *message);
+/* Did the agents end because a user cancelled their job step? Slurm kills them, but no node has
+ * failed, and a restart or a requeue would undo the cancel. After each lost node it waits up to 2 s
+ * for srun's output, which may come a moment later. */
+void job_find_cancelled(struct job *job);
 
 #endif

@@ -6,8 +6,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
-#include <unistd.h>
 
 #include "agent/files.h"
 #include "alloc/query.h"
@@ -88,7 +86,7 @@ static void handle_probed(struct job *job, size_t node, const struct message *me
 	message_add_probed(&message->probed, job->node_count, reach->address_count, reach->reached,
 			   reach->shared, reach->stalled, &reach->nodes);
 	if (reach->nodes >= job->node_count)
-		job_begin_ranks(job);
+		job_continue(job, JOB_STEP_PLAN);
 }
 
 void job_start_probes_due(struct job *job)
@@ -97,7 +95,7 @@ void job_start_probes_due(struct job *job)
 		 "only %zu of %zu nodes reported in time which addresses of the first node they "
 		 "reach",
 		 job->reach->nodes, job->node_count);
-	job_begin_ranks(job);
+	job_continue(job, JOB_STEP_PLAN);
 }
 
 static int open_reach(struct job *job, struct error *err)
@@ -120,39 +118,32 @@ const struct job_part job_reach_part = {
 	.close = close_reach,
 };
 
-int job_start_attempt(const struct job_request *request)
-{
-	const struct alloc *alloc = request->query ? request->query->alloc : request->launch->alloc;
-
-	return request->plan.attempt + alloc->restarts * (request->plan.max_restarts + 1);
-}
-
 /* ---- plan ---- */
 
-int job_start_make_plan(struct job *job, struct error *err)
+struct plan_request job_start_plan_request(const struct job *job)
 {
 	const struct job_request *request = job->request;
-	struct plan_request plan_request = request->plan;
+	struct plan_request plan = request->plan;
+
+	if (request->any_master_addr)
+		plan.master_addr = plan.iface = plan.subnet = NULL;
+	plan.single_host = request->any_master_addr || request->launch->launcher->single_host;
+	plan.port = job->nodes[0].port;
+	plan.spares = request->spares;
+	plan.attempt = job_attempt(request);
+	return plan;
+}
+
+int job_start_make_plan(struct job *job, const struct plan_request *plan_request, struct error *err)
+{
+	const struct job_request *request = job->request;
 	const struct plan_reach reach = {job->reach->address_count, job->reach->reached,
 					 job->reach->shared, job->reach->stalled};
 	struct plan *plan = &job->plan;
 	size_t first = 0;
 	int rc;
 
-	if (job->planned)
-		plan_free(plan);
-	job->planned = false;
-	if (request->any_master_addr)
-		plan_request.master_addr = plan_request.iface = plan_request.subnet = NULL;
-	plan_request.single_host =
-		request->any_master_addr || request->launch->launcher->single_host;
-	plan_request.port = job->nodes[0].port;
-	plan_request.spares = request->spares;
-	plan_request.attempt = job->result->attempt = job_start_attempt(request);
-	rc = job_apply_claims(job, &plan_request, err);
-	if (rc)
-		return rc;
-	rc = plan_make(request->launch->alloc, job->inventories, job->node_count, &plan_request,
+	rc = plan_make(request->launch->alloc, job->inventories, job->node_count, plan_request,
 		       job->node_count > 1 && !request->any_master_addr ? &reach : NULL,
 		       request->launch->env, plan, err);
 	if (rc)

@@ -77,7 +77,7 @@ static void learn(struct job *job)
 
 	job->kill_wait_ms = query->kill_wait_ms;
 	learn_gpus(job);
-	if (job->planned && job_start_attempt(job->request) != job->plan.attempt &&
+	if (job->planned && job_attempt(job->request) != job->plan.attempt &&
 	    !job->limit->attempt_noted) {
 		job->limit->attempt_noted = true;
 		job_note(job->sink, LOG_WARNING,

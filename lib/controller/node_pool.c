@@ -160,3 +160,11 @@ size_t node_pool_update(struct node_pool *node_pool, const struct job_result *re
 	}
 	return out;
 }
+
+void attempts_log_dir(const char *log_dir, int max_restarts, int attempt, char *out, size_t size)
+{
+	if (max_restarts)
+		snprintf(out, size, "%s/attempt-%d", log_dir, attempt);
+	else
+		snprintf(out, size, "%s", log_dir);
+}

@@ -6,6 +6,8 @@ structure.py rooms ROOT               docs/architecture.md names each room, and 
 structure.py headers ROOT CC [FLAG..] each header compiles by itself
 structure.py licences ROOT            an SPDX line in every source and script
 structure.py environment ROOT         the environment is read in lib/base/env*.c alone
+structure.py calls ROOT LIBRARY...    a room calls only the rooms that ROOMS allows; files of a room, in
+                                      no circle; a part of the job, no other part
 structure.py exports ROOT FILE...     what libberth.so and the modules export
 structure.py needs BERTH              what berth itself is linked with
 """
@@ -34,7 +36,7 @@ ROOMS = {
     'pmix': ['base', 'hostlist', 'rendezvous'],
     'agent': ['base', 'hostlist', 'alloc', 'inventory', 'plan', 'launch', 'overlay', 'process', 'rendezvous',
               'pmix'],
-    'controller': ['base', 'hostlist', 'alloc', 'explain', 'plan', 'launch', 'overlay', 'process', 'agent'],
+    'controller': ['base', 'hostlist', 'alloc', 'explain', 'inventory', 'plan', 'launch', 'overlay', 'process', 'agent'],
     'check': ['base', 'hostlist', 'alloc', 'inventory', 'plan', 'launch', 'overlay', 'controller'],
     'check/probes': ['base', 'overlay', 'check'],
     'libberth': ['base', 'rendezvous'],
@@ -60,6 +62,12 @@ ROOMS = {
 }
 # Rooms that may include each other; no other loop is allowed.
 LOOPS = [{'train/device/cuda', 'train/device/cuda/tuning'}]
+# Rooms whose files may not call each other in circles, and the circles that are allowed.
+NO_CIRCLES = ('controller', 'inventory', 'plan')
+CIRCLES = {
+    # One long list of variables in two files: each adds its own through environment_put.
+    ('plan', 'environment.c', 'environment_network.c'),
+}
 # Source files per room; a larger room needs splitting.
 ROOM_FILES = 16
 
@@ -254,6 +262,70 @@ def environment(root):
     fail(faults, checked)
 
 
+def symbols_of(libraries):
+    """Of each source file (room, file): what it defines, and what it needs from elsewhere."""
+    defined, needed = {}, {}
+    for library in libraries:
+        room = os.path.basename(os.path.dirname(library))
+        listed = subprocess.run(['nm', '-A', library], capture_output=True, text=True, timeout=60,
+                                check=True).stdout
+        for name, kind, symbol in re.findall(
+                r'^[^:]*:(?:.*/)?([^:/]+)\.o:\s*[0-9a-f]*\s+([A-Z]) (\S+)$', listed, re.M):
+            if kind == 'U':
+                needed.setdefault((room, name), set()).add(symbol)
+            else:
+                defined[symbol] = (room, name)
+    return defined, needed
+
+
+def circle_of(start, calls):
+    """The files that start calls, and that call it, directly or not."""
+    def reach(graph):
+        found, todo = set(), [start]
+        while todo:
+            new = graph.get(todo.pop(), set()) - found
+            found |= new
+            todo += new
+        return found
+    back = {}
+    for caller, called in calls.items():
+        for file in called:
+            back.setdefault(file, set()).add(caller)
+    return reach(calls) & reach(back)
+
+
+def calls(root, libraries):
+    faults, checked = [], 0
+    defined, needed = symbols_of(libraries)
+    between = {file: {} for file in needed}
+    for file, symbols in needed.items():
+        for symbol in symbols & defined.keys():
+            between[file].setdefault(defined[symbol], symbol)
+    for (room, name), called in between.items():
+        checked += len(called)
+        faults += [f'lib/{room}/{name}: calls {symbol} of lib/{to}; {room} may call '
+                   f'{", ".join(ROOMS[room]) or "nothing"} besides itself'
+                   for (to, _), symbol in called.items()
+                   if to != room and to not in ROOMS[room]]
+    graph = {file: set(called) - {file} for file, called in between.items()}
+    circles = {(room, *sorted(name for _, name in circle_of((room, start), {
+        caller: {to for to in called if to[0] == room}
+        for caller, called in graph.items() if caller[0] == room})))
+        for room, start in graph if room in NO_CIRCLES}
+    faults += [f'lib/{circle[0]}: {", ".join(circle[1:])} call each other'
+               for circle in circles if len(circle) > 1 and circle not in CIRCLES]
+    faults += [f'CIRCLES in structure.py names {", ".join(circle)}, which is none'
+               for circle in CIRCLES - circles]
+    parts = {file for symbol, file in defined.items()
+             if re.fullmatch(r'job_\w+_part', symbol)}
+    faults += [f'lib/controller/{part[1]}: calls {symbol} of another part of the job'
+               for part in parts for to, symbol in between.get(part, {}).items()
+               if to in parts - {part}]
+    if libraries and not parts:
+        faults.append('no part of the job was found')
+    fail(faults, checked)
+
+
 def exports(root, libraries):
     faults, checked = [], 0
     for library in libraries:
@@ -298,7 +370,7 @@ def needs(berth):
 
 def main():
     what, first, *rest = sys.argv[1:]
-    if what in ('headers', 'exports'):
+    if what in ('headers', 'exports', 'calls'):
         globals()[what](first, rest)
     else:
         globals()[what](first)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "controller/collapse.h"
+#include "report/collapse.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -9,7 +9,7 @@
 
 #include <cmocka.h>
 
-#include "controller/collapse.h"
+#include "report/collapse.h"
 
 struct seen {
 	char text[4096];

@@ -6,8 +6,8 @@
  *
  * A line waits COLLAPSE_MS for the same line of other ranks, unless all ranks have written it. The
  * lines of one rank stay in order. */
-#ifndef BERTH_CONTROLLER_COLLAPSE_H
-#define BERTH_CONTROLLER_COLLAPSE_H
+#ifndef BERTH_REPORT_COLLAPSE_H
+#define BERTH_REPORT_COLLAPSE_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,0 +1,219 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What the parts of a job and its handlers call: notes, messages to the ranks, the first cause, the
+ * end. */
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "alloc/query.h"
+#include "base/clock.h"
+#include "base/json.h"
+#include "base/log.h"
+#include "controller/job_internal.h"
+#include "process/supervise.h"
+
+#define SETTLE_MS 250	   /* see enum job_cause */
+#define SETTLE_MAX_MS 5000 /* for agents on busy nodes */
+#define NEVER_MS (INT64_MAX / 2)
+#define END_MS (SUPERVISE_GRACE_MS + SUPERVISE_KILL_MS + 3000) /* from STOP to the last DONE */
+
+void job_note(const struct job_sink *sink, enum log_level level, const char *format, ...)
+{
+	char text[1400];
+	va_list ap;
+
+	va_start(ap, format);
+	vsnprintf(text, sizeof text, format, ap);
+	va_end(ap);
+	log_info(LOG_CONTROLLER, "%s", text);
+	sink->note(sink->context, level, text);
+}
+
+const char *job_node_name(const struct job *job, size_t node)
+{
+	return job->request->launch->alloc->nodes[node].name;
+}
+
+long job_node_of_rank(const struct job *job, int64_t rank)
+{
+	for (size_t i = 0; i < job->plan.node_count; i++) {
+		const struct plan_node *node = &job->plan.nodes[i];
+
+		if (node->rank_count && rank >= node->ranks[0].rank &&
+		    rank < node->ranks[0].rank + (int64_t)node->rank_count)
+			return (long)i;
+	}
+	return -1;
+}
+
+int job_attempt(const struct job_request *request)
+{
+	const struct alloc *alloc = request->query ? request->query->alloc : request->launch->alloc;
+
+	return request->plan.attempt + alloc->restarts * (request->plan.max_restarts + 1);
+}
+
+enum agent_job_stdin job_input_kind(const struct job_request *request)
+{
+	if (request->driver)
+		return AGENT_JOB_STDIN_ALL;
+	if (!request->pass_stdin)
+		return AGENT_JOB_STDIN_NONE;
+	if (isatty(STDIN_FILENO))
+		return request->pty ? AGENT_JOB_STDIN_PTY : AGENT_JOB_STDIN_TERMINAL;
+	return request->launch->launcher->uses_socket_pair ? AGENT_JOB_STDIN_INHERIT
+							   : AGENT_JOB_STDIN_FIRST;
+}
+
+void job_continue(struct job *job, enum job_step next)
+{
+	job->next = next;
+}
+
+void job_set_deadline(struct job *job, int64_t ms)
+{
+	loop_timer_after(job->loop, &job->deadline, ms);
+}
+
+void job_signal_ranks(struct job *job, int number, const char *why)
+{
+	log_info(LOG_CONTROLLER, "to all ranks: signal %d, stop file: %s", number,
+		 why ? why : "none");
+	controller_send(job->controller, MESSAGE_SIGNAL, WIRE_ALL, 0, 0,
+			&(struct message_signal){number, why}, NULL, 0, NULL);
+}
+
+int job_write_stdin(struct job *job, long node, const void *data, size_t size, struct error *err)
+{
+	return controller_send(job->controller, MESSAGE_STDIN, node < 0 ? WIRE_ALL : (uint32_t)node,
+			       (uint32_t)job->plan.attempt, 0, NULL, data, size, err);
+}
+
+void job_record_time_left(struct job *job)
+{
+	job->result->time_left_known = job->end_ms != 0;
+	job->result->time_left_ms = job->end_ms - clock_now_ms();
+}
+
+/* ---- the first cause ---- */
+
+void job_request_end(struct job *job, int grace_ms)
+{
+	int64_t deadline = loop_now_ms(job->loop) + grace_ms + END_MS - SUPERVISE_GRACE_MS;
+
+	log_info(LOG_CONTROLLER, "ending the ranks, SIGKILL after %d ms: %s", grace_ms,
+		 job->result->first_cause ? job->result->first_cause : "a second signal");
+	loop_timer_stop(&job->first.settle);
+	if (job->phase == JOB_PHASE_OVER)
+		return;
+	/* Before JOB was sent, only the agents have to be ended. */
+	if (job->phase < JOB_PHASE_RUN) {
+		job->phase = JOB_PHASE_OVER;
+		return;
+	}
+	if (job->phase != JOB_PHASE_END || deadline < job->deadline.due_ms)
+		loop_timer_set(job->loop, &job->deadline, deadline);
+	job->phase = JOB_PHASE_END;
+	controller_send(job->controller, MESSAGE_STOP, WIRE_ALL, 0, 0,
+			&(struct message_stop){grace_ms}, NULL, 0, NULL);
+}
+
+void job_settle(struct job *job)
+{
+	if (job->first.settle.due_ms && job->first.cause >= CAUSE_SIGNAL && !job->stop_begun_ms)
+		job_request_end(job, SUPERVISE_GRACE_MS);
+}
+
+void job_clear_cause(struct job_result *result)
+{
+	free(result->node);
+	free(result->first_cause);
+	json_decref(result->output_tail);
+	json_decref(result->traceback);
+	result->node = result->first_cause = NULL;
+	result->output_tail = result->traceback = NULL;
+	result->by_program = result->oom = false;
+	result->rank = -1;
+	result->node_index = -1;
+	result->signal = 0;
+}
+
+int job_stop_grace_ms(const struct job *job)
+{
+	return job->request->stop_grace_ms ? job->request->stop_grace_ms : JOB_STOP_GRACE_MS;
+}
+
+/* Wait for stronger causes. On a busy node an agent may not know yet that a rank has ended, so ask
+ * all agents. */
+static void begin_settling(struct job *job, enum job_cause cause)
+{
+	if (job->stop_begun_ms) {
+		loop_timer_set(job->loop, &job->first.settle, NEVER_MS);
+	} else if (cause == CAUSE_STOPPED) {
+		loop_timer_after(job->loop, &job->first.settle, job_stop_grace_ms(job));
+	} else {
+		job->first.settled_ms = loop_now_ms(job->loop) + SETTLE_MS;
+		loop_timer_after(job->loop, &job->first.settle, SETTLE_MAX_MS);
+		if (job->phase >= JOB_PHASE_RUN)
+			controller_send(job->controller, MESSAGE_SETTLE, WIRE_ALL, 0, 0, NULL, NULL,
+					0, NULL);
+	}
+}
+
+void job_check_settled(struct job *job)
+{
+	for (size_t i = 0; i < job->node_count; i++)
+		if (!job->nodes[i].settled && !job->nodes[i].done)
+			return;
+	if (job->first.settle.due_ms)
+		loop_timer_set(job->loop, &job->first.settle, job->first.settled_ms);
+}
+
+void job_stop_begins(struct job *job)
+{
+	job->stop_begun_ms = loop_now_ms(job->loop);
+	/* The stop gives ranks that have not saved yet the same time. */
+	if (job->first.settle.due_ms && job->first.cause == CAUSE_STOPPED)
+		loop_timer_set(job->loop, &job->first.settle, NEVER_MS);
+}
+
+/* Return true if this is the first cause, or if it explains the one recorded so far. The caller
+ * then fills in the rest of result. */
+bool job_is_first_cause(struct job *job, enum job_cause cause, int code, long node)
+{
+	/* All ranks have time to save, so only a crash is more than what came before it. */
+	if (job->stop_begun_ms && job->first.cause >= CAUSE_SIGNAL)
+		cause = CAUSE_CODE;
+	if (job->first.failed && (!job->first.settle.due_ms || cause <= job->first.cause))
+		return false;
+	if (job->first.failed)
+		job_clear_cause(job->result);
+	if (!job->first.failed || job->first.cause == CAUSE_STOPPED)
+		begin_settling(job, cause);
+	job->first.failed = true;
+	job->first.cause = cause;
+	job->result->code = code;
+	job->result->node_index = node;
+	if (node >= 0)
+		job->result->node = strdup(job_node_name(job, (size_t)node));
+	return true;
+}
+
+bool job_fail(struct job *job, int code, long node, const char *format, ...)
+{
+	char text[1200];
+	va_list ap;
+
+	va_start(ap, format);
+	vsnprintf(text, sizeof text, format, ap);
+	va_end(ap);
+	if (!job_is_first_cause(job, CAUSE_BERTH, code, node)) {
+		job_note(job->sink, LOG_DEBUG, "after the first failure: %s", text);
+		return false;
+	}
+	job->result->first_cause = strdup(text);
+	job_settle(job);
+	return true;
+}
