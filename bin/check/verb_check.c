@@ -83,8 +83,8 @@ static int absolute(const char *path, const char *cwd, char **out, struct error 
 	return *out ? 0 : error_memory(err, "--ckpt");
 }
 
-static int check(const struct arguments *arguments, const struct run_setup *setup, json_t **out,
-		 struct error *err)
+static int run_check(const struct arguments *arguments, const struct run_setup *setup, json_t **out,
+		     struct error *err)
 {
 	const char *const prober[] = {setup->berth_path, "check", "--prober", NULL};
 	char *checkpoint = NULL;
@@ -143,7 +143,7 @@ int verb_check(int argc, char **argv)
 	};
 	static const char *const itself[] = {"/proc/self/exe", NULL};
 	struct arguments arguments = {0};
-	struct run_setup setup = {0};
+	struct run_setup setup = {.options = &arguments.run, .program = itself};
 	struct error err = {0};
 	JSON_AUTO result = NULL;
 	int rc;
@@ -153,7 +153,7 @@ int verb_check(int argc, char **argv)
 	arguments_parse(&command, argc, argv, &arguments);
 	if (arguments.prober)
 		check_prober(env_capture(), BERTH_VERSION);
-	rc = run_prepare(&arguments.run, itself, &setup, &err);
+	rc = run_prepare(&setup, &err);
 	if (!rc && run_is_agent(&setup)) {
 		rc = run_as_agent(&setup, &err);
 		run_setup_free(&setup);
@@ -162,7 +162,7 @@ int verb_check(int argc, char **argv)
 	if (!rc)
 		rc = run_check_rendezvous(&setup, &err);
 	if (!rc)
-		rc = check(&arguments, &setup, &result, &err);
+		rc = run_check(&arguments, &setup, &result, &err);
 	if (!rc)
 		rc = show(&arguments, &setup, result, &err);
 	run_setup_free(&setup);

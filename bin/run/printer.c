@@ -91,8 +91,8 @@ int printer_new(int out_fd, int err_fd, bool label, struct printer **out, struct
 
 /* Queue one piece per line, written with one write(2), so that other writers to a pipe cannot
  * interleave. */
-static void add(struct printer *printer, const char *label, int rank, unsigned which,
-		const char *text, size_t size, bool newline)
+static void add_line(struct printer *printer, const char *label, int rank, unsigned which,
+		     const char *text, size_t size, bool newline)
 {
 	int owner = printer->owner[which];
 	bool begins = owner != rank;
@@ -119,13 +119,13 @@ void printer_line(struct printer *printer, int rank, bool is_err, const char *te
 	char label[16];
 
 	snprintf(label, sizeof label, "%d", rank);
-	add(printer, printer->label ? label : NULL, rank, is_err, text, size, newline);
+	add_line(printer, printer->label ? label : NULL, rank, is_err, text, size, newline);
 }
 
 void printer_ranks_line(struct printer *printer, const char *ranks, int rank, bool is_err,
 			const char *text, size_t size, bool newline)
 {
-	add(printer, ranks, rank, is_err, text, size, newline);
+	add_line(printer, ranks, rank, is_err, text, size, newline);
 }
 
 void printer_note(struct printer *printer, const char *line, size_t size)
@@ -139,7 +139,7 @@ void printer_note(struct printer *printer, const char *line, size_t size)
 	else if (write_queue_size(printer->queue) > NOTES_FULL)
 		printer->dropped++;
 	else
-		add(printer, NULL, BERTH, 1, line, size - newline, newline);
+		add_line(printer, NULL, BERTH, 1, line, size - newline, newline);
 }
 
 bool printer_is_one(const struct printer *printer)

@@ -178,15 +178,15 @@ void requeue_announce(const struct requeue *requeue, void *context,
 }
 
 /* May a job that ended in this way be requeued? next receives what happens now. */
-static bool may_requeue(struct requeue *requeue, const char *kind, char *next, size_t size)
+static bool may_requeue(struct requeue *requeue, enum run_end_kind kind, char *next, size_t size)
 {
-	if (!strcmp(kind, "requeued"))
+	if (kind == RUN_END_REQUEUED)
 		return false; /* Slurm has done it */
-	if (!strcmp(kind, "cancelled") || !strcmp(kind, "interrupted")) {
+	if (kind == RUN_END_CANCELLED || kind == RUN_END_INTERRUPTED) {
 		/* A user who stops a job does not want it requeued. */
 		snprintf(next, size,
 			 "not requeued, because it was %s; submit the job again to continue",
-			 *kind == 'c' ? "cancelled" : "interrupted");
+			 kind == RUN_END_CANCELLED ? "cancelled" : "interrupted");
 		return false;
 	}
 	ask(requeue, ANSWER_MS);
@@ -207,12 +207,13 @@ static bool may_requeue(struct requeue *requeue, const char *kind, char *next, s
 	return true;
 }
 
-bool requeue_now_due(struct requeue *requeue, const struct job_result *result, const char *kind,
-		     char *next, size_t size)
+bool requeue_now_due(struct requeue *requeue, const struct job_result *result,
+		     enum run_end_kind kind, char *next, size_t size)
 {
 	/* In a job whose limit is too short for a run, the next job would start none either. */
-	bool stopped = result->code == 75 && (result->start_sent || result->waited_ms > WAITED_MS);
-	bool lost = result->code && (!strcmp(kind, "preempted") || !strcmp(kind, "node"));
+	bool stopped = result->code == ERR_STOPPED &&
+		       (result->start_sent || result->waited_ms > WAITED_MS);
+	bool lost = result->code && (kind == RUN_END_PREEMPTED || kind == RUN_END_NODE);
 	bool wanted = requeue && (stopped || lost) && may_requeue(requeue, kind, next, size);
 
 	if (!requeue || !requeue->runs)

@@ -15,6 +15,22 @@
 #include "base/log.h"
 #include "controller/job.h"
 
+/* How a run has ended: see kind in docs/reference/json.md. */
+enum run_end_kind {
+	RUN_END_ENDED,
+	RUN_END_STOPPED,
+	RUN_END_WALLTIME,
+	RUN_END_PREEMPTED,
+	RUN_END_CANCELLED,
+	RUN_END_INTERRUPTED,
+	RUN_END_REQUEUED, /* by the scheduler itself */
+	RUN_END_NODE,
+	RUN_END_OOM,
+	RUN_END_SIGNAL,
+	RUN_END_CODE,
+	RUN_END_BERTH,
+};
+
 struct requeue; /* opaque */
 
 /* Become one of the runs of this job that may requeue it. query is borrowed until
@@ -32,13 +48,13 @@ void requeue_free(struct requeue *requeue); /* NULL is fine */
 void requeue_announce(const struct requeue *requeue, void *context,
 		      void (*note)(void *context, enum log_level level, const char *text));
 
-/* Should the job be requeued now that this run has ended in this way (kind: see struct run_end)? Of
+/* Should the job be requeued now that this run has ended in this way (kind)? Of
  * several runs of a job only the last one to end requeues it, if any of them wants it. next
  * receives what happens now, or why the job is not requeued. It is unchanged if --requeue does not
  * apply. Waits for other runs that are requeueing the job, and for the scheduler if it has not
  * answered yet. */
-bool requeue_now_due(struct requeue *requeue, const struct job_result *result, const char *kind,
-		     char *next, size_t size);
+bool requeue_now_due(struct requeue *requeue, const struct job_result *result,
+		     enum run_end_kind kind, char *next, size_t size);
 /* Requeue the job. Call it after all output is written, because Slurm then ends this process.
  * Prints the result on stderr. Returns false if the requeue failed or its result is unknown; next
  * then holds what to do. */

@@ -46,9 +46,9 @@ void requeue_pbs_free(struct requeue_pbs *pbs)
 }
 
 /* If memory is out or there are too many arguments, the count stays, and complete detects that. */
-static void add(struct requeue_pbs *pbs, const char *option, const char *format, ...)
+static void add_option(struct requeue_pbs *pbs, const char *option, const char *format, ...)
 	__attribute__((format(printf, 3, 4)));
-static void add(struct requeue_pbs *pbs, const char *option, const char *format, ...)
+static void add_option(struct requeue_pbs *pbs, const char *option, const char *format, ...)
 {
 	char *value;
 	va_list ap;
@@ -112,9 +112,9 @@ static bool is_sum(const char *name, const char *select)
 static void add_resource(struct requeue_pbs *pbs, const char *name, const json_t *value)
 {
 	if (json_is_string(value))
-		add(pbs, "-l", "%s=%s", name, json_string_value(value));
+		add_option(pbs, "-l", "%s=%s", name, json_string_value(value));
 	else if (json_is_integer(value))
-		add(pbs, "-l", "%s=%lld", name, (long long)json_integer_value(value));
+		add_option(pbs, "-l", "%s=%lld", name, (long long)json_integer_value(value));
 }
 
 static void add_resources(struct requeue_pbs *pbs, json_t *list)
@@ -170,12 +170,12 @@ static void add_attributes(struct requeue_pbs *pbs, const json_t *job)
 		if (!text || !*text || !strcmp(text, list[i].without))
 			continue;
 		if (*option == '-')
-			add(pbs, option, "%s", text);
+			add_option(pbs, option, "%s", text);
 		else
-			add(pbs, "-W", "%s%s", option, text);
+			add_option(pbs, "-W", "%s%s", option, text);
 	}
 	if (rerun && !strcmp(rerun, "False"))
-		add(pbs, "-r", "n");
+		add_option(pbs, "-r", "n");
 }
 
 /* In a directory, PBS names the file after the job. path: "HOST:PATH" */
@@ -202,7 +202,7 @@ static void add_outputs(struct requeue_pbs *pbs, const json_t *job, const char *
 		length = strlen(own);
 		if (!path || strlen(path) < length || !strcmp(path + strlen(path) - length, own))
 			continue;
-		add(pbs, list[i][1], "%s", path);
+		add_option(pbs, list[i][1], "%s", path);
 		if (!is_directory(path))
 			log_user(LOG_WARNING,
 				 "--requeue: the next job overwrites %s (qsub %s); to keep the "
@@ -294,7 +294,7 @@ static int add_variables(struct requeue_pbs *pbs, const struct env *first, json_
 			"POSIX shell runs the job script",
 			(int)changed.size - 1, (const char *)changed.data + 1);
 	if (!rc)
-		add(pbs, "-v", "%.*s", (int)names.size, (const char *)names.data);
+		add_option(pbs, "-v", "%.*s", (int)names.size, (const char *)names.data);
 	bytes_free(&names);
 	bytes_free(&lines);
 	bytes_free(&changed);
@@ -358,13 +358,13 @@ int requeue_pbs_prepare(struct alloc_query *query, int done, struct requeue_pbs 
 	if (rc)
 		goto out;
 	/* The script's #PBS lines have had their effect. */
-	add(pbs, "-C", "#no-directives");
+	add_option(pbs, "-C", "#no-directives");
 	add_resources(pbs, json_object_get(job, "Resource_List"));
 	add_attributes(pbs, job);
 	add_outputs(pbs, job, alloc->job_id);
 	warn_dependants(job);
 	/* Start only after this job has ended, because both would write the same checkpoints. */
-	add(pbs, "-W", "depend=afterany:%s", alloc->job_id);
+	add_option(pbs, "-W", "depend=afterany:%s", alloc->job_id);
 	rc = add_variables(pbs, first, json_object_get(job, "Variable_List"), alloc->job_id, done,
 			   &err);
 	if (rc)

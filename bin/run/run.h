@@ -12,6 +12,8 @@
 #include "run/requeue.h"
 #include "run/run_options.h"
 
+struct console;
+
 /* The results of the stages before the agents start. The caller of run_prepare owns it and frees it
  * with run_setup_free. */
 struct run_setup {
@@ -29,34 +31,29 @@ struct run_setup {
 	struct plan_sizes sizes;    /* of run_ask_launcher */
 	json_t *answer;		    /* likewise; owns words of kept_argv */
 	struct requeue *requeue;    /* requeue.h; NULL without --requeue */
+	struct console *console;    /* while the job runs */
 	char *report;		    /* --report, or report.json in --log-dir, or NULL */
-	const char *const *program; /* borrowed; NULL before run_program has set it */
+	const char *const *program; /* that of the command line; borrowed */
 	bool own_program;	    /* that is berth train's */
-	bool bad_report;	    /* run_prepare failed because --report cannot be written */
+	bool answered;		    /* the scheduler has answered, or will not */
+	bool bad_report;	    /* the report cannot be written, which was reported */
 };
 
 /* run_prepare.c: prepare environment, allocation and launcher, and check everything that can be
- * checked before anything starts: program, log directory, report. argv is the ranks' program. */
-int run_prepare(const struct run_options *options, const char *const *argv, struct run_setup *out,
-		struct error *err);
+ * checked before anything starts: program, log directory, report. setup: options, program and
+ * own_program; the rest is zeroed. */
+int run_prepare(struct run_setup *setup, struct error *err);
 void run_setup_free(struct run_setup *setup);
 
 /* Run it, or show it with --dry-run. Returns the exit code after all messages are printed and
- * --report is written. progress: the program is one of berth's own, which uses progress.h. */
-int run_program(const struct run_options *options, const char *const *argv, bool progress);
+ * --report is written. own_program: it is one of berth's own, which uses progress.h. */
+int run_program(const struct run_options *options, const char *const *argv, bool own_program);
 
-/* run_end.c: store the job's end time, from the option, the environment or the scheduler, in
- * setup->alloc. Return -ERR_USAGE if the given time is invalid or in the past. */
-int run_end_time(struct run_setup *setup, struct error *err);
-/* If the user has set BERTH_STOP_FILE and the file exists from an earlier run, remove it and report
- * that, because this run would stop at once. With --dry-run, only report it. Return -ERR_OUTPUT if
- * it cannot be removed. */
-int run_remove_stale_stop_file(const struct run_setup *setup, struct error *err);
-/* What is known about the job's end besides the first cause: the reason, as far as berth or the
- * scheduler knows it, and how to continue. run_end_find asks the scheduler if a signal ended the
- * job. */
+/* run_end.c: what is known about the job's end besides the first cause: the reason, as far as berth
+ * or the scheduler knows it, and how to continue. run_end_find asks the scheduler if a signal ended
+ * the job. */
 struct run_end {
-	const char *kind;		    /* see kind in docs/reference/json.md */
+	enum run_end_kind kind;
 	char why[240];			    /* "" if the first cause is sufficient */
 	char next[600];			    /* "" likewise */
 	struct explain_exception exception; /* of the failed rank; line 0: none */
@@ -65,8 +62,15 @@ struct run_end {
 void run_end_find(const struct run_setup *setup, const struct job_result *result,
 		  struct run_end *out);
 
-/* run_end.c: lock --log-dir as long as this process and its agents here live. Return -ERR_OUTPUT if
- * another run writes there. */
+/* Tell the user. An error that the end of the output still shows is not printed again. */
+void run_end_print(const struct run_setup *setup, const struct job_result *result,
+		   const struct run_end *end, bool tail_is_shown);
+/* Write the report, if there is to be one and it can be written. */
+int run_end_report(const struct run_setup *setup, const struct job_result *result,
+		   const struct run_end *end, int timeout_ms, struct error *err);
+
+/* run_prepare.c: lock --log-dir as long as this process and its agents here live. Return
+ * -ERR_OUTPUT if another run writes there. */
 int run_lock_log_dir(const char *log_dir, struct error *err);
 
 /* run_task.c: refuse to be one of several ranks of mpirun, torchrun or another berth run, unless

@@ -1,22 +1,16 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* A job's end time, and why a job has ended. */
-#include <errno.h>
-#include <fcntl.h>
+/* Why a job has ended: found, printed, reported. */
+#include <limits.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
-#include <sys/stat.h>
-#include <time.h>
-#include <unistd.h>
 
 #include "alloc/pbs.h"
 #include "alloc/scheduler_tool.h"
 #include "alloc/slurm.h"
 #include "base/json.h"
 #include "base/log.h"
-#include "base/number.h"
 #include "explain/explain.h"
 #include "run/run.h"
 
@@ -29,118 +23,25 @@
  * answer: a job that its user has deleted must not be requeued. */
 #define EXACT_S 3
 
-/* "+90m", or Unix seconds. */
-static int read_end(const char *name, const char *text, int64_t now, int64_t *out,
-		    struct error *err)
-{
-	int64_t ms;
+static const char *const kind_names[] = {
+	[RUN_END_ENDED] = "ended",
+	[RUN_END_STOPPED] = "stopped",
+	[RUN_END_WALLTIME] = "walltime",
+	[RUN_END_PREEMPTED] = "preempted",
+	[RUN_END_CANCELLED] = "cancelled",
+	[RUN_END_INTERRUPTED] = "interrupted",
+	[RUN_END_REQUEUED] = "requeued",
+	[RUN_END_NODE] = "node",
+	[RUN_END_OOM] = "oom",
+	[RUN_END_SIGNAL] = "signal",
+	[RUN_END_CODE] = "code",
+	[RUN_END_BERTH] = "berth",
+};
 
-	if (*text != '+' && !number_int64(name, text, 1, INT64_MAX / 2000, out, NULL))
-		return 0;
-	if (*text != '+' || number_duration_ms(name, text + 1, &ms, NULL))
-		return error_set(err, ERR_USAGE,
-				 "%s is '%.100s': expected a time from now (+90m, +2h, +1d), or "
-				 "Unix seconds, as printed by date -d 'tomorrow 8:00' +%%s",
-				 name, text);
-	*out = now + ms / 1000;
-	return 0;
-}
-
-int run_end_time(struct run_setup *setup, struct error *err)
-{
-	struct alloc *alloc = &setup->alloc;
-	const char *name = "--end-time", *text = setup->options->end_time;
-	int64_t now = (int64_t)time(NULL), end = 0;
-	char past[400];
-	int rc;
-
-	if (!text) {
-		name = "BERTH_END_TIME";
-		text = env_get(setup->env, name);
-	}
-	if (text && *text) {
-		rc = read_end(name, text, now, &end, err);
-		if (rc) {
-			err->code = ERR_USAGE;
-			return -ERR_USAGE;
-		}
-		if (end <= now)
-			return error_set(err, ERR_USAGE,
-					 "%s %s was %lld s ago by this machine's clock (now: "
-					 "%lld); set a future time, or none",
-					 name, text, (long long)(now - end), (long long)now);
-		alloc->end_time = end;
-		alloc->end_given = true;
-		free(alloc->end_reason);
-		alloc->end_reason = strdup(name);
-	} else if (alloc_drop_past_end(alloc, past, sizeof past)) {
-		log_user(LOG_WARNING, "%s", past);
-	}
-	return 0;
-}
-
-int run_remove_stale_stop_file(const struct run_setup *setup, struct error *err)
-{
-	const char *path = env_get(setup->env, "BERTH_STOP_FILE");
-	bool dry = setup->options->dry_run;
-	struct stat info;
-
-	if (!path || !*path || lstat(path, &info))
-		return 0;
-	if (!dry && unlink(path) && errno != ENOENT)
-		return error_set(err, ERR_OUTPUT,
-				 "cannot remove the stop file %s of an earlier run: %s", path,
-				 strerror(errno));
-	if (!setup->options->quiet)
-		log_user(LOG_WARNING,
-			 "the stop file %s already existed, created %lld s ago: it %s "
-			 "removed, because this run would otherwise stop at once; create it again "
-			 "to stop the run",
-			 path, (long long)(time(NULL) - info.st_mtime), dry ? "will be" : "is");
-	return 0;
-}
-
-/* Who holds a lock on the file? 0: unknown. */
-static int find_holder(const struct stat *file)
-{
-	FILE *locks = fopen("/proc/locks", "re");
-	unsigned long long inode;
-	char line[200];
-	int pid, found = 0;
-
-	while (locks && !found && fgets(line, sizeof line, locks))
-		if (sscanf(line, "%*d: FLOCK %*s %*s %d %*x:%*x:%llu", &pid, &inode) == 2 &&
-		    inode == file->st_ino && pid > 0)
-			found = pid;
-	if (locks)
-		fclose(locks);
-	return found;
-}
-
-int run_lock_log_dir(const char *log_dir, struct error *err)
-{
-	int fd = open(log_dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC), pid;
-	struct stat status;
-	char by[40] = "";
-
-	/* Not every file system can lock directories. */
-	if (fd < 0 || !flock(fd, LOCK_EX | LOCK_NB) || errno != EWOULDBLOCK)
-		return 0;
-	pid = fstat(fd, &status) ? 0 : find_holder(&status);
-	close(fd);
-	if (pid)
-		snprintf(by, sizeof by, " (process %d)", pid);
-	return error_set(err, ERR_OUTPUT,
-			 "--log-dir %.200s: another run%s writes there; give each run a directory "
-			 "of its own",
-			 log_dir, by);
-}
-
-/* ---- why ---- */
-
-/* Ask Slurm why the job received a signal or lost a node: the kind of its end, "" if the job simply
- * runs, or NULL if Slurm does not answer. *left_ms: the time left as known so far; updated. */
-static const char *query_slurm(const struct run_setup *setup, int64_t *left_ms)
+/* Ask Slurm why the job received a signal or lost a node. Return the kind of its end,
+ * RUN_END_ENDED if the job simply runs, or -1 if Slurm does not answer. *left_ms: the time left as
+ * known so far; updated. */
+static int query_slurm(const struct run_setup *setup, int64_t *left_ms)
 {
 	char *const argv[] = {(char *)"scontrol", (char *)"-o",	       (char *)"show",
 			      (char *)"job",	  setup->alloc.job_id, NULL};
@@ -150,7 +51,7 @@ static const char *query_slurm(const struct run_setup *setup, int64_t *left_ms)
 
 	if (scheduler_tool_run(argv, setup->env, QUERY_MS, ANSWER_MAX, &answer) !=
 	    SCHEDULER_TOOL_EXITED)
-		return NULL;
+		return -1;
 	slurm_job_field(answer.text, "JobState", state, sizeof state);
 	slurm_job_field(answer.text, "PreemptTime", preempt, sizeof preempt);
 	slurm_job_field(answer.text, "Restarts", restarts, sizeof restarts);
@@ -159,24 +60,24 @@ static const char *query_slurm(const struct run_setup *setup, int64_t *left_ms)
 		*left_ms = left * 1000;
 	free(answer.text);
 	if (atoi(restarts) > setup->alloc.restarts)
-		return "requeued";
+		return RUN_END_REQUEUED;
 	if (!strncmp(state, "CANCELLED", 9))
-		return "cancelled";
+		return RUN_END_CANCELLED;
 	if (!strncmp(state, "PREEMPTED", 9) || (preempt[0] >= '0' && preempt[0] <= '9'))
-		return "preempted";
+		return RUN_END_PREEMPTED;
 	if (!strncmp(state, "TIMEOUT", 7))
-		return "walltime";
+		return RUN_END_WALLTIME;
 	/* While Slurm waits for the ranks, it shows only this. It never enforces the limit early.
 	 */
 	if (!strncmp(state, "COMPLETING", 10))
-		return *left_ms > 0 ? "cancelled" : "walltime";
-	return *state ? "" : NULL;
+		return *left_ms > 0 ? RUN_END_CANCELLED : RUN_END_WALLTIME;
+	return *state ? RUN_END_ENDED : -1;
 }
 
-/* The kind of end that OpenPBS reports, or NULL. After qdel the comment is "Job run at ... and
- * terminated by USER@HOST", and after qdel -W force the server does not know the job. Substates 60
- * to 63 are those of qrerun. */
-static const char *query_pbs(const struct run_setup *setup)
+/* The kind of end that OpenPBS reports, or RUN_END_ENDED. After qdel the comment is "Job run at ...
+ * and terminated by USER@HOST", and after qdel -W force the server does not know the job. Substates
+ * 60 to 63 are those of qrerun. */
+static enum run_end_kind query_pbs(const struct run_setup *setup)
 {
 	char path[600], why[400];
 	char *argv[] = {path,		(char *)"-f",	     (char *)"-F",
@@ -186,7 +87,7 @@ static const char *query_pbs(const struct run_setup *setup)
 	if (pbs_find_tool(setup->env, "qstat", path, sizeof path) ||
 	    scheduler_tool_run(argv, setup->env, QUERY_MS, ANSWER_MAX, &answer) !=
 		    SCHEDULER_TOOL_EXITED)
-		return NULL;
+		return RUN_END_ENDED;
 	JSON_AUTO job = pbs_attributes(answer.text, setup->alloc.job_id, why, sizeof why);
 	const char *comment = json_string_value(json_object_get(job, "comment"));
 	json_int_t substate = json_integer_value(json_object_get(job, "substate"));
@@ -194,76 +95,73 @@ static const char *query_pbs(const struct run_setup *setup)
 	free(answer.text);
 	if (job ? comment && strstr(comment, "terminated by")
 		: strstr(answer.stderr_text, " Job ") != NULL)
-		return "cancelled";
-	return substate >= 60 && substate <= 63 ? "requeued" : NULL;
+		return RUN_END_CANCELLED;
+	return substate >= 60 && substate <= 63 ? RUN_END_REQUEUED : RUN_END_ENDED;
 }
 
-static const char *kind_of_signal(const struct run_setup *setup, int64_t *left_ms)
+static enum run_end_kind kind_of_signal(const struct run_setup *setup, int64_t *left_ms)
 {
-	const char *kind = NULL;
 	int64_t given_ms = *left_ms;
-	int early_s = EARLY_S;
+	int early_s = EARLY_S, kind = RUN_END_ENDED;
 
 	if (setup->alloc.source == ALLOC_FROM_SLURM) {
 		kind = query_slurm(setup, left_ms);
 		if (setup->alloc.end_given)
 			*left_ms = given_ms;
-		if (kind && *kind)
-			return kind;
-		early_s = kind ? EARLY_S : EXACT_S;
+		early_s = kind < 0 ? EXACT_S : EARLY_S;
 	} else if (setup->alloc.source == ALLOC_FROM_PBS) {
 		kind = query_pbs(setup);
-		if (kind)
-			return kind;
 		early_s = EXACT_S;
 	}
-	return *left_ms < early_s * 1000 ? "walltime" : "interrupted";
+	if (kind > RUN_END_ENDED)
+		return kind;
+	return *left_ms < early_s * 1000 ? RUN_END_WALLTIME : RUN_END_INTERRUPTED;
 }
 
 /* Agents also end while Slurm ends a job that it has requeued. otherwise: what it is if not. */
-static const char *kind_of_loss(const struct run_setup *setup, const char *otherwise,
-				int64_t *left_ms)
+static enum run_end_kind kind_of_loss(const struct run_setup *setup, enum run_end_kind otherwise,
+				      int64_t *left_ms)
 {
-	const char *kind =
-		setup->alloc.source == ALLOC_FROM_SLURM ? query_slurm(setup, left_ms) : NULL;
+	int kind = setup->alloc.source == ALLOC_FROM_SLURM ? query_slurm(setup, left_ms) : -1;
 
-	return kind && (!strcmp(kind, "requeued") || !strcmp(kind, "preempted")) ? kind : otherwise;
+	return kind == RUN_END_REQUEUED || kind == RUN_END_PREEMPTED ? (enum run_end_kind)kind
+								     : otherwise;
 }
 
-static void describe_cause(const struct job_result *result, const char *kind, int64_t left_ms,
+static void describe_cause(const struct job_result *result, enum run_end_kind kind, int64_t left_ms,
 			   bool own_program, char *why, size_t size)
 {
 	const char *name = strsignal(result->interrupted);
 	long left = left_ms == INT64_MAX ? 0 : (long)(left_ms / 1000);
 
-	if (!strcmp(kind, "preempted"))
+	if (kind == RUN_END_PREEMPTED)
 		snprintf(why, size, "Slurm preempted the job: another job now has its nodes%s%s%s",
 			 result->interrupted ? " (received signal: " : "",
 			 result->interrupted ? name : "", result->interrupted ? ")" : "");
-	else if (!strcmp(kind, "requeued"))
+	else if (kind == RUN_END_REQUEUED)
 		snprintf(why, size,
 			 "the scheduler has requeued the job: it was preempted, one of its nodes "
 			 "failed, or someone called scontrol requeue or qrerun");
-	else if (!strcmp(kind, "walltime") && result->interrupted)
+	else if (kind == RUN_END_WALLTIME && result->interrupted)
 		snprintf(why, size,
 			 "the job reached its time limit: the scheduler sent %s %ld s %s the end "
 			 "time",
 			 name, labs(left), left < 0 ? "after" : "before");
-	else if (!strcmp(kind, "cancelled") && result->interrupted)
+	else if (kind == RUN_END_CANCELLED && result->interrupted)
 		snprintf(why, size, "the job was cancelled (received signal: %s)", name);
-	else if (!strcmp(kind, "interrupted"))
+	else if (kind == RUN_END_INTERRUPTED)
 		snprintf(why, size, "berth received a signal from %s: %s",
 			 result->sender[0] ? result->sender : "the user or the scheduler", name);
 	else if (result->user_signal &&
-		 (!strcmp(kind, "stopped") || result->signal == result->user_signal))
+		 (kind == RUN_END_STOPPED || result->signal == result->user_signal))
 		snprintf(why, size,
 			 "berth received SIG%s (from the user, scancel --signal or #SBATCH "
 			 "--signal) and forwarded it to the ranks",
 			 error_signal_name(result->user_signal));
-	else if (!strcmp(kind, "stopped") && result->warned)
+	else if (kind == RUN_END_STOPPED && result->warned)
 		snprintf(why, size,
 			 "the job's time limit is near, so berth asked the ranks to save");
-	else if (!strcmp(kind, "oom"))
+	else if (kind == RUN_END_OOM)
 		snprintf(
 			why, size,
 			"the job ran out of memory: request more, or use less (%s, fewer ranks per "
@@ -289,7 +187,7 @@ void run_end_find(const struct run_setup *setup, const struct job_result *result
 {
 	int64_t left_ms = result->time_left_known ? result->time_left_ms : INT64_MAX;
 
-	*out = (struct run_end){.kind = "ended"};
+	*out = (struct run_end){.kind = RUN_END_ENDED};
 	if (!result->code)
 		return;
 	if (result->code != ERR_STOPPED)
@@ -300,19 +198,19 @@ void run_end_find(const struct run_setup *setup, const struct job_result *result
 	if (result->interrupted && setup->alloc.source)
 		out->kind = kind_of_signal(setup, &left_ms);
 	else if (result->cancelled)
-		out->kind = kind_of_loss(setup, "cancelled", &left_ms);
+		out->kind = kind_of_loss(setup, RUN_END_CANCELLED, &left_ms);
 	else if (result->code == ERR_STOPPED)
-		out->kind = "stopped";
+		out->kind = RUN_END_STOPPED;
 	else if (result->lost_node)
-		out->kind = kind_of_loss(setup, "node", &left_ms);
+		out->kind = kind_of_loss(setup, RUN_END_NODE, &left_ms);
 	else if (result->oom)
-		out->kind = "oom";
+		out->kind = RUN_END_OOM;
 	else if (!result->by_program)
-		out->kind = "berth";
+		out->kind = RUN_END_BERTH;
 	else
-		out->kind = result->signal ? "signal" : "code";
+		out->kind = result->signal ? RUN_END_SIGNAL : RUN_END_CODE;
 	describe_cause(result, out->kind, left_ms, setup->own_program, out->why, sizeof out->why);
-	if (!strcmp(out->kind, "requeued"))
+	if (out->kind == RUN_END_REQUEUED)
 		snprintf(out->next, sizeof out->next,
 			 "nothing to do: the scheduler will start the job again");
 	else if (result->next)
@@ -320,4 +218,104 @@ void run_end_find(const struct run_setup *setup, const struct job_result *result
 	else if (result->code == ERR_STOPPED)
 		snprintf(out->next, sizeof out->next,
 			 "submit the job again: it resumes from the checkpoint");
+}
+
+/* ---- for the user ---- */
+
+/* An error that the end of the output still shows is not printed again. */
+void run_end_print(const struct run_setup *setup, const struct job_result *result,
+		   const struct run_end *end, bool tail_is_shown)
+{
+	const struct run_options *options = setup->options;
+	size_t i;
+	json_t *line;
+
+	if (result->unkilled)
+		log_user(LOG_WARNING, "cannot kill %s", result->unkilled);
+	if (!result->code) {
+		if (options->shared.plan.waits && !options->quiet)
+			log_user(LOG_NOTE, "the ranks ended after %lld s",
+				 (long long)result->run_ms / 1000);
+		return;
+	}
+	/* If the program stopped with its work saved, its output contains no error to show. */
+	bool stopped = result->code == ERR_STOPPED;
+	bool ctrl_c = result->interrupted == SIGINT && end->kind == RUN_END_INTERRUPTED &&
+		      (stopped || result->code == 128 + SIGINT);
+
+	if (json_array_size(result->output_tail) && !options->quiet && !stopped && !tail_is_shown) {
+		log_user(LOG_NOTE, "last output of rank %d:", result->rank);
+		json_array_foreach(result->output_tail, i, line)
+			fprintf(stderr, "berth:   | %s\n", json_string_value(line));
+	}
+	if (options->job.log_dir && result->rank >= 0 && !stopped) {
+		char dir[PATH_MAX];
+
+		attempts_log_dir(options->job.log_dir, options->restarts.max_restarts,
+				 result->attempt, dir, sizeof dir);
+		log_user(LOG_NOTE, "full output: %s/rank-%04d.log%s%s", dir, result->rank,
+			 result->node ? " on " : "", result->node ? result->node : "");
+	}
+	if (result->no_restart_reason)
+		log_user(LOG_NOTE, "not restarting: %s", result->no_restart_reason);
+	if (end->known) {
+		log_user(LOG_NOTE, "known failure: %s", end->known->cause);
+		log_user(LOG_NOTE, "fix: %s (%s)", end->known->fix, end->known->source);
+	}
+	if (end->why[0] && (!ctrl_c || result->sender[0]))
+		log_user(LOG_NOTE, "reason: %s", end->why);
+	if (result->saved)
+		log_user(LOG_NOTE, "saved: %s", result->saved);
+	if (end->next[0])
+		log_user(LOG_NOTE, "next: %s", end->next);
+	if (end->exception.line)
+		log_user(LOG_ERROR, "%s: %s (%s:%d)", result->first_cause, end->exception.text,
+			 end->exception.file, end->exception.line);
+	else if (!ctrl_c || result->signal != SIGINT)
+		log_user(stopped ? LOG_NOTE : LOG_ERROR, "%s",
+			 result->first_cause ? result->first_cause : "the job failed");
+	if (ctrl_c)
+		log_user(stopped ? LOG_NOTE : LOG_ERROR, "stopped by Ctrl-C (SIGINT)");
+}
+
+int run_end_report(const struct run_setup *setup, const struct job_result *result,
+		   const struct run_end *end, int timeout_ms, struct error *err)
+{
+	const char *path = setup->report;
+	JSON_AUTO report = NULL;
+	char *text;
+	int rc;
+
+	if (!path || setup->bad_report)
+		return 0;
+	report = job_report(result);
+	if (report) {
+		json_t *program = json_array();
+
+		for (size_t i = 0; setup->program && setup->program[i]; i++)
+			json_array_append_new(program, json_text(setup->program[i]));
+		json_object_set_new(report, "version", json_string(BERTH_VERSION));
+		json_object_set_new(report, "program", program);
+		json_object_set_new(report, "kind", json_string(kind_names[end->kind]));
+		json_object_set_new(report, "why", json_text(end->why[0] ? end->why : NULL));
+		json_object_set_new(report, "known", explain_row_json(end->known));
+		json_object_set_new(report, "exception",
+				    end->exception.line
+					    ? json_pack("{s:o, s:o, s:i}", "text",
+							json_text(end->exception.text), "file",
+							json_text(end->exception.file), "line",
+							end->exception.line)
+					    : json_null());
+		if (end->next[0])
+			json_object_set_new(report, "next", json_text(end->next));
+	}
+	text = report ? json_dumps(report, JSON_INDENT(2) | JSON_REAL_PRECISION(15)) : NULL;
+	if (!text)
+		return error_memory(err, "the report");
+	size_t length = strlen(text);
+
+	text[length] = '\n'; /* ends the last line; replaces the terminating NUL */
+	rc = run_write_bounded(path, text, length + 1, timeout_ms, err);
+	free(text);
+	return rc;
 }

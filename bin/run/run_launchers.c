@@ -49,7 +49,7 @@ static size_t name_index(const char *const *argv)
 }
 
 /* NULL: argv is no launcher. *first: the index of its first option. */
-static const struct launcher_program *find(const char *const *argv, size_t *first)
+static const struct launcher_program *find_program(const char *const *argv, size_t *first)
 {
 	size_t index = name_index(argv);
 	const char *name = basename(argv[index]), *verb = argv[index + 1];
@@ -193,7 +193,7 @@ static bool is_wrong(unsigned kind, const char *value, size_t nodes)
 struct run_asked run_asked(const struct run_options *options, const char *const *argv)
 {
 	struct run_asked asked = {0};
-	const struct launcher_program *program = find(argv, &asked.first);
+	const struct launcher_program *program = find_program(argv, &asked.first);
 
 	/* One process, or one per node, is what the user asked for. */
 	if (program && !options->shared.plan.per_node && options->shared.plan.ranks != 1)
@@ -229,7 +229,7 @@ static bool read_line(const char *const *rest, char ranks[16], const char *const
 int run_check_launchers(struct run_options *options, const char *const *argv, struct error *err)
 {
 	size_t first;
-	const struct launcher_program *program = find(argv, &first);
+	const struct launcher_program *program = find_program(argv, &first);
 	const char *name = program ? program->name : NULL;
 	const char *const *rest;
 	char ranks[16] = "N", *line = NULL;
@@ -263,7 +263,7 @@ int run_check_launchers(struct run_options *options, const char *const *argv, st
 int run_check_kept_options(struct run_setup *setup, const char *const *argv, struct error *err)
 {
 	size_t nodes = setup->alloc.node_count, first, count = 0, kept, i, words;
-	const struct launcher_program *program = find(argv, &first);
+	const struct launcher_program *program = find_program(argv, &first);
 	bool torchrun = program && program->kind == PER_NODE;
 	char wrong[100] = "", replaced[400] = "";
 

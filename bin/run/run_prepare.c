@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* What berth run does and checks before it starts anything. */
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "alloc/query.h"
@@ -144,14 +147,124 @@ static int check_wait(const struct run_setup *setup, struct error *err)
 	return 0;
 }
 
-int run_prepare(const struct run_options *options, const char *const *argv, struct run_setup *out,
-		struct error *err)
+/* "+90m", or Unix seconds. */
+static int read_end(const char *name, const char *text, int64_t now, int64_t *out,
+		    struct error *err)
 {
+	int64_t ms;
+
+	if (*text != '+' && !number_int64(name, text, 1, INT64_MAX / 2000, out, NULL))
+		return 0;
+	if (*text != '+' || number_duration_ms(name, text + 1, &ms, NULL))
+		return error_set(err, ERR_USAGE,
+				 "%s is '%.100s': expected a time from now (+90m, +2h, +1d), or "
+				 "Unix seconds, as printed by date -d 'tomorrow 8:00' +%%s",
+				 name, text);
+	*out = now + ms / 1000;
+	return 0;
+}
+
+/* Store the job's end time, from the option, the environment or the scheduler, in setup->alloc. */
+static int read_end_time(struct run_setup *setup, struct error *err)
+{
+	struct alloc *alloc = &setup->alloc;
+	const char *name = "--end-time", *text = setup->options->end_time;
+	int64_t now = (int64_t)time(NULL), end = 0;
+	char past[400];
+	int rc;
+
+	if (!text) {
+		name = "BERTH_END_TIME";
+		text = env_get(setup->env, name);
+	}
+	if (text && *text) {
+		rc = read_end(name, text, now, &end, err);
+		if (rc) {
+			err->code = ERR_USAGE;
+			return -ERR_USAGE;
+		}
+		if (end <= now)
+			return error_set(err, ERR_USAGE,
+					 "%s %s was %lld s ago by this machine's clock (now: "
+					 "%lld); set a future time, or none",
+					 name, text, (long long)(now - end), (long long)now);
+		alloc->end_time = end;
+		alloc->end_given = true;
+		free(alloc->end_reason);
+		alloc->end_reason = strdup(name);
+	} else if (alloc_drop_past_end(alloc, past, sizeof past)) {
+		log_user(LOG_WARNING, "%s", past);
+	}
+	return 0;
+}
+
+/* If the user has set BERTH_STOP_FILE and the file exists from an earlier run, remove it and report
+ * that, because this run would stop at once. With --dry-run, only report it. */
+static int remove_stale_stop_file(const struct run_setup *setup, struct error *err)
+{
+	const char *path = env_get(setup->env, "BERTH_STOP_FILE");
+	bool dry = setup->options->dry_run;
+	struct stat info;
+
+	if (!path || !*path || lstat(path, &info))
+		return 0;
+	if (!dry && unlink(path) && errno != ENOENT)
+		return error_set(err, ERR_OUTPUT,
+				 "cannot remove the stop file %s of an earlier run: %s", path,
+				 strerror(errno));
+	if (!setup->options->quiet)
+		log_user(LOG_WARNING,
+			 "the stop file %s already existed, created %lld s ago: it %s "
+			 "removed, because this run would otherwise stop at once; create it again "
+			 "to stop the run",
+			 path, (long long)(time(NULL) - info.st_mtime), dry ? "will be" : "is");
+	return 0;
+}
+
+/* Who holds a lock on the file? 0: unknown. */
+static int find_holder(const struct stat *file)
+{
+	FILE *locks = fopen("/proc/locks", "re");
+	unsigned long long inode;
+	char line[200];
+	int pid, found = 0;
+
+	while (locks && !found && fgets(line, sizeof line, locks))
+		if (sscanf(line, "%*d: FLOCK %*s %*s %d %*x:%*x:%llu", &pid, &inode) == 2 &&
+		    inode == file->st_ino && pid > 0)
+			found = pid;
+	if (locks)
+		fclose(locks);
+	return found;
+}
+
+int run_lock_log_dir(const char *log_dir, struct error *err)
+{
+	int fd = open(log_dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC), pid;
+	struct stat status;
+	char by[40] = "";
+
+	/* Not every file system can lock directories. */
+	if (fd < 0 || !flock(fd, LOCK_EX | LOCK_NB) || errno != EWOULDBLOCK)
+		return 0;
+	pid = fstat(fd, &status) ? 0 : find_holder(&status);
+	close(fd);
+	if (pid)
+		snprintf(by, sizeof by, " (process %d)", pid);
+	return error_set(err, ERR_OUTPUT,
+			 "--log-dir %.200s: another run%s writes there; give each run a directory "
+			 "of its own",
+			 log_dir, by);
+}
+
+int run_prepare(struct run_setup *out, struct error *err)
+{
+	const struct run_options *options = out->options;
+	const char *const *argv = out->program;
 	const char *const places[] = {options->job.log_dir, options->report};
 	int64_t time_ms;
 	int rc;
 
-	out->options = options;
 	out->plan = options->shared.plan;
 	out->env = env_capture();
 	out->launch = options->launch;
@@ -192,11 +305,11 @@ int run_prepare(const struct run_options *options, const char *const *argv, stru
 			       "cannot find the working directory, in which the ranks would start: "
 			       "%m. Change to one that exists (cd).");
 	if (!rc)
-		rc = run_end_time(out, err);
+		rc = read_end_time(out, err);
 	if (!rc)
 		ask_scheduler(out);
 	if (!rc)
-		rc = run_remove_stale_stop_file(out, err);
+		rc = remove_stale_stop_file(out, err);
 	if (!rc)
 		rc = launcher_find(options->launcher, &out->alloc, out->env, &out->launch.launcher,
 				   err);

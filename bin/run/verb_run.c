@@ -9,7 +9,7 @@ struct arguments {
 	char **program; /* argv from PROGRAM on */
 };
 
-static int check(void *input, struct error *err)
+static int check_arguments(void *input, struct error *err)
 {
 	struct arguments *arguments = input;
 	int rc = run_options_by_hand(&arguments->run, err);
@@ -31,7 +31,7 @@ int verb_run(int argc, char **argv)
 			   {run_rendezvous_table, offsetof(struct arguments, run)}},
 		.positional = {.type = ARGUMENTS_REST,
 			       .offset = offsetof(struct arguments, program)},
-		.check = check,
+		.check = check_arguments,
 		.usage = "[--] PROGRAM [ARGUMENTS]",
 		.doc = "Examples:\n"
 		       "    berth run -- python train.py\n"
