@@ -36,7 +36,7 @@ static int add_file(const char *text, void *out, struct error *err)
 	return 0;
 }
 
-static int check(void *input, struct error *err)
+static int check_arguments(void *input, struct error *err)
 {
 	const struct arguments *arguments = input;
 
@@ -232,7 +232,7 @@ int verb_explain(int argc, char **argv)
 	static const struct arguments_command command = {
 		.tables = {{options}},
 		.positional = {.type = ARGUMENTS_READ, .read = add_file},
-		.check = check,
+		.check = check_arguments,
 		.usage = "LOG...",
 		.doc = "Find known failures in the output of a job, with their causes and "
 		       "fixes.\vLOG is a file, a directory of logs, or - for standard input. Exits "

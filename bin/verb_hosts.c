@@ -34,7 +34,7 @@ static int set_expr(const char *text, void *out, struct error *err)
 	return 0;
 }
 
-static int check(void *input, struct error *err)
+static int check_arguments(void *input, struct error *err)
 {
 	const struct arguments *arguments = input;
 
@@ -72,7 +72,7 @@ int verb_hosts(int argc, char **argv)
 	static const struct arguments_command command = {
 		.tables = {{options}},
 		.positional = {.type = ARGUMENTS_READ, .offset = HOSTS(expr), .read = set_expr},
-		.check = check,
+		.check = check_arguments,
 		.usage = "EXPR\n--nodefile FILE",
 		.doc = "Expand a host list (\"n[01-03],x[0-1]\") or a node file to one host per "
 		       "line.",

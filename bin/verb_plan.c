@@ -133,7 +133,8 @@ static int print_xml(const struct plan_options *options, struct error *err)
 
 /* A capture of another machine is used as it is; for this machine the environment's device lists
  * apply. */
-static int load(const struct plan_options *options, struct inventory *out, struct error *err)
+static int load_inventory(const struct plan_options *options, struct inventory *out,
+			  struct error *err)
 {
 	struct inventory_source source = {.topology_file = options->topology};
 	struct env *env = env_capture();
@@ -196,7 +197,7 @@ int verb_plan(int argc, char **argv)
 	if (options.xml)
 		return print_xml(&options, &err) ? verb_fail(&err) : 0;
 
-	int rc = load(&options, &inventory, &err);
+	int rc = load_inventory(&options, &inventory, &err);
 
 	if (!rc)
 		rc = make(&inventory, &options.request, &node, &err);

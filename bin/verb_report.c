@@ -38,7 +38,7 @@ static int read_document_name(const char *text, void *out, struct error *err)
 	return 0;
 }
 
-static int check(void *input, struct error *err)
+static int check_arguments(void *input, struct error *err)
 {
 	const struct arguments *arguments = input;
 
@@ -282,7 +282,7 @@ int verb_report(int argc, char **argv)
 	static const struct arguments_command command = {
 		.tables = {{options}},
 		.positional = {.type = ARGUMENTS_READ, .read = read_document_name},
-		.check = check,
+		.check = check_arguments,
 		.usage = "REPORT.json...",
 		.doc = "Show how a job ended as one HTML page, or print how several ended as a "
 		       "table."

@@ -61,7 +61,7 @@ struct list {
 	bool short_of_memory;
 };
 
-static struct finding *find(struct list *list, const json_t *probe)
+static struct finding *find_finding(struct list *list, const json_t *probe)
 {
 	for (size_t i = 0; i < list->count; i++)
 		if (is_same_finding(&list->finding[i], probe))
@@ -91,7 +91,7 @@ static void collect(const json_t *nodes, struct list *list)
 	json_array_foreach(nodes, i, node)
 		json_array_foreach(json_object_get(node, "probes"), j, probe)
 	{
-		struct finding *finding = find(list, probe);
+		struct finding *finding = find_finding(list, probe);
 
 		/* A node may report it twice (two GPUs): show it once. */
 		if (!finding)

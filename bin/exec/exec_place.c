@@ -107,8 +107,8 @@ static int read_local_size(const struct env *env, const struct rank_source *sour
 	return exec_place_tasks(text, place->node_rank, &place->local_size, err);
 }
 
-static int check(const struct rank_source *source, const struct exec_place *place,
-		 struct error *err)
+static int check_place(const struct rank_source *source, const struct exec_place *place,
+		       struct error *err)
 {
 	if (place->rank >= place->size)
 		return error_set(
@@ -160,7 +160,7 @@ static int fill(const struct env *env, const struct rank_source *source, struct 
 	if (!rc)
 		rc = read_local_size(env, source, place, err);
 	if (!rc)
-		rc = check(source, place, err);
+		rc = check_place(source, place, err);
 	if (!rc)
 		rc = check_rank(env, source, place, err);
 	if (rc)

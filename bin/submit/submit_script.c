@@ -35,7 +35,7 @@ static int check_plain_value(const char *option, const char *value, const char *
 			 option, value, plain + 62, more);
 }
 
-static int check(const struct submit *submit, struct error *err)
+static int check_submit(const struct submit *submit, struct error *err)
 {
 	const struct {
 		const char *option, *value, *more;
@@ -222,7 +222,7 @@ int submit_script(const struct submit *submit, char **out, struct error *err)
 	char *text = NULL;
 	size_t size = 0;
 	struct script_writer w = {submit, NULL, submit->kind == SUBMIT_SLURM};
-	int rc = check(submit, err);
+	int rc = check_submit(submit, err);
 
 	if (rc)
 		return rc;

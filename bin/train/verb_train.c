@@ -16,7 +16,7 @@ struct arguments {
 	struct train_arguments train;
 };
 
-static int check(void *input, struct error *err)
+static int check_arguments(void *input, struct error *err)
 {
 	struct arguments *arguments = input;
 	int rc = train_arguments_check(&arguments->train, err);
@@ -79,14 +79,14 @@ int verb_train(int argc, char **argv)
 		.positional = {.type = ARGUMENTS_READ,
 			       .offset = offsetof(struct arguments, train),
 			       .read = train_arguments_add_model},
-		.check = check,
+		.check = check_arguments,
 		.usage = "MODEL",
 		.doc = "Train MODEL (convnet, linear, resnet18, resnet34, resnet50, resnet101 or "
 		       "resnet152) data-parallel on all ranks: berth run of berth-train.\vExample: "
 		       "berth train convnet -n 2 --ckpt ckpt --metrics logs",
 	};
 	struct arguments arguments = {0};
-	struct train_options check;
+	struct train_options checked;
 	struct error err = {0};
 	int code;
 
@@ -94,8 +94,8 @@ int verb_train(int argc, char **argv)
 	train_arguments_default(&arguments.train);
 	arguments_parse(&command, argc, argv, &arguments);
 	/* Check the options before agents and ranks start. */
-	check = arguments.train.options;
-	if (train_defaults(&check, &err))
+	checked = arguments.train.options;
+	if (train_defaults(&checked, &err))
 		code = verb_fail(&err);
 	else
 		code = run_trainer(&arguments, &err);

@@ -459,7 +459,7 @@ static void destroy(struct agent *agent)
 }
 
 /* Initialise all modules of the agent and connect to the controller. */
-static int start(struct agent *agent, pid_t launcher_pid, struct error *err)
+static int start_agent(struct agent *agent, pid_t launcher_pid, struct error *err)
 {
 	const struct agent_params *params = agent->params;
 	struct agent_uplink_events events = {agent, on_message, on_settled, on_suspended, on_lost};
@@ -502,7 +502,7 @@ int agent_run(const struct agent_params *params, struct error *err)
 		tmpdir_remove(agent.dir);
 		return rc;
 	}
-	rc = start(&agent, launcher_pid, err);
+	rc = start_agent(&agent, launcher_pid, err);
 	loop_timer_after(agent.loop, &agent.second, CONNECTION_HEARTBEAT_MS);
 	/* Run until the connection is lost or closed, and no process of the ranks is left. */
 	while (!rc && !(agent.uplink.lost && agent_ranks_are_over(&agent.ranks)))

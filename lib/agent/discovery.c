@@ -64,7 +64,7 @@ static void on_thread_ended(struct loop_source *source, uint32_t events)
 }
 
 /* Start the thread once discovery is in the loop. */
-static int start(struct agent_discovery *discovery, struct error *err)
+static int start_discovery(struct agent_discovery *discovery, struct error *err)
 {
 	/* inventory_discover parses an XML in a forked child first. A child of a multithreaded
 	 * process may inherit a lock that no thread will ever release, so use no thread here.
@@ -100,7 +100,7 @@ int agent_discovery_start(struct loop *loop, const struct env *env, const char *
 	else if ((rc = loop_add(loop, &discovery->ended, fd, EPOLLIN, err)))
 		close(fd);
 	if (!rc)
-		rc = start(discovery, err);
+		rc = start_discovery(discovery, err);
 	if (rc)
 		agent_discovery_free(discovery);
 	else

@@ -11,7 +11,7 @@
 #include "base/number.h"
 #include "hostlist/hostlist.h"
 
-static int present(const struct env *env, const struct alloc_request *request)
+static int hand_present(const struct env *env, const struct alloc_request *request)
 {
 	(void)env;
 	return request->nnodes > 0;
@@ -48,7 +48,8 @@ int alloc_parse_rendezvous(const char *name, const char *text, char *host, size_
 	return 0;
 }
 
-static int check(const struct alloc_request *request, char host[256], int *port, struct error *err)
+static int check_hand(const struct alloc_request *request, char host[256], int *port,
+		      struct error *err)
 {
 	if (request->hosts || request->hostfile)
 		return error_set(err, ERR_USAGE,
@@ -97,7 +98,7 @@ static int read_hand(const struct env *env, const struct alloc_request *request,
 		     struct error *err)
 {
 	char host[256];
-	int port, rc = check(request, host, &port, err);
+	int port, rc = check_hand(request, host, &port, err);
 
 	(void)env;
 	if (!rc && fill(request, host, port, out))
@@ -105,4 +106,4 @@ static int read_hand(const struct env *env, const struct alloc_request *request,
 	return rc;
 }
 
-const struct alloc_source alloc_source_hand = {ALLOC_FROM_HAND, present, read_hand};
+const struct alloc_source alloc_source_hand = {ALLOC_FROM_HAND, hand_present, read_hand};

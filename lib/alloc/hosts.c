@@ -8,7 +8,7 @@
 #include "base/bytes.h"
 #include "hostlist/hostlist.h"
 
-static int present(const struct env *env, const struct alloc_request *request)
+static int hosts_present(const struct env *env, const struct alloc_request *request)
 {
 	(void)env;
 	return request->hosts || request->hostfile;
@@ -68,4 +68,4 @@ static int read_hosts(const struct env *env, const struct alloc_request *request
 	return rc;
 }
 
-const struct alloc_source alloc_source_hosts = {ALLOC_FROM_HOSTS, present, read_hosts};
+const struct alloc_source alloc_source_hosts = {ALLOC_FROM_HOSTS, hosts_present, read_hosts};

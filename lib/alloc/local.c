@@ -9,7 +9,7 @@
 #include "base/bytes.h"
 #include "hostlist/affinity.h"
 
-static int present(const struct env *env, const struct alloc_request *request)
+static int local_present(const struct env *env, const struct alloc_request *request)
 {
 	(void)env;
 	(void)request;
@@ -47,4 +47,4 @@ static int read_local(const struct env *env, const struct alloc_request *request
 	return out->nodes[0].name ? 0 : error_memory(err, "the allocation");
 }
 
-const struct alloc_source alloc_source_local = {ALLOC_FROM_LOCAL, present, read_local};
+const struct alloc_source alloc_source_local = {ALLOC_FROM_LOCAL, local_present, read_local};

@@ -41,7 +41,7 @@ static const char *index_of(const struct env *env, const char **name)
 	return value ? value : alloc_env(env, *name = "PAI_TASK_INDEX");
 }
 
-static int present(const struct env *env, const struct alloc_request *request)
+static int openpai_present(const struct env *env, const struct alloc_request *request)
 {
 	const char *name;
 
@@ -230,4 +230,5 @@ static int read_openpai(const struct env *env, const struct alloc_request *reque
 	return rc;
 }
 
-const struct alloc_source alloc_source_openpai = {ALLOC_FROM_OPENPAI, present, read_openpai};
+const struct alloc_source alloc_source_openpai = {ALLOC_FROM_OPENPAI, openpai_present,
+						  read_openpai};

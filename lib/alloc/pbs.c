@@ -19,7 +19,7 @@
 
 #define JOB_ID_MAX 255
 
-static int present(const struct env *env, const struct alloc_request *request)
+static int pbs_present(const struct env *env, const struct alloc_request *request)
 {
 	(void)request;
 	return alloc_env(env, "PBS_JOBID") != NULL;
@@ -230,4 +230,4 @@ static int read_pbs(const struct env *env, const struct alloc_request *request, 
 	return rc;
 }
 
-const struct alloc_source alloc_source_pbs = {ALLOC_FROM_PBS, present, read_pbs};
+const struct alloc_source alloc_source_pbs = {ALLOC_FROM_PBS, pbs_present, read_pbs};

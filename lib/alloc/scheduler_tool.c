@@ -22,7 +22,8 @@
 
 /* Start the tool. *out becomes the reading end of its standard output; stderr_fd is a file for its
  * standard error. */
-static int start(char *const argv[], const struct env *env, int stderr_fd, pid_t *pid, int *out)
+static int start_tool(char *const argv[], const struct env *env, int stderr_fd, pid_t *pid,
+		      int *out)
 {
 	char **envp = env_to_envp(env);
 	posix_spawn_file_actions_t files;
@@ -101,7 +102,7 @@ int scheduler_tool_begin(struct scheduler_tool *tool, char *const argv[], const 
 	tool->text = malloc(limit + 1);
 	tool->stderr_fd = memfd_create("berth-ask", MFD_CLOEXEC);
 	if (!tool->text || tool->stderr_fd < 0 ||
-	    start(argv, env, tool->stderr_fd, &tool->pid, &tool->fd)) {
+	    start_tool(argv, env, tool->stderr_fd, &tool->pid, &tool->fd)) {
 		if (tool->stderr_fd >= 0)
 			close(tool->stderr_fd);
 		free(tool->text);

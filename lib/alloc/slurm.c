@@ -48,7 +48,7 @@ static const char *job_id(const struct env *env)
 	return first_set(env, "SLURM_JOB_ID", "SLURM_JOBID", &name);
 }
 
-static int present(const struct env *env, const struct alloc_request *request)
+static int slurm_present(const struct env *env, const struct alloc_request *request)
 {
 	(void)request;
 	return job_id(env) != NULL;
@@ -488,4 +488,4 @@ static int read_slurm(const struct env *env, const struct alloc_request *request
 	return rc;
 }
 
-const struct alloc_source alloc_source_slurm = {ALLOC_FROM_SLURM, present, read_slurm};
+const struct alloc_source alloc_source_slurm = {ALLOC_FROM_SLURM, slurm_present, read_slurm};

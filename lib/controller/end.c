@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "base/json.h"
+#include "process/child.h"
 #include "process/supervise.h"
 
 #define CANCELLED_MS 2000 /* for srun's line about a cancelled step, */
@@ -32,7 +33,7 @@ static enum job_cause cause_of(int number)
 }
 
 /* "was killed by signal 11 (Segmentation fault), core dumped" */
-static void describe(const struct message_ended *ended, char *out, size_t size)
+static void describe_end(const struct message_ended *ended, char *out, size_t size)
 {
 	if (ended->start_error)
 		snprintf(out, size, "could not be started: %s", ended->start_error);
@@ -120,7 +121,7 @@ void job_handle_rank_ended(struct job *job, size_t node, const struct message *m
 			      : stop_is_crash(ended->signal, result->interrupted) ? CAUSE_SIGNAL
 										  : CAUSE_CODE;
 
-	describe(ended, how, sizeof how);
+	describe_end(ended, how, sizeof how);
 	if (!job_is_first_cause(job, kind, ended->code, (long)node)) {
 		count_alike(job, ended->last, how);
 		return;
@@ -129,7 +130,7 @@ void job_handle_rank_ended(struct job *job, size_t node, const struct message *m
 	result->oom = ended->signal && ended->oom;
 	/* A program that could not be executed has no exit code of its own. */
 	if (ended->start_error)
-		result->code = ended->code == 127 ? ERR_INPUT : ERR_UNAVAILABLE;
+		result->code = ended->code == CHILD_NOT_FOUND ? ERR_INPUT : ERR_UNAVAILABLE;
 	else
 		result->by_program = true;
 	snprintf(cause, sizeof cause, "rank %d on %s %s%s", ended->rank, name, how,

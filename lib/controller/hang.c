@@ -191,7 +191,7 @@ static int find_rank_behind(const struct job_hang *hang, bool *unique)
 	return best;
 }
 
-static void describe(const struct job_hang *hang, int number, char *out, size_t size)
+static void describe_rank(const struct job_hang *hang, int number, char *out, size_t size)
 {
 	const struct job_rank *rank = &hang->ranks[number];
 	double least, most;
@@ -268,7 +268,7 @@ static struct stack_place *read_places(struct job_hang *hang, size_t *count)
 	return places;
 }
 
-static void find(struct job_hang *hang, struct job_hang_finding *out)
+static void find_hang(struct job_hang *hang, struct job_hang_finding *out)
 {
 	char how[300] = "", where[500] = "", begin[100];
 	int left = STACK_LINES;
@@ -297,7 +297,7 @@ static void find(struct job_hang *hang, struct job_hang_finding *out)
 			 where);
 		return;
 	}
-	describe(hang, rank, how, sizeof how);
+	describe_rank(hang, rank, how, sizeof how);
 	if (hang->ranks[rank].state == 'T' || hang->ranks[rank].state == 't')
 		where[0] = '\0'; /* that of a stopped process does not matter */
 	snprintf(out->text, sizeof out->text, "%s; rank %d on %s is behind%s%s%s%s", begin, rank,
@@ -412,7 +412,7 @@ bool job_hang_check(struct job_hang *hang, int64_t now_ms, struct job_hang_findi
 	if (hang->stacks_received < hang->plan->nodes_with_ranks &&
 	    now_ms - hang->stacks_requested_ms < STACKS_MS)
 		return false;
-	find(hang, out);
+	find_hang(hang, out);
 	if (!only_note)
 		return true;
 	job_note(hang->sink, LOG_NOTE, "%s. berth run ends such a job only with --hang-timeout",

@@ -7,7 +7,7 @@
 #include "controller/job.h"
 #include "hostlist/hostlist.h"
 
-static struct node_note *find(struct node_notes *notes, const char *text)
+static struct node_note *find_note(struct node_notes *notes, const char *text)
 {
 	for (size_t i = 0; i < notes->count; i++)
 		if (!strcmp(notes->notes[i].text, text))
@@ -28,7 +28,7 @@ static struct node_note *find(struct node_notes *notes, const char *text)
 
 void node_notes_add(struct node_notes *notes, size_t node, const char *text)
 {
-	struct node_note *note = find(notes, text);
+	struct node_note *note = find_note(notes, text);
 
 	if (!note) {
 		job_note(notes->sink, LOG_WARNING, "%s: %s", notes->alloc->nodes[node].name, text);

@@ -113,8 +113,8 @@ failed:;
  * hwloc_topology_init loads all of hwloc's plugins: with Debian's these are X11, OpenCL and
  * libxml2, which take longer than the rest of the inventory, and OpenCL opens every GPU. This
  * machine's topology needs none of them, but a file needs libxml2 unless hwloc wrote it. */
-static int load(const struct inventory_source *source, const char *xml, size_t xml_size,
-		hwloc_topology_t *out)
+static int load_topology(const struct inventory_source *source, const char *xml, size_t xml_size,
+			 hwloc_topology_t *out)
 {
 	struct env_override overrides[] = {
 		{.name = "HWLOC_XMLFILE"},
@@ -152,7 +152,7 @@ static void try_and_exit(const struct inventory_source *source, const char *xml,
 	setrlimit(RLIMIT_CORE, &no_core);
 	dup2(null, STDERR_FILENO);
 	alarm(TRY_LIMIT_S);
-	_exit(load(source, xml, xml_size, &topology) == 0 ? 0 : 1);
+	_exit(load_topology(source, xml, xml_size, &topology) == 0 ? 0 : 1);
 }
 
 /* On some damaged files hwloc fails an assertion or dereferences NULL, and it explains others on
@@ -199,7 +199,7 @@ static int open_xml(const struct inventory_source *source, hwloc_topology_t *out
 	rc = refuse_version(file, text, err);
 	if (!rc)
 		rc = try_xml(source, text, size, err);
-	if (!rc && load(source, text, size, out) != 0)
+	if (!rc && load_topology(source, text, size, out) != 0)
 		rc = error_set(err, ERR_DATA, "%s: hwloc cannot load the file", file);
 	free(text);
 	return rc;
@@ -212,7 +212,7 @@ int topology_open(const struct inventory_source *source, hwloc_topology_t *out, 
 
 	hwloc_topology_t topology;
 
-	if (load(source, NULL, 0, &topology) != 0)
+	if (load_topology(source, NULL, 0, &topology) != 0)
 		return error_set(
 			err, ERR_UNAVAILABLE,
 			"hwloc cannot read this machine's topology: %s; check that /sys is mounted",

@@ -24,7 +24,8 @@ static bool gets_no_signals(const struct env *env)
 }
 
 /* Accept one node only, and only if it is this machine. */
-static bool fits(const struct launcher *launcher, const struct alloc *alloc, const struct env *env)
+static bool fork_fits(const struct launcher *launcher, const struct alloc *alloc,
+		      const struct env *env)
 {
 	const char *name = alloc->nodes[0].name;
 
@@ -41,8 +42,8 @@ static bool fits(const struct launcher *launcher, const struct alloc *alloc, con
 	return launcher_is_this_host(name);
 }
 
-static int start(const struct launcher_job *job, struct launcher_process **out, size_t *count,
-		 struct error *err)
+static int fork_start(const struct launcher_job *job, struct launcher_process **out, size_t *count,
+		      struct error *err)
 {
 	struct launcher_process *process;
 	int pair[2];
@@ -95,7 +96,7 @@ const struct launcher launcher_fork = {
 	.name = "fork",
 	.uses_socket_pair = true,
 	.single_host = true,
-	.fits = fits,
-	.start = start,
+	.fits = fork_fits,
+	.start = fork_start,
 	.command_line = command_line,
 };

@@ -6,7 +6,8 @@
 #include "base/bytes.h"
 #include "launch/launcher.h"
 
-static bool fits(const struct launcher *launcher, const struct alloc *alloc, const struct env *env)
+static bool hand_fits(const struct launcher *launcher, const struct alloc *alloc,
+		      const struct env *env)
 {
 	return alloc->rendezvous != NULL;
 }
@@ -20,8 +21,8 @@ static int make(const struct launcher_job *job, size_t node, struct launcher_com
 	return out->argv && out->input ? 0 : -1;
 }
 
-static int start(const struct launcher_job *job, struct launcher_process **out, size_t *count,
-		 struct error *err)
+static int hand_start(const struct launcher_job *job, struct launcher_process **out, size_t *count,
+		      struct error *err)
 {
 	if (!job->launch->alloc->rendezvous)
 		return error_set(err, ERR_USAGE,
@@ -40,8 +41,8 @@ static char *command_line(const struct launcher_job *job)
 const struct launcher launcher_hand = {
 	.name = "hand",
 	.secret_from_file = true,
-	.fits = fits,
-	.start = start,
+	.fits = hand_fits,
+	.start = hand_start,
 	.command_line = command_line,
 	.make = make,
 };

@@ -24,8 +24,8 @@ static const struct launcher *const launchers[] = {
 
 #define LAUNCHER_COUNT (sizeof launchers / sizeof *launchers)
 
-static int find(const char *name, const struct alloc *alloc, const struct env *env,
-		const struct launcher **out, struct error *err)
+static int find_launcher(const char *name, const struct alloc *alloc, const struct env *env,
+			 const struct launcher **out, struct error *err)
 {
 	char known[256] = "";
 
@@ -58,12 +58,12 @@ int launcher_find(const char *name, const struct alloc *alloc, const struct env 
 		  const struct launcher **out, struct error *err)
 {
 	const char *preferred = name ? NULL : env_get(env, LAUNCHER_PREFERRED);
-	int rc = find(name, alloc, env, out, err);
+	int rc = find_launcher(name, alloc, env, out, err);
 
 	/* It is for nodes that a scheduler granted or that --hosts names. */
 	if (rc || !preferred || (*out)->single_host || (*out)->secret_from_file)
 		return rc;
-	rc = find(preferred, alloc, env, out, err);
+	rc = find_launcher(preferred, alloc, env, out, err);
 	if (!rc)
 		log_info(LOG_LAUNCH, LAUNCHER_PREFERRED " names it");
 	return rc ? error_prefix(err, LAUNCHER_PREFERRED) : 0;

@@ -10,7 +10,8 @@
 #include "base/bytes.h"
 #include "launch/launcher.h"
 
-static bool fits(const struct launcher *launcher, const struct alloc *alloc, const struct env *env)
+static bool loopback_fits(const struct launcher *launcher, const struct alloc *alloc,
+			  const struct env *env)
 {
 	return false; /* only with --launcher loopback: simulating nodes is a deliberate choice */
 }
@@ -32,8 +33,8 @@ static int spawn(const struct launcher_job *job, size_t node_index, int null_fd,
 	return 0;
 }
 
-static int start(const struct launcher_job *job, struct launcher_process **out, size_t *count,
-		 struct error *err)
+static int loopback_start(const struct launcher_job *job, struct launcher_process **out,
+			  size_t *count, struct error *err)
 {
 	size_t nodes = job->launch->alloc->node_count, started = 0;
 	struct launcher_process *processes = calloc(nodes, sizeof *processes);
@@ -93,7 +94,7 @@ memory:
 const struct launcher launcher_loopback = {
 	.name = "loopback",
 	.single_host = true,
-	.fits = fits,
-	.start = start,
+	.fits = loopback_fits,
+	.start = loopback_start,
 	.command_line = command_line,
 };

@@ -46,7 +46,8 @@ static bool find_tool(const struct launcher *launcher, const struct env *env, ch
 	return false;
 }
 
-static bool fits(const struct launcher *launcher, const struct alloc *alloc, const struct env *env)
+static bool mpirun_fits(const struct launcher *launcher, const struct alloc *alloc,
+			const struct env *env)
 {
 	char path[PATH_MAX];
 
@@ -58,7 +59,7 @@ static bool fits(const struct launcher *launcher, const struct alloc *alloc, con
 static bool fits_open_mpi(const struct launcher *launcher, const struct alloc *alloc,
 			  const struct env *env)
 {
-	return fits(launcher, alloc, env) && !launcher_tm.fits(&launcher_tm, alloc, env);
+	return mpirun_fits(launcher, alloc, env) && !launcher_tm.fits(&launcher_tm, alloc, env);
 }
 
 /* Set defaults for the tool where the user has set nothing. settings holds names and values and
@@ -262,7 +263,7 @@ const struct launcher launcher_pals = {
 	.name = "pals",
 	.tool = "mpiexec",
 	.beside = "palstat",
-	.fits = fits,
+	.fits = mpirun_fits,
 	.start = launcher_start_tools,
 	.command_line = launcher_tools_line,
 	.make = make_pals,

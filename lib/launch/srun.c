@@ -30,7 +30,8 @@ static const char probe[] = LAUNCHER_NO_FUNCTION("$SLURMD_NODENAME") LAUNCHER_TR
 	"{ [ \"$(uname -m)\" = \"$1\" ] || no \"the node is $(uname -m), but $0 was built for $1; "
 	"build berth on such a node, and run that build\"; " LAUNCHER_NO_RUN "}; exec \"$0\" agent";
 
-static bool fits(const struct launcher *launcher, const struct alloc *alloc, const struct env *env)
+static bool srun_fits(const struct launcher *launcher, const struct alloc *alloc,
+		      const struct env *env)
 {
 	return alloc->source == ALLOC_FROM_SLURM;
 }
@@ -142,8 +143,8 @@ static int start_part(const struct launcher_job *job, const struct env *env, siz
 	return 0;
 }
 
-static int start(const struct launcher_job *job, struct launcher_process **out, size_t *count,
-		 struct error *err)
+static int srun_start(const struct launcher_job *job, struct launcher_process **out, size_t *count,
+		      struct error *err)
 {
 	size_t nodes = job->launch->alloc->node_count, started = 0;
 	struct launcher_process *processes;
@@ -225,8 +226,8 @@ const struct launcher launcher_srun = {
 	.passing = passing,
 	.harmless = harmless,
 	.request_variables = request_variables,
-	.fits = fits,
-	.start = start,
+	.fits = srun_fits,
+	.start = srun_start,
 	.command_line = command_line,
 	.cancelled = cancelled,
 };

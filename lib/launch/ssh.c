@@ -8,7 +8,8 @@
 
 #include "launch/launcher.h"
 
-static bool fits(const struct launcher *launcher, const struct alloc *alloc, const struct env *env)
+static bool ssh_fits(const struct launcher *launcher, const struct alloc *alloc,
+		     const struct env *env)
 {
 	return alloc->source == ALLOC_FROM_PBS || alloc->source == ALLOC_FROM_HOSTS;
 }
@@ -56,7 +57,7 @@ static int make(const struct launcher_job *job, size_t node, struct launcher_com
 
 const struct launcher launcher_ssh = {
 	.name = "ssh",
-	.fits = fits,
+	.fits = ssh_fits,
 	.start = launcher_start_tools,
 	.command_line = launcher_tools_line,
 	.make = make,

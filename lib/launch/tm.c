@@ -14,7 +14,7 @@
 #include "alloc/pbs.h"
 #include "launch/launcher.h"
 
-static bool find(const struct env *env, char *path, size_t size, bool *dsh)
+static bool tm_find(const struct env *env, char *path, size_t size, bool *dsh)
 {
 	*dsh = false;
 	if (!pbs_find_tool(env, "pbs_tmrsh", path, size))
@@ -23,12 +23,13 @@ static bool find(const struct env *env, char *path, size_t size, bool *dsh)
 	return !pbs_find_tool(env, "pbsdsh", path, size);
 }
 
-static bool fits(const struct launcher *launcher, const struct alloc *alloc, const struct env *env)
+static bool tm_fits(const struct launcher *launcher, const struct alloc *alloc,
+		    const struct env *env)
 {
 	char path[PATH_MAX];
 	bool dsh;
 
-	return alloc->source == ALLOC_FROM_PBS && find(env, path, sizeof path, &dsh);
+	return alloc->source == ALLOC_FROM_PBS && tm_find(env, path, sizeof path, &dsh);
 }
 
 static int make(const struct launcher_job *job, size_t node, struct launcher_command *out)
@@ -39,7 +40,7 @@ static int make(const struct launcher_job *job, size_t node, struct launcher_com
 	char path[PATH_MAX];
 	bool dsh;
 
-	if (agent_vars && find(job->launch->env, path, sizeof path, &dsh)) {
+	if (agent_vars && tm_find(job->launch->env, path, sizeof path, &dsh)) {
 		const char *tmrsh[] = {path, host, "/usr/bin/env", NULL};
 		const char *pbsdsh[] = {path, "-h", host, "--", "/usr/bin/env", NULL};
 
@@ -49,8 +50,8 @@ static int make(const struct launcher_job *job, size_t node, struct launcher_com
 	return out->argv ? 0 : -1;
 }
 
-static int start(const struct launcher_job *job, struct launcher_process **out, size_t *count,
-		 struct error *err)
+static int tm_start(const struct launcher_job *job, struct launcher_process **out, size_t *count,
+		    struct error *err)
 {
 	char path[PATH_MAX];
 	bool dsh;
@@ -60,7 +61,7 @@ static int start(const struct launcher_job *job, struct launcher_process **out, 
 				 "launcher tm works only inside a PBS job, and there is none (%s); "
 				 "use it in a job script or in qsub -I",
 				 job->launch->alloc->why);
-	if (!find(job->launch->env, path, sizeof path, &dsh))
+	if (!tm_find(job->launch->env, path, sizeof path, &dsh))
 		return error_set(err, ERR_UNAVAILABLE,
 				 "found neither pbs_tmrsh nor pbsdsh in PATH or in PBS_EXEC of "
 				 "/etc/pbs.conf; choose another --launcher");
@@ -70,8 +71,8 @@ static int start(const struct launcher_job *job, struct launcher_process **out, 
 const struct launcher launcher_tm = {
 	.name = "tm",
 	.secret_from_cookie = true,
-	.fits = fits,
-	.start = start,
+	.fits = tm_fits,
+	.start = tm_start,
 	.command_line = launcher_tools_line,
 	.make = make,
 };

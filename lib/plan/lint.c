@@ -11,9 +11,9 @@
 #include "base/spelling.h"
 #include "plan/plan_internal.h"
 
-static void add(json_t *list, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static void add_remark(json_t *list, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-static void add(json_t *list, const char *format, ...)
+static void add_remark(json_t *list, const char *format, ...)
 {
 	char text[512];
 	va_list ap;
@@ -112,8 +112,8 @@ static void lint_spelling(json_t *list, const struct env *env)
 				meant = known[k];
 		}
 		if (meant && !exact)
-			add(list, "no library reads the variable %s; did you mean %s?", var->name,
-			    meant);
+			add_remark(list, "no library reads the variable %s; did you mean %s?",
+				   var->name, meant);
 	}
 }
 
@@ -173,11 +173,13 @@ static void lint_entries(json_t *list, const struct env *env, const char *name, 
 			    !without++)
 				first = inventories[n].node;
 		if (without == count && count)
-			add(list, "%s names the %s %.*s, which no node has", name, what,
-			    (int)length, entry);
+			add_remark(list, "%s names the %s %.*s, which no node has", name, what,
+				   (int)length, entry);
 		else if (without)
-			add(list, "%s names the %s %.*s, which %zu of %zu nodes lack (first: %s)",
-			    name, what, (int)length, entry, without, count, first ? first : "?");
+			add_remark(list,
+				   "%s names the %s %.*s, which %zu of %zu nodes lack (first: %s)",
+				   name, what, (int)length, entry, without, count,
+				   first ? first : "?");
 		entry += length;
 		entry += *entry == ',';
 	}
@@ -203,10 +205,11 @@ static void lint_prefix_match(json_t *list, const struct env *env, const char *n
 
 			if (strlen(other) <= length || !starts_with(other, entry, length))
 				continue;
-			add(list,
-			    "%s=%s also matches %s, whose name begins with %.*s; write =%s for "
-			    "exact names",
-			    name, value, other, (int)length, entry, value);
+			add_remark(
+				list,
+				"%s=%s also matches %s, whose name begins with %.*s; write =%s for "
+				"exact names",
+				name, value, other, (int)length, entry, value);
 			return;
 		}
 	}
@@ -232,10 +235,11 @@ static void lint_management(json_t *list, const struct env *env, const struct in
 			if (!starts_with(nic->rdma, entry, length) ||
 			    (exact && strlen(nic->rdma) != length))
 				continue;
-			add(list,
-			    "NCCL_IB_HCA=%s includes %s, a management NIC: NCCL hangs or is slow "
-			    "if it connects over that NIC",
-			    value, nic->rdma);
+			add_remark(list,
+				   "NCCL_IB_HCA=%s includes %s, a management NIC: NCCL hangs or is "
+				   "slow "
+				   "if it connects over that NIC",
+				   value, nic->rdma);
 			return;
 		}
 	}
@@ -248,10 +252,11 @@ static void lint_nccl_syntax(json_t *list, const struct env *env, const char *na
 	const char *value = env_get(env, name);
 
 	if (value && (*value == '^' || *value == '='))
-		add(list,
-		    "%s=%s: only NCCL understands '%c'; in this variable it counts as part of the "
-		    "name",
-		    name, value, *value);
+		add_remark(list,
+			   "%s=%s: only NCCL understands '%c'; in this variable it counts as part "
+			   "of the "
+			   "name",
+			   name, value, *value);
 }
 
 /* "mlx5_0:1,eth0", "all". */
@@ -272,8 +277,8 @@ static void lint_ucx(json_t *list, const struct env *env, const struct inventory
 				 has_iface(&inventories[n], entry, name, false) ||
 				 has_hca(&inventories[n], entry, name, false);
 		if (!found && length)
-			add(list, "UCX_NET_DEVICES names the device %.*s, which no node has",
-			    (int)length, entry);
+			add_remark(list, "UCX_NET_DEVICES names the device %.*s, which no node has",
+				   (int)length, entry);
 	}
 }
 
@@ -289,10 +294,11 @@ static void lint_exclusion(json_t *list, const struct env *env)
 		lo |= entry[strspn(entry, "=")] == 'l' &&
 		      !strncmp(entry + strspn(entry, "="), "lo", 2);
 	if (!lo)
-		add(list,
-		    "NCCL_SOCKET_IFNAME=%s replaces NCCL's own exclusions, so NCCL may now choose "
-		    "lo; write %s,lo,docker",
-		    value, value);
+		add_remark(list,
+			   "NCCL_SOCKET_IFNAME=%s replaces NCCL's own exclusions, so NCCL may now "
+			   "choose "
+			   "lo; write %s,lo,docker",
+			   value, value);
 }
 
 /* ---- contradictions ---- */
@@ -305,44 +311,50 @@ static void lint_fabric(json_t *list, const struct env *env, const struct invent
 	if (count)
 		nic_best_class(&inventories[0], &kind);
 	if (kind == NIC_SLINGSHOT && is(env, "FI_PROVIDER", "efa"))
-		add(list, "FI_PROVIDER=efa on Slingshot: set FI_PROVIDER=cxi, or unset it");
+		add_remark(list, "FI_PROVIDER=efa on Slingshot: set FI_PROVIDER=cxi, or unset it");
 	if (kind == NIC_EFA && is(env, "FI_PROVIDER", "cxi"))
-		add(list, "FI_PROVIDER=cxi on EFA: the provider for this network is efa");
+		add_remark(list, "FI_PROVIDER=cxi on EFA: the provider for this network is efa");
 	if (kind == NIC_SLINGSHOT && is(env, "FI_MR_CACHE_MONITOR", "memhooks"))
-		add(list, "FI_MR_CACHE_MONITOR=memhooks deadlocks with NCCL on Slingshot; use "
-			  "userfaultfd");
+		add_remark(list,
+			   "FI_MR_CACHE_MONITOR=memhooks deadlocks with NCCL on Slingshot; use "
+			   "userfaultfd");
 	if (kind == NIC_EFA && env_get(env, "RDMAV_FORK_SAFE"))
-		add(list, "RDMAV_FORK_SAFE must not be set with EFA");
+		add_remark(list, "RDMAV_FORK_SAFE must not be set with EFA");
 	if ((kind == NIC_INFINIBAND || kind == NIC_ROCE) && is(env, "NCCL_IB_DISABLE", "1"))
-		add(list, "NCCL_IB_DISABLE=1 on %s: NCCL will use TCP instead", fabric_title(kind));
+		add_remark(list, "NCCL_IB_DISABLE=1 on %s: NCCL will use TCP instead",
+			   fabric_title(kind));
 	if (env_get(env, "NCCL_NET") && is(env, "NCCL_NET_PLUGIN", "none") &&
 	    !is(env, "NCCL_NET", "IB") && !is(env, "NCCL_NET", "Socket"))
-		add(list, "NCCL_NET=%s with NCCL_NET_PLUGIN=none: NCCL fails with 'invalid usage'",
-		    env_get(env, "NCCL_NET"));
+		add_remark(list,
+			   "NCCL_NET=%s with NCCL_NET_PLUGIN=none: NCCL fails with 'invalid usage'",
+			   env_get(env, "NCCL_NET"));
 	if (kind == NIC_SLINGSHOT && inventories[0].gpu_count &&
 	    is(env, "MPICH_GPU_SUPPORT_ENABLED", "1"))
-		add(list, "MPICH_GPU_SUPPORT_ENABLED=1 with NCCL on Slingshot: both register GPU "
-			  "memory and may deadlock; set it to 0 if MPI transfers no GPU buffers");
+		add_remark(list,
+			   "MPICH_GPU_SUPPORT_ENABLED=1 with NCCL on Slingshot: both register GPU "
+			   "memory and may deadlock; set it to 0 if MPI transfers no GPU buffers");
 	if (kind == NIC_SLINGSHOT && is(env, "FI_CXI_RDZV_PROTO", "alt_read") &&
 	    !(env_get(env, "SLURM_NETWORK") &&
 	      strstr(env_get(env, "SLURM_NETWORK"), "disable_rdzv_get")))
-		add(list, "FI_CXI_RDZV_PROTO=alt_read needs a job step started with "
-			  "--network=disable_rdzv_get (PALS: --disable_rdzv_get)");
+		add_remark(list, "FI_CXI_RDZV_PROTO=alt_read needs a job step started with "
+				 "--network=disable_rdzv_get (PALS: --disable_rdzv_get)");
 	if (kind == NIC_SLINGSHOT && fabric_has_gh200(&inventories[0], env) &&
 	    env_get(env, "NCCL_PROTO") && *env_get(env, "NCCL_PROTO") != '^' &&
 	    strstr(env_get(env, "NCCL_PROTO"), "LL128"))
-		add(list,
-		    "NCCL_PROTO=%s: LL128 gave silently wrong sums on GH200 over Slingshot "
-		    "(NVIDIA/nccl issue 2001); use ^LL128",
-		    env_get(env, "NCCL_PROTO"));
+		add_remark(list,
+			   "NCCL_PROTO=%s: LL128 gave silently wrong sums on GH200 over Slingshot "
+			   "(NVIDIA/nccl issue 2001); use ^LL128",
+			   env_get(env, "NCCL_PROTO"));
 	if (count == 1 && is(env, "NCCL_NET", "AWS Libfabric"))
-		add(list, "NCCL_NET=AWS Libfabric on one node: NCCL needs no network there, and "
-			  "the job may fail if it has no VNI; unset it");
+		add_remark(list,
+			   "NCCL_NET=AWS Libfabric on one node: NCCL needs no network there, and "
+			   "the job may fail if it has no VNI; unset it");
 	if (env_get(env, "CUDA_DEVICE_ORDER") && !is(env, "CUDA_DEVICE_ORDER", "PCI_BUS_ID"))
-		add(list,
-		    "CUDA_DEVICE_ORDER=%s: GPU ordinals do not follow the plan's PCI order; unset "
-		    "it",
-		    env_get(env, "CUDA_DEVICE_ORDER"));
+		add_remark(list,
+			   "CUDA_DEVICE_ORDER=%s: GPU ordinals do not follow the plan's PCI order; "
+			   "unset "
+			   "it",
+			   env_get(env, "CUDA_DEVICE_ORDER"));
 }
 
 /* A rank's place, left over from another launcher or a script. */
@@ -360,25 +372,27 @@ static void lint_rank_variables(json_t *list, const struct env *env)
 				    value);
 	}
 	if (*set)
-		add(list,
-		    "%s: replaced by each rank's own values; if another launcher has already "
-		    "started this rank, use berth exec",
-		    set);
+		add_remark(
+			list,
+			"%s: replaced by each rank's own values; if another launcher has already "
+			"started this rank, use berth exec",
+			set);
 }
 
 /* Values that must differ between jobs or nodes, but cannot if all have the same environment. */
 static void lint_fixed(json_t *list, const struct env *env, size_t count)
 {
 	if (env_get(env, "NCCL_COMM_ID"))
-		add(list,
-		    "NCCL_COMM_ID=%s: all communicators of all jobs with this value share one "
-		    "rendezvous address, and NCCL uses that address's network; unset it",
-		    env_get(env, "NCCL_COMM_ID"));
+		add_remark(
+			list,
+			"NCCL_COMM_ID=%s: all communicators of all jobs with this value share one "
+			"rendezvous address, and NCCL uses that address's network; unset it",
+			env_get(env, "NCCL_COMM_ID"));
 	if (env_get(env, "NCCL_HOSTID") && count > 1)
-		add(list,
-		    "NCCL_HOSTID=%s is the same on all nodes: NCCL believes that ranks of "
-		    "different nodes share one node, and fails or hangs; unset it",
-		    env_get(env, "NCCL_HOSTID"));
+		add_remark(list,
+			   "NCCL_HOSTID=%s is the same on all nodes: NCCL believes that ranks of "
+			   "different nodes share one node, and fails or hangs; unset it",
+			   env_get(env, "NCCL_HOSTID"));
 }
 
 /* Open MPI and its relatives accept one list or the other. */
@@ -390,26 +404,30 @@ static void lint_exclude(json_t *list, const struct env *env, size_t count)
 
 	for (size_t i = 0; count > 1 && i < sizeof names / sizeof *names; i++)
 		if (env_get(env, names[i]))
-			add(list,
-			    "%s=%s prevents berth from setting the matching include list (the two "
-			    "exclude each other), so data uses every network that is not excluded; "
-			    "unset it",
-			    names[i], env_get(env, names[i]));
+			add_remark(list,
+				   "%s=%s prevents berth from setting the matching include list "
+				   "(the two "
+				   "exclude each other), so data uses every network that is not "
+				   "excluded; "
+				   "unset it",
+				   names[i], env_get(env, names[i]));
 }
 
 /* Variables that the user set before berth although only berth knows their value. */
 static void lint_identity(json_t *list, const struct env *env)
 {
 	if (env_get(env, "MASTER_ADDR"))
-		add(list,
-		    "MASTER_ADDR=%s is replaced by the address that all nodes can reach; use "
-		    "--master-addr to choose your own",
-		    env_get(env, "MASTER_ADDR"));
+		add_remark(
+			list,
+			"MASTER_ADDR=%s is replaced by the address that all nodes can reach; use "
+			"--master-addr to choose your own",
+			env_get(env, "MASTER_ADDR"));
 	if (env_get(env, "MASTER_PORT"))
-		add(list,
-		    "MASTER_PORT=%s is replaced by a port that berth keeps reserved; use --port to "
-		    "choose your own",
-		    env_get(env, "MASTER_PORT"));
+		add_remark(list,
+			   "MASTER_PORT=%s is replaced by a port that berth keeps reserved; use "
+			   "--port to "
+			   "choose your own",
+			   env_get(env, "MASTER_PORT"));
 	lint_rank_variables(list, env);
 }
 
@@ -437,10 +455,11 @@ static void lint_threads(json_t *list, const struct env *env)
 	const char *value = env_get(env, "OMP_NUM_THREADS");
 
 	if (value && !is_thread_list(value))
-		add(list,
-		    "OMP_NUM_THREADS=%.100s is not a number of threads (1 or more), so OpenMP "
-		    "ignores it; unset it to give each rank as many threads as cores",
-		    value);
+		add_remark(
+			list,
+			"OMP_NUM_THREADS=%.100s is not a number of threads (1 or more), so OpenMP "
+			"ignores it; unset it to give each rank as many threads as cores",
+			value);
 }
 
 /* berth composes AMD's lists, but a mask of tiles is the user's own. */
@@ -453,13 +472,15 @@ static void lint_visible(json_t *list, const struct env *env, const struct inven
 	for (size_t g = 0; count && g < inventories[0].gpu_count; g++)
 		intel |= inventories[0].gpus[g].vendor == 0x8086;
 	if (intel && hierarchy && strcmp(hierarchy, "COMPOSITE") != 0)
-		add(list,
-		    "ZE_FLAT_DEVICE_HIERARCHY=%.40s counts tiles, but berth plans whole GPUs, so "
-		    "it "
-		    "leaves ZE_AFFINITY_MASK as it is: xpu:LOCAL_RANK may be another GPU than "
-		    "planned; "
-		    "unset it to get whole GPUs",
-		    hierarchy);
+		add_remark(
+			list,
+			"ZE_FLAT_DEVICE_HIERARCHY=%.40s counts tiles, but berth plans whole GPUs, "
+			"so "
+			"it "
+			"leaves ZE_AFFINITY_MASK as it is: xpu:LOCAL_RANK may be another GPU than "
+			"planned; "
+			"unset it to get whole GPUs",
+			hierarchy);
 }
 
 json_t *plan_lint(const struct env *env, const struct inventory *inventories, size_t count)

@@ -554,8 +554,8 @@ static void add_others(const struct search *search, const struct inventory_addre
 		 *rejected ? "; rejected: " : "", rejected);
 }
 
-static int describe(const struct search *search, const struct inventory_address *best,
-		    struct plan_network *out, struct error *err)
+static int describe_network(const struct search *search, const struct inventory_address *best,
+			    struct plan_network *out, struct error *err)
 {
 	char first[256], speed[48] = "speed unknown";
 	char others[1200];
@@ -631,7 +631,7 @@ int plan_network(const struct inventory *inventories, size_t count,
 	inventory_address_format(best, 0, network.address, sizeof network.address);
 	if (count > 1)
 		format_subnet(best, network.subnet, sizeof network.subnet);
-	rc = describe(&search, best, &network, err);
+	rc = describe_network(&search, best, &network, err);
 	if (!rc)
 		rc = slower_network_warning(&search, best, &network, err);
 out:

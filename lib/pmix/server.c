@@ -104,8 +104,8 @@ static struct ranks_server *server_new(const struct ranks_job *job, const struct
 
 static void stop(struct ranks_server *server);
 
-static int start(const struct ranks_job *job, const struct ranks_host *host,
-		 struct ranks_server **out, struct error *err)
+static int start_server(const struct ranks_job *job, const struct ranks_host *host,
+			struct ranks_server **out, struct error *err)
 {
 	int rc = check_job(job, err);
 
@@ -348,7 +348,7 @@ static void stop(struct ranks_server *server)
 
 __attribute__((visibility("default"))) const struct ranks_server_ops ranks_server_pmix = {
 	.prepare = server_library_start,
-	.start = start,
+	.start = start_server,
 	.environment = environment,
 	.descriptor = descriptor,
 	.dispatch = dispatch,

@@ -143,8 +143,8 @@ static char *environments(struct server_child *server_child, int rank_count)
 }
 
 /* *text is malloced: the ranks' environments. */
-static int start(struct server_child *server_child, const void *data, size_t size, char **text,
-		 struct error *err)
+static int start_for_job(struct server_child *server_child, const void *data, size_t size,
+			 char **text, struct error *err)
 {
 	struct ranks_host host = {.context = server_child,
 				  .gather = host_gather,
@@ -229,7 +229,7 @@ static void handle(struct server_child *server_child, const struct frame *header
 		int rc = server_child->server
 				 ? error_set(&err, ERR_INTERNAL,
 					     "the PMIx server already serves a job")
-				 : start(server_child, data, header->size, &text, &err);
+				 : start_for_job(server_child, data, header->size, &text, &err);
 
 		reply(server_child, rc, rc ? err.text : text);
 		free(text);

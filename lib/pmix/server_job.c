@@ -27,7 +27,7 @@ static struct list list_new(void)
 	return list;
 }
 
-static void add(struct list *list, const char *key, const void *value, pmix_data_type_t type)
+static void add_info(struct list *list, const char *key, const void *value, pmix_data_type_t type)
 {
 	if (list->status == PMIX_SUCCESS)
 		list->status = PMIx_Info_list_add(list->items, key, value, type);
@@ -35,17 +35,17 @@ static void add(struct list *list, const char *key, const void *value, pmix_data
 
 static void add_u32(struct list *list, const char *key, uint32_t value)
 {
-	add(list, key, &value, PMIX_UINT32);
+	add_info(list, key, &value, PMIX_UINT32);
 }
 
 static void add_rank(struct list *list, const char *key, pmix_rank_t value)
 {
-	add(list, key, &value, PMIX_PROC_RANK);
+	add_info(list, key, &value, PMIX_PROC_RANK);
 }
 
 static void add_text(struct list *list, const char *key, const char *value)
 {
-	add(list, key, value, PMIX_STRING);
+	add_info(list, key, value, PMIX_STRING);
 }
 
 /* Close part and add it to list as an array under key. */
@@ -57,7 +57,7 @@ static void add_part(struct list *list, const char *key, struct list *part)
 		part->status = PMIx_Info_list_convert(part->items, &array);
 	if (list->status == PMIX_SUCCESS)
 		list->status = part->status;
-	add(list, key, &array, PMIX_DATA_ARRAY);
+	add_info(list, key, &array, PMIX_DATA_ARRAY);
 	PMIX_DATA_ARRAY_DESTRUCT(&array);
 	if (part->items)
 		PMIx_Info_list_release(part->items);
@@ -117,8 +117,8 @@ static void add_maps(struct list *list, const struct ranks_job *job)
 		list->status = PMIx_generate_regex(node_text, &node_map);
 	if (list->status == PMIX_SUCCESS)
 		list->status = PMIx_generate_ppn(rank_text, &rank_map);
-	add(list, PMIX_NODE_MAP, node_map, PMIX_REGEX);
-	add(list, PMIX_PROC_MAP, rank_map, PMIX_REGEX);
+	add_info(list, PMIX_NODE_MAP, node_map, PMIX_REGEX);
+	add_info(list, PMIX_PROC_MAP, rank_map, PMIX_REGEX);
 	add_text(list, PMIX_NODE_LIST, node_text);
 	free(node_map);
 	free(rank_map);
@@ -168,15 +168,15 @@ static void add_proc(struct list *list, const struct ranks_server *server,
 	add_rank(&part, PMIX_APP_RANK, (pmix_rank_t)rank);
 	uint16_t local = (uint16_t)index;
 
-	add(&part, PMIX_LOCAL_RANK, &local, PMIX_UINT16);
-	add(&part, PMIX_NODE_RANK, &local, PMIX_UINT16);
+	add_info(&part, PMIX_LOCAL_RANK, &local, PMIX_UINT16);
+	add_info(&part, PMIX_NODE_RANK, &local, PMIX_UINT16);
 	add_u32(&part, PMIX_APPNUM, 0);
 	add_u32(&part, PMIX_NODEID, (uint32_t)node);
 	add_text(&part, PMIX_HOSTNAME, job->nodes[node]);
 	add_u32(&part, PMIX_REINCARNATION, 0);
 	bool no = false;
 
-	add(&part, PMIX_SPAWNED, &no, PMIX_BOOL);
+	add_info(&part, PMIX_SPAWNED, &no, PMIX_BOOL);
 	if (node == job->node_index) {
 		char dir[4096];
 
@@ -242,7 +242,7 @@ static void add_dirs(struct list *list, const struct ranks_server *server)
 	snprintf(dir, sizeof dir, "%s/ranks", server->dir);
 	add_text(list, PMIX_TMPDIR, server->dir);
 	add_text(list, PMIX_NSDIR, dir);
-	add(list, PMIX_TDIR_RMCLEAN, &yes, PMIX_BOOL);
+	add_info(list, PMIX_TDIR_RMCLEAN, &yes, PMIX_BOOL);
 }
 
 /* Directories named to the ranks must exist: Open MPI puts its own files in them. */

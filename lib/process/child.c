@@ -104,7 +104,7 @@ static _Noreturn void report_and_exit(const struct child_spec *spec, int stage)
 	ssize_t ignored = write(spec->report_fd, &report, sizeof report);
 
 	(void)ignored;
-	_exit(127);
+	_exit(CHILD_NOT_FOUND);
 }
 
 static void set_stdio(const struct child_spec *spec)
@@ -160,7 +160,7 @@ _Noreturn void child_run(const struct child_spec *spec)
 	if (prctl(PR_SET_PDEATHSIG, SIGKILL))
 		report_and_exit(spec, CHILD_STAGE_SESSION);
 	if (getppid() != spec->parent)
-		_exit(126); /* the parent died before the child could notice */
+		_exit(CHILD_CANNOT_START); /* the parent died before the child could notice */
 	/* If Yama restricts debuggers to their own descendants, allow the agent to attach for the
 	 * stack of a rank that hangs. */
 	prctl(PR_SET_PTRACER, (unsigned long)spec->parent);
@@ -240,5 +240,6 @@ int child_report_text(const struct child_report *report, const char *program, co
 			 strerror(report->error));
 		break;
 	}
-	return report->stage == CHILD_STAGE_EXEC && report->error == ENOENT ? 127 : 126;
+	return report->stage == CHILD_STAGE_EXEC && report->error == ENOENT ? CHILD_NOT_FOUND
+									    : CHILD_CANNOT_START;
 }

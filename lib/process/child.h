@@ -49,8 +49,11 @@ void child_spec_free(struct child_spec *spec);
  * returns. */
 _Noreturn void child_run(const struct child_spec *spec);
 
+/* The exit codes of a program that did not start, as a shell gives them. */
+enum { CHILD_CANNOT_START = 126, CHILD_NOT_FOUND = 127 };
+
 /* Format a report on program (argv[0]), which was to start in the directory cwd (or NULL): "cannot
- * start ./x: Permission denied (...)". Return the exit code that a shell would give: 127 or 126. */
+ * start ./x: Permission denied (...)". Return its exit code. */
 int child_report_text(const struct child_report *report, const char *program, const char *cwd,
 		      char *text, size_t size);
 

@@ -122,7 +122,7 @@ static enum found classify_path(const char *path)
 }
 
 /* Search as execvp does. path is filled in if a program is found. */
-static enum found find(const char *name, const struct env *env, char *path, size_t size)
+static enum found find_executable(const char *name, const struct env *env, char *path, size_t size)
 {
 	const char *list = env_get(env, "PATH"), *at = list ? list : "/usr/local/bin:/bin:/usr/bin";
 	enum found best = FOUND_NOTHING;
@@ -151,7 +151,7 @@ static enum found find(const char *name, const struct env *env, char *path, size
 
 bool executable_find(const char *name, const struct env *env, char *path, size_t size)
 {
-	return find(name, env, path, size) == FOUND_PROGRAM;
+	return find_executable(name, env, path, size) == FOUND_PROGRAM;
 }
 
 int executable_check(const char *name, const struct env *env, struct error *err)
@@ -162,7 +162,7 @@ int executable_check(const char *name, const struct env *env, struct error *err)
 		return error_set(
 			err, ERR_INPUT,
 			"no program to run: PROGRAM is empty. Check for an unset variable.");
-	switch (find(name, env, path, sizeof path)) {
+	switch (find_executable(name, env, path, sizeof path)) {
 	case FOUND_PROGRAM:
 		if (!executable_lacks_interpreter(path, interpreter, sizeof interpreter))
 			return 0;

@@ -119,7 +119,7 @@ static int by_pid(const void *a, const void *b)
 	return x < y ? -1 : x > y;
 }
 
-static const struct process_tree_entry *find(const struct process_tree *list, pid_t pid)
+static const struct process_tree_entry *find_process(const struct process_tree *list, pid_t pid)
 {
 	struct process_tree_entry key = {.pid = pid};
 
@@ -142,7 +142,7 @@ static bool descends(struct process_tree *all, const struct process_tree_entry *
 		if (process->parent <= 1)
 			return false;
 
-		const struct process_tree_entry *parent = find(all, process->parent);
+		const struct process_tree_entry *parent = find_process(all, process->parent);
 
 		if (!parent) {
 			/* 0 is the parent of those outside our PID namespace: handled above. */

@@ -334,7 +334,7 @@ static void check_exec_timeouts(struct supervise *supervise, int64_t now)
 			 "cannot start %.200s: it did not load within %d s; check that its file "
 			 "system responds",
 			 process->program, SUPERVISE_EXEC_MS / 1000);
-		process->start_code = 126;
+		process->start_code = CHILD_CANNOT_START;
 		kill(process->pid, SIGKILL);
 	}
 }

@@ -176,8 +176,8 @@ static void insert(struct collapse *collapse, struct line *line, int rank)
 	}
 }
 
-static bool add(struct collapse *collapse, int rank, bool is_err, const char *text, size_t size,
-		int64_t now_ms)
+static bool add_rank(struct collapse *collapse, int rank, bool is_err, const char *text,
+		     size_t size, int64_t now_ms)
 {
 	struct line *line = malloc(sizeof *line + size), **bucket = bucket_of(collapse, text, size);
 
@@ -211,7 +211,7 @@ void collapse_line(struct collapse *collapse, int rank, bool is_err, const char 
 
 	if (known && !piece &&
 	    (join(collapse, rank, is_err, text, size) ||
-	     add(collapse, rank, is_err, text, size, now_ms))) {
+	     add_rank(collapse, rank, is_err, text, size, now_ms))) {
 		while (collapse->bytes > COLLAPSE_BYTES)
 			print_head(collapse);
 		collapse_tick(collapse, now_ms);

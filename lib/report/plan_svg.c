@@ -195,7 +195,7 @@ static void draw_line(struct drawing *drawing, const struct plan_rank *rank,
 	text(drawing, x + 6, from - 3, path_class_name(used->path));
 }
 
-static void describe(struct drawing *drawing)
+static void describe_plan(struct drawing *drawing)
 {
 	struct page *page = &drawing->page;
 
@@ -228,7 +228,7 @@ static void draw(struct drawing *drawing)
 	char title[64];
 
 	page_add(&drawing->page, style);
-	describe(drawing);
+	describe_plan(drawing);
 	snprintf(title, sizeof title, "Ranks on %.50s",
 		 inventory->node ? inventory->node : "a node");
 	text(drawing, LEFT, drawing->y + 8, title);

@@ -16,8 +16,8 @@ static bool speaks_ofi(const char *fabric)
 
 /* Look for it as NCCL does. NCCL_NET_PLUGIN names a library, a path or NAME of libnccl-net-NAME.so;
  * else it is libnccl-net.so. The versions of aws-ofi-nccl use different names. */
-static bool load(const struct prober *prober, char *found, size_t size, char *problem,
-		 size_t problem_size)
+static bool load_plugin(const struct prober *prober, char *found, size_t size, char *problem,
+			size_t problem_size)
 {
 	const char *wanted = env_get(prober->env, "NCCL_NET_PLUGIN");
 	const char *names[] = {wanted, NULL, "libnccl-net-ofi.so", "libnccl-net.so",
@@ -47,7 +47,7 @@ json_t *probe_plugin_collect(const struct prober *prober)
 
 	if (!speaks_ofi(check_text(prober->begin, "fabric")))
 		return json_object();
-	if (load(prober, found, sizeof found, problem, sizeof problem))
+	if (load_plugin(prober, found, sizeof found, problem, sizeof problem))
 		return json_pack("{s:o}", "found", json_text(found));
 	return json_pack("{s:o}", "problem", json_text(problem));
 }

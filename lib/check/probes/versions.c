@@ -12,7 +12,7 @@
 #include "check/check_internal.h"
 
 /* Load the first of the names that exists; libraries stay loaded until the prober ends. */
-static void *load(const char *const *names)
+static void *load_library(const char *const *names)
 {
 	void *library = NULL;
 
@@ -29,7 +29,7 @@ static void *symbol(void *library, const char *name)
 /* CUDA: 13000 is 13.0. */
 static void add_cuda(json_t *out, const char *key, const char *const *names, const char *function)
 {
-	int (*version)(int *) = (int (*)(int *))symbol(load(names), function);
+	int (*version)(int *) = (int (*)(int *))symbol(load_library(names), function);
 	int number = 0;
 
 	if (version && !version(&number) && number)
@@ -41,7 +41,7 @@ static void add_cuda(json_t *out, const char *key, const char *const *names, con
 static void add_cudnn(json_t *out)
 {
 	static const char *const names[] = {"libcudnn.so.9", "libcudnn.so.8", "libcudnn.so", NULL};
-	size_t (*version)(void) = (size_t(*)(void))symbol(load(names), "cudnnGetVersion");
+	size_t (*version)(void) = (size_t(*)(void))symbol(load_library(names), "cudnnGetVersion");
 	size_t number = version ? version() : 0, major = number >= 90000 ? 10000 : 1000;
 
 	if (number)
@@ -54,7 +54,7 @@ static void add_cudnn(json_t *out)
 static void add_nccl(json_t *out)
 {
 	static const char *const names[] = {"libnccl.so.2", "libnccl.so", NULL};
-	int (*version)(int *) = (int (*)(int *))symbol(load(names), "ncclGetVersion");
+	int (*version)(int *) = (int (*)(int *))symbol(load_library(names), "ncclGetVersion");
 	int number = 0, major;
 
 	if (!version || version(&number) || !number)
@@ -141,7 +141,7 @@ static const char *usual(const struct check *check, const char *key)
 }
 
 /* "berth 0.2.0, x86_64, driver 580.65" */
-static void describe(const json_t *answer, char *text, size_t size)
+static void describe_versions(const json_t *answer, char *text, size_t size)
 {
 	for (size_t k = 0; k < COMPARED; k++) {
 		const char *value = check_text(answer, compared[k].key);
@@ -172,7 +172,7 @@ void probe_versions_judge(struct check *check)
 				  "%s: %s here, %s on other nodes", key, mine, theirs);
 			fault = true;
 		}
-		describe(answer, text, sizeof text);
+		describe_versions(answer, text, sizeof text);
 		if (!fault)
 			check_add(check, i, "versions", CHECK_OK, NULL, "%s", text);
 	}

@@ -288,8 +288,8 @@ int checkpoint_check(const char *path, const struct graph *graph, struct train_s
 }
 
 /* step: the step it must have; -1: any. *foreign: it belongs to another network. */
-static int load(const char *path, int64_t step, struct train_state *state,
-		struct variables *variables, bool *foreign, struct error *err)
+static int load_checkpoint(const char *path, int64_t step, struct train_state *state,
+			   struct variables *variables, bool *foreign, struct error *err)
 {
 	const struct variables_filter want = {.momentum = true, .strict = true};
 	struct safetensors file = {0};
@@ -318,7 +318,7 @@ int checkpoint_load(const char *path, struct train_state *state, struct variable
 {
 	bool foreign;
 
-	return load(path, -1, state, variables, &foreign, err);
+	return load_checkpoint(path, -1, state, variables, &foreign, err);
 }
 
 /* The file system fails for now, which must not cost the steps since an older checkpoint. */
@@ -334,7 +334,7 @@ int checkpoint_load_step(const char *directory, int64_t step, struct train_state
 {
 	char *file = checkpoint_dir_path_of(directory, step);
 	bool foreign = false;
-	int rc = file ? load(file, step, state, variables, &foreign, err)
+	int rc = file ? load_checkpoint(file, step, state, variables, &foreign, err)
 		      : error_memory(err, "a checkpoint's name");
 
 	log_info(LOG_RESUME, "step %" PRId64 ": %s", step, rc ? err->text : "whole");

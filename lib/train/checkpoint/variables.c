@@ -60,8 +60,9 @@ static size_t norm_module(const struct graph_buffer *buffer)
 /* ---- writing ---- */
 
 /* Add a tensor whose name is prefix and name. */
-static struct safetensor *add(struct variables_list *list, const char *prefix, const char *name,
-			      const char *type, const void *data, size_t size_bytes)
+static struct safetensor *add_variable(struct variables_list *list, const char *prefix,
+				       const char *name, const char *type, const void *data,
+				       size_t size_bytes)
 {
 	char *full = list->names[list->count];
 	struct safetensor *tensor = &list->tensors[list->count++];
@@ -77,9 +78,9 @@ static void add_params(const struct variables *variables, const float *flat, con
 {
 	for (int i = 0; i < variables->graph->param_count; i++) {
 		const struct graph_param *param = &variables->graph->params[i];
-		struct safetensor *tensor =
-			add(list, prefix, param->name, "F32", flat + variables->buckets->offsets[i],
-			    (size_t)param->count * sizeof *flat);
+		struct safetensor *tensor = add_variable(list, prefix, param->name, "F32",
+							 flat + variables->buckets->offsets[i],
+							 (size_t)param->count * sizeof *flat);
 
 		tensor->rank = param->rank;
 		memcpy(tensor->shape, param->shape, sizeof param->shape);
@@ -90,16 +91,17 @@ static void add_buffers(const struct variables *variables, struct variables_list
 {
 	for (int i = 0; i < variables->graph->buffer_count; i++) {
 		const struct graph_buffer *buffer = &variables->graph->buffers[i];
-		struct safetensor *tensor =
-			add(list, "", buffer->name, "F32", variables->buffers + buffer->offset,
-			    (size_t)buffer->count * sizeof(float));
+		struct safetensor *tensor = add_variable(list, "", buffer->name, "F32",
+							 variables->buffers + buffer->offset,
+							 (size_t)buffer->count * sizeof(float));
 		char module[sizeof buffer->name];
 
 		tensor->rank = 1;
 		tensor->shape[0] = buffer->count;
 		snprintf(module, sizeof module, "%.*s", (int)norm_module(buffer), buffer->name);
 		if (*module)
-			add(list, module, TRACKED, "I64", &list->batches, sizeof list->batches);
+			add_variable(list, module, TRACKED, "I64", &list->batches,
+				     sizeof list->batches);
 	}
 }
 

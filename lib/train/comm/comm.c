@@ -42,8 +42,8 @@ static bool has_mpi_launcher(const struct env *env)
 		env_get(env, "OMPI_COMM_WORLD_SIZE"));
 }
 
-static int load(const struct library *library, const char *search_path, void **ops,
-		struct error *err)
+static int load_comm(const struct library *library, const char *search_path, void **ops,
+		     struct error *err)
 {
 	return module_load(library->module, library->symbol, search_path, library->global, ops,
 			   err);
@@ -56,13 +56,13 @@ static int load_automatic(const struct comm_request *request, const char *search
 	struct error no_mpi = {0};
 
 	out->why = "every rank has a GPU";
-	if (on_gpu(request) && !load(&nccl, search_path, ops, &out->instead))
+	if (on_gpu(request) && !load_comm(&nccl, search_path, ops, &out->instead))
 		return 0;
 	out->why = "the launcher serves MPI";
-	if (has_mpi_launcher(request->env) && !load(&mpi, search_path, ops, &no_mpi))
+	if (has_mpi_launcher(request->env) && !load_comm(&mpi, search_path, ops, &no_mpi))
 		return 0;
 	out->why = no_mpi.code ? "MPI is missing" : "the launcher serves no MPI";
-	int rc = load(&gloo, search_path, ops, err);
+	int rc = load_comm(&gloo, search_path, ops, err);
 
 	if (no_mpi.code && !out->instead.code)
 		out->instead = no_mpi;
@@ -85,7 +85,7 @@ static int load_named(const char *name, const struct comm_request *request, cons
 			"on %s. Use --comm auto",
 			request->size,
 			request->queue ? request->queue->device->ops->name : "the CPU");
-	return load(library, search_path, ops, err)
+	return load_comm(library, search_path, ops, err)
 		       ? error_prefix(err, "%d ranks need %s", request->size, library->title)
 		       : 0;
 }

@@ -248,7 +248,7 @@ static void add_two(float *restrict a, float *restrict b, size_t count)
 		a[i] = b[i] = a[i] + b[i];
 }
 
-static void add(const struct shm_allreduce *shm, size_t offset, size_t count)
+static void add_parts(const struct shm_allreduce *shm, size_t offset, size_t count)
 {
 	float sum[BLOCK];
 
@@ -299,7 +299,7 @@ bool shm_allreduce_progress(struct shm_allreduce *shm)
 	size_t done = (size_t)(chunk - sum->first) * CHUNK;
 	size_t left = sum->count - done;
 
-	add(shm, sum->offset + done, left < CHUNK ? left : CHUNK);
+	add_parts(shm, sum->offset + done, left < CHUNK ? left : CHUNK);
 	atomic_fetch_add_explicit(&header->done.chunks, 1, memory_order_release);
 	return true;
 }

@@ -35,7 +35,7 @@ static const struct dataset_format *find_known(const char *spec)
 	return formats[i];
 }
 
-static const struct dataset_format *find(const char *spec, struct error *err)
+static const struct dataset_format *find_format(const char *spec, struct error *err)
 {
 	const struct dataset_format *format = find_known(spec);
 	char known[256] = "";
@@ -104,7 +104,7 @@ static const struct dataset_format *detect(const char *directory, struct error *
 
 int dataset_check_name(const char *spec, struct error *err)
 {
-	return is_bare_directory(spec) || find(spec, err) ? 0 : -ERR_USAGE;
+	return is_bare_directory(spec) || find_format(spec, err) ? 0 : -ERR_USAGE;
 }
 
 /* Choose the augmentation and check that it fits the samples. */
@@ -171,7 +171,7 @@ int dataset_open(const struct dataset_request *request, struct dataset **out, st
 	const char *spec = request->spec;
 	size_t size = strcspn(spec, ":,");
 	bool bare = is_bare_directory(spec);
-	const struct dataset_format *format = bare ? detect(spec, err) : find(spec, err);
+	const struct dataset_format *format = bare ? detect(spec, err) : find_format(spec, err);
 	struct dataset_request whole = *request;
 	struct dataset *dataset;
 	struct augment augment;

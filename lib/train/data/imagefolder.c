@@ -182,8 +182,8 @@ static int add_classes(struct imagefolder *directory, const struct imagefolder_n
 }
 
 /* A class has the same index in val as in train, even if val lacks other classes. */
-static int load(struct imagefolder *directory, const struct dataset_request *request,
-		struct error *err)
+static int load_folder(struct imagefolder *directory, const struct dataset_request *request,
+		       struct error *err)
 {
 	struct imagefolder_names train = {0}, own = {0};
 	char *first = NULL;
@@ -232,7 +232,7 @@ static int imagefolder_open(struct dataset *dataset, const struct dataset_reques
 		return error_prefix(err, "reading JPEG files requires libjpeg");
 	directory->jpeg = jpeg;
 	dataset->shape = (struct shape){3, side, side};
-	rc = load(directory, request, err);
+	rc = load_folder(directory, request, err);
 	dataset->skipped_files = directory->files.skipped_files;
 	return rc;
 }

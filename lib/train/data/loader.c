@@ -358,7 +358,7 @@ static int reserve(struct loader *loader, struct error *err)
 	return 0;
 }
 
-static int start(struct loader *loader, struct error *err)
+static int start_threads(struct loader *loader, struct error *err)
 {
 	int rc = 0;
 
@@ -389,7 +389,7 @@ int loader_new(const struct loader_request *request, struct loader **out, struct
 	clock_cond_init(&loader->done);
 	rc = reserve(loader, err);
 	if (!rc && request->threads)
-		rc = start(loader, err);
+		rc = start_threads(loader, err);
 	if (rc) {
 		loader_free(loader);
 		return rc;

@@ -86,7 +86,7 @@ void *gloo_thread(void *context)
 /* ---- collectives ---- */
 
 /* The caller holds the lock. */
-static int check(const struct gloo *gloo, struct error *err)
+static int check_gloo(const struct gloo *gloo, struct error *err)
 {
 	return gloo->failed ? error_set(err, ERR_NETWORK, "%s", gloo->why.text) : 0;
 }
@@ -96,7 +96,7 @@ static int begin(struct comm *comm, struct mesh_job job, struct error *err)
 	struct gloo *gloo = (struct gloo *)comm;
 
 	pthread_mutex_lock(&gloo->lock);
-	int rc = check(gloo, err);
+	int rc = check_gloo(gloo, err);
 
 	if (!rc && !array_reserve(&gloo->jobs, gloo->count, &gloo->capacity, sizeof job))
 		rc = error_memory(err, "collectives");
@@ -150,7 +150,7 @@ static int gloo_progress(struct comm *comm, struct error *err)
 	struct gloo *gloo = (struct gloo *)comm;
 
 	pthread_mutex_lock(&gloo->lock);
-	int rc = check(gloo, err);
+	int rc = check_gloo(gloo, err);
 
 	pthread_mutex_unlock(&gloo->lock);
 	return rc;
@@ -203,7 +203,7 @@ static int gloo_finish(struct comm *comm, struct device_queue *queue, struct err
 		error_set(&gloo->why, ERR_NETWORK, "rank %d on %s: gloo did not return within %d s",
 			  comm->rank, gloo->meeting->hosts[comm->rank], gloo->timeout_ms / 1000);
 	}
-	rc = check(gloo, err);
+	rc = check_gloo(gloo, err);
 	if (!rc)
 		gloo->done = gloo->count = 0;
 	pthread_mutex_unlock(&gloo->lock);

@@ -44,7 +44,7 @@ static void cpu_close(struct device *device)
 	omp_pause_resource_all(omp_pause_soft);
 }
 
-static void describe(const struct device *device, char *text, size_t size)
+static void cpu_describe(const struct device *device, char *text, size_t size)
 {
 	int threads = omp_get_max_threads();
 	char dnnl[64];
@@ -78,7 +78,7 @@ const struct device_ops device_cpu = {
 	.name = "cpu",
 	.open = cpu_open,
 	.close = cpu_close,
-	.describe = describe,
+	.describe = cpu_describe,
 	.memory_new = memory_new,
 	.memory_free = host_memory_free,
 	.queue_new = host_queue_new,

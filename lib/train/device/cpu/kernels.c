@@ -459,7 +459,7 @@ static void relu_backward(const float *y, const float *dy, float *dx, size_t cou
 		dx[i] = y[i] <= 0 ? 0 : dy[i];
 }
 
-static void add(const float *a, const float *b, float *to, size_t count)
+static void add_arrays(const float *a, const float *b, float *to, size_t count)
 {
 #pragma omp parallel for simd schedule(static) if (parallel : count > SMALL)
 	for (size_t i = 0; i < count; i++)
@@ -494,7 +494,7 @@ const struct kernels KERNELS_NAME = {
 	.norm_backward = norm_backward,
 	.relu_forward = relu_forward,
 	.relu_backward = relu_backward,
-	.add = add,
+	.add = add_arrays,
 	.maxpool_forward = KERNEL(maxpool_forward),
 	.maxpool_backward = KERNEL(maxpool_backward),
 	.avgpool_forward = KERNEL(avgpool_forward),

@@ -24,7 +24,7 @@ static cudnnMathType_t math_type(const struct layer_rules *rules)
 	return rules->tf32 ? CUDNN_DEFAULT_MATH : CUDNN_FMA_MATH;
 }
 
-static int describe(struct convolution *conv, struct error *err)
+static int describe_convolution(struct convolution *conv, struct error *err)
 {
 	const struct layer_rules *rules = &conv->rules;
 	const struct conv_shape *s = &conv->shape;
@@ -81,7 +81,7 @@ int convolution_new(struct cuda *cuda, const char *name, const struct conv_shape
 	conv->used[PASS_INPUT] = rules->dx;
 	conv->used[PASS_WEIGHTS] = rules->train;
 	snprintf(conv->name, sizeof conv->name, "%s", name);
-	rc = describe(conv, err);
+	rc = describe_convolution(conv, err);
 	if (!rc)
 		rc = convolution_choose(conv, err);
 	if (rc)

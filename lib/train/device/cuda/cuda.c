@@ -260,7 +260,7 @@ static int cuda_open(int index, struct device **out, struct error *err)
 	return rc;
 }
 
-static void describe(const struct device *device, char *text, size_t size)
+static void cuda_describe(const struct device *device, char *text, size_t size)
 {
 	const struct cuda *cuda = (const struct cuda *)device;
 	size_t cudnn = cudnnGetVersion();
@@ -393,7 +393,7 @@ const struct device_ops device_cuda = {
 	.name = "cuda",
 	.open = cuda_open,
 	.close = cuda_close,
-	.describe = describe,
+	.describe = cuda_describe,
 	.uuid = uuid,
 	.tuned_model = tuned_model,
 	.tuned = tuned,

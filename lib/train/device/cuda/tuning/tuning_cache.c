@@ -25,7 +25,7 @@ struct tuning_cache {
 	bool changed;
 };
 
-static struct tuning_cache_entry *find(const struct tuning_cache *tuned, const char *key)
+static struct tuning_cache_entry *find_entry(const struct tuning_cache *tuned, const char *key)
 {
 	for (size_t i = 0; i < tuned->count; i++)
 		if (!strcmp(tuned->list[i].key, key))
@@ -35,7 +35,7 @@ static struct tuning_cache_entry *find(const struct tuning_cache *tuned, const c
 
 bool tuning_cache_find(struct tuning_cache *tuned, const char *key, int *numbers)
 {
-	struct tuning_cache_entry *entry = find(tuned, key);
+	struct tuning_cache_entry *entry = find_entry(tuned, key);
 
 	if (!entry)
 		return false;
@@ -47,7 +47,7 @@ bool tuning_cache_find(struct tuning_cache *tuned, const char *key, int *numbers
 /* used: by this process, and not as an entry of the file, which does not replace others. */
 static bool put(struct tuning_cache *tuned, const char *key, const int *numbers, bool used)
 {
-	struct tuning_cache_entry *entry = find(tuned, key);
+	struct tuning_cache_entry *entry = find_entry(tuned, key);
 
 	if (!entry && strlen(key) < TUNING_CACHE_KEY_BYTES && tuned->count < LINES_MAX &&
 	    array_reserve(&tuned->list, tuned->count, &tuned->capacity, sizeof *tuned->list)) {
