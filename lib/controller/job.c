@@ -79,9 +79,8 @@ static int launch(struct job *job, struct error *err)
 			      err);
 	if (request->query)
 		controller_spare(job->controller, request->query->tool.pid);
-	if (!rc && job->sink->full && job->sink->drained_fd >= 0) {
+	if (!rc && job->sink->full && job->sink->drained_fd >= 0)
 		rc = loop_add(job->loop, &job->drained, job->sink->drained_fd, EPOLLIN, err);
-	}
 	return rc;
 }
 

@@ -293,7 +293,8 @@ static void handle_claimed(struct job *job, size_t node, const struct message *m
 	struct job_claims *claims = job->claims;
 	bool all = true;
 
-	if (job->phase != JOB_PHASE_CLAIM || !claims->nodes[node].awaited)
+	/* A next step: the deadline has passed in the same round of the loop. */
+	if (job->phase != JOB_PHASE_CLAIM || job->next || !claims->nodes[node].awaited)
 		return;
 	claims->nodes[node].awaited = false;
 	claims->nodes[node].taken = message->claimed.taken;

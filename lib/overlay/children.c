@@ -328,7 +328,8 @@ int children_set_detached(struct children *children, const json_t *nodes, struct
 	{
 		json_int_t node = json_integer_value(entry);
 
-		if (!json_is_integer(entry) || node < 0 || node >= (json_int_t)children->node_count)
+		if (!json_is_integer(entry) || node < 0 || !children->nodes ||
+		    node >= (json_int_t)children->node_count)
 			return error_set(err, ERR_DATA, "TREE names a node that does not exist");
 		children->nodes[node].detached = true;
 	}
