@@ -6,10 +6,10 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "agent/address_probe.h"
 #include "agent/discovery.h"
 #include "agent/files.h"
 #include "agent/pmix_relay.h"
+#include "agent/probes.h"
 #include "agent/ranks.h"
 #include "agent/signals.h"
 #include "agent/uplink.h"

@@ -8,7 +8,7 @@
  *   uplink         the connection to the controller or the parent, for all reports
  *   signals        signals to this process, each counted once
  *   discovery      this node's inventory, found in a thread
- *   address_probe  which of the controller's addresses this node reaches
+ *   probes         which of the controller's addresses this node reaches
  *   job_state      the contents of JOB: what the ranks need to start
  *   pmix_relay     the PMIx server of the ranks, and its requests to other nodes
  *   heartbeats     the ranks' progress; stdin: their standard input; files: their files

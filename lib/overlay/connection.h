@@ -2,14 +2,15 @@
 /* One connection between the controller and an agent, or between agents: a socket, its wire, and
  * the peer's identity. This directory, from bottom to top:
  *
- *   secret      where the key comes from
- *   socket      TCP
- *   wire        authentication and frames, without I/O; handshake is its beginning
- *   connection  a wire on a socket, in the event loop
- *   listener    accepts sockets, and limits unauthenticated peers
- *   messages    what controller and agents send each other
- *   tree        who is to be connected to whom
- *   children    the agents that are connected to this process */
+ *   secret         where the key comes from
+ *   socket         TCP
+ *   wire           authentication and frames, without I/O; handshake is its beginning
+ *   connection     a wire on a socket, in the event loop
+ *   listener       accepts sockets, and limits unauthenticated peers
+ *   address_probe  asks a listener who it is
+ *   messages       what controller and agents send each other
+ *   tree           who is to be connected to whom
+ *   children       the agents that are connected to this process */
 #ifndef BERTH_OVERLAY_CONNECTION_H
 #define BERTH_OVERLAY_CONNECTION_H
 

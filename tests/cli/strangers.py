@@ -218,10 +218,14 @@ def pmix_doors():
     """At PMIx's own sockets: each unauthenticated peer is disconnected, and the ranks still connect."""
     with tempfile.TemporaryDirectory() as folder:
         go = os.path.join(folder, 'go')
-        run = start(f'while [ ! -e {go} ]; do sleep 0.1; done; exec {PMIX_PROGRAM}',
+        # The servers listen before they know the job; silent peers could hold that up for longer than it may take.
+        run = start(f': >{folder}/started.$RANK; while [ ! -e {go} ]; do sleep 0.1; done; exec {PMIX_PROGRAM}',
                     os.path.join(folder, 'report.json'), '-N', '2', '-n', '2')
         held = []
         try:
+            until = time.monotonic() + 30
+            while ''.join(os.listdir(folder)).count('started') < 2 and run.poll() is None and time.monotonic() < until:
+                time.sleep(0.02)
             ports = doors(run, 2, servers)
             silent = [knock(port) for port in ports]
             for port in ports:

@@ -1,19 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The reachability matrix: every node connects to every address of every other node, all at once,
  * until a deadline. The answer proves which node it is. MASTER_PORT is tested in the same way. */
-#include <errno.h>
-#include <fcntl.h>
-#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
-#include "base/clock.h"
+#include "base/loop.h"
 #include "check/check_internal.h"
+#include "overlay/address_probe.h"
 #include "overlay/socket.h"
-#include "overlay/wire.h"
 
 #define CONNECT_MS 1500 /* for one address; TCP retries after 1 s */
 #define ANSWER_MS 8000	/* after its kernel has accepted: the prober may wait for a core */
@@ -21,178 +16,99 @@
 
 /* ---- a node's side ---- */
 
-struct connect_attempt {
+struct attempt {
+	struct address_probe probe;
+	struct sweep *sweep;
 	size_t node, address; /* indices in the question */
-	int fd;
-	bool connected;
-	size_t sent, received;
-	int64_t due_ms; /* when to give up */
-	unsigned char question[WIRE_HELLO_BYTES], answer[WIRE_PROBE_ANSWER_BYTES];
+	char job[128];
 };
-
-static const char *outcome_of_errno(int error)
-{
-	switch (error) {
-	case ECONNREFUSED:
-		return "refused";
-	case ETIMEDOUT:
-		return "timeout";
-	case EHOSTUNREACH:
-		return "host-unreachable";
-	default:
-		return "unreachable";
-	}
-}
-
-static void identity(const struct prober *prober, size_t node, char *out, size_t size)
-{
-	snprintf(out, size, "%s/%zu", prober->token, node);
-}
-
-/* Advance as far as possible without waiting. Return the outcome once it is known, else NULL. */
-static const char *advance_attempt(const struct prober *prober, struct connect_attempt *attempt,
-				   int node)
-{
-	char job[128];
-	ssize_t n;
-
-	if (!attempt->connected) {
-		int error = 0;
-		socklen_t size = sizeof error;
-
-		if (getsockopt(attempt->fd, SOL_SOCKET, SO_ERROR, &error, &size) || error)
-			return outcome_of_errno(error ? error : errno);
-		attempt->connected = true;
-		attempt->due_ms = clock_now_ms() + ANSWER_MS;
-	}
-	if (attempt->sent < sizeof attempt->question) {
-		n = send(attempt->fd, attempt->question + attempt->sent,
-			 sizeof attempt->question - attempt->sent, MSG_NOSIGNAL);
-		if (n < 0 && errno != EAGAIN && errno != EINTR)
-			return outcome_of_errno(errno);
-		attempt->sent += n > 0 ? (size_t)n : 0;
-		return NULL;
-	}
-	n = recv(attempt->fd, attempt->answer + attempt->received,
-		 sizeof attempt->answer - attempt->received, 0);
-	if (n < 0 && (errno == EAGAIN || errno == EINTR))
-		return NULL;
-	if (n <= 0)
-		return "unauthenticated";
-	attempt->received += (size_t)n;
-	if (attempt->received < sizeof attempt->answer)
-		return NULL;
-	identity(prober, (size_t)node, job, sizeof job);
-	return handshake_probe_verify(&prober->secret, job, attempt->question, attempt->answer)
-		       ? "ok"
-		       : "unauthenticated";
-}
-
-/* Start an attempt. Return the outcome if it is known at once, else NULL. */
-static const char *start_attempt(const struct prober *prober, struct connect_attempt *attempt,
-				 int node, const char *address)
-{
-	struct sockaddr_storage to;
-	socklen_t size;
-	char job[128];
-	int under_way;
-
-	if (socket_parse(address, &to, &size, NULL))
-		return "-";
-	errno = 0;
-	if (socket_connect(&to, size, &attempt->fd, &under_way, NULL))
-		return outcome_of_errno(errno);
-	attempt->due_ms = clock_now_ms() + CONNECT_MS;
-	identity(prober, (size_t)node, job, sizeof job);
-	handshake_probe_question(&prober->secret, job, 0, attempt->question);
-	return NULL;
-}
 
 struct sweep {
 	const struct prober *prober;
 	const json_t *nodes; /* [{node, addresses: ["10.0.0.1:4711", ""]}] */
 	json_t *rows;
-	struct connect_attempt *attempts; /* [AT_ONCE], fd -1: free */
-	size_t node, address;		  /* the next one to start */
+	struct loop *loop;
+	struct attempt *attempts; /* [AT_ONCE] */
+	size_t node, address;	  /* the next one to start */
 	size_t busy;
 };
 
-static void record(struct sweep *sweep, const struct connect_attempt *attempt, const char *outcome)
+static void record(const struct attempt *attempt, enum address_probe_outcome outcome)
 {
-	json_array_set_new(json_array_get(sweep->rows, attempt->node), attempt->address,
-			   json_string(outcome));
+	static const char *const names[] = {
+		[ADDRESS_PROBE_PENDING] = "-",
+		[ADDRESS_PROBE_OK] = "ok",
+		[ADDRESS_PROBE_REFUSED] = "refused",
+		[ADDRESS_PROBE_TIMEOUT] = "timeout",
+		[ADDRESS_PROBE_HOST_UNREACHABLE] = "host-unreachable",
+		[ADDRESS_PROBE_UNREACHABLE] = "unreachable",
+		[ADDRESS_PROBE_UNAUTHENTICATED] = "unauthenticated",
+		[ADDRESS_PROBE_NO_REPLY] = "no-reply",
+	};
+
+	json_array_set_new(json_array_get(attempt->sweep->rows, attempt->node), attempt->address,
+			   json_string(names[outcome]));
 }
 
-static int node_at(const struct sweep *sweep, size_t index)
+static void on_done(struct address_probe *probe, enum address_probe_outcome outcome);
+
+/* Return true if the attempt is under way. */
+static bool start_attempt(struct attempt *attempt, int node, const char *address)
 {
-	return (int)json_integer_value(
-		json_object_get(json_array_get(sweep->nodes, index), "node"));
+	const struct prober *prober = attempt->sweep->prober;
+	struct address_probe_request request = {.secret = &prober->secret,
+						.job = attempt->job,
+						.connect_ms = CONNECT_MS,
+						.answer_ms = ANSWER_MS,
+						.done = on_done};
+	struct sockaddr_storage to;
+	enum address_probe_outcome outcome;
+	socklen_t size;
+
+	if (socket_parse(address, &to, &size, NULL))
+		return false; /* it is "-" */
+	/* Each node answers as a job of its own, so that the answer proves which node it is. */
+	snprintf(attempt->job, sizeof attempt->job, "%s/%d", prober->token, node);
+	outcome = address_probe_start(&attempt->probe, attempt->sweep->loop, &request, &to, size);
+	if (outcome != ADDRESS_PROBE_PENDING)
+		record(attempt, outcome);
+	return outcome == ADDRESS_PROBE_PENDING;
 }
 
-/* Start the question's next address in a free slot; false: none is left. */
-static bool start_next(struct sweep *sweep, struct connect_attempt *attempt)
+/* Start the question's next address; it takes this attempt's place. */
+static void start_next(struct attempt *attempt)
 {
+	struct sweep *sweep = attempt->sweep;
+
 	for (; sweep->node < json_array_size(sweep->nodes); sweep->node++, sweep->address = 0) {
-		const json_t *list =
-			json_object_get(json_array_get(sweep->nodes, sweep->node), "addresses");
+		const json_t *entry = json_array_get(sweep->nodes, sweep->node);
+		const json_t *list = json_object_get(entry, "addresses");
 
 		while (sweep->address < json_array_size(list)) {
 			const char *address =
 				json_string_value(json_array_get(list, sweep->address));
-			const char *outcome;
 
-			*attempt = (struct connect_attempt){
-				.node = sweep->node, .address = sweep->address++, .fd = -1};
-			if (!address || !*address)
-				continue; /* it is "-" or "self" */
-			outcome = start_attempt(sweep->prober, attempt,
-						node_at(sweep, attempt->node), address);
-			if (!outcome)
-				return true;
-			record(sweep, attempt, outcome);
+			attempt->node = sweep->node;
+			attempt->address = sweep->address++;
+			/* Without an address it is "-" or "self". */
+			if (address && *address &&
+			    start_attempt(attempt,
+					  (int)json_integer_value(json_object_get(entry, "node")),
+					  address)) {
+				sweep->busy++;
+				return;
+			}
 		}
 	}
-	return false;
 }
 
-static void finish(struct sweep *sweep, struct connect_attempt *attempt, const char *outcome)
+static void on_done(struct address_probe *probe, enum address_probe_outcome outcome)
 {
-	record(sweep, attempt, outcome);
-	close(attempt->fd);
-	attempt->fd = -1;
-	sweep->busy--;
-}
+	struct attempt *attempt = LOOP_OWNER(probe, struct attempt, probe);
 
-static void wait_round(struct sweep *sweep)
-{
-	struct pollfd polls[AT_ONCE];
-	int64_t now = clock_now_ms(), due = now + ANSWER_MS;
-
-	for (size_t i = 0; i < AT_ONCE; i++) {
-		const struct connect_attempt *attempt = &sweep->attempts[i];
-		bool writes = attempt->sent < sizeof attempt->question;
-
-		polls[i] = (struct pollfd){attempt->fd, writes ? POLLOUT : POLLIN, 0};
-		if (attempt->fd >= 0 && attempt->due_ms < due)
-			due = attempt->due_ms;
-	}
-	if (poll(polls, AT_ONCE, due > now ? (int)(due - now) : 0) < 0)
-		return;
-	now = clock_now_ms();
-	for (size_t i = 0; i < AT_ONCE; i++) {
-		struct connect_attempt *attempt = &sweep->attempts[i];
-		const char *outcome = NULL;
-
-		if (attempt->fd < 0)
-			continue;
-		if (polls[i].revents)
-			outcome = advance_attempt(sweep->prober, attempt,
-						  node_at(sweep, attempt->node));
-		if (!outcome && now >= attempt->due_ms)
-			outcome = attempt->connected ? "no-reply" : "timeout";
-		if (outcome)
-			finish(sweep, attempt, outcome);
-	}
+	record(attempt, outcome);
+	attempt->sweep->busy--;
+	start_next(attempt);
 }
 
 static json_t *empty_rows(const struct prober *prober, const json_t *nodes)
@@ -216,26 +132,20 @@ static json_t *empty_rows(const struct prober *prober, const json_t *nodes)
 json_t *probe_reach_run(const struct prober *prober, const json_t *question)
 {
 	struct sweep sweep = {.prober = prober, .nodes = json_object_get(question, "nodes")};
-	bool more = true;
 
-	sweep.attempts = calloc(AT_ONCE, sizeof *sweep.attempts);
-	if (!sweep.attempts)
+	if (loop_new(&sweep.loop, NULL))
 		return NULL;
+	sweep.attempts = calloc(AT_ONCE, sizeof *sweep.attempts);
 	sweep.rows = empty_rows(prober, sweep.nodes);
-	for (size_t i = 0; i < AT_ONCE; i++)
-		sweep.attempts[i].fd = -1;
-	do {
-		for (size_t i = 0; more && i < AT_ONCE; i++) {
-			if (sweep.attempts[i].fd >= 0)
-				continue;
-			more = start_next(&sweep, &sweep.attempts[i]);
-			sweep.busy += more;
-			if (!more)
-				sweep.attempts[i].fd = -1;
-		}
-		if (sweep.busy)
-			wait_round(&sweep);
-	} while (sweep.busy || more);
+	for (size_t i = 0; sweep.attempts && i < AT_ONCE; i++) {
+		sweep.attempts[i] = (struct attempt){.probe.source.fd = -1, .sweep = &sweep};
+		start_next(&sweep.attempts[i]);
+	}
+	while (sweep.busy && !loop_once(sweep.loop, NULL)) {
+	}
+	for (size_t i = 0; sweep.attempts && i < AT_ONCE; i++)
+		address_probe_stop(&sweep.attempts[i].probe);
+	loop_free(sweep.loop);
 	free(sweep.attempts);
 	return json_pack("{s:o}", "rows", sweep.rows);
 }

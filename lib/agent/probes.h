@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Finds which of the controller's addresses this node reaches (PROBE). It tries all of them at
  * once until the deadline. The answers of a subtree go up as one message. */
-#ifndef BERTH_AGENT_ADDRESS_PROBE_H
-#define BERTH_AGENT_ADDRESS_PROBE_H
+#ifndef BERTH_AGENT_PROBES_H
+#define BERTH_AGENT_PROBES_H
 
-#include "overlay/children.h"
 #include "agent/uplink.h"
 #include "inventory/inventory.h"
+#include "overlay/children.h"
 
 struct agent_probes; /* every function accepts NULL, the value before start */
 

@@ -1,26 +1,23 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "agent/address_probe.h"
+#include "agent/probes.h"
 
-#include <errno.h>
 #include <netinet/in.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/json.h"
+#include "overlay/address_probe.h"
 #include "overlay/socket.h"
 
 #define CANDIDATES_MAX 256
 #define STARTS_PER_MS 4 /* how many nodes start to probe within a millisecond */
 #define LEVEL_MS 1000	/* extra time for each level of the tree below this node */
 
-struct probe {
-	struct loop_source source;
+struct candidate {
+	struct address_probe probe;
 	struct agent_probes *round;
 	struct sockaddr_storage address; /* family 0: skip this address */
 	socklen_t size;
-	unsigned char question[WIRE_HELLO_BYTES], answer[WIRE_PROBE_ANSWER_BYTES];
-	size_t sent, received; /* bytes, with the load */
 };
 
 struct agent_probes {
@@ -37,7 +34,7 @@ struct agent_probes {
 	struct loop_timer timer;		/* until started, own_done and sent in turn */
 	bool started, own_done, sent, extended; /* the last: the deadline was extended */
 	size_t nodes, expected;			/* of the subtree: answered so far, and in all */
-	struct probe probes[];			/* [count] */
+	struct candidate candidates[];		/* [count] */
 };
 
 /* Does this node own the address itself? Then a node that reaches the address may have reached
@@ -84,10 +81,10 @@ static void finish_own_probes(struct agent_probes *round)
 	round->nodes++;
 	for (size_t i = 0; i < round->count; i++) {
 		/* Connected, but its time is over. */
-		if (round->probes[i].source.fd >= 0 && round->probes[i].sent &&
-		    round->stalled[i] < 0)
+		if (round->candidates[i].probe.source.fd >= 0 &&
+		    round->candidates[i].probe.connected && round->stalled[i] < 0)
 			round->stalled[i] = (int)round->params->node_index;
-		loop_close(round->loop, &round->probes[i].source);
+		address_probe_stop(&round->candidates[i].probe);
 	}
 	loop_timer_set(round->loop, &round->timer, round->give_up_ms);
 	send_when_complete(round);
@@ -100,7 +97,7 @@ static bool extend_deadline(struct agent_probes *round)
 	if (round->extended)
 		return false;
 	for (size_t i = 0; i < round->count; i++)
-		if (round->probes[i].received == sizeof round->probes[i].answer + round->load)
+		if (address_probe_answered(&round->candidates[i].probe))
 			return false;
 	round->extended = true;
 	round->deadline_ms += AGENT_PROBE_EXTENSION_MS;
@@ -110,57 +107,35 @@ static bool extend_deadline(struct agent_probes *round)
 static bool is_waiting(const struct agent_probes *round)
 {
 	for (size_t i = 0; i < round->count; i++)
-		if (round->probes[i].source.fd >= 0)
+		if (round->candidates[i].probe.source.fd >= 0)
 			return true;
 	return false;
 }
 
-static void on_probe_ready(struct loop_source *source, uint32_t events)
+static void on_probe_done(struct address_probe *probe, enum address_probe_outcome outcome)
 {
-	static unsigned char load[WIRE_PROBE_LOAD_MAX]; /* what it holds does not matter */
-	struct probe *probe = (struct probe *)source;
-	struct agent_probes *round = probe->round;
-	bool asks = probe->sent < sizeof probe->question + round->load;
-	size_t *done = asks ? &probe->sent : &probe->received;
-	size_t head = asks ? sizeof probe->question : sizeof probe->answer;
-	size_t left = *done < head ? head - *done : head + round->load - *done;
-	unsigned char *at = *done >= head ? load : (asks ? probe->question : probe->answer) + *done;
-	ssize_t n;
+	struct candidate *candidate = LOOP_OWNER(probe, struct candidate, probe);
+	struct agent_probes *round = candidate->round;
 
-	if (asks && !(events & (EPOLLOUT | EPOLLERR | EPOLLHUP)))
-		return;
-	n = asks ? send(source->fd, at, left, MSG_NOSIGNAL) : recv(source->fd, at, left, 0);
-	if (n < 0 && (errno == EAGAIN || errno == EINTR))
-		return;
-	*done += n > 0 ? (size_t)n : 0;
-	if (n > 0 && *done < head + round->load)
-		return;
-	if (n > 0 && asks) {
-		loop_modify(round->loop, source, EPOLLIN);
-		return;
-	}
-	if (n > 0 && handshake_probe_verify(&round->params->secret, round->params->job,
-					    probe->question, probe->answer))
-		round->reached[probe - round->probes]++;
-	loop_close(round->loop, &probe->source);
+	round->reached[candidate - round->candidates] += outcome == ADDRESS_PROBE_OK;
 	if (!is_waiting(round))
 		finish_own_probes(round);
 }
 
 static void start_probes(struct agent_probes *round)
 {
+	struct address_probe_request request = {.secret = &round->params->secret,
+						.job = round->params->job,
+						.load = (uint32_t)round->load,
+						.done = on_probe_done};
+
 	round->started = true;
 	for (size_t i = 0; i < round->count; i++) {
-		struct probe *probe = &round->probes[i];
-		int fd, under_way;
+		struct candidate *candidate = &round->candidates[i];
 
-		if (!probe->address.ss_family ||
-		    socket_connect(&probe->address, probe->size, &fd, &under_way, NULL))
-			continue;
-		handshake_probe_question(&round->params->secret, round->params->job,
-					 (uint32_t)round->load, probe->question);
-		if (loop_add(round->loop, &probe->source, fd, EPOLLOUT, NULL))
-			close(fd);
+		if (candidate->address.ss_family)
+			address_probe_start(&candidate->probe, round->loop, &request,
+					    &candidate->address, candidate->size);
 	}
 	loop_timer_set(round->loop, &round->timer, round->deadline_ms);
 	if (!is_waiting(round))
@@ -204,8 +179,9 @@ static int read_addresses(struct agent_probes *round, const json_t *list,
 
 		if (!address || !*address)
 			continue;
-		rc = socket_parse(address, &round->probes[i].address, &round->probes[i].size, err);
-		if (!rc && node > 0 && owns_address(inventory, &round->probes[i].address))
+		rc = socket_parse(address, &round->candidates[i].address,
+				  &round->candidates[i].size, err);
+		if (!rc && node > 0 && owns_address(inventory, &round->candidates[i].address))
 			round->shared[i] = (int)node;
 	}
 	return rc;
@@ -223,7 +199,7 @@ int agent_probes_start(struct loop *loop, struct agent_uplink *uplink,
 		return error_set(err, ERR_DATA, "PROBE lists %zu addresses; the limit is %d", count,
 				 CANDIDATES_MAX);
 
-	struct agent_probes *round = calloc(1, sizeof *round + count * sizeof *round->probes);
+	struct agent_probes *round = calloc(1, sizeof *round + count * sizeof *round->candidates);
 
 	if (!round)
 		return error_memory(err, "probing the controller's addresses");
@@ -233,8 +209,8 @@ int agent_probes_start(struct loop *loop, struct agent_uplink *uplink,
 	round->node_count = children->node_count;
 	round->load = (size_t)question->load;
 	for (; round->count < count; round->count++) {
-		round->probes[round->count] =
-			(struct probe){.source = {on_probe_ready, -1, 0}, .round = round};
+		round->candidates[round->count] =
+			(struct candidate){.probe.source.fd = -1, .round = round};
 		round->shared[round->count] = round->stalled[round->count] = -1;
 	}
 	rc = read_addresses(round, question->addresses, inventory, err);
@@ -258,6 +234,6 @@ void agent_probes_free(struct agent_probes *round)
 		return;
 	loop_timer_stop(&round->timer);
 	for (size_t i = 0; i < round->count; i++)
-		loop_close(round->loop, &round->probes[i].source);
+		address_probe_stop(&round->candidates[i].probe);
 	free(round);
 }
