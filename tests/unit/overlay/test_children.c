@@ -198,6 +198,15 @@ static void test_controller(void **state)
 	children_close(&children, -1);
 }
 
+static int detach(struct children *children, int node)
+{
+	json_t *nodes = json_pack("[i]", node);
+	int rc = children_set_detached(children, nodes, NULL);
+
+	json_decref(nodes);
+	return rc;
+}
+
 static void test_inner_agent(void **state)
 {
 	static const int ranks[NODES] = {1, 1, 1, 0, 1, 1, 1, 0};
@@ -217,11 +226,10 @@ static void test_inner_agent(void **state)
 	assert_int_equal(goes_through(&children, 6), 2);
 	assert_int_equal(goes_through(&children, 3), -1);
 	assert_int_equal(goes_through(&children, 1), -1);
-	assert_int_equal(children_set_detached(&children, json_pack("[i]", 2), NULL), 0);
+	assert_int_equal(detach(&children, 2), 0);
 	assert_int_equal(children_subtree_size(&children, NULL), 2); /* 0 and 3 */
-	assert_int_equal(children_set_detached(&children, json_pack("[i]", NODES), NULL),
-			 -ERR_DATA);
-	assert_int_equal(children_set_detached(&children, json_pack("[i]", -1), NULL), -ERR_DATA);
+	assert_int_equal(detach(&children, NODES), -ERR_DATA);
+	assert_int_equal(detach(&children, -1), -ERR_DATA);
 	children_close(&children, -1);
 	children_close(&children, -1);
 	assert_int_equal(goes_through(&children, 6), -1);
