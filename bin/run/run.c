@@ -25,8 +25,6 @@
 #define WARN_MS 120000	     /* --warn-signal alone */
 #define EARLY_REPORT_MS 1000 /* while agents wait for heartbeats */
 
-/* more of them collapse on a terminal */
-
 int run_write_bounded(const char *path, const char *text, size_t size, int timeout_ms,
 		      struct error *err)
 {

@@ -36,7 +36,7 @@ struct run_setup {
 	const char *const *program; /* that of the command line; borrowed */
 	bool own_program;	    /* that is berth train's */
 	bool answered;		    /* the scheduler has answered, or will not */
-	bool bad_report;	    /* the report cannot be written, which was reported */
+	bool bad_report;	    /* write none: it cannot be written, or is another run's */
 };
 
 /* run_prepare.c: prepare environment, allocation and launcher, and check everything that can be

@@ -176,7 +176,7 @@ static void on_deadline(struct loop_timer *timer)
 	struct job *job = LOOP_OWNER(timer, struct job, deadline);
 	struct error err = {0};
 
-	if (job->next) /* it has its own */
+	if (job->next) /* the next step, taken in this round, sets the deadline of its phase */
 		return;
 	if (job->phase == JOB_PHASE_QUEUE) {
 		if (job_look_at_queue(job, &err))

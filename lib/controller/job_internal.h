@@ -73,7 +73,7 @@ struct job {
 	int port;		       /* MASTER_PORT, reserved by rank 0's node */
 	struct plan plan;	       /* zeroed before job_start_make_plan */
 	bool planned;
-	struct {			  /* the first cause, filled in by end.c */
+	struct {			  /* the first cause, filled in by core.c */
 		bool failed;		  /* result holds it */
 		enum job_cause cause;	  /* how strong the cause is */
 		int alike;		  /* ranks that failed as the first one did */

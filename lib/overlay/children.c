@@ -6,9 +6,9 @@
 
 #include "overlay/tree.h"
 
-/* How many unauthenticated peers, and how many strangers, there may be at once besides the expected
- * children. */
-#define MAX_STRANGERS 256
+/* How many unauthenticated and how many unidentified peers there may be at once besides the
+ * expected children. */
+#define MAX_UNIDENTIFIED 256
 
 /* The nodes that may be connected here. */
 static void bounds(const struct children *children, size_t *first, size_t *end)
@@ -31,29 +31,30 @@ bool children_known(const struct children *children, size_t node)
 
 static void on_second(struct loop_timer *timer);
 
-static void add_stranger(struct children *children, struct connection *connection)
+static void add_unidentified(struct children *children, struct connection *connection)
 {
 	connection->owner = &children->owner;
-	children->strangers[children->stranger_count++] = connection;
+	children->unidentified[children->unidentified_count++] = connection;
 	if (!children->second.due) {
 		children->second.due = on_second;
 		loop_timer_after(children->loop, &children->second, CONNECTION_HEARTBEAT_MS);
 	}
 }
 
-static void remove_stranger(struct children *children, struct connection *connection)
+static void remove_unidentified(struct children *children, struct connection *connection)
 {
-	for (size_t i = 0; i < children->stranger_count; i++)
-		if (children->strangers[i] == connection)
-			children->strangers[i] = children->strangers[--children->stranger_count];
+	for (size_t i = 0; i < children->unidentified_count; i++)
+		if (children->unidentified[i] == connection)
+			children->unidentified[i] =
+				children->unidentified[--children->unidentified_count];
 }
 
 static void on_authenticated(void *context, struct connection *connection)
 {
 	struct children *children = context;
 
-	if (children->stranger_count < children->stranger_limit)
-		add_stranger(children, connection);
+	if (children->unidentified_count < children->unidentified_limit)
+		add_unidentified(children, connection);
 	else
 		connection_close(connection);
 }
@@ -73,7 +74,7 @@ static void handle_hello(struct children *children, struct connection *connectio
 
 	bounds(children, &first, &end);
 	expected = node >= first && node < end;
-	remove_stranger(children, connection);
+	remove_unidentified(children, connection);
 	/* One connection per node: a second one is rejected even with the secret. */
 	if (!expected || children->nodes[node].known) {
 		char why[160];
@@ -132,7 +133,7 @@ static void on_ended(void *context, struct connection *connection, const struct 
 	struct children *children = context;
 	long node = connection->node_index;
 
-	remove_stranger(children, connection);
+	remove_unidentified(children, connection);
 	if (node >= 0) {
 		children->nodes[node].connection = NULL;
 		children->events.lost(children->events.context, (size_t)node, true,
@@ -250,12 +251,12 @@ static void on_second(struct loop_timer *timer)
 	int64_t now_ms = loop_now_ms(children->loop);
 
 	loop_timer_after(children->loop, timer, CONNECTION_HEARTBEAT_MS);
-	for (size_t i = children->stranger_count; i-- > 0;) {
-		struct connection *connection = children->strangers[i];
+	for (size_t i = children->unidentified_count; i-- > 0;) {
+		struct connection *connection = children->unidentified[i];
 
 		if (now_ms - connection->received_ms <= children->silence_ms)
 			continue;
-		remove_stranger(children, connection);
+		remove_unidentified(children, connection);
 		connection_close(connection);
 	}
 	check_silence(children);
@@ -283,19 +284,19 @@ int children_init(struct children *children, struct loop *loop, long self, size_
 		size_t first, end;
 
 		bounds(children, &first, &end);
-		children->stranger_limit = end - first + MAX_STRANGERS;
+		children->unidentified_limit = end - first + MAX_UNIDENTIFIED;
 		/* Room for those that move, too. */
-		children->strangers =
-			calloc(children->stranger_limit + end - first, sizeof *children->strangers);
+		children->unidentified = calloc(children->unidentified_limit + end - first,
+						sizeof *children->unidentified);
 	}
-	return children->strangers ? 0 : error_memory(err, "the job's nodes");
+	return children->unidentified ? 0 : error_memory(err, "the job's nodes");
 }
 
 int children_listen(struct children *children, int port, const struct secret *secret,
 		    const char *job, bool probed, struct error *err)
 {
 	struct listener_events events = {children, on_authenticated, on_rejected};
-	size_t limit = children->stranger_limit +
+	size_t limit = children->unidentified_limit +
 		       (probed ? listener_probe_limit(children->node_count) : 0);
 
 	return listener_open(children->loop, port, secret, job, limit, &events, &children->listener,
@@ -315,7 +316,7 @@ int children_adopt(struct children *children, int fd, const struct secret *secre
 				 &children->owner, &connection, err);
 
 	if (!rc)
-		add_stranger(children, connection);
+		add_unidentified(children, connection);
 	return rc;
 }
 
@@ -344,7 +345,7 @@ void children_moved(struct children *children, size_t node)
 		return;
 	children->nodes[node].connection = NULL;
 	connection->node_index = -1;
-	add_stranger(children, connection); /* its final frame follows */
+	add_unidentified(children, connection); /* its final frame follows */
 }
 
 void children_close(struct children *children, int finish_ms)
@@ -354,18 +355,18 @@ void children_close(struct children *children, int finish_ms)
 	bounds(children, &first, &end);
 	loop_timer_stop(&children->second);
 	loop_timer_stop(&children->silence);
-	while (children->stranger_count)
-		connection_close(children->strangers[--children->stranger_count]);
+	while (children->unidentified_count)
+		connection_close(children->unidentified[--children->unidentified_count]);
 	for (size_t i = first; i < end; i++) {
 		if (children->nodes[i].connection && finish_ms >= 0)
 			connection_finish(children->nodes[i].connection, finish_ms);
 		connection_close(children->nodes[i].connection);
 	}
 	listener_close(children->listener);
-	free(children->strangers);
+	free(children->unidentified);
 	free(children->nodes);
 	children->listener = NULL;
-	children->strangers = NULL;
+	children->unidentified = NULL;
 	children->nodes = NULL;
 }
 

@@ -46,8 +46,8 @@ struct children {
 		bool detached;		       /* see above; set_detached, or the owner sets it */
 	} * nodes;			       /* [node_count] */
 	/* Authenticated peers that are no node's connection: before HELLO, or after a move. */
-	struct connection **strangers;
-	size_t stranger_count, stranger_limit;
+	struct connection **unidentified;
+	size_t unidentified_count, unidentified_limit;
 	struct loop_timer second;  /* for heartbeats */
 	struct loop_timer silence; /* no child can be silent for too long before */
 	bool paused;

@@ -7,7 +7,7 @@
 
 #include "plan/share.h"
 
-int share_package_of(const struct share *share, int core)
+static int package_of(const struct share *share, int core)
 {
 	int package = share->inventory->cores[core].package;
 
@@ -16,7 +16,7 @@ int share_package_of(const struct share *share, int core)
 
 int share_domain_of(const struct share *share, int core)
 {
-	return share->domain_of_package[share_package_of(share, core)];
+	return share->domain_of_package[package_of(share, core)];
 }
 
 /* ---- packages into core domains, ranks into groups ---- */
@@ -66,8 +66,7 @@ static void mark_near(const struct share *share, const struct gpu_choice *gpus, 
 		enum near level = NEAR_NOT;
 
 		if (!g->local_known || g->package < 0)
-			level = share_package_of(share, c) == gpus->package[gpu] ? NEAR_GPU
-										 : NEAR_NOT;
+			level = package_of(share, c) == gpus->package[gpu] ? NEAR_GPU : NEAR_NOT;
 		else if (share_core_is_local(core, g))
 			level = NEAR_GPU;
 		else if (core->numa_os >= 0 && idset_has(g->numa_os, core->numa_os))

@@ -35,7 +35,8 @@ struct room room_of(const struct alloc_node *node, const struct inventory *inven
 	return room;
 }
 
-bool room_is_taken(const struct room *room)
+/* Does the node have something for the job, but other runs leave too little for a rank? */
+static bool room_is_taken(const struct room *room)
 {
 	return room->left < room->all && room->left < room->per_rank;
 }

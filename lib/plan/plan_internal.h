@@ -53,6 +53,11 @@ struct gpu_choice {
 int gpus_choose(const struct inventory *inventory, const struct plan_request *request,
 		int rank_count, struct scratch *scratch, struct gpu_choice *out, struct error *err);
 
+/* The text by which a list of visible devices names a GPU: the ordinal in PCI order among the GPUs
+ * that the library shows without a list, or the UUID if ordinals cannot name the GPU (MIG, a faulty
+ * neighbour, GPUs that a container hides). Return false for another vendor's GPU. */
+bool gpus_list_name(const struct inventory *inventory, size_t gpu, char *text, size_t size);
+
 /* ---- claims.c ---- */
 
 /* Allowed, without fault, and not used by another run. */
@@ -72,13 +77,6 @@ struct room room_of(const struct alloc_node *node, const struct inventory *inven
 		    const struct plan_request *request);
 /* How many of the GPUs are usable. */
 int usable_gpus(const struct inventory *inventory);
-/* Does the node have something for the job, but other runs leave too little for a rank? */
-bool room_is_taken(const struct room *room);
-
-/* The text by which that list names a GPU: the ordinal in PCI order among the GPUs that the library
- * shows without a list, or the UUID if ordinals cannot name the GPU (MIG, a faulty neighbour, GPUs
- * that a container hides). Return false for another vendor's GPU. */
-bool gpus_list_name(const struct inventory *inventory, size_t gpu, char *text, size_t size);
 
 /* ---- cores.c ---- */
 

@@ -46,8 +46,7 @@ struct share {
 	int *owner; /* [core_count] */
 };
 
-/* Package and domain of a core (its index in inventory.cores). */
-int share_package_of(const struct share *share, int core);
+/* The domain of a core (its index in inventory.cores). */
 int share_domain_of(const struct share *share, int core);
 bool share_core_is_local(const struct inventory_core *core, const struct inventory_gpu *gpu);
 

@@ -73,10 +73,8 @@ void supervise_drain_stream(struct stream *stream);
 void supervise_close_stream(struct stream *stream);
 void supervise_reap_orphans(struct supervise *supervise);
 
-/* supervise_stop.c: one step of a stop; whether all processes have gone; the end of the stop. */
+/* supervise_stop.c: one step of a stop. */
 void supervise_continue_stop(struct supervise *supervise);
-bool supervise_all_gone(struct supervise *supervise);
-void supervise_finish(struct supervise *supervise, const char *left);
 
 void supervise_start_timer(struct supervise *supervise);
 void supervise_reap(struct rank_process *process);

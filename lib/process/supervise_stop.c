@@ -93,7 +93,7 @@ static void kill_all(struct supervise *supervise, char *left, size_t size)
 }
 
 /* No rank runs and no child of ours is left; orphans become our children. */
-bool supervise_all_gone(struct supervise *supervise)
+static bool are_all_gone(struct supervise *supervise)
 {
 	if (supervise->running)
 		return false;
@@ -103,7 +103,7 @@ bool supervise_all_gone(struct supervise *supervise)
 	return process_tree_is_empty();
 }
 
-void supervise_finish(struct supervise *supervise, const char *left)
+static void finish_stop(struct supervise *supervise, const char *left)
 {
 	log_info(LOG_PROCESS, "the ranks' process trees have ended%s%s", left ? ", except " : "",
 		 left ? left : "");
@@ -124,8 +124,8 @@ void supervise_continue_stop(struct supervise *supervise)
 	char left[512] = "";
 	int64_t now = loop_now_ms(supervise->loop);
 
-	if (supervise_all_gone(supervise)) {
-		supervise_finish(supervise, NULL);
+	if (are_all_gone(supervise)) {
+		finish_stop(supervise, NULL);
 		return;
 	}
 	if (supervise->state == STATE_TERM) {
@@ -143,10 +143,10 @@ void supervise_continue_stop(struct supervise *supervise)
 	}
 	kill_all(supervise, left, sizeof left);
 	supervise_check_all(supervise);
-	if (supervise_all_gone(supervise))
-		supervise_finish(supervise, NULL);
+	if (are_all_gone(supervise))
+		finish_stop(supervise, NULL);
 	else if (now >= supervise->deadline_ms)
-		supervise_finish(supervise, left[0] ? left : "a process hidden from /proc");
+		finish_stop(supervise, left[0] ? left : "a process hidden from /proc");
 	else
 		loop_timer_after(supervise->loop, &supervise->timer, STOP_MS);
 }
@@ -160,7 +160,7 @@ void supervise_stop(struct supervise *supervise, int grace_ms)
 	if (supervise->state == STATE_RUN) {
 		supervise->state = STATE_TERM;
 		supervise->deadline_ms = deadline;
-		if (grace_ms > 0 && !supervise_all_gone(supervise))
+		if (grace_ms > 0 && !are_all_gone(supervise))
 			term_all(supervise);
 	} else if (deadline < supervise->deadline_ms) {
 		supervise->deadline_ms = deadline;
