@@ -47,7 +47,7 @@ static void number_domains(struct share *share)
 	for (size_t p = 0; p < count; p++)
 		share->domain_of_package[p] = ~share->domain_of_package[p];
 	for (int c = 0; c < share->core_count; c++)
-		share->domain_cores[share_domain_of(share, c)]++;
+		share->domains[share_domain_of(share, c)].cores++;
 }
 
 bool share_core_is_local(const struct inventory_core *core, const struct inventory_gpu *gpu)
@@ -84,7 +84,7 @@ static int make_gpu_group(struct share *share, const struct gpu_choice *gpus, in
 	/* Ranks on the same GPUs are adjacent. */
 	if (rank && !memcmp(gpus_of_rank - gpus->per_rank, gpus_of_rank,
 			    (size_t)gpus->per_rank * sizeof *gpus_of_rank)) {
-		share->gpu_group[rank] = share->gpu_group[rank - 1];
+		share->ranks[rank].gpu_group = share->ranks[rank - 1].gpu_group;
 		return 0;
 	}
 	if (!next->near)
@@ -96,7 +96,7 @@ static int make_gpu_group(struct share *share, const struct gpu_choice *gpus, in
 		mark_near(share, gpus, gpus_of_rank[k], next->near);
 	for (int g = 0; g < share->gpu_group_count; g++)
 		if (!memcmp(share->gpu_groups[g].near, next->near, (size_t)share->core_count)) {
-			share->gpu_group[rank] = g;
+			share->ranks[rank].gpu_group = g;
 			return 0;
 		}
 	next->first_core = share->core_count;
@@ -105,7 +105,7 @@ static int make_gpu_group(struct share *share, const struct gpu_choice *gpus, in
 			next->first_core = c;
 			next->near_count++;
 		}
-	share->gpu_group[rank] = share->gpu_group_count++;
+	share->ranks[rank].gpu_group = share->gpu_group_count++;
 	return 0;
 }
 
@@ -129,7 +129,7 @@ static int set_homes_by_gpu(struct share *share, const struct gpu_choice *gpus)
 		int package = gpus->package[gpus->of_rank[r * gpus->per_rank]];
 
 		if (package >= 0 && package < (int)package_count)
-			share->home_domain[r] = share->domain_of_package[package];
+			share->ranks[r].home_domain = share->domain_of_package[package];
 		if (make_gpu_group(share, gpus, r) < 0)
 			return -1;
 	}
@@ -157,18 +157,25 @@ static int set_homes_by_cores(struct share *share)
 		int best = 0;
 
 		for (int u = 1; u < share->domain_count; u++)
-			if ((long)(assigned[u] + 1) * share->domain_cores[best] <
-			    (long)(assigned[best] + 1) * share->domain_cores[u])
+			if ((long)(assigned[u] + 1) * share->domains[best].cores <
+			    (long)(assigned[best] + 1) * share->domains[u].cores)
 				best = u;
 		assigned[best]++;
 	}
 	for (int u = 0, r = 0; u < share->domain_count; u++)
 		for (int k = 0; k < assigned[u]; k++)
-			share->home_domain[r++] = u;
+			share->ranks[r++].home_domain = u;
 	return 0;
 }
 
 /* ---- ranks whose home domain has no core for them ---- */
+
+/* Ranks per core of a with more members, compared to b's, without a division. */
+static bool is_fuller(const struct core_domain *a, int more, const struct core_domain *b,
+		      int more_b)
+{
+	return (long)(a->members + more) * b->cores > (long)(b->members + more_b) * a->cores;
+}
 
 /* The domain with the fewest ranks per core after adding one; -1 if none has cores. */
 static int least_loaded(const struct share *share)
@@ -176,9 +183,8 @@ static int least_loaded(const struct share *share)
 	int best = -1;
 
 	for (int u = 0; u < share->domain_count; u++)
-		if (share->domain_cores[u] &&
-		    (best < 0 || (long)(share->members[u] + 1) * share->domain_cores[best] <
-					 (long)(share->members[best] + 1) * share->domain_cores[u]))
+		if (share->domains[u].cores &&
+		    (best < 0 || is_fuller(&share->domains[best], 1, &share->domains[u], 1)))
 			best = u;
 	return best;
 }
@@ -188,8 +194,7 @@ static int most_loaded(const struct share *share)
 	int worst = 0;
 
 	for (int u = 1; u < share->domain_count; u++)
-		if ((long)share->members[u] * share->domain_cores[worst] >
-		    (long)share->members[worst] * share->domain_cores[u])
+		if (is_fuller(&share->domains[u], 0, &share->domains[worst], 0))
 			worst = u;
 	return worst;
 }
@@ -197,32 +202,35 @@ static int most_loaded(const struct share *share)
 static void assign_domains(struct share *share)
 {
 	for (int r = 0; r < share->rank_count; r++) {
-		share->domain[r] = share->home_domain[r];
-		if (share->home_domain[r] >= 0 && share->domain_cores[share->home_domain[r]])
-			share->members[share->home_domain[r]]++;
-		else
-			share->domain[r] = -1;
+		int home = share->ranks[r].home_domain;
+
+		if (home < 0 || !share->domains[home].cores)
+			continue;
+		share->ranks[r].domain = home;
+		share->domains[home].members++;
 	}
 	for (int r = 0; r < share->rank_count; r++)
-		if (share->domain[r] < 0) {
-			share->domain[r] = least_loaded(share);
-			if (share->domain[r] >= 0)
-				share->members[share->domain[r]]++;
+		if (share->ranks[r].domain < 0) {
+			int to = least_loaded(share);
+
+			share->ranks[r].domain = to;
+			if (to >= 0)
+				share->domains[to].members++;
 		}
 	for (;;) {
 		int from = most_loaded(share), to = least_loaded(share), last = -1;
 
-		if (to < 0 || to == from || share->members[from] <= share->domain_cores[from] ||
-		    (long)(share->members[to] + 1) * share->domain_cores[from] >=
-			    (long)share->members[from] * share->domain_cores[to])
+		if (to < 0 || to == from ||
+		    share->domains[from].members <= share->domains[from].cores ||
+		    !is_fuller(&share->domains[from], 0, &share->domains[to], 1))
 			return;
 		for (int r = 0; r < share->rank_count; r++)
-			if (share->domain[r] == from)
+			if (share->ranks[r].domain == from)
 				last = r;
-		share->domain[last] = to;
-		share->capped[last] = true;
-		share->members[from]--;
-		share->members[to]++;
+		share->ranks[last].domain = to;
+		share->ranks[last].capped = true;
+		share->domains[from].members--;
+		share->domains[to].members++;
 	}
 }
 

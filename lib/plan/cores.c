@@ -24,16 +24,22 @@ static void make_local_shares(struct share *share)
 		int sharers = 0;
 
 		for (int r = 0; r < share->rank_count; r++)
-			sharers += share->gpu_group[r] == g;
+			sharers += share->ranks[r].gpu_group == g;
 		for (int r = 0; r < share->rank_count; r++)
-			if (share->gpu_group[r] == g)
-				share->local_share[r] = share->gpu_groups[g].near_count / sharers;
+			if (share->ranks[r].gpu_group == g)
+				share->ranks[r].local_share =
+					share->gpu_groups[g].near_count / sharers;
 	}
 }
 
-static int set_quota(struct share *share, int rank, int quota, int *cores, int *ranks)
+static bool lacks_quota(const struct rank_share *rank, int domain)
 {
-	share->quota[rank] = quota;
+	return rank->domain == domain && !rank->quota;
+}
+
+static int set_quota(struct rank_share *rank, int quota, int *cores, int *ranks)
+{
+	rank->quota = quota;
 	*cores -= quota;
 	*ranks -= 1;
 	return 1;
@@ -47,11 +53,12 @@ static void protect_local(struct share *share, int domain, int *cores, int *rank
 	int migrants = 0, claims = 0, others = 0;
 
 	for (int r = 0; r < share->rank_count; r++) {
-		if (share->domain[r] != domain || share->quota[r])
-			continue;
-		int local_share = share->home_domain[r] == domain ? share->local_share[r] : 0;
+		const struct rank_share *rank = &share->ranks[r];
+		int local_share = rank->home_domain == domain ? rank->local_share : 0;
 
-		migrants += share->home_domain[r] != domain;
+		if (!lacks_quota(rank, domain))
+			continue;
+		migrants += rank->home_domain != domain;
 		claims += local_share;
 		others += local_share == 0;
 	}
@@ -60,22 +67,22 @@ static void protect_local(struct share *share, int domain, int *cores, int *rank
 	for (int changed = 1; changed;) {
 		changed = 0;
 		for (int r = 0; r < share->rank_count; r++) {
-			if (share->domain[r] != domain || share->quota[r] ||
-			    share->home_domain[r] != domain)
-				continue;
-			if (*ranks && share->local_share[r] > *cores / *ranks)
-				changed |= set_quota(share, r, share->local_share[r], cores, ranks);
+			struct rank_share *rank = &share->ranks[r];
+
+			if (lacks_quota(rank, domain) && rank->home_domain == domain && *ranks &&
+			    rank->local_share > *cores / *ranks)
+				changed |= set_quota(rank, rank->local_share, cores, ranks);
 		}
 	}
 }
 
 static void make_quotas(struct share *share, int domain)
 {
-	int cores = share->domain_cores[domain], ranks = share->members[domain];
+	int cores = share->domains[domain].cores, ranks = share->domains[domain].members;
 
 	for (int r = 0; r < share->rank_count; r++)
-		if (share->domain[r] == domain && share->capped[r])
-			set_quota(share, r, 1, &cores, &ranks);
+		if (share->ranks[r].domain == domain && share->ranks[r].capped)
+			set_quota(&share->ranks[r], 1, &cores, &ranks);
 	protect_local(share, domain, &cores, &ranks);
 	if (!ranks)
 		return;
@@ -84,23 +91,29 @@ static void make_quotas(struct share *share, int domain)
 
 	/* The remaining cores go first to ranks that have them near their GPU. */
 	for (int r = 0; r < share->rank_count && extra; r++)
-		if (share->domain[r] == domain && !share->quota[r] &&
-		    share->local_share[r] > base) {
-			share->quota[r] = base + 1;
+		if (lacks_quota(&share->ranks[r], domain) && share->ranks[r].local_share > base) {
+			share->ranks[r].quota = base + 1;
 			extra--;
 		}
 	for (int r = 0; r < share->rank_count; r++)
-		if (share->domain[r] == domain && !share->quota[r])
-			share->quota[r] = base + (extra-- > 0);
+		if (lacks_quota(&share->ranks[r], domain))
+			share->ranks[r].quota = base + (extra-- > 0);
 }
 
 /* ---- sharing out ---- */
 
-static void assign_core(struct share *share, int core, int rank)
+static void assign_core(struct share *share, int core, int r)
 {
-	if (!share->taken[rank]++ && share->anchor[rank] >= share->core_count)
-		share->anchor[rank] = core;
-	share->owner[core] = rank;
+	struct rank_share *rank = &share->ranks[r];
+
+	if (!rank->taken++ && rank->anchor >= share->core_count)
+		rank->anchor = core;
+	share->owner[core] = r;
+}
+
+static int wanted(const struct rank_share *rank)
+{
+	return rank->quota - rank->taken;
 }
 
 /* Share out a group's free cores at that level to its ranks in the domain: contiguous, equal
@@ -114,16 +127,17 @@ static void hand_out_group(struct share *share, int domain, int gpu_group, enum 
 		available += share->owner[i] < 0 && near[i] == level &&
 			     share_domain_of(share, i) == domain;
 	for (int r = 0; r < share->rank_count; r++)
-		waiting += share->gpu_group[r] == gpu_group && share->domain[r] == domain &&
-			   share->taken[r] < share->quota[r];
+		waiting += share->ranks[r].gpu_group == gpu_group &&
+			   share->ranks[r].domain == domain && wanted(&share->ranks[r]) > 0;
 	for (int r = 0; r < share->rank_count && available; r++) {
-		if (share->gpu_group[r] != gpu_group || share->domain[r] != domain ||
-		    share->taken[r] >= share->quota[r])
+		const struct rank_share *rank = &share->ranks[r];
+
+		if (rank->gpu_group != gpu_group || rank->domain != domain || wanted(rank) <= 0)
 			continue;
 		int want = (available + waiting - 1) / waiting;
 
-		if (want > share->quota[r] - share->taken[r])
-			want = share->quota[r] - share->taken[r];
+		if (want > wanted(rank))
+			want = wanted(rank);
 		for (; want && c < share->core_count; c++)
 			if (share->owner[c] < 0 && near[c] == level &&
 			    share_domain_of(share, c) == domain) {
@@ -158,11 +172,12 @@ static int sort_members(struct share *share, int domain)
 	int count = 0;
 
 	for (int r = 0; r < share->rank_count; r++) {
-		if (share->domain[r] != domain)
+		if (share->ranks[r].domain != domain)
 			continue;
 		int at = count++;
 
-		for (; at && share->anchor[share->sorted[at - 1]] > share->anchor[r]; at--)
+		for (; at && share->ranks[share->sorted[at - 1]].anchor > share->ranks[r].anchor;
+		     at--)
 			share->sorted[at] = share->sorted[at - 1];
 		share->sorted[at] = r;
 	}
@@ -178,7 +193,7 @@ static void hand_out_rest(struct share *share, int domain, bool unreserved_only)
 	for (int i = 0; i < count; i++) {
 		int r = share->sorted[i];
 
-		for (; share->taken[r] < share->quota[r] && c < share->core_count; c++)
+		for (; wanted(&share->ranks[r]) > 0 && c < share->core_count; c++)
 			if (share->owner[c] < 0 && share_domain_of(share, c) == domain &&
 			    (!unreserved_only || share->unreserved[c]))
 				assign_core(share, c, r);
@@ -193,7 +208,7 @@ static void share_cores(struct share *share, int domain, struct core_choice *out
 	for (int c = 0; c < share->core_count; c++) {
 		if (share_domain_of(share, c) != domain)
 			continue;
-		for (; at < count && (long)at * share->domain_cores[domain] / count == before + 1;
+		for (; at < count && (long)at * share->domains[domain].cores / count == before + 1;
 		     at++)
 			out->shared_core[share->sorted[at]] = c;
 		before++;
@@ -212,12 +227,12 @@ static void hand_out_free(struct share *share)
 		int least = 0;
 
 		for (int r = 1; r < share->rank_count; r++)
-			if (share->quota[r] < share->quota[least])
+			if (share->ranks[r].quota < share->ranks[least].quota)
 				least = r;
-		share->quota[least]++;
+		share->ranks[least].quota++;
 	}
 	for (int r = 0; r < share->rank_count; r++)
-		for (; share->taken[r] < share->quota[r] && c < share->core_count; c++)
+		for (; wanted(&share->ranks[r]) > 0 && c < share->core_count; c++)
 			if (share->owner[c] < 0)
 				assign_core(share, c, r);
 }
@@ -240,9 +255,9 @@ static void mark_unreserved(struct share *share, const struct gpu_choice *gpus)
 
 static void hand_out_domain(struct share *share, int domain, struct core_choice *out)
 {
-	if (!share->members[domain])
+	if (!share->domains[domain].members)
 		return;
-	if (share->members[domain] > share->domain_cores[domain]) {
+	if (share->domains[domain].members > share->domains[domain].cores) {
 		share_cores(share, domain, out);
 		return;
 	}
@@ -273,7 +288,7 @@ static int choose_near_gpus(const struct inventory *inventory, const struct plan
 	for (int g = 0; g < (int)inventory->gpu_count; g++) {
 		if (!gpu_usable(&inventory->gpus[g]) && !gpu_claimed(&inventory->gpus[g]))
 			continue;
-		rank_of[count] = -2;
+		rank_of[count] = CORE_LEFT;
 		for (int i = 0; i < rank_count * gpus->per_rank; i++)
 			if (gpus->of_rank[i] == g)
 				rank_of[count] = i / gpus->per_rank;
@@ -286,7 +301,7 @@ static int choose_near_gpus(const struct inventory *inventory, const struct plan
 	if (rc)
 		return rc;
 	for (size_t c = 0; c < inventory->core_count; c++)
-		out->owner[c] = choice.owner[c] < 0 ? -2 : rank_of[choice.owner[c]];
+		out->owner[c] = choice.owner[c] < 0 ? CORE_LEFT : rank_of[choice.owner[c]];
 	for (int u = count - 1; u >= 0; u--) {
 		if (rank_of[u] < 0)
 			continue;
@@ -304,7 +319,7 @@ static bool choose_free(const struct inventory *inventory, int per_rank, int ran
 	int given = 0;
 
 	for (size_t c = 0; c < inventory->core_count; c++) {
-		out->owner[c] = -2;
+		out->owner[c] = CORE_LEFT;
 		if (!inventory->cores[c].claimed_by && given < rank_count * per_rank)
 			out->owner[c] = given++ / per_rank;
 	}
@@ -320,17 +335,9 @@ static int alloc_share(struct share *share, struct core_choice *out)
 	struct scratch *scratch = share->scratch;
 
 	share->domain_of_package = scratch_array(scratch, packages, sizeof(int));
-	share->domain_cores = scratch_array(scratch, packages, sizeof(int));
-	share->members = scratch_array(scratch, packages, sizeof(int));
+	share->domains = scratch_array(scratch, packages, sizeof *share->domains);
 	share->gpu_groups = scratch_array(scratch, ranks, sizeof *share->gpu_groups);
-	share->gpu_group = scratch_array(scratch, ranks, sizeof(int));
-	share->home_domain = scratch_array(scratch, ranks, sizeof(int));
-	share->domain = scratch_array(scratch, ranks, sizeof(int));
-	share->capped = scratch_array(scratch, ranks, sizeof(bool));
-	share->local_share = scratch_array(scratch, ranks, sizeof(int));
-	share->quota = scratch_array(scratch, ranks, sizeof(int));
-	share->taken = scratch_array(scratch, ranks, sizeof(int));
-	share->anchor = scratch_array(scratch, ranks, sizeof(int));
+	share->ranks = scratch_array(scratch, ranks, sizeof *share->ranks);
 	share->sorted = scratch_array(scratch, ranks, sizeof(int));
 	share->unreserved = scratch_array(scratch, cores, sizeof(bool));
 	out->owner = scratch_array(scratch, cores, sizeof(int));
@@ -342,11 +349,13 @@ static int alloc_share(struct share *share, struct core_choice *out)
 	for (size_t p = 0; p < share->inventory->package_count; p++)
 		share->domain_of_package[p] = (int)p;
 	for (size_t c = 0; c < cores; c++)
-		out->owner[c] = -1;
+		out->owner[c] = CORE_FREE;
 	for (size_t r = 0; r < ranks; r++) {
-		share->gpu_group[r] = share->home_domain[r] = share->domain[r] =
-			out->shared_core[r] = -1;
-		share->anchor[r] = share->core_count;
+		share->ranks[r] = (struct rank_share){.gpu_group = -1,
+						      .home_domain = -1,
+						      .domain = -1,
+						      .anchor = share->core_count};
+		out->shared_core[r] = -1;
 	}
 	return 0;
 }
@@ -373,12 +382,12 @@ int cores_choose(const struct inventory *inventory, const struct plan_request *r
 		return 0;
 	}
 	for (int c = 0; c < share.core_count; c++)
-		choice.owner[c] = -1;
+		choice.owner[c] = CORE_FREE;
 	if (core_domains_choose(&share, gpus) < 0)
 		return error_memory(err, "the choice of cores");
-	for (int r = 0; r < rank_count; r++)
-		if (share.gpu_group[r] >= 0)
-			share.anchor[r] = share.gpu_groups[share.gpu_group[r]].first_core;
+	for (struct rank_share *rank = share.ranks; rank < share.ranks + rank_count; rank++)
+		if (rank->gpu_group >= 0)
+			rank->anchor = share.gpu_groups[rank->gpu_group].first_core;
 	make_local_shares(&share);
 	mark_unreserved(&share, gpus);
 	for (int u = 0; u < share.domain_count; u++)
@@ -386,7 +395,8 @@ int cores_choose(const struct inventory *inventory, const struct plan_request *r
 	if (request->all_cores && !choice.shared_count)
 		hand_out_free(&share);
 	for (int r = 0; r < rank_count; r++)
-		choice.away[r] = gpus->per_rank && share.domain[r] != share.home_domain[r];
+		choice.away[r] =
+			gpus->per_rank && share.ranks[r].domain != share.ranks[r].home_domain;
 	*out = choice;
 	return 0;
 }

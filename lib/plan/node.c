@@ -92,7 +92,7 @@ static int fill_free(const struct inventory *inventory, const struct core_choice
 {
 	node->free_cpus_os = idset_new();
 	for (size_t c = 0; node->free_cpus_os && c < inventory->core_count; c++) {
-		bool taken = choice->owner[c] != -1;
+		bool taken = choice->owner[c] != CORE_FREE;
 
 		for (size_t r = 0; !taken && choice->shared_count && r < node->rank_count; r++)
 			taken = choice->shared_core[r] == (int)c;

@@ -80,9 +80,14 @@ int usable_gpus(const struct inventory *inventory);
 
 /* ---- cores.c ---- */
 
+/* The owner of a core that none of the ranks has. */
+enum {
+	CORE_FREE = -1,
+	CORE_LEFT = -2, /* to other runs */
+};
+
 /* The cores of each rank.
- * - owner [inventory.core_count]: the local rank that has the core; -1: free; -2: left to other
- *   runs.
+ * - owner [inventory.core_count]: the local rank that has the core, or CORE_*.
  * - shared_core [rank_count]: a core that the rank shares with others (only if there are more
  *   ranks than cores); -1: it has its own.
  * - away [rank_count]: its cores belong to another package than its GPU's.
