@@ -19,13 +19,12 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/log.h"
-#include "train/checkpoint/lease_record.h"
+#include "train/checkpoint/lease_state.h"
 
 #define PREFIX ".lease-"
 #define NUMBER_DIGITS_MAX 15
-#define KEPT 2		  /* files below the highest, for clients with old lists */
-#define TRIES 100	  /* while other runs take numbers */
-#define END_WAIT_MS 10000 /* for a process that is about to end */
+#define KEPT 2	  /* files below the highest, for clients with old lists */
+#define TRIES 100 /* while other runs take numbers */
 #define POLL_MS 100
 
 struct lease {
@@ -115,21 +114,6 @@ static void remove_old(const struct lease *lease)
 
 /* ---- takeover ---- */
 
-/* Is word in the comma-separated list? */
-static bool list_contains(const char *list, const char *word)
-{
-	size_t size = strlen(word);
-
-	for (const char *at = list; size && *at; at += strspn(at, ", ")) {
-		size_t length = strcspn(at, ", ");
-
-		if (length == size && !strncmp(at, word, size))
-			return true;
-		at += length;
-	}
-	return false;
-}
-
 /* Watch a lease: until its process ends if it is local, else for a renewal. Return 0 if the lease
  * is stale, 1 if it must be judged again, and -1 if its run is alive. */
 static int watch(const struct lease_request *request, int64_t number,
@@ -192,72 +176,44 @@ static int judge(const struct lease *lease, const struct lease_request *request,
 		 const struct lease_record *record, char *why, size_t size, struct error *err)
 {
 	const struct lease_identity *self = request->self;
-	bool same = *record->job && !strcmp(record->job, self->job) &&
-		    !strcmp(record->scheduler, self->scheduler);
-	double age_s = 0, stale_s = LEASE_STALE_MS * 1e-3;
-	const char *alive;
-	char holder[600], text[200];
-	int rc, ended;
+	struct lease_facts facts = {.record = record,
+				    .self = self,
+				    .boot = lease->self.boot,
+				    .take_over = request->take_over};
+	enum lease_state state = lease_state_of(&facts);
+	char holder[600];
+	int rc;
 
-	*why = 0;
-	if (record->released)
-		return 0;
-	if (request->take_over) {
-		snprintf(why, size, "--take-over");
-		return 0;
+	if (state == LEASE_NEEDS_SCHEDULER) {
+		facts.has_asked = true;
+		facts.ended =
+			*record->scheduler && *record->job && self->job_has_ended
+				? self->job_has_ended(self->context, record->scheduler, record->job)
+				: -1;
+		state = lease_state_of(&facts);
 	}
-	if (*record->boot && !strcmp(record->boot, lease->self.boot)) {
-		rc = watch(request, number, record, true, same ? END_WAIT_MS : 0);
-		alive = "that process is running";
-		goto out;
+	if (state == LEASE_NEEDS_AGE) {
+		rc = find_age(lease, record, &facts.age_s, err);
+		if (rc)
+			return rc;
+		facts.has_age = true;
+		state = lease_state_of(&facts);
 	}
-	if (list_contains(self->predecessors, record->job) ||
-	    (same && record->attempt < self->attempt))
-		return 0;
-	/* On another machine, or in another PID namespace: the same job may run twice. */
-	if (same) {
+	const struct lease_rule *rule = &lease_rules[state];
+
+	rc = rule->stale ? 0 : -1;
+	if (rule->watch == LEASE_WATCH_PROCESS)
+		rc = watch(request, number, record, true, rule->process_ms);
+	else if (rule->watch == LEASE_WATCH_RENEWALS)
 		rc = watch_renewals(request, number, record);
-		alive = "its lease is being renewed, so another run of the same job is alive";
-		goto out;
-	}
-	ended = *record->scheduler && *record->job && self->job_has_ended
-			? self->job_has_ended(self->context, record->scheduler, record->job)
-			: -1;
-	if (ended >= 0) {
-		rc = ended ? 0 : -1;
-		snprintf(why, size, "%s reports that the job has ended", record->scheduler);
-		alive = "its scheduler still lists that job";
-		goto out;
-	}
-	rc = find_age(lease, record, &age_s, err);
-	if (rc)
-		return rc;
-	rc = -1;
-	alive = text;
-	if (age_s < -60) {
-		snprintf(text, sizeof text,
-			 "its lease is dated %.0f s in the future: a clock has jumped, so the "
-			 "file's age is meaningless",
-			 -age_s);
-	} else if (age_s < stale_s) {
-		snprintf(text, sizeof text,
-			 "its lease was renewed %.0f s ago and expires %.0f s after the last "
-			 "renewal",
-			 age_s > 0 ? age_s : 0, stale_s);
-	} else {
-		/* A clock may have jumped since: a live run renews its lease. */
-		rc = watch_renewals(request, number, record);
-		snprintf(why, size, "its lease has not been renewed for %.0f s", age_s);
-		alive = "its lease is being renewed, so that run is alive";
-	}
-out:
+	lease_state_text(&facts, state, rc >= 0, why, size);
 	lease_record_name(record, holder, sizeof holder);
 	return rc >= 0 ? rc
 		       : error_set(err, ERR_OUTPUT,
 				   "--ckpt %s is in use by %s: %s. Stop that run, choose another "
 				   "directory, or pass --take-over if you are sure that the run "
 				   "has ended",
-				   request->directory, holder, alive);
+				   request->directory, holder, why);
 }
 
 static void report_takeover(const struct lease_request *request, const struct lease_record *record,

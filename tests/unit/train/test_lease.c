@@ -15,7 +15,7 @@
 
 #include "base/file.h"
 #include "train/checkpoint/lease.h"
-#include "train/checkpoint/lease_record.h"
+#include "train/checkpoint/lease_state.h"
 #include "../../support/child.h"
 #include "../../support/wait.h"
 
@@ -123,6 +123,76 @@ static void claim(const struct rig *rig, int age_s)
 }
 
 /* ---- who may take it ---- */
+
+/* The order of what is known: this machine, the job's identity, its scheduler, the date. */
+static void states(void **state)
+{
+	static const struct lease_identity self = {
+		.scheduler = "slurm", .job = "8", .predecessors = "5, 7", .attempt = 1};
+	static const struct {
+		struct lease_record record;
+		int ended; /* -2: not asked yet */
+		double age_s;
+		enum lease_state state;
+		const char *stale, *alive;
+	} rows[] = {
+		{{.released = true, .boot = "here"}, .state = LEASE_RELEASED},
+		{{.boot = "here", .scheduler = "slurm", .job = "9"},
+		 .state = LEASE_HERE,
+		 .alive = "that process is running"},
+		{{.boot = "here", .scheduler = "slurm", .job = "8"},
+		 .state = LEASE_HERE_SAME_JOB,
+		 .alive = "that process is running"},
+		{{.boot = "far", .scheduler = "slurm", .job = "7"}, .state = LEASE_PREDECESSOR},
+		{{.scheduler = "slurm", .job = "8"}, .state = LEASE_PREDECESSOR},
+		{{.scheduler = "slurm", .job = "8", .attempt = 1},
+		 .state = LEASE_SAME_JOB,
+		 .alive = "its lease is being renewed, so another run of the same job is alive"},
+		{{.scheduler = "pbs", .job = "8"}, -2, .state = LEASE_NEEDS_SCHEDULER},
+		{{.scheduler = "slurm", .job = "9"}, -2, .state = LEASE_NEEDS_SCHEDULER},
+		{{.scheduler = "slurm", .job = "9"},
+		 1,
+		 .state = LEASE_JOB_ENDED,
+		 .stale = "slurm reports that the job has ended"},
+		{{.scheduler = "slurm", .job = "9"},
+		 0,
+		 .state = LEASE_JOB_LISTED,
+		 .alive = "its scheduler still lists that job"},
+		{{.job = "9"}, -1, -1, LEASE_NEEDS_AGE},
+		{{.job = "9"},
+		 -1,
+		 601,
+		 LEASE_EXPIRED,
+		 "its lease has not been renewed for 601 s",
+		 "its lease is being renewed, so that run is alive"},
+	};
+
+	for (size_t i = 0; i < ROWS(rows); i++) {
+		struct lease_facts facts = {.record = &rows[i].record,
+					    .self = &self,
+					    .boot = "here",
+					    .has_asked = rows[i].ended != -2,
+					    .ended = rows[i].ended,
+					    .has_age = rows[i].age_s >= 0,
+					    .age_s = rows[i].age_s};
+		enum lease_state found = lease_state_of(&facts);
+		char text[200];
+
+		if (found != rows[i].state)
+			fail_msg("row %zu: state %d", i, found);
+		if (rows[i].stale) {
+			lease_state_text(&facts, found, true, text, sizeof text);
+			assert_string_equal(text, rows[i].stale);
+		}
+		if (rows[i].alive) {
+			lease_state_text(&facts, found, false, text, sizeof text);
+			assert_string_equal(text, rows[i].alive);
+		}
+		facts.take_over = true;
+		assert_int_equal(lease_state_of(&facts),
+				 rows[i].record.released ? LEASE_RELEASED : LEASE_FORCED);
+	}
+}
 
 static void ages(void **state)
 {
@@ -510,6 +580,7 @@ static void contention(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(states),
 		cmocka_unit_test(ages),
 		cmocka_unit_test(who_renews_lives),
 		cmocka_unit_test(same_job),
