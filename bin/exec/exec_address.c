@@ -137,9 +137,6 @@ int exec_address_add(const struct exec_place *place, const struct exec_rendezvou
 {
 	int rc;
 
-	env_drop(changes, "MASTER_ADDR");
-	env_drop(changes, "MASTER_PORT");
-	env_drop(changes, "JAX_COORDINATOR_ADDRESS");
 	if (rendezvous->master_addr && !strcmp(rendezvous->master_addr, "none"))
 		return 0;
 	rc = add_master_addr(place, rendezvous, env, changes, err);

@@ -29,7 +29,7 @@ struct exec {
 	struct plan_request plan_request;
 	struct plan plan;
 	struct env *changes;
-	const struct plan_rank *rank; /* in plan */
+	struct plan_rank *rank; /* in plan */
 };
 
 #define EXEC(member) offsetof(struct exec_request, member)
@@ -70,8 +70,8 @@ static void widen_affinity(const struct exec *exec)
 	idset_free(theirs);
 }
 
-/* Make the plan of a job that consists of this node alone; the other nodes' parts are corrected
- * afterwards. */
+/* Make the plan of a job that consists of this node alone, and give it the numbers that the
+ * launcher's job has. */
 static int make_plan(struct exec *exec, struct error *err)
 {
 	struct alloc_node node = {
@@ -82,103 +82,45 @@ static int make_plan(struct exec *exec, struct error *err)
 
 	exec->plan_request =
 		(struct plan_request){.ranks = exec->place.local_size,
-				      .gpus_visible_own = exec->request->gpus_visible_own};
+				      .gpus_visible_own = exec->request->gpus_visible_own,
+				      .outer = exec->place.started_by};
 	int rc = plan_make(&alloc, &exec->inventory, 1, &exec->plan_request, NULL, exec->env,
 			   &exec->plan, err);
 
-	if (!rc)
-		exec->rank = &exec->plan.nodes[0].ranks[exec->place.local_rank];
-	return rc;
-}
-
-/* ---- the environment ---- */
-
-/* Set a number of the launcher's rank unless it is set; a value of the user's stays. */
-static int add_number(struct exec *exec, const char *name, int value, const char *why,
-		      struct error *err)
-{
-	if (env_get(exec->env, name)) {
-		env_drop(exec->changes, name);
-		return 0;
-	}
-	return env_setf(exec->changes, name, ENV_FROM_BERTH, why, err, "%d", value);
-}
-
-/* The launcher that started this rank has set its place for Slurm-aware programs. */
-static void drop_slurm(struct env *changes)
-{
-	for (size_t i = 0; i < env_count(changes);) {
-		char name[64];
-
-		snprintf(name, sizeof name, "%s", env_at(changes, i)->name);
-		if (strncmp(name, "SLURM_", 6))
-			i++;
-		else
-			env_drop(changes, name);
-	}
+	if (rc)
+		return rc;
+	exec->plan.world_size = exec->place.size;
+	exec->plan.nodes[0].node_rank = (size_t)exec->place.node_rank;
+	exec->rank = &exec->plan.nodes[0].ranks[exec->place.local_rank];
+	exec->rank->rank = exec->place.rank;
+	return 0;
 }
 
 static int make_changes(struct exec *exec, struct error *err)
 {
-	/* These belong to berth run's job, or to torchrun's. */
-	static const char *const job_variables[] = {"BERTH_*",		"ROLE_*",
-						    "GROUP_WORLD_SIZE", "PL_TRAINER_NUM_NODES",
-						    "TORCHELASTIC_*",	NULL};
-	static const char *const none[] = {NULL};
 	const struct exec_place *place = &exec->place;
-	int rc = plan_environment(&exec->plan, &exec->inventory, 0, (size_t)place->local_rank,
-				  &exec->plan_request, exec->env, &exec->changes, err);
-
-	if (rc)
-		return rc;
-	env_drop_matching(exec->changes, job_variables, none);
-	drop_slurm(exec->changes);
-	const struct {
-		const char *name;
-		int value;
-	} numbers[] = {
-		{"RANK", place->rank},
-		{"WORLD_SIZE", place->size},
-		{"LOCAL_RANK", place->local_rank},
-		{"LOCAL_WORLD_SIZE", place->local_size},
-		{"NODE_RANK", place->node_rank},
-		{"GROUP_RANK", place->node_rank},
-		{"JAX_NUM_PROCESSES", place->size},
-		{"JAX_PROCESS_ID", place->rank},
-	};
-
-	for (size_t i = 0; i < sizeof numbers / sizeof *numbers && !rc; i++) {
-		if (numbers[i].value < 0)
-			env_drop(exec->changes, numbers[i].name);
-		else
-			rc = add_number(exec, numbers[i].name, numbers[i].value, place->started_by,
-					err);
-	}
-	if (rc)
-		return rc;
 	const struct exec_rendezvous rendezvous = {
 		.master_addr = exec->request->master_addr,
 		.port = exec->request->port,
 		.loopback = exec->plan.network.address,
 		.launcher_pid = exec->launcher_pid ? exec->launcher_pid : getppid(),
 	};
+	int rc = plan_environment(&exec->plan, &exec->inventory, 0, (size_t)place->local_rank,
+				  &exec->plan_request, exec->env, &exec->changes, err);
 
-	return exec_address_add(place, &rendezvous, exec->env, exec->changes, err);
+	return rc ? rc : exec_address_add(place, &rendezvous, exec->env, exec->changes, err);
 }
 
 /* ---- bind and become the program ---- */
 
 static int bind_rank(const struct exec *exec, struct error *err)
 {
-	if (!affinity_set(exec->rank->cpus_os))
-		return 0;
-	int seen = errno;
-	char *cpus = idset_format(exec->rank->cpus_os);
+	char note[AFFINITY_NOTE_MAX];
+	int rc = affinity_bind(exec->place.rank, exec->rank->cpus_os, note, sizeof note);
 
-	error_set(err, ERR_UNAVAILABLE, "cannot bind rank %d to cores %s: %s", exec->place.rank,
-		  cpus ? cpus : "?", strerror(seen));
-	free(cpus);
-	return -ERR_UNAVAILABLE;
+	if (rc > 0)
+		log_user(LOG_WARNING, "%s", note);
+	return rc < 0 ? error_set(err, ERR_UNAVAILABLE, "%s", note) : 0;
 }
 
 static void show(const struct exec *exec)

@@ -5,6 +5,9 @@
 
 #include <errno.h>
 #include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 #define CPUS (IDSET_MAX + 1) /* more than any kernel has: it copies what it has */
 
@@ -46,5 +49,30 @@ int affinity_set(const struct idset *cpus_os)
 
 	CPU_FREE(set);
 	errno = saved;
+	return rc;
+}
+
+int affinity_bind(int rank, const struct idset *cpus_os, char *note, size_t size)
+{
+	if (!idset_count(cpus_os))
+		return 0;
+
+	int failed = affinity_set(cpus_os) ? errno : 0, rc = failed ? -1 : 0;
+	struct idset *real = affinity_get(0);
+	char *wanted_text = idset_format(cpus_os), *real_text = real ? idset_format(real) : NULL;
+
+	if (failed) {
+		snprintf(note, size, "rank %d is not bound to CPUs %s: %s", rank,
+			 wanted_text ? wanted_text : "?", strerror(failed));
+	} else if (real && !idset_equal(real, cpus_os)) {
+		rc = 1;
+		snprintf(note, size,
+			 "rank %d runs on CPUs %s instead of the planned %s: this node does not "
+			 "allow the others",
+			 rank, real_text ? real_text : "?", wanted_text ? wanted_text : "?");
+	}
+	free(wanted_text);
+	free(real_text);
+	idset_free(real);
 	return rc;
 }

@@ -14,4 +14,9 @@ struct idset *affinity_get(pid_t tid);
  * Return 0, or -1 with errno. */
 int affinity_set(const struct idset *cpus_os);
 
+#define AFFINITY_NOTE_MAX 1000
+/* Bind the calling thread as a rank should be; an empty set changes nothing. Return 0; 1 if the
+ * kernel left out CPUs, or -1 if it refused. note then says which rank runs where. */
+int affinity_bind(int rank, const struct idset *cpus_os, char *note, size_t size);
+
 #endif

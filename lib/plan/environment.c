@@ -116,20 +116,31 @@ static void drop(struct environment_builder *m, const char *name, const char *wh
 
 /* ---- the sections ---- */
 
+/* A number of the rank's place, which is another launcher's if that started the rank. */
+static void add_place(struct environment_builder *m, const char *name, long value, const char *why)
+{
+	if (!m->request->outer)
+		set_always_int(m, name, value, why);
+	else if (value >= 0)
+		put_int(m, name, value, m->request->outer);
+}
+
 static void add_identity(struct environment_builder *m)
 {
-	const char *address_why =
-		m->plan->network.why ? m->plan->network.why : "the rendezvous address";
+	add_place(m, "RANK", m->rank->rank, "number of this rank, counted node by node");
+	add_place(m, "WORLD_SIZE", m->plan->world_size, "number of ranks in the job");
+	add_place(m, "LOCAL_RANK", m->rank->local_rank, "number of this rank on its node");
+	add_place(m, "LOCAL_WORLD_SIZE", (long)m->node->rank_count, "number of ranks on this node");
+	add_place(m, "NODE_RANK", (long)m->node->node_rank,
+		  "index of this node among those with ranks");
+	add_place(m, "GROUP_RANK", (long)m->node->node_rank, "torchrun's name for NODE_RANK");
+}
 
-	set_always_int(m, "RANK", m->rank->rank, "number of this rank, counted node by node");
-	set_always_int(m, "WORLD_SIZE", m->plan->world_size, "number of ranks in the job");
-	set_always_int(m, "LOCAL_RANK", m->rank->local_rank, "number of this rank on its node");
-	set_always_int(m, "LOCAL_WORLD_SIZE", (long)m->node->rank_count,
-		       "number of ranks on this node");
-	set_always_int(m, "NODE_RANK", (long)m->node->node_rank,
-		       "index of this node among those with ranks");
-	set_always_int(m, "GROUP_RANK", (long)m->node->node_rank, "torchrun's name for NODE_RANK");
-	set_always(m, "MASTER_ADDR", m->plan->network.address, address_why);
+static void add_rendezvous(struct environment_builder *m)
+{
+	const char *why = m->plan->network.why ? m->plan->network.why : "the rendezvous address";
+
+	set_always(m, "MASTER_ADDR", m->plan->network.address, why);
 	if (m->plan->port)
 		set_always_int(m, "MASTER_PORT", m->plan->port,
 			       "kept reserved by rank 0's agent while rank 0 runs");
@@ -249,15 +260,14 @@ static void add_jax(struct environment_builder *m)
 {
 	char text[96];
 
-	if (m->plan->port) {
-		endpoint(m->plan, text, sizeof text);
+	endpoint(m->plan, text, sizeof text);
+	if (m->plan->port)
 		environment_put(m, "JAX_COORDINATOR_ADDRESS", text,
 				"rank 0's address for jax.distributed");
-	}
-	set_always_int(m, "JAX_NUM_PROCESSES", m->plan->world_size,
-		       "pass it to jax.distributed.initialize as num_processes");
-	set_always_int(m, "JAX_PROCESS_ID", m->rank->rank,
-		       "pass it to jax.distributed.initialize as process_id");
+	add_place(m, "JAX_NUM_PROCESSES", m->plan->world_size,
+		  "pass it to jax.distributed.initialize as num_processes");
+	add_place(m, "JAX_PROCESS_ID", m->rank->rank,
+		  "pass it to jax.distributed.initialize as process_id");
 }
 
 /* What torchrun's workers find, as in torch/distributed/elastic/agent/server/local_elastic_agent.py
@@ -267,10 +277,6 @@ static void add_jax(struct environment_builder *m)
  * OMP_NUM_THREADS=1 (see add_threads). torchrun itself sets all of them for its own workers. */
 static void add_torchelastic(struct environment_builder *m)
 {
-	char text[24];
-
-	if (m->request->per_node)
-		return;
 	environment_put(m, "ROLE_NAME", "default", "torchrun's name for the group of all ranks");
 	set_always_int(m, "ROLE_RANK", m->rank->rank, "torchrun's name for RANK");
 	set_always_int(m, "ROLE_WORLD_SIZE", m->plan->world_size, "torchrun's name for WORLD_SIZE");
@@ -282,12 +288,16 @@ static void add_torchelastic(struct environment_builder *m)
 		       "number of attempts before this one");
 	set_always_int(m, "TORCHELASTIC_MAX_RESTARTS", m->request->max_restarts,
 		       "the limit of --max-restarts");
-	/* lightning/pytorch/utilities/argparse.py of Lightning 2.6: without them, Trainer() trains
-	 * alone in each rank on a machine without GPUs. */
-	snprintf(text, sizeof text, "%zu", m->node->rank_count);
-	environment_put(m, "PL_TRAINER_DEVICES", text, "Lightning's default for Trainer(devices=)");
-	snprintf(text, sizeof text, "%zu", m->plan->nodes_with_ranks);
-	environment_put(m, "PL_TRAINER_NUM_NODES", text,
+}
+
+/* lightning/pytorch/utilities/argparse.py of Lightning 2.6: without them, Trainer() trains alone in
+ * each rank on a machine without GPUs. */
+static void add_lightning(struct environment_builder *m)
+{
+	put_int(m, "PL_TRAINER_DEVICES", (long)m->node->rank_count,
+		"Lightning's default for Trainer(devices=)");
+	if (!m->request->outer)
+		put_int(m, "PL_TRAINER_NUM_NODES", (long)m->plan->nodes_with_ranks,
 			"Lightning's default for Trainer(num_nodes=)");
 }
 
@@ -357,8 +367,6 @@ static void add_torchrun(struct environment_builder *m)
 {
 	const char *backend = env_get(m->env, "PET_RDZV_BACKEND");
 
-	if (!m->request->per_node)
-		return;
 	set_always_int(m, "PET_NNODES", (long)m->plan->nodes_with_ranks,
 		       "number of nodes with ranks");
 	put_int(m, "PET_NPROC_PER_NODE", workers(m), "number of workers of this process");
@@ -420,15 +428,23 @@ int plan_environment(const struct plan *plan, const struct inventory *inventory,
 	if (!m.out)
 		return error_memory(err, "a rank's environment");
 	add_identity(&m);
+	if (!request->outer)
+		add_rendezvous(&m);
 	add_devices(&m);
 	add_threads(&m);
 	environment_add_interfaces(&m);
 	environment_add_fabric(&m);
 	add_jax(&m);
-	add_torchelastic(&m);
-	add_berth(&m);
-	add_torchrun(&m);
-	add_slurm(&m);
+	if (!request->outer && !request->per_node)
+		add_torchelastic(&m);
+	if (!request->per_node)
+		add_lightning(&m);
+	if (!request->outer) {
+		add_berth(&m);
+		if (request->per_node)
+			add_torchrun(&m);
+		add_slurm(&m);
+	}
 	if (m.rc) {
 		env_free(m.out);
 		return m.rc;

@@ -101,6 +101,10 @@ struct plan_request {
 	int attempt, max_restarts;
 	size_t spares;			/* the last nodes, which get no ranks */
 	const struct plan_sizes *sizes; /* NULL: none */
+	/* For plan_environment: the launcher that started the ranks, or NULL: berth. Then the
+	 * result lacks what describes the job, and its numbers, which the caller has put in the
+	 * plan, do not replace others; a negative one is unknown. */
+	const char *outer;
 	const char *stop_file, *end_file, *plan_file,
 		*report; /* values for BERTH_*; NULL: absent */
 };

@@ -37,27 +37,10 @@ static void bind_thread(struct supervise *supervise, const struct idset *before,
 	struct idset *share = supervise->this_system ? NULL : share_of(before, index, count);
 	const struct idset *wanted = supervise->this_system ? rank->cpus_os : share;
 
-	if (!idset_count(wanted))
-		goto out;
+	char note[AFFINITY_NOTE_MAX];
 
-	int failed = affinity_set(wanted) ? errno : 0;
-	struct idset *real = affinity_get(0);
-	char *wanted_text = idset_format(wanted), *real_text = real ? idset_format(real) : NULL;
-
-	if (failed)
-		supervise_note(supervise, "rank %d is not bound to CPUs %s: %s", rank->rank,
-			       wanted_text ? wanted_text : "?", strerror(failed));
-	/* The kernel silently reduces a set to what the cpuset allows. */
-	else if (real && !idset_equal(real, wanted))
-		supervise_note(supervise,
-			       "rank %d runs on CPUs %s instead of the planned %s: this node does "
-			       "not allow the others",
-			       rank->rank, real_text ? real_text : "?",
-			       wanted_text ? wanted_text : "?");
-	free(wanted_text);
-	free(real_text);
-	idset_free(real);
-out:
+	if (affinity_bind(rank->rank, wanted, note, sizeof note))
+		supervise_note(supervise, "%s", note);
 	idset_free(share);
 }
 
