@@ -10,6 +10,7 @@
 #include "alloc/scheduler_tool.h"
 #include "alloc/slurm.h"
 #include "base/json.h"
+#include "process/logs.h"
 #include "base/log.h"
 #include "explain/explain.h"
 #include "run/run.h"
@@ -251,7 +252,7 @@ void run_end_print(const struct run_setup *setup, const struct job_result *resul
 	if (options->job.log_dir && result->rank >= 0 && !stopped) {
 		char dir[PATH_MAX];
 
-		attempts_log_dir(options->job.log_dir, options->restarts.max_restarts,
+		logs_attempt_dir(options->job.log_dir, options->restarts.max_restarts,
 				 result->attempt, dir, sizeof dir);
 		log_user(LOG_NOTE, "full output: %s/rank-%04d.log%s%s", dir, result->rank,
 			 result->node ? " on " : "", result->node ? result->node : "");

@@ -6,7 +6,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "controller/attempts.h"
+#include "roles/attempts.h"
 #include "options.h"
 
 /* In the order of the words of --collapse. */

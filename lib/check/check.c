@@ -10,7 +10,7 @@
 #include "base/clock.h"
 #include "base/json.h"
 #include "check/check_internal.h"
-#include "controller/job.h"
+#include "roles/jobs.h"
 
 #define BEGIN_MS 10000
 #define CLOCK_MS 3000
@@ -488,7 +488,7 @@ int check_run(const struct check_request *request, json_t **out, struct error *e
 	int rc = prepare(&session, request, err);
 
 	if (!rc)
-		rc = job_run(&job, &sink, &result, err);
+		rc = jobs_run(&job, &sink, &result, err);
 	if (!rc && result.interrupted)
 		rc = error_set(err, 128 + result.interrupted,
 			       "interrupted by %s before all checks were done",

@@ -34,7 +34,7 @@ struct check_request {
 };
 
 /* Run the preflight test. It takes seconds; every wait has a deadline. Signals and children are
- * handled as in job_run. *out is berth.check/1, a new reference:
+ * handled as in jobs_run. *out is berth.check/1, a new reference:
  *
  *   {schema, nodes: [{node, addresses: [{iface, address, speed_mbps, kind}],
  *                     probes: [{name, result: "ok|fault|skipped", seen, fix, note}]}],

@@ -45,7 +45,7 @@ int controller_start(struct loop *loop, const struct launch_options *launch, int
 		     struct error *err);
 
 /* While the run waits in the queue there is no controller yet. These functions then accept NULL:
- * controller_send, _reap, _pause, _spare and _stop.
+ * controller_send, _pause, _spare and _stop.
  *
  * Send a message to one node, or to all (WIRE_ALL); body as for message_send. A node that can no
  * longer be reached is not an error: lost reports it. */
@@ -62,8 +62,9 @@ int64_t controller_begun_us(void);
  * the same GPUs. */
 const char *controller_scope(const struct launch_options *launch, char *out, size_t size);
 
-/* Handle SIGCHLD: reap children, and kill what an agent on this host left behind. */
-void controller_reap(struct controller *controller);
+/* Handle SIGCHLD for all controllers of this process: reap children, and kill what an agent on this
+ * host left behind. */
+void controller_reap(void);
 /* Stop or resume reading from the agents (heartbeats are still sent). */
 void controller_pause(struct controller *controller, bool on);
 

@@ -20,6 +20,7 @@ struct controller_node {
 };
 
 struct controller {
+	struct controller *next; /* of this process's: its children are all of theirs */
 	struct loop *loop;
 	const struct launch_options *launch; /* borrowed */
 	int port;			     /* MASTER_PORT, which node 0 reserves; 0: any */

@@ -28,23 +28,31 @@
 #define AGAIN_MS 2000	     /* before a tool is started again */
 #define LAUNCHER_EXIT_MS 700 /* how long to wait for a launcher tool after SIGTERM */
 
+static struct controller *controllers; /* that were started and not stopped */
+
 void controller_spare(struct controller *controller, pid_t pid)
 {
 	if (controller)
 		controller->spared = pid;
 }
 
-/* Kill descendants, except those of agents that are still children of this process. */
-static void kill_orphans(struct controller *controller, int deadline_ms, char *left, size_t size)
+/* Kill descendants, except those of agents that are still children of this process, of whichever
+ * job. */
+static void kill_orphans(int deadline_ms, char *left, size_t size)
 {
-	pid_t *except = calloc(controller->process_count + 2, sizeof *except);
-	size_t count = 0;
+	size_t count = 0, most = 0;
+	pid_t *except;
 
-	for (size_t i = 0; except && i < controller->process_count; i++)
-		if (controller->processes[i].pid > 0)
-			except[count++] = controller->processes[i].pid;
-	if (except && controller->spared)
-		except[count++] = controller->spared;
+	for (struct controller *at = controllers; at; at = at->next)
+		most += at->process_count + 1;
+	except = calloc(most + 1, sizeof *except);
+	for (struct controller *at = controllers; except && at; at = at->next) {
+		for (size_t i = 0; i < at->process_count; i++)
+			if (at->processes[i].pid > 0)
+				except[count++] = at->processes[i].pid;
+		if (at->spared)
+			except[count++] = at->spared;
+	}
 	supervise_kill_descendants(except, except ? count : 0, deadline_ms, left, size);
 	free(except);
 }
@@ -217,61 +225,66 @@ static bool will_start_again(struct controller *controller, const char *output)
 	return true;
 }
 
-void controller_reap(struct controller *controller)
+/* The launcher's tool for all nodes has ended. Its exit code proves nothing, but agents that have
+ * not connected by now never will. */
+static void handle_tool_end(struct controller *controller, const struct launcher_process *process,
+			    int status)
+{
+	char output_tail[1400];
+
+	read_launcher_output(controller);
+	describe_launcher(controller, status, output_tail, sizeof output_tail);
+	if (will_start_again(controller, output_tail))
+		return;
+	for (size_t n = 0; n < controller->count; n++)
+		if (!children_known(&controller->children, n) &&
+		    (!process->nodes_covered || process->nodes_covered[n]))
+			controller_mark_lost(controller, n, output_tail);
+}
+
+static void handle_process_end(struct controller *controller, struct launcher_process *process,
+			       int status)
+{
+	char why[900];
+
+	process->pid = 0;
+	describe_exit(controller, process, status, why, sizeof why);
+	if (process->node_index < 0) {
+		handle_tool_end(controller, process, status);
+		return;
+	}
+	struct controller_node *node = &controller->nodes[process->node_index];
+
+	if (!controller->stopping && controller->launch->launcher->single_host) {
+		kill_orphans(2000, NULL, 0);
+		tmpdir_remove(node->dir);
+	}
+	/* A tool that has brought the agent is not needed any more: pbs_mom may have been restarted
+	 * under it. From then on only the connection counts. */
+	if (process->output_fd >= 0 && children_known(&controller->children, process->node_index) &&
+	    !node->ended_ms)
+		snprintf(node->ended_why, sizeof node->ended_why, "%s", why);
+	else
+		controller_mark_lost(controller, (size_t)process->node_index, why);
+}
+
+void controller_reap(void)
 {
 	int status;
 	pid_t pid;
 
-	while (controller && (pid = waitpid(-1, &status, WNOHANG)) > 0) {
-		char why[900];
-
-		for (size_t i = 0; i < controller->process_count; i++) {
-			struct launcher_process *process = &controller->processes[i];
-
-			if (process->pid != pid)
-				continue;
-			process->pid = 0;
-			describe_exit(controller, process, status, why, sizeof why);
-			if (process->node_index < 0) {
-				char output_tail[1400];
-
-				read_launcher_output(controller);
-				/* The process is the launcher's tool for all nodes. Its exit
-				 * code proves nothing, but agents that have not connected by now
-				 * never will. */
-				describe_launcher(controller, status, output_tail,
-						  sizeof output_tail);
-				if (will_start_again(controller, output_tail))
-					continue;
-				for (size_t n = 0; n < controller->count; n++)
-					if (!children_known(&controller->children, n) &&
-					    (!process->nodes_covered || process->nodes_covered[n]))
-						controller_mark_lost(controller, n, output_tail);
-				continue;
-			}
-			struct controller_node *node = &controller->nodes[process->node_index];
-
-			if (!controller->stopping && controller->launch->launcher->single_host) {
-				kill_orphans(controller, 2000, NULL, 0);
-				tmpdir_remove(node->dir);
-			}
-			/* A tool that has brought the agent is not needed any more: pbs_mom may
-			 * have been restarted under it. From then on only the connection counts. */
-			if (process->output_fd >= 0 &&
-			    children_known(&controller->children, process->node_index) &&
-			    !node->ended_ms)
-				snprintf(node->ended_why, sizeof node->ended_why, "%s", why);
-			else
-				controller_mark_lost(controller, (size_t)process->node_index, why);
-		}
-	}
+	while ((pid = waitpid(-1, &status, WNOHANG)) > 0)
+		for (struct controller *at = controllers; at; at = at->next)
+			for (size_t i = 0; i < at->process_count; i++)
+				if (at->processes[i].pid == pid)
+					handle_process_end(at, &at->processes[i], status);
 }
 
 bool controller_launcher_ended(struct controller *controller)
 {
 	bool ended = true;
 
-	controller_reap(controller);
+	controller_reap();
 	for (size_t i = 0; i < controller->process_count; i++)
 		ended &= controller->processes[i].pid <= 0;
 	return ended;
@@ -471,6 +484,8 @@ int controller_start(struct loop *loop, const struct launch_options *launch, int
 		.again.due = on_again,
 		.second.due = on_second,
 	};
+	controller->next = controllers;
+	controllers = controller;
 	loop_timer_after(loop, &controller->second, CONNECTION_HEARTBEAT_MS);
 	controller->nodes = calloc(controller->count, sizeof *controller->nodes);
 	rc = controller->nodes ? controller_init_children(controller, err)
@@ -513,7 +528,7 @@ static void wait_processes(struct controller *controller, int timeout_ms)
 	for (;;) {
 		size_t alive = 0;
 
-		controller_reap(controller);
+		controller_reap();
 		for (size_t i = 0; i < controller->process_count; i++)
 			alive += controller->processes[i].pid > 0;
 		if (!alive || clock_now_ms() >= until)
@@ -552,14 +567,18 @@ void controller_stop(struct controller *controller, int timeout_ms, char *left, 
 	wait_processes(controller, 2000);
 	read_launcher_output(controller);
 	if (controller->launch->launcher->single_host) {
-		supervise_kill_descendants(&controller->spared, controller->spared > 0, 2000, left,
-					   size);
+		kill_orphans(2000, left, size);
 		for (size_t i = 0; i < controller->count && controller->nodes; i++)
 			if (controller->nodes[i].dir[0])
 				tmpdir_remove(controller->nodes[i].dir);
 	}
 	secret_wipe(&controller->secret);
 	forget_processes(controller);
+	for (struct controller **at = &controllers; *at; at = &(*at)->next)
+		if (*at == controller) {
+			*at = controller->next;
+			break;
+		}
 	free(controller->nodes);
 	free(controller);
 }

@@ -93,8 +93,8 @@ int job_write_stdin(struct job *job, long node, const void *data, size_t size, s
 
 void job_record_time_left(struct job *job)
 {
-	job->result->time_left_known = job->end_ms != 0;
-	job->result->time_left_ms = job->end_ms - clock_now_ms();
+	job->result.time_left_known = job->end_ms != 0;
+	job->result.time_left_ms = job->end_ms - clock_now_ms();
 }
 
 /* ---- the first cause ---- */
@@ -104,7 +104,7 @@ void job_request_end(struct job *job, int grace_ms)
 	int64_t deadline = loop_now_ms(job->loop) + grace_ms + END_MS - SUPERVISE_GRACE_MS;
 
 	log_info(LOG_CONTROLLER, "ending the ranks, SIGKILL after %d ms: %s", grace_ms,
-		 job->result->first_cause ? job->result->first_cause : "a second signal");
+		 job->result.first_cause ? job->result.first_cause : "a second signal");
 	loop_timer_stop(&job->first.settle);
 	if (job->phase == JOB_PHASE_OVER)
 		return;
@@ -189,15 +189,15 @@ bool job_is_first_cause(struct job *job, enum job_cause cause, int code, long no
 	if (job->first.failed && (!job->first.settle.due_ms || cause <= job->first.cause))
 		return false;
 	if (job->first.failed)
-		job_clear_cause(job->result);
+		job_clear_cause(&job->result);
 	if (!job->first.failed || job->first.cause == CAUSE_STOPPED)
 		begin_settling(job, cause);
 	job->first.failed = true;
 	job->first.cause = cause;
-	job->result->code = code;
-	job->result->node_index = node;
+	job->result.code = code;
+	job->result.node_index = node;
 	if (node >= 0)
-		job->result->node = strdup(job_node_name(job, (size_t)node));
+		job->result.node = strdup(job_node_name(job, (size_t)node));
 	return true;
 }
 
@@ -213,7 +213,12 @@ bool job_fail(struct job *job, int code, long node, const char *format, ...)
 		job_note(job->sink, LOG_DEBUG, "after the first failure: %s", text);
 		return false;
 	}
-	job->result->first_cause = strdup(text);
+	job->result.first_cause = strdup(text);
 	job_settle(job);
 	return true;
+}
+
+bool job_has_failed(const struct job *job)
+{
+	return job->first.failed;
 }

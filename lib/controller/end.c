@@ -81,7 +81,7 @@ static const char *last_line(const json_t *lines)
 /* Name all ranks as the first cause if they have failed in the same way. how: as describe. */
 static void count_alike(struct job *job, const json_t *last, const char *how)
 {
-	struct job_result *result = job->result;
+	struct job_result *result = &job->result;
 	const char *first = result->first_cause ? strstr(result->first_cause, how) : NULL;
 	char *text;
 
@@ -98,7 +98,7 @@ void job_handle_rank_ended(struct job *job, size_t node, const struct message *m
 {
 	const struct message_ended *ended = &message->ended;
 	const char *iface = node < job->plan.node_count ? job->plan.nodes[node].iface : "";
-	struct job_result *result = job->result;
+	struct job_result *result = &job->result;
 	char how[600], cause[800];
 	const char *name = job_node_name(job, node);
 
@@ -155,16 +155,16 @@ void job_handle_abort(struct job *job, size_t node, const struct message *messag
 	snprintf(cause, sizeof cause, "rank %d on %s called abort with code %lld%s%.400s",
 		 abort->rank, job_node_name(job, node), (long long)abort->status,
 		 why && *why ? ": " : "", why ? why : "");
-	job->result->by_program = true;
-	job->result->rank = abort->rank;
-	job->result->first_cause = strdup(cause);
+	job->result.by_program = true;
+	job->result.rank = abort->rank;
+	job->result.first_cause = strdup(cause);
 	job_settle(job);
 }
 
 void job_find_cancelled(struct job *job)
 {
 	const struct launcher *launcher = job->request->launch->launcher;
-	struct job_result *result = job->result;
+	struct job_result *result = &job->result;
 	char output[OUTPUT_MAX], text[OUTPUT_MAX + 80];
 	const char *line = NULL;
 	size_t size = 0, lost = 0;

@@ -10,6 +10,7 @@
 
 #include <signal.h>
 #include <stdlib.h>
+#include <sys/signalfd.h>
 #include <termios.h>
 
 #include "controller/job_internal.h"

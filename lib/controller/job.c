@@ -5,8 +5,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/signalfd.h>
-#include <unistd.h>
 
 #include "alloc/query.h"
 #include "base/clock.h"
@@ -19,39 +17,18 @@
 #define SECOND_MS 1000
 #define AGENTS_MS 3000 /* how long the agents may take to exit after the final frames */
 
-static const int handled_signals[] = {SIGINT,  SIGTERM, SIGHUP,	 SIGQUIT,  SIGUSR1, SIGUSR2,
-				      SIGTSTP, SIGCONT, SIGTTIN, SIGWINCH, SIGCHLD};
-
 /* The terminal is released before this process stops itself. */
 static const struct job_part *const parts[] = {&job_claims_part, &job_reach_part, &job_limit_part,
 					       &job_input_part,	 &job_stop_part,  NULL};
 
 /* ---- the loop ---- */
 
-static void on_drained(struct loop_source *source, uint32_t events)
+void job_pause(struct job *job, bool full)
 {
-	(void)source;
-	(void)events; /* apply_backpressure checks it */
-}
-
-static void apply_backpressure(struct job *job)
-{
-	bool full = job->sink->full && job->sink->full(job->sink->context);
-
-	if (job->sink->full)
-		controller_pause(job->controller, full);
+	controller_pause(job->controller, full);
+	/* The controller itself holds the ranks back, so this is not a hang. */
 	if (full)
-		job_hang_mark_active(&job->hang); /* the controller itself holds the ranks back, so
-						     this is not a hang */
-}
-
-static void check_reader(struct job *job)
-{
-	if (job->phase == JOB_PHASE_RUN && !job->first.failed && job->sink->abandoned &&
-	    job->sink->abandoned(job->sink->context))
-		job_fail(job, ERR_IO, -1,
-			 "the reader of the output has gone, so the job was ended; --log-dir keeps "
-			 "the output, and the job then continues");
+		job_hang_mark_active(&job->hang);
 }
 
 /* When the driver wants to be called next; 0: no preference. */
@@ -79,8 +56,6 @@ static int launch(struct job *job, struct error *err)
 			      err);
 	if (request->query)
 		controller_spare(job->controller, request->query->tool.pid);
-	if (!rc && job->sink->full && job->sink->drained_fd >= 0)
-		rc = loop_add(job->loop, &job->drained, job->sink->drained_fd, EPOLLIN, err);
 	return rc;
 }
 
@@ -107,7 +82,7 @@ static void start_ranks(struct job *job)
 		job_leave_queue(job);
 		job->times.start_sent_ms = clock_now_ms();
 		job_set_deadline(job, job_ranks_timeout_ms(job));
-		job->result->start_sent = true;
+		job->result.start_sent = true;
 		job->phase = JOB_PHASE_RUN;
 	}
 	if (rc)
@@ -128,7 +103,7 @@ static void begin_ranks(struct job *job)
 	if (job->planned)
 		plan_free(&job->plan);
 	job->planned = false;
-	job->result->attempt = plan_request.attempt;
+	job->result.attempt = plan_request.attempt;
 	rc = job_apply_claims(job, &plan_request, &err);
 	if (!rc)
 		rc = job_start_make_plan(job, &plan_request, &err);
@@ -215,9 +190,9 @@ static void check_hang(struct job *job)
 	if (job->phase != JOB_PHASE_RUN || job->first.failed ||
 	    !job_hang_check(&job->hang, loop_now_ms(job->loop), &hang))
 		return;
-	job->result->stacks = hang.stacks;
+	job->result.stacks = hang.stacks;
 	job_fail(job, ERR_NETWORK, hang.node, "%s", hang.text);
-	job->result->rank = hang.rank;
+	job->result.rank = hang.rank;
 }
 
 static void end_phase(struct job *job, enum job_phase before)
@@ -247,17 +222,6 @@ static void print_times(const struct job *job)
 		 (double)(ms[JOB_PHASE_RUN] - start) / 1e3, (double)ms[JOB_PHASE_END] / 1e3);
 }
 
-static void note_suspension(struct job *job)
-{
-	int64_t ms = loop_suspended_ms(job->loop) - job->suspended_ms;
-
-	job->suspended_ms += ms;
-	if (job->phase == JOB_PHASE_RUN && ms > job->request->launch->node_timeout_ms)
-		job_note(job->sink, LOG_NOTE,
-			 "berth run was suspended for %lld s; the ranks continue",
-			 (long long)(ms / 1000));
-}
-
 static void on_second(struct loop_timer *timer)
 {
 	struct job *job = LOOP_OWNER(timer, struct job, second);
@@ -266,125 +230,85 @@ static void on_second(struct loop_timer *timer)
 	check_hang(job);
 }
 
-static void on_signal(struct loop_source *source, uint32_t events)
+void job_signal(struct job *job, const struct signalfd_siginfo *info)
 {
-	struct job *job = LOOP_OWNER(source, struct job, signals);
-	struct signalfd_siginfo info;
+	for (size_t i = 0; i < job->part_count; i++)
+		if (parts[i]->on_signal)
+			parts[i]->on_signal(job, info);
+}
 
-	(void)events;
-	while (read(source->fd, &info, sizeof info) == sizeof info) {
-		if (info.ssi_signo == SIGCHLD)
-			controller_reap(job->controller);
-		for (size_t i = 0; i < job->part_count && info.ssi_signo != SIGCHLD; i++)
-			if (parts[i]->on_signal)
-				parts[i]->on_signal(job, &info);
+int64_t job_round(struct job *job, int64_t now_ms)
+{
+	enum job_phase before = job->phase;
+	int64_t limit_ms, driver_ms;
+
+	if (before == JOB_PHASE_OVER)
+		return 0;
+	take_step(job);
+	limit_ms = job_time_check(job, now_ms);
+	driver_ms = run_driver(job, now_ms);
+	if (job->phase >= JOB_PHASE_RUN && job->phase != JOB_PHASE_OVER)
+		check_over(job);
+	end_phase(job, before);
+	return driver_ms && (!limit_ms || driver_ms < limit_ms) ? driver_ms : limit_ms;
+}
+
+bool job_runs(const struct job *job)
+{
+	return job->phase == JOB_PHASE_RUN;
+}
+
+bool job_is_over(const struct job *job)
+{
+	return job->phase == JOB_PHASE_OVER;
+}
+
+const struct job_result *job_finish(struct job *job)
+{
+	struct job_result *result = &job->result;
+
+	print_times(job);
+	if (!job_needs_fallback(job)) {
+		job_find_cancelled(job);
+		job_finish_stop(job);
+		result->steps = job->hang.ranks ? job->hang.most_steps : -1;
+		if (!result->code)
+			job_hang_check_apart(&job->hang);
+		if (job->times.start_sent_ms)
+			result->run_ms = clock_now_ms() - job->times.start_sent_ms;
 	}
+	if (!result->interrupted)
+		job_record_time_left(job);
+	return result;
 }
 
-static void on_wake(struct loop_timer *timer)
+bool job_needs_fallback(const struct job *job)
 {
-	(void)timer; /* run() looks what is due */
+	return job->use_fallback && !job->result.interrupted;
 }
 
-/* Times by clock_now_ms; 0: none. */
-static void wake_at(struct job *job, int64_t now_ms, const int64_t *due_ms, size_t count)
+void job_announce_end(struct job *job, int code, bool restart)
 {
-	int64_t first_ms = 0;
-
-	for (size_t i = 0; i < count; i++)
-		if (due_ms[i] && (!first_ms || due_ms[i] < first_ms))
-			first_ms = due_ms[i];
-	if (first_ms)
-		loop_timer_after(job->loop, &job->wake, first_ms - now_ms);
-	else
-		loop_timer_stop(&job->wake);
-}
-
-static void run(struct job *job)
-{
-	struct error err = {0};
-
-	while (job->phase != JOB_PHASE_OVER) {
-		enum job_phase before = job->phase;
-		int64_t now, due[3];
-
-		if (loop_once(job->loop, &err)) {
-			job_fail(job, err.code, -1, "%s", err.text);
-			return;
-		}
-		take_step(job);
-		note_suspension(job);
-		apply_backpressure(job);
-		check_reader(job);
-		now = clock_now_ms();
-		due[0] = job->sink->tick ? job->sink->tick(job->sink->context, now) : 0;
-		due[1] = job_time_check(job, now);
-		due[2] = run_driver(job, now);
-		wake_at(job, now, due, sizeof due / sizeof *due);
-		if (job->phase >= JOB_PHASE_RUN && job->phase != JOB_PHASE_OVER)
-			check_over(job);
-		end_phase(job, before);
-	}
-}
-
-static int prepare(struct job *job, struct error *err)
-{
-	size_t n = job->node_count;
-
-	job->nodes = calloc(n, sizeof *job->nodes);
-	job->inventories = calloc(n, sizeof *job->inventories);
-	job->result->lost = calloc(n, sizeof *job->result->lost);
-	if (!job->nodes || !job->inventories || !job->result->lost)
-		return error_memory(err, "the nodes");
-
-	int rc = loop_new(&job->loop, err);
-
-	if (rc)
-		return rc;
-	node_notes_init(&job->notes, job->loop, job->request->launch->alloc, job->sink);
-	loop_timer_after(job->loop, &job->second, SECOND_MS);
-	rc = loop_add_signals(job->loop, &job->signals, handled_signals,
-			      sizeof handled_signals / sizeof *handled_signals, err);
-	job->parts = parts;
-	while (!rc && parts[job->part_count]) {
-		rc = parts[job->part_count]->open(job, err);
-		job->part_count += !rc;
-	}
-	return rc;
-}
-
-static void decide_restart(struct job *job)
-{
-	const struct job_request *request = job->request;
-
-	job_find_cancelled(job);
-	job_finish_stop(job);
-	job->result->steps = job->hang.ranks ? job->hang.most_steps : -1;
-	if (!job->result->code)
-		job_hang_check_apart(&job->hang);
-	if (job->times.start_sent_ms)
-		job->result->run_ms = clock_now_ms() - job->times.start_sent_ms;
-	job->result->restart = request->should_restart &&
-			       request->should_restart(request->restart_context, job->result);
+	job->result.restart = restart;
 	controller_send(job->controller, MESSAGE_JOB_OVER, WIRE_ALL, 0, 0,
-			&(struct message_job_over){job->result->code, job->result->restart}, NULL,
-			0, NULL);
+			&(struct message_job_over){code, restart}, NULL, 0, NULL);
 }
 
-static void clean(struct job *job)
+void job_close(struct job *job, struct job_result *out)
 {
 	char left[512] = "";
 
-	loop_remove(job->loop, &job->drained);
+	if (!job)
+		return;
 	for (; job->part_count; job->part_count--)
 		parts[job->part_count - 1]->close(job);
 	controller_stop(job->controller, job->use_fallback ? 0 : AGENTS_MS, left, sizeof left);
 	if (left[0])
-		job->result->unkilled = strdup(left);
+		job->result.unkilled = strdup(left);
 	node_notes_print(&job->notes);
-	if (job->sink->tick)
-		job->sink->tick(job->sink->context, INT64_MAX);
-	loop_close(job->loop, &job->signals);
+	loop_timer_stop(&job->deadline);
+	loop_timer_stop(&job->first.settle);
+	loop_timer_stop(&job->second);
 	gathers_free(&job->gathers);
 	job_hang_close(&job->hang);
 	for (size_t i = 0; job->inventories && i < job->node_count; i++)
@@ -393,77 +317,62 @@ static void clean(struct job *job)
 	if (job->planned)
 		plan_free(&job->plan);
 	free(job->nodes);
-	loop_free(job->loop);
+	if (out)
+		*out = job->result;
+	else
+		job_result_free(&job->result);
+	free(job);
 }
 
-/* Set *use_fallback if the launcher brought no agent, so that another one may. */
-static int run_with(const struct job_request *request, const struct job_sink *sink,
-		    struct job_result *out, bool *use_fallback, struct error *err)
+static int open_parts(struct job *job, struct error *err)
 {
-	const struct alloc *alloc = request->launch->alloc;
-	struct job job = {.request = request,
-			  .sink = sink,
-			  .node_count = alloc->node_count,
-			  .deadline.due = on_deadline,
-			  .first.settle.due = on_settled,
-			  .second.due = on_second,
-			  .wake.due = on_wake};
-	struct job_result result = {
-		.rank = -1, .node_index = -1, .steps = -1, .attempt = job_attempt(request)};
-	struct sigaction ignore = {.sa_handler = SIG_IGN}, old_pipe;
-	sigset_t old;
+	size_t n = job->node_count;
+	int rc = 0;
+
+	job->nodes = calloc(n, sizeof *job->nodes);
+	job->inventories = calloc(n, sizeof *job->inventories);
+	job->result.lost = calloc(n, sizeof *job->result.lost);
+	job->result.ranks = json_array();
+	if (!job->nodes || !job->inventories || !job->result.lost || !job->result.ranks)
+		return error_memory(err, "the nodes");
+	job->parts = parts;
+	while (!rc && parts[job->part_count]) {
+		rc = parts[job->part_count]->open(job, err);
+		job->part_count += !rc;
+	}
+	return rc;
+}
+
+int job_open(struct loop *loop, const struct job_request *request, const struct job_sink *sink,
+	     struct job **out, struct error *err)
+{
+	struct job *job = malloc(sizeof *job);
 	int rc;
 
-	job.result = &result;
-	job.signals = (struct loop_source){on_signal, -1, 0};
-	job.drained = (struct loop_source){on_drained, -1, 0};
-	result.ranks = json_array();
-	sigprocmask(SIG_SETMASK, NULL, &old);
-	sigaction(SIGPIPE, &ignore, &old_pipe);
-	rc = prepare(&job, err);
-	job.times.phase_begin_ms = clock_now_ms();
+	if (!job)
+		return error_memory(err, "a job");
+	*job = (struct job){
+		.request = request,
+		.sink = sink,
+		.result = {.rank = -1,
+			   .node_index = -1,
+			   .steps = -1,
+			   .attempt = job_attempt(request)},
+		.loop = loop,
+		.node_count = request->launch->alloc->node_count,
+		.deadline.due = on_deadline,
+		.first.settle.due = on_settled,
+		.second.due = on_second,
+		.times.phase_begin_ms = clock_now_ms(),
+	};
+	node_notes_init(&job->notes, loop, request->launch->alloc, sink);
+	loop_timer_after(loop, &job->second, SECOND_MS);
+	rc = open_parts(job, err);
 	if (!rc)
-		rc = request->plan.waits ? job_queue(&job, err) : 0;
-	if (!rc && (!request->plan.waits || job.next == JOB_STEP_LAUNCH)) {
-		job.next = JOB_STEP_NONE;
-		rc = launch(&job, err);
-	}
-	if (!rc) {
-		run(&job);
-		print_times(&job);
-		*use_fallback = job.use_fallback && !result.interrupted;
-		if (!*use_fallback)
-			decide_restart(&job);
-		if (!result.interrupted)
-			job_record_time_left(&job);
-	}
-	clean(&job);
-	sigaction(SIGPIPE, &old_pipe, NULL);
-	sigprocmask(SIG_SETMASK, &old, NULL);
-	if (rc) {
-		job_result_free(&result);
-		return rc;
-	}
-	*out = result;
-	return 0;
-}
-
-int job_run(const struct job_request *request, const struct job_sink *sink, struct job_result *out,
-	    struct error *err)
-{
-	struct launch_options launch = *request->launch;
-	struct job_request second = *request;
-	bool use_fallback = false;
-	int rc = run_with(request, sink, out, &use_fallback, err);
-
-	if (rc || !use_fallback)
-		return rc;
-	job_note(sink, LOG_WARNING, "%s; trying launcher %s", out->first_cause,
-		 launch.fallback->name);
-	job_result_free(out);
-	/* Its controller has a new secret, which keeps late agents of the first launcher out. */
-	launch.launcher = launch.fallback;
-	launch.fallback = NULL;
-	second.launch = &launch;
-	return run_with(&second, sink, out, &use_fallback, err);
+		rc = request->plan.waits ? job_queue(job, err) : launch(job, err);
+	if (rc)
+		job_close(job, NULL);
+	else
+		*out = job;
+	return rc;
 }

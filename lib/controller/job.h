@@ -19,7 +19,7 @@
  *   input.c       rank 0's standard input
  *   job_signals.c signals, and what follows a stop signal; stop.h decides
  *
- * hang.h finds ranks that make no progress. attempts.h restarts a job that has failed.
+ * hang.h finds ranks that make no progress.
  *
  * The job fails with its first failure, that of a rank or node that berth did not end itself. The
  * controller then ends all others within SUPERVISE_GRACE_MS + SUPERVISE_KILL_MS, and ignores the
@@ -40,9 +40,11 @@
 
 struct job; /* opaque: a running job */
 struct job_result;
+struct loop;
+struct signalfd_siginfo;
 
 /* A driver communicates with the ranks while they run: job_write_stdin writes lines to their
- * standard input, and the sink receives their standard output. job_run makes all calls. */
+ * standard input, and the sink receives their standard output. job_round makes all calls. */
 struct job_driver {
 	void *context;
 	/* The ranks are being started, so input sent from now on reaches them. inventories: one
@@ -62,14 +64,14 @@ enum job_pmix { JOB_PMIX_AUTO, JOB_PMIX_ON, JOB_PMIX_OFF };
 
 #define JOB_STOP_GRACE_MS 30000
 
-/* What to run. Borrowed during job_run. */
+/* What to run. */
 struct job_request {
 	const struct launch_options *launch;
 	const char *const *argv;  /* the ranks' program; looked up in PATH on each node */
 	const char *cwd;	  /* the ranks' directory; NULL: the agent's */
 	struct plan_request plan; /* port: the requested MASTER_PORT, 0: any; attempt: from 0 at
 				     each start of the job */
-	const char *log_dir;	  /* or NULL; see attempts_log_dir */
+	const char *log_dir;	  /* or NULL; see logs_attempt_dir */
 	size_t spares; /* number of spares: the last nodes of alloc, which have agents but no ranks;
 			  losing one does not end the job */
 	enum job_pmix pmix;
@@ -173,13 +175,42 @@ struct job_result {
 	char *no_restart_reason;	   /* why there was no further attempt, or NULL */
 };
 
-/* Run the job. Block until everything has ended and no process is left. Meanwhile it handles
- * SIGCHLD, and forwards SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 to all ranks; a
- * second SIGINT or SIGTERM that is not the scheduler's ends the job at once. Makes this process a
- * child subreaper. Return 0 if the job ran, even if it failed (see out), or a negative code if it
- * was not started. */
-int job_run(const struct job_request *request, const struct job_sink *sink, struct job_result *out,
-	    struct error *err);
+/* A job is one of several on a loop that the caller runs (roles/jobs.c):
+ *
+ *   job_open      starts the agents, or the wait for them
+ *   job_round     after each round of the loop, and job_signal for each signal
+ *   job_finish    once job_is_over: how it ended
+ *   job_announce_end, job_close
+ *
+ * request and sink are borrowed until job_close. Makes this process a child subreaper. Return 0, or
+ * a negative code if no agents could be started. */
+int job_open(struct loop *loop, const struct job_request *request, const struct job_sink *sink,
+	     struct job **out, struct error *err);
+/* Do what the loop's callbacks have made possible. now_ms: by clock_now_ms. Return the time of the
+ * next call, at the latest; 0: no need. */
+int64_t job_round(struct job *job, int64_t now_ms);
+/* A signal to this process, but for SIGCHLD: SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2
+ * are forwarded to all ranks; a second SIGINT or SIGTERM that is not the scheduler's ends the job
+ * at once. After SIGTSTP the ranks are stopped, and the caller stops this process. */
+void job_signal(struct job *job, const struct signalfd_siginfo *info);
+/* Hold the ranks back (or no longer), because their output is not being read. */
+void job_pause(struct job *job, bool full);
+bool job_runs(const struct job *job); /* the ranks were started, and nothing has ended them */
+bool job_is_over(const struct job *job);
+/* Fail the job for the given reason, unless it has failed before; node -1: no node. Return true if
+ * this is the first cause. */
+bool job_fail(struct job *job, int code, long node, const char *format, ...)
+	__attribute__((format(printf, 4, 5)));
+bool job_has_failed(const struct job *job);
+/* The result so far of a job that is over; the job's. It may wait for the launcher's tool. */
+const struct job_result *job_finish(struct job *job);
+/* The launcher brought no agent, so another one may. */
+bool job_needs_fallback(const struct job *job);
+/* Tell the agents, which are still connected, whether the job is restarted. */
+void job_announce_end(struct job *job, int code, bool restart);
+/* End the agents, so that no process is left, and free the job; NULL is allowed. out (may be NULL)
+ * receives the result. */
+void job_close(struct job *job, struct job_result *out);
 void job_result_free(struct job_result *result); /* frees what the result holds, and clears it */
 
 /* For a driver. Write to the standard input of a node's ranks (-1: of all nodes). -ERR_DATA:

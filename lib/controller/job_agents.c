@@ -225,7 +225,7 @@ static void on_lost(void *context, size_t node, const char *why)
 {
 	struct job *job = context;
 
-	job->result->lost[node] = true;
+	job->result.lost[node] = true;
 	if (node >= job->node_count - job->request->spares && job->phase >= JOB_PHASE_RUN) {
 		job_note(job->sink, LOG_WARNING, "spare node %s was lost: %s",
 			 job_node_name(job, node), why);
@@ -238,7 +238,7 @@ static void on_lost(void *context, size_t node, const char *why)
 		     greeted ? "node %s was lost: %s" : "no agent on %s: %s",
 		     job_node_name(job, node), why) &&
 	    greeted)
-		job->result->lost_node = true;
+		job->result.lost_node = true;
 }
 
 static void on_note(void *context, const char *text)
@@ -308,7 +308,7 @@ void job_fail_missing(struct job *job)
 		if (late && none && strlen(missing) < 400)
 			text_append(missing, sizeof missing, "%s%.64s", *missing ? ", " : "",
 				    job_node_name(job, i));
-		job->result->lost[i] |= !controller_tmpdir(job->controller, i)[0];
+		job->result.lost[i] |= !controller_tmpdir(job->controller, i)[0];
 	}
 	job_fail(job, ERR_NETWORK, -1, "no agent or no inventory from %s within %d s%s%s", missing,
 		 job->request->launch->start_timeout_ms / 1000, output_tail[0] ? "; " : "",

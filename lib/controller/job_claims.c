@@ -168,8 +168,8 @@ bool job_is_late(struct job *job)
 	if (request->plan.waits && need < request->warn_before_ms)
 		need = request->warn_before_ms;
 	if (need && job->end_ms && now + need > job->end_ms) {
-		job->result->next = strdup("submit the job again: this run has not started");
-		job->result->waited_ms = (clock_wall_us() - controller_begun_us()) / 1000;
+		job->result.next = strdup("submit the job again: this run has not started");
+		job->result.waited_ms = (clock_wall_us() - controller_begun_us()) / 1000;
 		job_fail(
 			job, ERR_STOPPED, -1,
 			"not started: the job's time limit is reached in %lld s, and the run needs "

@@ -3,8 +3,6 @@
 #ifndef BERTH_CONTROLLER_JOB_INTERNAL_H
 #define BERTH_CONTROLLER_JOB_INTERNAL_H
 
-#include <sys/signalfd.h>
-
 #include "agent/job_state.h"
 #include "base/loop.h"
 #include "controller/controller.h"
@@ -56,10 +54,9 @@ struct job_node {
 struct job {
 	const struct job_request *request;
 	const struct job_sink *sink;
-	struct job_result *result;
+	struct job_result result;
 	struct loop *loop;
 	struct controller *controller; /* NULL in JOB_PHASE_QUEUE */
-	struct loop_source signals, drained;
 	enum job_phase phase;
 	enum job_step next; /* to be taken after the callbacks of the loop */
 	/* All times are by loop_now_ms, but for those that say so. */
@@ -90,8 +87,6 @@ struct job {
 	int64_t end_time;      /* the same in Unix seconds */
 	int kill_wait_ms;      /* as in the query; 0: no query */
 	struct loop_timer second;      /* for what is looked at once a second */
-	struct loop_timer wake;	       /* only wakes the loop: something is due after this round */
-	int64_t suspended_ms;	       /* for how long this process was, when last looked at */
 	struct {		       /* by clock_now_ms, for what the user reads */
 		int64_t start_sent_ms; /* when START was sent; 0: not yet */
 		int64_t started_ms;    /* when all ranks ran; 0: not yet */
@@ -143,13 +138,11 @@ void job_signal_ranks(struct job *job, int number, const char *why);
 void job_record_time_left(struct job *job);
 
 /* The first cause. Each of these functions ends the ranks if its cause is the first one, or
- * explains the one recorded so far. Later causes are a cascade and change nothing. job_fail fails
- * the job for the given reason; node -1: no node. Return true if it is the first cause. */
-bool job_fail(struct job *job, int code, long node, const char *format, ...)
-	__attribute__((format(printf, 4, 5)));
-/* The same for a cause of any strength; the caller then fills in the rest of job->result, and calls
- * job_settle, which ends the ranks if no stronger cause can replace this one any more. */
+ * explains the one recorded so far. Later causes are a cascade and change nothing. job_fail is
+ * for berth's own. Return true if it is the first cause. */
 bool job_is_first_cause(struct job *job, enum job_cause cause, int code, long node);
+/* The caller of job_is_first_cause fills in the rest of job->result, and calls this, which ends the
+ * ranks if no stronger cause can replace this one any more. */
 void job_settle(struct job *job);
 /* All nodes may have settled: no stronger cause can come any more. */
 void job_check_settled(struct job *job);

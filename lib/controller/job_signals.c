@@ -29,19 +29,11 @@ struct job_stop {
 	struct loop_timer report; /* likewise */
 };
 
-/* Stop or continue the ranks, and stop this process, as srun and mpirun do. */
-static void suspend(struct job *job, bool on)
-{
-	job_signal_ranks(job, on ? SIGSTOP : SIGCONT, NULL);
-	if (on)
-		kill(getpid(), SIGSTOP);
-}
-
 /* ---- stop signals ---- */
 
 static const char *stop_name(const struct job *job)
 {
-	const char *name = error_signal_name(job->result->interrupted);
+	const char *name = error_signal_name(job->result.interrupted);
 
 	return name ? name : "TERM";
 }
@@ -56,7 +48,7 @@ static char *list_running(const struct job *job, size_t *count)
 
 	*count = 0;
 	if (running && !idset_add_range(running, 0, job->plan.world_size - 1)) {
-		json_array_foreach(job->result->ranks, i, end) idset_remove(
+		json_array_foreach(job->result.ranks, i, end) idset_remove(
 			running, (int)json_integer_value(json_object_get(end, "rank")));
 		*count = idset_count(running);
 		list = idset_format(running);
@@ -87,7 +79,7 @@ static void begin_stop(struct job *job, int number, bool by_scheduler)
 /* The scheduler will soon kill what still runs: report it while there is time. */
 static void report_so_far(struct job *job, char *text)
 {
-	struct job_result sofar = *job->result;
+	struct job_result sofar = job->result;
 
 	job_note(job->sink, LOG_WARNING, "%s", text);
 	sofar.code = 128 + sofar.interrupted;
@@ -99,7 +91,7 @@ static void report_so_far(struct job *job, char *text)
 
 static void kill_late_ranks(struct job *job, const char *text)
 {
-	struct job_result *result = job->result;
+	struct job_result *result = &job->result;
 
 	if (result->first_cause && job->first.cause != CAUSE_STOPPED) {
 		job_note(job->sink, LOG_WARNING, "%s", text);
@@ -147,7 +139,7 @@ static void on_stop_report(struct loop_timer *timer)
 /* Sum up how the ranks have ended after a stop signal. */
 void job_finish_stop(struct job *job)
 {
-	struct job_result *result = job->result;
+	struct job_result *result = &job->result;
 	struct stop_ends ends = {0};
 	size_t i;
 	json_t *end;
@@ -173,13 +165,13 @@ void job_finish_stop(struct job *job)
 
 static void forward_signal(struct job *job, int number, bool by_scheduler)
 {
-	bool first = stop_is_signal(number) && !job->result->interrupted;
+	bool first = stop_is_signal(number) && !job->result.interrupted;
 
 	if (first) {
-		job->result->interrupted = number;
+		job->result.interrupted = number;
 		job_record_time_left(job);
-	} else if (!stop_is_signal(number) && !job->result->user_signal) {
-		job->result->user_signal = number;
+	} else if (!stop_is_signal(number) && !job->result.user_signal) {
+		job->result.user_signal = number;
 	}
 	if (job->phase < JOB_PHASE_RUN) {
 		if (stop_is_signal(number))
@@ -271,7 +263,7 @@ static void on_signal(struct job *job, const struct signalfd_siginfo *info)
 	if (number == SIGWINCH || number == SIGTTIN)
 		return;
 	if (number == SIGTSTP || number == SIGCONT) {
-		suspend(job, number == SIGTSTP);
+		job_signal_ranks(job, number == SIGTSTP ? SIGSTOP : SIGCONT, NULL);
 		return;
 	}
 	/* A scheduler repeats its signal, and kills by itself. */
@@ -284,8 +276,8 @@ static void on_signal(struct job *job, const struct signalfd_siginfo *info)
 		job_request_end(job, 0);
 		return;
 	}
-	if (stop_is_signal(number) && !job->result->interrupted && info->ssi_code <= 0)
-		find_sender((pid_t)info->ssi_pid, job->result->sender, sizeof job->result->sender);
+	if (stop_is_signal(number) && !job->result.interrupted && info->ssi_code <= 0)
+		find_sender((pid_t)info->ssi_pid, job->result.sender, sizeof job->result.sender);
 	forward_signal(job, number, by_scheduler);
 }
 

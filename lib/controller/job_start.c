@@ -12,7 +12,6 @@
 #include "base/bytes.h"
 #include "base/clock.h"
 #include "base/json.h"
-#include "controller/attempts.h"
 #include "overlay/messages.h"
 #include "process/executable.h"
 #include "process/heartbeat.h"
@@ -203,7 +202,7 @@ void job_start_announce(struct job *job)
 		check_world_size(request->argv[0], request->launch->env, plan->world_size,
 				 job->sink);
 	if (request->log_dir) {
-		attempts_log_dir(request->log_dir, request->plan.max_restarts, plan->attempt,
+		logs_attempt_dir(request->log_dir, request->plan.max_restarts, plan->attempt,
 				 log_dir, sizeof log_dir);
 		check_logs(log_dir, plan->world_size, job->sink);
 	}
@@ -236,7 +235,7 @@ static const char *log_dir_of_attempt(const struct job *job, char *out, size_t s
 
 	if (!request->log_dir)
 		return NULL;
-	attempts_log_dir(request->log_dir, request->plan.max_restarts, job->plan.attempt, dir,
+	logs_attempt_dir(request->log_dir, request->plan.max_restarts, job->plan.attempt, dir,
 			 sizeof dir);
 	snprintf(out, size, "%s%s%s", dir[0] != '/' && request->cwd ? request->cwd : "",
 		 dir[0] != '/' && request->cwd ? "/" : "", dir);

@@ -33,7 +33,7 @@ static void set_clock(struct job *job, int64_t end_time)
 	if (!end_time)
 		return;
 	job->end_ms = clock_now_ms() + end_time * 1000 - clock_wall_us() / 1000;
-	if (!before_ms || job->result->warned)
+	if (!before_ms || job->result.warned)
 		return;
 	job->limit->warn_ms = job->end_ms - before_ms;
 	if (!job->limit->warn_ms)
@@ -197,7 +197,7 @@ static void warn_of_end(struct job *job, int64_t now)
 		 "the job's time limit is reached in %ld s: warned the ranks with %s%s%s",
 		 left < 0 ? 0 : left, number ? "SIG" : "", number ? signal_name(number) : "",
 		 number ? " and their stop file" : "their stop file");
-	job->result->warned = true;
+	job->result.warned = true;
 }
 
 int64_t job_time_check(struct job *job, int64_t now_ms)

@@ -507,3 +507,11 @@ void logs_free(struct logs *logs)
 	pthread_mutex_destroy(&logs->lock);
 	free(logs);
 }
+
+void logs_attempt_dir(const char *log_dir, int max_restarts, int attempt, char *out, size_t size)
+{
+	if (max_restarts)
+		snprintf(out, size, "%s/attempt-%d", log_dir, attempt);
+	else
+		snprintf(out, size, "%s", log_dir);
+}

@@ -35,6 +35,9 @@ void logs_split_end(struct bytes *pending, logs_line_fn *line, void *context);
 
 /* ---- files and last lines ---- */
 
+/* Format the directory of an attempt's logs: DIR/attempt-2, or DIR itself without restarts. */
+void logs_attempt_dir(const char *log_dir, int max_restarts, int attempt, char *out, size_t size);
+
 /* The log files and last lines of the ranks of one node and attempt.
  *
  * The file of rank 3 is DIR/rank-0003.log (four digits, or more if needed), with both streams in

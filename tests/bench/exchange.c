@@ -30,7 +30,7 @@
 #include <unistd.h>
 
 #include "agent/agent.h"
-#include "controller/job.h"
+#include "roles/jobs.h"
 #include "overlay/connection.h"
 #include "overlay/messages.h"
 #include "overlay/wire.h"
@@ -214,7 +214,7 @@ static int run_job(const struct env *env, const char *self, size_t agents, struc
 	};
 
 	if (!rc)
-		rc = job_run(&request, &sink, &result, err);
+		rc = jobs_run(&request, &sink, &result, err);
 	if (!rc && result.code)
 		rc = error_set(err, ERR_NETWORK, "%s",
 			       result.first_cause ? result.first_cause : "?");

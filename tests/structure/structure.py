@@ -37,7 +37,8 @@ ROOMS = {
     'agent': ['base', 'hostlist', 'alloc', 'inventory', 'plan', 'launch', 'overlay', 'process', 'rendezvous',
               'pmix'],
     'controller': ['base', 'hostlist', 'alloc', 'explain', 'inventory', 'plan', 'launch', 'overlay', 'process', 'agent'],
-    'check': ['base', 'hostlist', 'alloc', 'inventory', 'plan', 'launch', 'overlay', 'controller'],
+    'roles': ['base', 'alloc', 'controller'],
+    'check': ['base', 'hostlist', 'alloc', 'inventory', 'plan', 'launch', 'overlay', 'controller', 'roles'],
     'check/probes': ['base', 'overlay', 'check'],
     'libberth': ['base', 'rendezvous'],
     'modules': [],
@@ -63,7 +64,7 @@ ROOMS = {
 # Rooms that may include each other; no other loop is allowed.
 LOOPS = [{'train/device/cuda', 'train/device/cuda/tuning'}]
 # Rooms whose files may not call each other in circles, and the circles that are allowed.
-NO_CIRCLES = ('controller', 'inventory', 'plan')
+NO_CIRCLES = ('controller', 'inventory', 'plan', 'roles')
 CIRCLES = {
     # One long list of variables in two files: each adds its own through environment_put.
     ('plan', 'environment.c', 'environment_network.c'),

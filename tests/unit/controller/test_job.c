@@ -20,7 +20,7 @@
 #include <cmocka.h>
 
 #include "base/clock.h"
-#include "controller/job.h"
+#include "roles/jobs.h"
 #include "base/loop.h"
 #include "overlay/messages.h"
 #include "base/json.h"
@@ -406,7 +406,7 @@ static void run(const struct act *what, size_t count, struct job_result *result)
 
 	notes[0] = 0;
 	memset(result, 0, sizeof *result);
-	if (job_run(&request, &sink, result, &err))
+	if (jobs_run(&request, &sink, result, &err))
 		fail_msg("%s", err.text);
 	env_free(env);
 	/* No process of the agents is left. */

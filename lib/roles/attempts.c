@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "controller/attempts.h"
+#include "roles/attempts.h"
 
 #include <limits.h>
 #include <signal.h>
@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "base/json.h"
 #include "base/log.h"
+#include "roles/jobs.h"
 
 /* If its ranks reported no steps, a shorter attempt counts as one without progress. */
 #define MIN_PROGRESS_MS 30000
@@ -215,7 +216,7 @@ static int run_one(struct attempts *attempts, const struct job_request *base_req
 	attempts->started_ms = clock_now_ms();
 	log_info(LOG_CONTROLLER, "attempt %d begins on %zu nodes, %zu of them spare", number,
 		 alloc.node_count, request.spares);
-	rc = job_run(&request, attempts->sink, out, err);
+	rc = jobs_run(&request, attempts->sink, out, err);
 	if (!rc)
 		log_info(LOG_CONTROLLER, "attempt %d ends with code %d: %s", number, out->code,
 			 out->first_cause ? out->first_cause : "no failure");

@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "controller/attempts.h"
+#include "roles/attempts.h"
 
 #define MOST_FAILURES 2 /* failures that begin on a node before it is excluded */
 
@@ -159,12 +159,4 @@ size_t node_pool_update(struct node_pool *node_pool, const struct job_result *re
 		gone += before - node_pool->active_count;
 	}
 	return out;
-}
-
-void attempts_log_dir(const char *log_dir, int max_restarts, int attempt, char *out, size_t size)
-{
-	if (max_restarts)
-		snprintf(out, size, "%s/attempt-%d", log_dir, attempt);
-	else
-		snprintf(out, size, "%s", log_dir);
 }

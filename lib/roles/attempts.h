@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Restarts of a job after a failure, without leaving its allocation: one job_run after the other,
+/* Restarts of a job after a failure, without leaving its allocation: one jobs_run after the other,
  * each with its own agents, address, port and PMIx names.
  *
  *   attempts.c   runs the attempts in turn, and reports on them
@@ -12,8 +12,8 @@
  * A node is excluded if it is lost (its agent has exited or is silent), or if a failure began on
  * it twice, provided that a spare replaces it or min_nodes are left. Otherwise the job tries the
  * node again. berth run itself is not replaced: if its host fails, the job fails. */
-#ifndef BERTH_CONTROLLER_ATTEMPTS_H
-#define BERTH_CONTROLLER_ATTEMPTS_H
+#ifndef BERTH_ROLES_ATTEMPTS_H
+#define BERTH_ROLES_ATTEMPTS_H
 
 #include "controller/job.h"
 
@@ -30,14 +30,11 @@ struct attempts_policy {
 int attempts_check(const struct attempts_policy *policy, const struct alloc *alloc,
 		   struct error *err);
 
-/* Run attempts with job_run until none follows. This function sets spares, plan.attempt and
+/* Run attempts with jobs_run until none follows. This function sets spares, plan.attempt and
  * should_restart of request. out is the last attempt's result, with attempts and excluded_nodes
- * filled in. Errors are those of job_run. */
+ * filled in. Errors are those of jobs_run. */
 int attempts_run(const struct job_request *request, const struct attempts_policy *policy,
 		 const struct job_sink *sink, struct job_result *out, struct error *err);
-
-/* Format the directory of an attempt's logs: DIR/attempt-2, or DIR itself without restarts. */
-void attempts_log_dir(const char *log_dir, int max_restarts, int attempt, char *out, size_t size);
 
 /* ---- node_pool.c ---- */
 
