@@ -149,6 +149,7 @@ int main(int argc, char **argv)
 		if (rc)
 			return rc;
 		snprintf(name, sizeof name, "berth %s", verb->name);
+		/* Its messages and --help begin with this name. */
 		argv[1] = name;
 		return verb->main(argc - 1, argv + 1);
 	}

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* The options of berth run as tables, with their help. --help, the man page and
+ * docs/reference/commands.md are made from them, so describe an option only here. */
 #include "run/run_options.h"
 
 #include <signal.h>

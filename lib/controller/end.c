@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* What the end of a rank means: how strong a cause it is, and how the user reads it. core.c decides
+ * which cause is the first. */
 #include "controller/job_internal.h"
 
 #include <signal.h>
@@ -26,6 +28,8 @@ static enum job_cause cause_of(int number)
 	case SIGPIPE:
 	case SIGHUP:
 	case SIGINT:
+		/* Programs end like this, too, if they lose a rank that was killed. See enum
+		 * job_cause. */
 		return CAUSE_RAISED;
 	default:
 		return CAUSE_SIGNAL;

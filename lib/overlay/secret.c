@@ -265,11 +265,10 @@ int secret_file_create(const struct env *env, const struct secret *secret, char 
 	const char *home = env_get(env, "HOME");
 	char beside[4096];
 
+	/* Only the directory of beside is used; 40 bytes are enough for the new file's name. */
 	if (!home || *home != '/' ||
 	    snprintf(beside, sizeof beside, "%s/.config/berth/secret", home) >=
 		    (int)sizeof beside ||
-	    /* Only the directory of this path is used; 40 bytes are enough for the new file's name.
-	     */
 	    strlen(beside) + 40 > size)
 		return error_set(
 			err, ERR_INPUT,

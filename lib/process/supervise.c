@@ -199,8 +199,8 @@ static void read_report(struct supervise *supervise, struct rank_process *proces
 		process->start_code =
 			child_report_text(&report, process->program, process->dir,
 					  process->start_error, sizeof process->start_error);
-		/* exec has closed the pipe without a report: the program runs. */
 	} else if (n == 0 && supervise->events.started && !process->start_code) {
+		/* exec has closed the pipe without a report: the program runs. */
 		supervise->events.started(supervise->events.context, process->local_rank,
 					  process->pid);
 	}
