@@ -243,6 +243,7 @@ void run_options_free(struct run_options *options)
 
 int run_options_conflicts(const struct run_options *options, struct error *err)
 {
+	/* An option that would have no effect is an error: its user expects one. */
 	if (options->json && !options->dry_run)
 		return error_set(err, ERR_USAGE,
 				 "--json needs --dry-run; --report FILE writes how a job ended as "

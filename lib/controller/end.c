@@ -89,6 +89,8 @@ static void count_alike(struct job *job, const json_t *last, const char *how)
 	const char *first = result->first_cause ? strstr(result->first_cause, how) : NULL;
 	char *text;
 
+	/* A missing module or a wrong option fails everywhere. One rank as the cause would send the
+	 * reader to one node. */
 	if (job->first.cause != CAUSE_CODE || !first || strcmp(first, how) != 0 ||
 	    strcmp(last_line(last), last_line(result->output_tail)) != 0 ||
 	    ++job->first.alike < job->plan.world_size ||

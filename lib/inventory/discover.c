@@ -69,7 +69,7 @@ static void read_limits(struct discovery *discovery)
 
 	discovery->inventory->memory_limit_bytes = -1;
 	discovery->inventory->cpu_limit_millis = -1;
-	/* The limits are this machine's, too. */
+	/* The limits below are this machine's, not those of the captured one. */
 	if (discovery->source->topology_file)
 		return;
 	if (file_read("/proc/self/cgroup", 1 << 20, &text, &size, NULL) != 0)

@@ -145,8 +145,8 @@ static void try_candidates(const struct child_spec *spec)
 		execve(*path, (char *const *)spec->argv, spec->envp);
 		if (errno == ENOEXEC) {
 			spec->shell_argv[1] = *path;
-			/* execvp gives the shell anything; it would only print nonsense about a
-			 * program for another architecture. */
+			/* execvp would give the shell anything. Of a program for another
+			 * architecture it prints only syntax errors. */
 			if (!executable_is_binary(*path, NULL, 0))
 				execve("/bin/sh", spec->shell_argv, spec->envp);
 			errno = ENOEXEC;

@@ -270,6 +270,7 @@ size_t supervise_kill_descendants(const pid_t *except, size_t except_count, int 
 	 * Accept only two empty lists in a row. Accept incomplete ones only if they stay so
 	 * (parents that /proc hides from us). */
 	for (;;) {
+		/* One call, and usually true after a good end: then /proc need not be listed. */
 		if (process_tree_is_empty()) {
 			alive = 0;
 			break;
