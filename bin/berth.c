@@ -94,7 +94,8 @@ static int configure_log(void)
 	return rc ? verb_fail(&err) : 0;
 }
 
-/* berth --version [--modules] [--json] */
+/* berth --version [--modules] [--json]. Without --modules it loads nothing: launchers run it on
+ * every node before the agent (docs/decisions/0007-cost-of-a-start.md). */
 static int print_version(int count, char **options)
 {
 	bool modules = false, as_json = false;
@@ -149,6 +150,7 @@ int main(int argc, char **argv)
 		if (rc)
 			return rc;
 		snprintf(name, sizeof name, "berth %s", verb->name);
+		/* Its messages and --help begin with this name. */
 		argv[1] = name;
 		return verb->main(argc - 1, argv + 1);
 	}

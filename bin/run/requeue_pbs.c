@@ -84,6 +84,7 @@ static int read_script(const struct alloc *alloc, const struct env *env, const j
 		return 1;
 	}
 	last = last ? last + 1 : submitted;
+	/* The last argument is the script. Which file a relative path means is not known here. */
 	last = last && *last == '/' ? last : NULL;
 	if (last && !file_read(last, SCRIPT_MAX, &pbs->script, &pbs->script_size, NULL))
 		return 0;
@@ -431,6 +432,7 @@ enum requeue_try requeue_pbs_submit(const struct requeue_pbs *pbs, char *reply, 
 			 "no answer within %d s (the job may have been submitted: check with qstat "
 			 "first)",
 			 SUBMIT_MS / 1000);
+		/* Not to be tried again: the job might be submitted twice. */
 		return REQUEUE_TRY_REFUSED;
 	}
 	answer.text[strcspn(answer.text, "\n")] = '\0';

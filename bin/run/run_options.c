@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* The options of berth run as tables, with their help. --help, the man page and
+ * docs/reference/commands.md are made from them, so describe an option only here. */
 #include "run/run_options.h"
 
 #include <signal.h>
@@ -241,6 +243,7 @@ void run_options_free(struct run_options *options)
 
 int run_options_conflicts(const struct run_options *options, struct error *err)
 {
+	/* An option that would have no effect is an error: its user expects one. */
 	if (options->json && !options->dry_run)
 		return error_set(err, ERR_USAGE,
 				 "--json needs --dry-run; --report FILE writes how a job ended as "

@@ -35,6 +35,7 @@ static int choose_nodes(struct run_setup *setup, struct error *err)
 	struct alloc simulated;
 	int rc;
 
+	/* Loopback. The other launcher with a single host, fork, has one node. */
 	if (setup->launch.launcher->single_host && !setup->launch.launcher->uses_socket_pair) {
 		rc = launcher_simulate_nodes(alloc, wanted ? wanted : alloc->node_count, &simulated,
 					     err);
@@ -245,6 +246,7 @@ int run_lock_log_dir(const char *log_dir, struct error *err)
 	char by[40] = "";
 
 	/* Not every file system can lock directories. */
+	/* With the lock, fd stays open to the end of this process, which releases it. */
 	if (fd < 0 || !flock(fd, LOCK_EX | LOCK_NB) || errno != EWOULDBLOCK)
 		return 0;
 	pid = fstat(fd, &status) ? 0 : find_holder(&status);
@@ -283,6 +285,8 @@ int run_prepare(struct run_setup *out, struct error *err)
 		rc = error_set(err, ERR_USAGE, "--wait %s: write --wait=%s", argv[0], argv[0]);
 	if (!rc)
 		rc = executable_check(argv[0], out->env, err);
+	/* First in a child, with a time limit: this process would hang in a file system that does
+	 * not answer, and react to no signal. */
 	for (int i = 0; i < 2 && !rc && !options->dry_run; i++)
 		if (places[i] && (rc = run_write_bounded(places[i], NULL, 0, REPORT_MS, err)))
 			out->bad_report = true;
@@ -327,6 +331,7 @@ int run_prepare(struct run_setup *out, struct error *err)
 	}
 	if (!rc)
 		rc = attempts_check(&options->restarts, &out->alloc, err);
+	/* Last, because the scheduler's tool has run meanwhile. */
 	if (!rc && !options->dry_run && slurm_lacks_gpus(out->env, &out->alloc))
 		alloc_query_wait(&out->query, GPUS_MS, true);
 	return rc;

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* Owns the modules that agent.h lists, and decides what each message means. Everything runs in one
+ * thread, in the loop; what could block it has a thread or a process of its own. */
 #include "agent/agent.h"
 
 #include <signal.h>
@@ -364,6 +366,8 @@ static void on_lost(void *context, const struct error *why)
 	}
 	log_info(LOG_AGENT, "%s",
 		 why ? agent->failure.text : "the controller ended the connection");
+	/* The children learn in the same way how it ended: a final frame means that it ended
+	 * properly. */
 	children_close(&agent->children, why ? -1 : FINISH_MS);
 	agent_ranks_stop(&agent->ranks, 0);
 }
@@ -437,6 +441,8 @@ static int run_once(struct agent *agent, struct error *err)
 
 	agent_pmix_complete_local(&agent->pmix);
 	agent_ranks_resume_start(&agent->ranks);
+	/* If the controller reads too slowly, stop reading from the ranks and from the children.
+	 * Pipes and TCP then hold them back, and this process need not keep their output. */
 	full = agent_uplink_is_full(&agent->uplink);
 	agent_ranks_flush(&agent->ranks, full);
 	children_pause(&agent->children, full);
@@ -445,6 +451,8 @@ static int run_once(struct agent *agent, struct error *err)
 
 static void destroy(struct agent *agent)
 {
+	/* First what may still report something, then the uplink, and then the directory, which
+	 * holds files of all of them. */
 	agent_pmix_stop(&agent->pmix);
 	agent_ranks_free(&agent->ranks);
 	agent_probes_free(agent->probes);
@@ -485,6 +493,7 @@ static int start_agent(struct agent *agent, pid_t launcher_pid, struct error *er
 int agent_run(const struct agent_params *params, struct error *err)
 {
 	struct agent agent = {.params = params, .port = -1, .second.due = on_second};
+	/* Before guardian_fork, after which the guardian is the parent. */
 	pid_t launcher_pid = getppid();
 	int lock_fd;
 	int rc = tmpdir_create(env_get(params->env, "TMPDIR"), agent.dir, sizeof agent.dir,
@@ -493,6 +502,8 @@ int agent_run(const struct agent_params *params, struct error *err)
 	if (rc)
 		return rc;
 	rc = guardian_fork(agent.dir, lock_fd, &agent.guardian, err);
+	/* A full stderr (a paused pager) must not block the heartbeats: the node would count as
+	 * lost. */
 	log_set_writer(log_write_or_drop, NULL); /* in this process, which may be a new one */
 	if (!rc && params->name)
 		log_set_identity(params->name, -1);

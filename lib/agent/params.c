@@ -88,6 +88,7 @@ static int read_node_identity(const struct env *env, struct agent_params *params
 	if (list && self)
 		rc = find_in_list(env, list, self, params, &node, err);
 	else if (index)
+		/* The limit is WELCOME's, for the number of nodes. */
 		rc = number_int(LAUNCHER_ENV_NODE, index, 0, 1 << 20, &node, err);
 	else
 		rc = not_started_by_berth(LAUNCHER_ENV_NODE, err);

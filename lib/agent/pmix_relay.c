@@ -42,6 +42,7 @@ static void forward_gather(struct agent_pmix *pmix, struct gather *gather)
 	agent_uplink_send(pmix->uplink, MESSAGE_GATHER, gather->sequence, NULL,
 			  gather->entries.data, gather->entries.size);
 	bytes_free(&gather->entries);
+	/* The subtree is complete without this node: it has no ranks, and needs no answer. */
 	if (!gather->own)
 		gathers_drop(&pmix->gathers, gather);
 }
@@ -91,6 +92,7 @@ static int host_gather(void *context, uint64_t sequence, const void *data, size_
 
 void agent_pmix_contribution(struct agent_pmix *pmix, const struct wire_message *message)
 {
+	/* A child may be faster than this node's own ranks, so the gather may be new. */
 	struct gather *gather = gathers_get(&pmix->gathers, message->sequence);
 	struct error err = {0};
 
@@ -323,6 +325,7 @@ void agent_pmix_stop(struct agent_pmix *pmix)
 
 	loop_remove(pmix->loop, &pmix->source);
 	loop_timer_stop(&pmix->late);
+	/* From now on no callback uses it. */
 	pmix->server = NULL;
 	/* Fail every request that will get no answer, so that the server does not hang in stop. */
 	for (struct gather *gather = pmix->gathers.first; gather; gather = gather->next)

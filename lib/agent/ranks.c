@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* A start has two steps, because the PMIx server may start slowly: agent_ranks_start prepares
+ * everything and asks for the server, agent_ranks_resume_start forks the ranks in a later round. */
 #include "agent/ranks.h"
 
 #include <signal.h>
@@ -50,6 +52,8 @@ static int rank_environment(struct agent_ranks *ranks, const struct env *base, s
 	int rc = env ? 0 : error_memory(err, "the environment");
 	char secret[65];
 
+	/* What comes later overrides: the job's environment, the plan's changes, PMIx's variables.
+	 */
 	secret_for_ranks(&ranks->uplink->params->secret, ranks->job.id, SECRET_FOR_STORE, secret);
 	if (!rc)
 		rc = env_set(env, "BERTH_STORE_SECRET", secret, ENV_FROM_BERTH, NULL, err);
@@ -321,6 +325,8 @@ static int start_ranks(struct agent_ranks *ranks, const json_t *list, const unsi
 			       err);
 	if (!rc)
 		rc = supervise_start(ranks->supervise, starts, count, err);
+	/* The ranks have copies. As long as this process held the read ends, it would not notice
+	 * that a rank has closed its own. */
 	agent_stdin_close_rank_ends(ranks->inputs);
 	for (size_t i = 0; starts && i < count; i++) {
 		free((void *)starts[i].envp);

@@ -1,4 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* Each rank has a pipe, or a terminal, that is written without blocking. With one reader, the
+ * controller sends more only after STDIN_TAKEN. With several the slowest would hold up the others,
+ * so their queues are bounded by WIRE_MAX_QUEUE instead. */
 #include "agent/stdin.h"
 
 #include <errno.h>
@@ -89,10 +92,12 @@ static int input_open(struct input *input, struct error *err)
 	input->rank_fd = ends[0];
 	rc = fcntl(ends[1], F_SETFL, O_NONBLOCK);
 	if (!rc)
+		/* No events yet: epoll always reports that the rank has closed its end. */
 		rc = loop_add(input->loop, &input->source, ends[1], 0, err);
 	if (!rc)
 		return 0;
 	close(ends[1]);
+	/* -1 is fcntl's; loop_add returns an error's code, which is less. */
 	return rc < -1 ? rc
 		       : error_set(err, ERR_UNAVAILABLE, "cannot watch a rank's stdin: %s",
 				   strerror(errno));

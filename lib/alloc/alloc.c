@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* The first source that is present decides. If it cannot be read, that is an error: the next one,
+ * at last this machine alone, would not be what the user asked for. */
 #include "alloc/alloc.h"
 
 #include <stdarg.h>
@@ -87,6 +89,7 @@ int alloc_set_nodes(struct alloc *alloc, struct hosts *hosts, bool slots_given, 
 		alloc->nodes[i] = (struct alloc_node){.name = hosts->names[i],
 						      .slots = slots_given ? hosts->slots[i] : 0,
 						      .gpus = -1};
+		/* The name has moved to the allocation. */
 		hosts->names[i] = NULL;
 	}
 	return 0;

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* Dropping bytes only moves data. The room in front is used again once the buffer is empty or must
+ * grow, so a queue is not copied for each message that leaves it. */
 #include "base/bytes.h"
 
 #include <endian.h>
@@ -19,6 +21,8 @@ int bytes_reserve(struct bytes *bytes, size_t size)
 
 	if (bytes->block && bytes->room - front >= size)
 		return 0;
+	/* Copy to the front only if more was dropped than is copied: the cost then stays in
+	 * proportion. */
 	if (bytes->block && bytes->room >= size && front >= bytes->size) {
 		memcpy(bytes->block, bytes->data, bytes->size);
 		bytes->data = bytes->block;
@@ -31,6 +35,7 @@ int bytes_reserve(struct bytes *bytes, size_t size)
 			return -1;
 		room *= 2;
 	}
+	/* Not realloc, which would copy the dropped bytes, too. */
 	unsigned char *block = malloc(room);
 
 	if (!block)

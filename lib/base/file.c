@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* Other users may be able to write in the same directory (/tmp). So a check applies to the file
+ * that was opened, not to its name, and temporary files are created with O_EXCL. */
 #include "base/file.h"
 
 #include <errno.h>
@@ -185,10 +187,12 @@ int file_open_append(const char *path, struct error *err)
 		errno = why;
 		return -1;
 	}
+	/* The name may belong to another file than a moment ago. */
 	if (flags & O_NOFOLLOW && !fstat(fd, &entry) && check_entry(path, &entry, err)) {
 		close(fd);
 		goto refused;
 	}
+	/* O_NONBLOCK was for the open only: writes wait. */
 	fcntl(fd, F_SETFL, O_APPEND);
 	return fd;
 refused:

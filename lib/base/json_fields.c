@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* A read may fail halfway. The members read until then are valid, and the others are as before
+ * (zeros), so the owner frees the struct as usual. */
 #include "base/json_fields.h"
 
 #include <inttypes.h>
@@ -22,6 +24,7 @@ static bool writes_unknown(const struct json_field *field)
 static json_t *number_write(const struct json_field *field, const void *owner)
 {
 	const void *value = json_member(field, owner);
+	/* A max above INT_MAX marks a member that is unsigned. */
 	int64_t number = field->size == sizeof(int64_t) ? *(const int64_t *)value
 			 : field->max > INT_MAX		? (int64_t) * (const unsigned *)value
 							: *(const int *)value;
@@ -333,6 +336,7 @@ static int list_read(const struct json_field *field, const json_t *json, void *o
 				 "%s: \"%s\" has %zu entries, expected at most %" PRId64, what,
 				 field->name, size, field->max);
 
+	/* One more, because calloc may return NULL for an empty array. */
 	char *entries = calloc(size + 1, entry.size);
 
 	*(char **)json_member(field, owner) = entries;

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* A line is built in one buffer and written at once. At most PIPE_BUF bytes long, it does not mix
+ * with the lines of other processes in a pipe. */
 #include "base/log.h"
 
 #include <errno.h>
@@ -109,6 +111,8 @@ write_line(const char *start, int error, const char *format, va_list ap)
 		if ((unsigned char)line[i] < ' ' || line[i] == 0x7f)
 			line[i] = ' ';
 	line[at++] = '\n';
+	/* A forked child has a copy of the writer's state, but not the parent's threads and reader.
+	 */
 	if (writer.write && writer.pid == getpid())
 		writer.write(writer.context, line, at);
 	else

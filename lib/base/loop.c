@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* epoll, and a list of timers sorted by time. A callback may add and remove any source and timer,
+ * its own included. */
 #include "base/loop.h"
 
 #include <errno.h>
@@ -78,6 +80,7 @@ void loop_remove(struct loop *loop, struct loop_source *source)
 		return;
 	epoll_ctl(loop->epoll, EPOLL_CTL_DEL, source->fd, NULL);
 	source->fd = -1;
+	/* Its event may wait in the current round, and the source may be freed by then. */
 	for (int i = loop->at; i < loop->count; i++)
 		if (loop->round[i].data.ptr == source)
 			loop->round[i].data.ptr = NULL;
@@ -140,6 +143,7 @@ void loop_timer_set(struct loop *loop, struct loop_timer *timer, int64_t due_ms)
 	struct loop_timer **link = &loop->timers;
 
 	loop_timer_stop(timer);
+	/* Behind those that are due at the same time: they were set before. */
 	while (*link && (*link)->due_ms <= due_ms)
 		link = &(*link)->next;
 	timer->due_ms = due_ms > 0 ? due_ms : 1; /* 0 is not armed */
@@ -198,10 +202,13 @@ static void call_due(struct loop *loop)
 		end = &(*end)->next;
 	if (end == &loop->timers)
 		return;
+	/* Detach what is due: a timer that is armed again, even for now, waits for the next round.
+	 * Otherwise it could keep the descriptors from their turn. */
 	loop->timers = *end;
 	if (loop->timers)
 		loop->timers->link = &loop->timers;
 	*end = NULL;
+	/* A callback may stop one that is still in this list. */
 	due->link = &due;
 	while (due) {
 		struct loop_timer *timer = due;

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* The owner appends pieces to a buffer. The thread takes the whole buffer and writes it without the
+ * lock, so the owner never waits for a write. */
 #include "base/write_queue.h"
 
 #include <errno.h>
@@ -61,6 +63,7 @@ static void write_pieces(struct write_queue *queue, const struct bytes *pieces)
 	struct piece piece;
 
 	for (; at < end; at += sizeof piece + piece.size) {
+		/* The pieces are not aligned. */
 		memcpy(&piece, at, sizeof piece);
 		pthread_mutex_lock(&queue->lock);
 		queue->write_began_ms = clock_now_ms();
@@ -150,6 +153,7 @@ bool write_queue_over(struct write_queue *queue, size_t size)
 	uint64_t count;
 	bool over;
 
+	/* Before the number is looked at: an event that is raised after that must stay. */
 	if (read(queue->event, &count, sizeof count) < 0)
 		count = 0; /* nothing to read away */
 	pthread_mutex_lock(&queue->lock);

@@ -1,4 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* Every agent connects to this process first. Once its parent listens, MOVE sends it there; it has
+ * its place (placed) when MOVED or MOVE_FAILED has arrived. An agent without a parent has it at
+ * once. */
 #include "controller/controller.h"
 
 #include <signal.h>
@@ -32,6 +35,7 @@ static void mark_placed(struct controller *controller, size_t node)
 	controller->nodes[node].placed = true;
 	if (++controller->placed < controller->count)
 		return;
+	/* All agents have read it. */
 	controller_remove_secret_file(controller);
 	detached = json_array();
 	for (size_t i = 0; i < controller->count; i++)
@@ -96,6 +100,8 @@ bool controller_is_lost(const struct controller *controller, size_t node)
 			return false;
 		at = tree_parent((size_t)at, controller->children.fanout);
 	}
+	/* No node of the path is connected. If the node had a place, its connection has ended; if
+	 * not, it may still be on its way. */
 	return !controller->nodes[node].placed ? controller->nodes[node].lost : true;
 }
 
@@ -122,6 +128,8 @@ static bool has_children(const struct controller *controller, size_t node)
 
 static bool answers_probes(const struct controller *controller, size_t node)
 {
+	/* Node 0 listens even without children: all nodes probe its addresses, to find those that
+	 * the ranks can use. */
 	return node == 0 && controller->count > 1;
 }
 
@@ -182,6 +190,8 @@ static void handle_listening(struct controller *controller, size_t node,
 		return;
 	if (node == 0)
 		controller->probe_port = listening->port;
+	/* The agent has reached this process from this address, so its children try it. One that
+	 * fails stays connected here. */
 	socket_peer_with_port(connection->fd, listening->port, it->address, sizeof it->address);
 	tree_children((long)node, controller->count, controller->children.fanout, &first, &end);
 	for (size_t i = first; i < end; i++)

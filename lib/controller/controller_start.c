@@ -99,6 +99,7 @@ static void read_tool_lines(struct controller *controller, struct launcher_proce
 	char output[SCAN_MAX + 1];
 	ssize_t n;
 
+	/* pread, because the tool writes through the same open file: its offset is the tool's. */
 	while ((n = pread(process->output_fd, output, SCAN_MAX, process->output_read)) > 0) {
 		char *line = output, *next;
 
@@ -273,6 +274,7 @@ void controller_reap(void)
 	int status;
 	pid_t pid;
 
+	/* Any child: also orphans that this process has adopted, as a subreaper. */
 	while ((pid = waitpid(-1, &status, WNOHANG)) > 0)
 		for (struct controller *at = controllers; at; at = at->next)
 			for (size_t i = 0; i < at->process_count; i++)
@@ -399,6 +401,7 @@ static int make_secret_source(struct controller *controller, struct error *err)
 				 "file:%s", controller->secret_file);
 		return rc;
 	}
+	/* A nonce may be public but must be new: the fingerprint of the random secret is both. */
 	secret_fingerprint(&controller->secret, nonce);
 	snprintf(controller->secret_source, sizeof controller->secret_source, "cookie:%s", nonce);
 	return secret_derive(cookie, controller->launch->alloc->job_id, nonce, &controller->secret,
@@ -493,7 +496,10 @@ int controller_start(struct loop *loop, const struct launch_options *launch, int
 	if (!rc)
 		rc = make_secret(controller, err);
 	if (!rc)
+		/* Before any agent starts, so that what a killed one leaves behind becomes a child
+		 * of this process. */
 		rc = supervise_become_subreaper(err);
+	/* Listen before the launcher starts: agents get the port from it. */
 	if (!rc && !launch->launcher->uses_socket_pair) {
 		int listen_port = 0;
 

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* What the end of a rank means: how strong a cause it is, and how the user reads it. core.c decides
+ * which cause is the first. */
 #include "controller/job_internal.h"
 
 #include <signal.h>
@@ -26,6 +28,8 @@ static enum job_cause cause_of(int number)
 	case SIGPIPE:
 	case SIGHUP:
 	case SIGINT:
+		/* Programs end like this, too, if they lose a rank that was killed. See enum
+		 * job_cause. */
 		return CAUSE_RAISED;
 	default:
 		return CAUSE_SIGNAL;
@@ -85,6 +89,8 @@ static void count_alike(struct job *job, const json_t *last, const char *how)
 	const char *first = result->first_cause ? strstr(result->first_cause, how) : NULL;
 	char *text;
 
+	/* A missing module or a wrong option fails everywhere. One rank as the cause would send the
+	 * reader to one node. */
 	if (job->first.cause != CAUSE_CODE || !first || strcmp(first, how) != 0 ||
 	    strcmp(last_line(last), last_line(result->output_tail)) != 0 ||
 	    ++job->first.alike < job->plan.world_size ||

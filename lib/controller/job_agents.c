@@ -52,6 +52,7 @@ static void handle_output(struct job *job, size_t node, const struct message *me
 	struct message_output output;
 
 	while (message_next_output(&at, &left, &output, NULL) > 0) {
+		/* A rank may rewrite its status line without making progress. */
 		if (!logs_is_status(output.text, output.size))
 			job_hang_mark_active(&job->hang);
 		job->sink->output(job->sink->context, (int)output.rank,
@@ -198,6 +199,7 @@ static void on_message(void *context, size_t node, const struct message *message
 
 	for (size_t i = 0; i < job->part_count; i++)
 		handled |= dispatch(job->parts[i]->handlers, job, node, message);
+	/* Both may want the same message. */
 	handled |= dispatch(handlers, job, node, message);
 	if (!handled)
 		job_note(job->sink, LOG_DEBUG, "%s sent an unexpected %s", job_node_name(job, node),
@@ -226,6 +228,7 @@ static void on_lost(void *context, size_t node, const char *why)
 	struct job *job = context;
 
 	job->result.lost[node] = true;
+	/* Until the ranks run, the job waits for all nodes, spares included. */
 	if (node >= job->node_count - job->request->spares && job->phase >= JOB_PHASE_RUN) {
 		job_note(job->sink, LOG_WARNING, "spare node %s was lost: %s",
 			 job_node_name(job, node), why);

@@ -52,6 +52,7 @@ static int read_gpus(struct discovery *discovery, struct error *err)
 	const struct inventory_source *source = discovery->source;
 	int rc = gpu_read(discovery, err);
 
+	/* A capture shows another machine's GPUs, so this machine's drivers are not asked. */
 	if (!rc && (!source->topology_file || source->nvml_library))
 		rc = nvml_read(discovery, err);
 	if (!rc && (!source->topology_file || source->sys_root))
@@ -68,6 +69,7 @@ static void read_limits(struct discovery *discovery)
 
 	discovery->inventory->memory_limit_bytes = -1;
 	discovery->inventory->cpu_limit_millis = -1;
+	/* The limits below are this machine's, not those of the captured one. */
 	if (discovery->source->topology_file)
 		return;
 	if (file_read("/proc/self/cgroup", 1 << 20, &text, &size, NULL) != 0)
@@ -119,6 +121,8 @@ int inventory_discover(const struct inventory_source *source, struct inventory *
 	if (!rc)
 		rc = nic_read(&discovery, err);
 	if (!rc)
+		/* Distances need GPUs and NICs. nic_mark needs the distances, and addresses need
+		 * the NICs that they are on. */
 		rc = locality_read(&discovery, err);
 	if (!rc)
 		nic_mark(&inventory);
@@ -164,6 +168,7 @@ int inventory_discover_from_env(const struct inventory_source *source, const str
 			       : rc;
 	address_mark_scheduler(out, env_get(env, "SLURM_LAUNCH_NODE_IPADDR"));
 	address_ban(out, env_get(env, INVENTORY_BANNED));
+	/* The list in this environment names GPUs of this machine. */
 	rc = out->this_system ? inventory_allow_visible_devices(out, env, err) : 0;
 	if (rc)
 		inventory_free(out);

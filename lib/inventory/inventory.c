@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* The inventory as a value: names, addresses, notes and PCI numbers. Reads nothing. */
 #include "inventory/inventory_internal.h"
 
 #include <arpa/inet.h>
@@ -128,6 +129,7 @@ int pci_parse(const char *text, struct pci_id *out)
 	struct pci_id id;
 	int end = -1;
 
+	/* sscanf's %x would accept blanks, signs and 0x. */
 	if (strlen(text) > 16 || strchr(text, ' ') || strchr(text, 'x') || strchr(text, '-') ||
 	    strchr(text, '+') ||
 	    sscanf(text, "%8x:%2x:%2x.%1x%n", &id.domain, &id.bus, &id.dev, &id.func, &end) != 4 ||

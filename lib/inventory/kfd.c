@@ -81,6 +81,7 @@ static bool read_node(const char *dir, const char *name, struct kfd_node *out)
 	bool gpu = text && property(text, "simd_count") > 0;
 
 	if (gpu) {
+		/* Bus, device and function: 8, 5 and 3 bits. */
 		uint64_t location = property(text, "location_id");
 
 		out->id = (struct pci_id){.domain = (unsigned)property(text, "domain"),
@@ -105,6 +106,7 @@ static bool is_at(const struct inventory_gpu *gpu, const struct kfd_node *node)
 static int add_nodes(struct discovery *discovery, size_t at, const struct kfd_node *nodes,
 		     size_t count, struct error *err)
 {
+	/* hwloc may show the partitions itself; then each of them has an entry already. */
 	bool single = discovery->inventory->gpus[at].partition < 0;
 
 	for (size_t i = 0; i < count; i++) {
@@ -173,6 +175,7 @@ static int merge_nodes(struct discovery *discovery, const struct kfd_node *nodes
 
 static int by_number(const void *a, const void *b)
 {
+	/* As numbers: as text, 10 would come before 2. */
 	long one = strtol((*(struct dirent *const *)a)->d_name, NULL, 10);
 	long two = strtol((*(struct dirent *const *)b)->d_name, NULL, 10);
 
@@ -205,6 +208,7 @@ int kfd_read(struct discovery *discovery, struct error *err)
 		else
 			*added = node;
 	}
+	/* Without the driver's directory nothing is known, so all GPUs stay as they are. */
 	if (!rc && count > 0)
 		rc = merge_nodes(discovery, nodes, found, err);
 	free(nodes);

@@ -132,6 +132,7 @@ static int find_or_add(struct discovery *discovery, struct pci_id id, const stru
 	struct pci_id other;
 	struct locality locality;
 
+	/* The list is in PCI order, and stays so. */
 	for (*at = 0; *at < inventory->gpu_count; ++*at) {
 		if (pci_parse(inventory->gpus[*at].pci, &other) != 0)
 			continue;
@@ -152,6 +153,7 @@ static int find_or_add(struct discovery *discovery, struct pci_id id, const stru
 	pci_format(id, gpu->pci);
 	gpu->vendor = (uint16_t)info->device_and_vendor;
 	gpu->device = (uint16_t)(info->device_and_vendor >> 16);
+	/* 3D, as gpu.c expects NVIDIA's GPUs to be. */
 	gpu->pci_class = 0x0302;
 	gpu->os_devices = strdup("");
 	rc = topology_locality_of_numa(
@@ -236,6 +238,7 @@ static int read_all(struct discovery *discovery, const struct nvml *nvml, struct
 			       nvml->error_string(result));
 		return 0;
 	}
+	/* In a container the bus may show all GPUs; NVML lists those that it may use. */
 	disallow_unseen(discovery->inventory);
 	for (unsigned i = 0; !rc && i < count; i++) {
 		struct nvml_device *device;
@@ -258,6 +261,7 @@ int nvml_read(struct discovery *discovery, struct error *err)
 
 	int rc = nvml_open(name, &nvml, &why);
 
+	/* Without NVIDIA's GPUs, nothing is missing. */
 	if (rc == -ERR_UNAVAILABLE && inventory_has_vendor(discovery->inventory, 0x10de))
 		inventory_note(discovery->inventory,
 			       "%s; UUIDs, MIG and health of the GPUs are unknown", why.text);

@@ -282,6 +282,7 @@ static int set_locality(const struct discovery *discovery, hwloc_obj_t around,
 {
 	hwloc_obj_t root = hwloc_get_root_obj(discovery->topology);
 	struct idset *everything = nodes_with_cpus(discovery, root->nodeset);
+	/* With one package every device is on it, also one whose place hwloc does not know. */
 	bool one_package = discovery->inventory->package_count == 1;
 	int package = around ? package_of(discovery, around) : -1;
 

@@ -38,6 +38,7 @@ char *launcher_stdin_text(const struct launcher_job *job, size_t node)
 	for (size_t i = 0; i < env_count(env); i++) {
 		const struct env_var *var = env_at(env, i);
 
+		/* A line is one variable, so a value with a newline cannot be passed on. */
 		if (var->value && !strchr(var->value, '\n'))
 			fprintf(stream, "%s=%s\n", var->name, var->value);
 	}
@@ -65,6 +66,7 @@ int launcher_start_tools(const struct launcher_job *job, struct launcher_process
 			 size_t *count, struct error *err)
 {
 	const struct launcher *launcher = job->launch->launcher;
+	/* By hand, only this machine's agent is ours to start. */
 	bool one = launcher->one_tool || launcher->secret_from_file;
 	size_t tools = one ? 1 : job->launch->alloc->node_count, started = 0;
 	struct launcher_process *processes = calloc(tools, sizeof *processes);

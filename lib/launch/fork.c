@@ -70,6 +70,7 @@ static int fork_start(const struct launcher_job *job, struct launcher_process **
 		setsid();
 		file_close_range(3, pair[1] - 1);
 		file_close_range(pair[1] + 1, INT_MAX);
+		/* Not exit: what the controller has buffered is the controller's to write. */
 		_exit(job->agent(job->context, 0, pair[1]));
 	}
 	close(pair[1]);

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* The table of launchers, the environment of agents, and how a launcher's tool is started. Tools
+ * get files in memory instead of pipes, so that neither side ever waits for the other. */
 #include "launch/launcher.h"
 
 #include <errno.h>
@@ -211,6 +213,7 @@ int launcher_spawn_file(const char *file, char *const argv[], const struct env *
 	for (int i = 0; i < 3 && !rc; i++)
 		rc = posix_spawn_file_actions_adddup2(&files, stdio[i], i);
 	posix_spawnattr_init(&attributes);
+	/* berth run blocks the signals that it reads from a signalfd; the program must get them. */
 	posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSID | POSIX_SPAWN_SETSIGMASK);
 	posix_spawnattr_setsigmask(&attributes, &none);
 	if (!rc)
@@ -252,6 +255,7 @@ int launcher_spawn(char *const argv[], const struct env *env, const char *input,
 
 int launcher_kill(const struct launcher_process *process, int number)
 {
+	/* A tool leads a session of its own and may have children: signal all of them. */
 	return kill(process->output_fd >= 0 ? -process->pid : process->pid, number);
 }
 

@@ -25,7 +25,9 @@
 
 #include "launch/launcher.h"
 
-/* Start the agent if it can run on this node: $0 is berth, $1 the architecture it was built for. */
+/* Start the agent if it can run on this node: $0 is berth, $1 the architecture it was built for.
+ * uname runs only if berth cannot, because each program costs time at every start
+ * (docs/decisions/0007-cost-of-a-start.md). */
 static const char probe[] = LAUNCHER_NO_FUNCTION("$SLURMD_NODENAME") LAUNCHER_TRY_BERTH
 	"{ [ \"$(uname -m)\" = \"$1\" ] || no \"the node is $(uname -m), but $0 was built for $1; "
 	"build berth on such a node, and run that build\"; " LAUNCHER_NO_RUN "}; exec \"$0\" agent";

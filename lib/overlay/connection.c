@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* Moves bytes between a wire and its socket. While an event is handled, busy is set: a callback may
+ * then close the connection, and ready frees it afterwards. */
 #include "overlay/connection.h"
 
 #include <errno.h>
@@ -168,6 +170,8 @@ static void handle(struct connection *connection, uint32_t events)
 
 	if (connection->connecting && !connected(connection))
 		return;
+	/* Read before writing: to a peer that has closed, writing fails, but what it sent before
+	 * that still counts, such as its final frame. */
 	if ((events & (EPOLLIN | EPOLLHUP | EPOLLERR)) && !drain(connection))
 		return;
 	if (connection->paused && (events & (EPOLLHUP | EPOLLERR))) {
@@ -224,6 +228,7 @@ int connection_open(struct loop *loop, int fd, bool connecting, enum wire_role r
 	connection->node_index = -1;
 	connection->opened_ms = connection->received_ms = loop_now_ms(connection->loop);
 	socket_peer_text(fd, connection->peer, sizeof connection->peer);
+	/* EPOLLOUT, because the connecting side already has its HELLO to write. */
 	rc = loop_add(loop, &connection->source, fd, EPOLLIN | EPOLLOUT, err);
 	if (rc)
 		goto fail;
@@ -244,6 +249,7 @@ void connection_close(struct connection *connection)
 	connection->over = true;
 	loop_remove(connection->loop, &connection->source);
 	close(connection->fd);
+	/* The caller up the stack still uses the connection. */
 	if (connection->busy)
 		connection->dead = true;
 	else

@@ -33,6 +33,8 @@ static void keyed_hash(const struct wire *wire, const char *label, size_t answer
 	crypto_generichash_state state;
 
 	crypto_generichash_init(&state, wire->secret.bytes, sizeof wire->secret.bytes, 32);
+	/* The label separates the uses of the hash, so that a proof, which is public, is not a key.
+	 */
 	crypto_generichash_update(&state, (const unsigned char *)label, strlen(label) + 1);
 	crypto_generichash_update(&state, wire->job_hash, sizeof wire->job_hash);
 	crypto_generichash_update(&state, wire->hello, sizeof wire->hello);
@@ -126,12 +128,15 @@ static int handle_hello(struct wire *wire, struct error *err)
 	unsigned char fingerprint[8];
 	const unsigned char *hello = wire->in.data;
 
+	/* Compare even the first part of the magic: a peer that speaks another protocol may wait
+	 * for an answer after fewer than 8 bytes. */
 	if (memcmp(hello, MAGIC, wire->in.size < 8 ? wire->in.size : 8))
 		return error_set(err, ERR_DATA,
 				 "an unauthenticated peer was rejected: its first bytes are not a "
 				 "berth handshake");
 	if (wire->in.size < AT_BODY)
 		return 0;
+	/* Check the version before waiting for the rest, whose size may depend on it. */
 	unsigned version = bytes_get_u16(hello + AT_VERSION), kind = bytes_get_u16(hello + AT_KIND);
 
 	if (version != WIRE_VERSION) {
@@ -160,6 +165,7 @@ static int handle_hello(struct wire *wire, struct error *err)
 		if (wire->load_in > WIRE_PROBE_LOAD_MAX)
 			return error_set(err, ERR_DATA, "a probe's load is %zu bytes, at most %d",
 					 wire->load_in, WIRE_PROBE_LOAD_MAX);
+		/* The first part of the load may have come with HELLO. */
 		return handshake_take_load(wire, wire->in.size, err);
 	}
 	if (kind != HELLO_JOIN)

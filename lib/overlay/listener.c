@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* Unauthenticated peers stand in an array in the order in which they connected, so one timer, for
+ * the oldest, serves all of them. */
 #include "overlay/listener.h"
 
 #include <errno.h>
@@ -14,6 +16,7 @@
 #include "base/log.h"
 #include "overlay/socket.h"
 
+/* How many peers are accepted in a row: a flood must not keep the loop from other events. */
 #define ACCEPT_ROUND 64
 #define AGAIN_MS 1000
 
@@ -122,6 +125,8 @@ static void accept_peers(struct loop_source *source, uint32_t events)
 		if (fd < 0) {
 			if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS ||
 			    errno == ENOMEM) {
+				/* The peers stay in the kernel's queue, so the socket stays
+				 * readable: without a pause the loop would spin. */
 				loop_modify(listener->loop, source, 0);
 				loop_timer_after(listener->loop, &listener->again, AGAIN_MS);
 				report_rejection(listener,

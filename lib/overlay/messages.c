@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* The tables of all messages: the members of each struct, in the order in which they are written,
+ * with their limits. A member that is missing here is neither sent nor read. */
 #include "overlay/messages.h"
 
 #include <limits.h>
@@ -11,6 +13,8 @@
 #include "base/json.h"
 #include "base/json_fields.h"
 
+/* See struct message_output. Output is data and not JSON: it is any bytes, and there is much of it.
+ */
 #define RECORD_HEADER 10
 
 /* ---- the tables: one for each struct of messages.h ---- */
@@ -199,6 +203,7 @@ char *message_write(enum message_type type, const void *body)
 
 void message_drop(enum message_type type, const void *body)
 {
+	/* Writing consumes the references that body holds (json_fields.h), so drop the result. */
 	if (body)
 		json_decref(json_fields_write(fields_of(type), body));
 }
@@ -251,6 +256,7 @@ int message_read(const struct wire_message *wire, struct message *out, struct er
 	if (wire->text_size)
 		rc = json_read(what, wire->text, wire->text_size, WIRE_MAX_MESSAGE, &out->document,
 			       err);
+	/* The structs are members of a union, so the address of one serves for all. */
 	return rc || !fields ? rc : json_fields_read(fields, out->document, &out->hello, what, err);
 }
 
@@ -263,6 +269,7 @@ void message_free(struct message *message)
 void message_add_probed(const struct message_probed *answer, size_t node_count, size_t count,
 			int *reached, int *shared, int *stalled, size_t *answered)
 {
+	/* The table cannot check this: only the receiver knows how many addresses were probed. */
 	if ((size_t)answer->nodes > node_count || json_array_size(answer->reached) != count ||
 	    json_array_size(answer->shared) != count || json_array_size(answer->stalled) != count)
 		return;

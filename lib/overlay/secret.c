@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* A file is trusted only if no other user but root could have read or changed it. A new file is
+ * written under a temporary name and linked into place, so that no reader finds half a secret. */
 #include "overlay/secret.h"
 
 #include <errno.h>
@@ -89,6 +91,7 @@ void secret_for_ranks(const struct secret *secret, const char *job, enum secret_
 	crypto_generichash_state state;
 	struct secret derived;
 
+	/* The label's last digit is the use, so that each use has a secret of its own. */
 	what[sizeof what - 2] += (char)use;
 	crypto_generichash_init(&state, secret->bytes, sizeof secret->bytes, sizeof derived.bytes);
 	crypto_generichash_update(&state, (const unsigned char *)what, sizeof what);
@@ -198,7 +201,10 @@ static int make_file(const char *path, bool *made, struct error *err)
 
 static int read_file(const char *path, struct secret *out, struct error *err)
 {
+	/* The path may name anything: opening a FIFO must not block, and a terminal must not become
+	 * ours. */
 	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+	/* The digits, "\r\n" and the NUL. A longer file is then too long for a secret, too. */
 	char text[DIGITS + 3];
 	struct stat info;
 	ssize_t n = 0;
@@ -259,6 +265,7 @@ int secret_file_create(const struct env *env, const struct secret *secret, char 
 	const char *home = env_get(env, "HOME");
 	char beside[4096];
 
+	/* Only the directory of beside is used; 40 bytes are enough for the new file's name. */
 	if (!home || *home != '/' ||
 	    snprintf(beside, sizeof beside, "%s/.config/berth/secret", home) >=
 		    (int)sizeof beside ||

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* Listening sockets are IPv6 sockets that accept IPv4, too; only a host without IPv6 gets an IPv4
+ * one. So a listener has one descriptor and one port. */
 #include "overlay/socket.h"
 
 #include <arpa/inet.h>
@@ -56,6 +58,7 @@ static int bind_both(int port, bool reuse, int *fd, int *actual)
 {
 	int rc = bind_any(AF_INET6, port, reuse, fd, actual);
 
+	/* IPv6 is not built in, or it is disabled. */
 	if (rc == -EAFNOSUPPORT || rc == -EADDRNOTAVAIL)
 		rc = bind_any(AF_INET, port, reuse, fd, actual);
 	return rc;
@@ -300,6 +303,8 @@ int socket_own_addresses(int port, char *out, size_t size, struct error *err)
 				 strerror(errno));
 	used = write_addresses(list, false, port, out, size);
 	if (!used)
+		/* Only now: other nodes that have the same address on a bridge would try it in
+		 * vain. */
 		used = write_addresses(list, true, port, out, size);
 	freeifaddrs(list);
 	return used ? 0

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* The entries of a gather are lists of: node (4 bytes), size (4 bytes), data. They go up in the
+ * order in which they arrive; gather_join, at the end, puts them in the order of the nodes. */
 #include "overlay/tree.h"
 
 #include <stdlib.h>
@@ -107,6 +109,7 @@ int gather_merge(struct gather *gather, const void *entries, size_t size, size_t
 	uint32_t node, bytes;
 	int rc;
 
+	/* Check all entries before any is added: gather_join relies on it. */
 	while ((rc = take_entry(&at, &left, node_count, &node, &bytes)) > 0)
 		nodes++;
 	if (rc < 0)
@@ -129,6 +132,7 @@ int gather_join(const struct gather *gather, size_t node_count, void **out, size
 	unsigned char *joined;
 
 	where = calloc(node_count, sizeof *where);
+	/* All may be empty, and malloc(0) may return NULL. */
 	joined = malloc(left + 1);
 	if (!where || !joined) {
 		free(where);

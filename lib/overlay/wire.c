@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* Frames: queues, encryption and limits. What precedes WIRE_OPEN is in handshake.c. */
 #include "overlay/wire.h"
 
 #include <stdlib.h>
@@ -52,11 +53,13 @@ int wire_send_queued(struct wire *wire, struct error *err)
 	size_t at = 0;
 	int rc = 0;
 
+	/* wire_send refuses a message after the final frame, so that frame follows them below. */
 	wire->finished_out = false;
 	while (!rc && at < wire->waiting.size) {
 		struct wire_message message;
 		uint32_t size = bytes_get_u32(wire->waiting.data + at);
 
+		/* They wait with the number 0; wire_send gives each its own. */
 		rc = wire_decode(wire->waiting.data + at + 4, size, wire->job, 0, &message, err);
 		if (!rc)
 			rc = wire_send(wire, &message, err);
@@ -170,6 +173,8 @@ static int take_message(struct wire *wire, struct wire_message *out, struct erro
 
 	if (wire->finished_in)
 		return error_set(err, ERR_DATA, "received bytes after the final frame");
+	/* The length is plain text and can be verified only once the whole frame has arrived.
+	 * Without this limit an altered one could make us wait for up to 4 GiB. */
 	if (size < crypto_secretstream_xchacha20poly1305_ABYTES ||
 	    size > WIRE_MAX_MESSAGE + PLAIN_HEADER + FRAME_OVERHEAD)
 		return error_set(err, ERR_DATA, "received a frame of %u bytes; the limit is %u",
@@ -178,6 +183,7 @@ static int take_message(struct wire *wire, struct wire_message *out, struct erro
 		return 0;
 	if (bytes_reserve(&wire->plain, size))
 		return error_memory(err, "a message");
+	/* The length is authenticated, too, as additional data. */
 	if (crypto_secretstream_xchacha20poly1305_pull(&wire->pull, wire->plain.data, &plain_size,
 						       &tag, wire->in.data + 4, size, wire->in.data,
 						       4))
@@ -264,6 +270,7 @@ int wire_finish(struct wire *wire, struct error *err)
 
 size_t wire_output(const struct wire *wire, const void **bytes)
 {
+	/* A probe's load may have any value: send zeros, which need no memory of the wire's own. */
 	static const unsigned char load[16384];
 
 	*bytes = wire->out.size ? wire->out.data : load;

@@ -21,6 +21,7 @@ struct room room_of(const struct alloc_node *node, const struct inventory *inven
 		if (gpu_claimed(gpu) && !room.by)
 			room.by = gpu->claimed_by;
 	}
+	/* Only runs with --wait claim cores, and only on nodes without GPUs. */
 	room.cores = !room.all && request->waits && cores;
 	if (!room.cores)
 		return room;
@@ -65,6 +66,7 @@ static int capacity(const struct alloc_node *node, const struct inventory *inven
 	int slots = at_least_one(node->slots < cores || !cores ? node->slots : cores);
 	int left = room.left / room.per_rank;
 
+	/* Nothing left: there are no GPUs, or the ranks will share what other runs use. */
 	return !room.left || (room.cores && left > slots) ? slots : left;
 }
 
@@ -182,6 +184,7 @@ int plan_rank_counts(const struct alloc *alloc, const struct inventory *inventor
 		free_nodes += (size_t)counts[n];
 	}
 	for (size_t n = 0; n < count; n++)
+		/* A node that other runs have taken gets ranks only if all nodes are taken. */
 		counts[n] = free_nodes && !counts[n]
 				    ? 0
 				    : at_least_one(
@@ -221,6 +224,7 @@ struct plan_fit plan_fit(const struct alloc *alloc, const struct inventory *inve
 		unit = room.cores ? "core" : unit;
 	}
 	/* Ranks on several nodes meet at the first one, whose addresses the others have tried. */
+	/* Without other runs there is nothing to wait for. */
 	fit.fits = !by || (fit.fits && (counts[0] || used == 1));
 	if (by)
 		snprintf(fit.why, sizeof fit.why,

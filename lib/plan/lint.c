@@ -168,6 +168,7 @@ static void lint_entries(json_t *list, const struct env *env, const char *name, 
 		const char *first = NULL;
 
 		for (size_t n = 0; n < count && length; n++)
+			/* A capture may lack the network, which says nothing about its devices. */
 			if ((inventories[n].address_count || inventories[n].nic_count) &&
 			    !has(&inventories[n], entry, full < length ? full : length, prefix) &&
 			    !without++)

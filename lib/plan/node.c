@@ -154,6 +154,7 @@ int plan_map_node(const struct inventory *inventory, const struct plan_request *
 			       err);
 	if (!rc)
 		rc = plan_explain_node(inventory, &gpus, &cores, &node, err);
+	/* gpus and cores lie in it, so not before. */
 	scratch_free(&scratch);
 	if (rc) {
 		plan_node_free(&node);

@@ -41,6 +41,7 @@ static void append_gpus(struct sentence *sentence, const struct inventory *inven
 		else
 			append(sentence, "GPU of its own");
 	} else if (used == gpus->usable_count) {
+		/* All GPUs are in use, so there was nothing to choose. */
 		append(sentence, rank->gpu_count == 1 ? "GPU in PCI order" : "GPUs in PCI order");
 	} else {
 		append(sentence,

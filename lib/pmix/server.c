@@ -11,6 +11,7 @@
 #include "base/bytes.h"
 #include "pmix/server.h"
 
+/* Less than the agent waits for the reply: STOP_MS in server_process.c. */
 #define STOP_TIMEOUT_MS 2000
 
 static int check_job(const struct ranks_job *job, struct error *err)
@@ -27,6 +28,7 @@ static int check_job(const struct ranks_job *job, struct error *err)
 	int next = 0;
 
 	for (int n = 0; n < job->node_count; n++) {
+		/* server_local_rank relies on this: the ranks of a node follow each other. */
 		if (job->first_rank[n] != next || job->rank_count[n] < 0)
 			return error_set(err, ERR_INTERNAL,
 					 "PMIx server: node %d starts at rank %d, expected %d", n,
@@ -67,6 +69,7 @@ static void server_free(struct ranks_server *server)
 		call_free(call);
 	}
 	server_lock();
+	/* PMIx has not answered these yet. When it does, served frees them. */
 	for (struct call *call = server->serving; call; call = call->next_serving)
 		call->server = NULL;
 	server_unlock();
@@ -220,9 +223,13 @@ static void call_run(struct ranks_server *server, struct call *call)
 	switch (call->kind) {
 	case CALL_GATHER:
 	case CALL_FETCH:
+		/* List it first: an answer is accepted only for a listed request, and the host may
+		 * answer before it returns. */
 		call->next = server->waiting;
 		server->waiting = call;
 		if (call->kind == CALL_GATHER && host->gather)
+			/* All nodes number the fences alike, because only those of all ranks get
+			 * here. */
 			rc = host->gather(host->context, server->sequence++, call->data, call->size,
 					  call);
 		else if (call->kind == CALL_FETCH && host->fetch)
@@ -336,6 +343,7 @@ static void stop(struct ranks_server *server)
 
 	if (!server)
 		return;
+	/* First of all: from now on no up-call finds the server and queues anything for it. */
 	server_activate(NULL);
 	server_deregister(server, STOP_TIMEOUT_MS);
 	if ((size_t)snprintf(dir, sizeof dir, "%s/ranks", server->dir) < sizeof dir)

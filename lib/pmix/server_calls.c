@@ -42,6 +42,7 @@ void server_activate(struct ranks_server *server)
 
 const char *server_active_name(void)
 {
+	/* No lock: only the thread that calls this changes it. */
 	return active ? active->name : NULL;
 }
 
@@ -149,6 +150,7 @@ static pmix_status_t check_client(const pmix_proc_t *proc)
 {
 	LOCKED server = server_lock_active();
 
+	/* This status means that it is done, so PMIx does not wait for a call of done. */
 	return server && server_local_rank(server, proc) >= 0 ? PMIX_OPERATION_SUCCEEDED
 							      : PMIX_ERR_NOT_FOUND;
 }
@@ -223,6 +225,7 @@ static pmix_status_t fence(const pmix_proc_t *procs, size_t proc_count, const pm
 		done(PMIX_SUCCESS, copy, size, context, free, copy);
 		return PMIX_SUCCESS;
 	}
+	/* The agents have no collective of some nodes only (lib/overlay/tree.h). */
 	case SCOPE_OTHER:
 		return PMIX_ERR_NOT_SUPPORTED;
 	case SCOPE_JOB:

@@ -263,6 +263,7 @@ static void handle(struct server_child *server_child, const struct frame *header
 		reply(server_child, 0, "");
 		break;
 	default:
+		/* Both sides are one build, so an unknown kind is a defect. */
 		_exit(ERR_INTERNAL);
 	}
 }
@@ -276,11 +277,14 @@ static void detach(int fd, pid_t parent)
 	sigset_t none;
 
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	/* The agent may have ended before prctl took effect. */
 	if (getppid() != parent)
 		_exit(0);
 	prctl(PR_SET_NAME, "berth-pmix");
 	setsid(); /* the terminal's signals are for the ranks */
 	for (size_t i = 0; i < sizeof ignored / sizeof *ignored; i++)
+		/* Signals for the job are for its ranks, which use the server until they have
+		 * ended. Then the agent ends it. */
 		signal(ignored[i], SIG_IGN);
 	sigemptyset(&none);
 	sigprocmask(SIG_SETMASK, &none, NULL);
@@ -288,6 +292,7 @@ static void detach(int fd, pid_t parent)
 	int null = open("/dev/null", O_RDWR | O_CLOEXEC);
 
 	if (null >= 0) {
+		/* stderr stays open, for PMIx's own messages. */
 		dup2(null, STDIN_FILENO);
 		dup2(null, STDOUT_FILENO);
 	}
@@ -317,6 +322,7 @@ static bool run_once(struct server_child *server_child)
 	if (channel_flush(channel, 0) < 0)
 		return false;
 	if (fds[0].revents & (POLLIN | POLLHUP | POLLERR)) {
+		/* What the agent has sent before it ended is still handled. */
 		bool gone = channel_fill(channel) != 0;
 
 		while ((rc = channel_next(channel, &header, &data)) > 0)
@@ -334,6 +340,7 @@ static _Noreturn void run_child(int fd, pid_t parent, const char *module_path)
 
 	detach(fd, parent);
 	server_accept_guard();
+	/* Here and at once: the library stays out of the agent, and loads while hwloc discovers. */
 	if (!module_load("ranks-pmix", "ranks_server_pmix", module_path, 0, &ops,
 			 &server_child.module_error))
 		server_child.ops = ops;

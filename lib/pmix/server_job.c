@@ -173,10 +173,12 @@ static void add_proc(struct list *list, const struct ranks_server *server,
 	add_u32(&part, PMIX_APPNUM, 0);
 	add_u32(&part, PMIX_NODEID, (uint32_t)node);
 	add_text(&part, PMIX_HOSTNAME, job->nodes[node]);
+	/* Always 0: each attempt has a namespace of its own. */
 	add_u32(&part, PMIX_REINCARNATION, 0);
 	bool no = false;
 
 	add_info(&part, PMIX_SPAWNED, &no, PMIX_BOOL);
+	/* Of ranks of other nodes, neither the directory nor the CPUs are known here. */
 	if (node == job->node_index) {
 		char dir[4096];
 
@@ -242,6 +244,7 @@ static void add_dirs(struct list *list, const struct ranks_server *server)
 	snprintf(dir, sizeof dir, "%s/ranks", server->dir);
 	add_text(list, PMIX_TMPDIR, server->dir);
 	add_text(list, PMIX_NSDIR, dir);
+	/* The ranks need not clean up: stop in server.c removes the directories. */
 	add_info(list, PMIX_TDIR_RMCLEAN, &yes, PMIX_BOOL);
 }
 

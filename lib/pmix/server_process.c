@@ -1,4 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* The agent's side: it offers the calls of struct ranks_server_ops and turns them into frames.
+ * Calls do not wait for the process, except stop (STOP_MS) and a write to a process that does not
+ * read (WRITE_MS). */
 #include "pmix/server_process.h"
 
 #include <errno.h>
@@ -270,6 +273,8 @@ static void dispatch(struct ranks_server *server)
 	gone = channel_fill(channel) != 0;
 	while ((rc = channel_next(channel, &header, &data)) > 0)
 		handle(server, &header, data);
+	/* handle may have noticed, while it answered, that the process has ended. Report that now,
+	 * because nothing else will. */
 	gone |= rc < 0;
 	if (!gone && !(server->lost && !was_lost))
 		return;
@@ -319,6 +324,7 @@ static void stop(struct ranks_server *server)
 	server_free(server);
 }
 
+/* It has no start and no prepare, because these do not wait: see server_process.h. */
 const struct ranks_server_ops ranks_server_process = {
 	.environment = environment,
 	.descriptor = descriptor,

@@ -66,6 +66,7 @@ void server_store_publish(struct ranks_server *server, struct call *call)
 		else if (!is_directive(&call->info[i]) && store_find(server, call->info[i].key))
 			status = PMIX_ERR_DUPLICATE_KEY;
 	}
+	/* Only now: a call with a duplicate must not publish half of its keys. */
 	for (size_t i = 0; i < call->info_count && status == PMIX_SUCCESS; i++)
 		if (!is_directive(&call->info[i]))
 			status = store_add(server, call, &call->info[i], once);
@@ -107,6 +108,7 @@ static bool lookup_answer(struct ranks_server *server, struct call *call)
 	for (size_t i = 0; i < wanted; i++) {
 		struct published **place = store_find(server, call->keys[i]);
 
+		/* A key that is listed twice may be gone, if only its first reader gets it. */
 		if (!place || filled == found)
 			continue;
 		PMIX_LOAD_KEY(data[filled].key, call->keys[i]);

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* A child of a process with threads may only make async-signal-safe calls until exec. So
+ * child_spec_make does whatever allocates, before the fork. */
 #include "process/child.h"
 
 #include <errno.h>
@@ -42,6 +44,7 @@ static char **path_candidates(const char *program, const char *path)
 	for (;;) {
 		size_t length = strcspn(path, ":");
 
+		/* An empty part of PATH is the current directory, as for execvp. */
 		list[used] = text_format("%.*s/%s", length ? (int)length : 1, length ? path : ".",
 					 program);
 		if (!list[used]) {
@@ -125,7 +128,9 @@ static void reset_signals(void)
 	sigset_t none;
 
 	for (int signal = 1; signal < NSIG; signal++)
+		/* A signal that the agent ignores would stay ignored after exec. */
 		sigaction(signal, &action, NULL);
+	/* Only now, when no handler of the agent could run in this process. */
 	sigemptyset(&none);
 	sigprocmask(SIG_SETMASK, &none, NULL);
 }
@@ -140,6 +145,8 @@ static void try_candidates(const struct child_spec *spec)
 		execve(*path, (char *const *)spec->argv, spec->envp);
 		if (errno == ENOEXEC) {
 			spec->shell_argv[1] = *path;
+			/* execvp would give the shell anything. Of a program for another
+			 * architecture it prints only syntax errors. */
 			if (!executable_is_binary(*path, NULL, 0))
 				execve("/bin/sh", spec->shell_argv, spec->envp);
 			errno = ENOEXEC;

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* Reading needs no lock. A claim that uses something is checked against the others and written
+ * under a lock, so that two agents cannot both find the same GPU free. */
 #include "process/claims.h"
 
 #include <errno.h>
@@ -96,6 +98,8 @@ static int lock(const char *path, struct error *err)
 	struct stat status, named;
 
 	while (clock_now_ms() < until) {
+		/* TMPDIR may be writable for all users: follow no link, and use no file of another
+		 * user. */
 		int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
 
 		if (fd < 0 || fstat(fd, &status) || status.st_uid != geteuid()) {
@@ -105,6 +109,7 @@ static int lock(const char *path, struct error *err)
 					 fd < 0 ? strerror(errno) : "it is another user's");
 		}
 		/* The one before removes the file, so the name may belong to another one by now. */
+		/* Polled, because flock has no time limit. */
 		if (flock(fd, LOCK_EX | LOCK_NB))
 			usleep(1000);
 		else if (!lstat(path, &named) && named.st_ino == status.st_ino)
@@ -176,6 +181,7 @@ int claims_take(const char *dir, const json_t *claim, const char *outer, bool sh
 	else if (!held)
 		rc = write_file(dir, CLAIM, claim, err);
 	if (fd >= 0) {
+		/* Before the lock is released: afterwards the name may be another agent's. */
 		unlink(path);
 		close(fd);
 	}

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* A rank's lines collect in its buffer, then in a queue whose thread writes them. write_out alone
+ * runs in that thread: of a rank's log it changes only lost and lost_errno. */
 #include "process/logs.h"
 
 #include <dirent.h>
@@ -41,6 +43,7 @@ static void keep(struct bytes *pending, const char *data, size_t size, logs_line
 	while (size) {
 		size_t room = LOGS_LINE_MAX - pending->size, part = size < room ? size : room;
 
+		/* Without memory the line arrives in pieces, but nothing of it is lost. */
 		if (bytes_add(pending, data, part)) {
 			if (pending->size)
 				pass_on(pending, false, line, context);
@@ -212,6 +215,7 @@ static void tail_append(struct tail_line *tail_line, const char *text, size_t si
 		unsigned char byte = (unsigned char)text[i];
 
 		if (byte == '\r') {
+			/* A "\r" at the end belongs to the newline and erases nothing. */
 			if (i + 1 < size) {
 				tail_line->size = 0;
 				tail_line->cut = false;
@@ -475,6 +479,7 @@ size_t logs_stale_ranks(const char *dir, int rank_count, int *lowest)
 	while (list && (entry = readdir(list))) {
 		int rank, size = 0;
 
+		/* Nine digits at most: more would overflow the int. */
 		if (sscanf(entry->d_name, "rank-%9d.log%n", &rank, &size) != 1 || !size ||
 		    entry->d_name[size] || rank < rank_count)
 			continue;

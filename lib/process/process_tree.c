@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* /proc is read while processes start, end and get new parents, so a list may lack some. Callers
+ * read it again until nothing is left. A pid may be reused meanwhile: compare start times. */
 #include "process/process_tree.h"
 
 #include <dirent.h>
@@ -65,6 +67,8 @@ bool process_tree_find(pid_t pid, struct process_tree_entry *out)
 	if (!name || !end || end < name)
 		return false;
 	*end = '\0';
+	/* Fields 3 to 22 of proc_pid_stat(5): state, parent, group, CPU times, threads, start time.
+	 */
 	if (sscanf(end + 1,
 		   " %c %d %d %*d %*d %*d %*u %*u %*u %*u %*u %llu %llu %*d %*d %*d %*d %d %*d "
 		   "%llu",
@@ -75,6 +79,8 @@ bool process_tree_find(pid_t pid, struct process_tree_entry *out)
 	out->group = group;
 	out->start = start;
 	out->used = user + kernel;
+	/* A process whose main thread has ended is shown as a zombie while its other threads run.
+	 */
 	out->alive = (out->state != 'Z' && out->state != 'X') || threads > 1;
 	snprintf(out->name, sizeof out->name, "%s", name + 1);
 	return true;
@@ -235,6 +241,8 @@ static size_t kill_round(const struct process_tree *list)
 			alive++;
 			process_tree_signal(&list->items[i], SIGKILL);
 		} else if (list->items[i].parent == getpid()) {
+			/* __WALL: also one that was cloned with another exit signal than SIGCHLD.
+			 */
 			waitpid(list->items[i].pid, NULL, WNOHANG | __WALL);
 		}
 	}
@@ -262,6 +270,7 @@ size_t supervise_kill_descendants(const pid_t *except, size_t except_count, int 
 	 * Accept only two empty lists in a row. Accept incomplete ones only if they stay so
 	 * (parents that /proc hides from us). */
 	for (;;) {
+		/* One call, and usually true after a good end: then /proc need not be listed. */
 		if (process_tree_is_empty()) {
 			alive = 0;
 			break;

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* Watches the ranks: their output, their start, their end. supervise_start.c forks them, and
+ * supervise_stop.c ends them with all that descends from them. */
 #include "process/supervise_internal.h"
 
 #include <errno.h>
@@ -16,7 +18,8 @@
 #include <unistd.h>
 
 #define TICK_MS 1000 /* how often orphans are reaped and exec deadlines checked */
-/* how long a line may be unfinished before it is passed on; with prompt */
+/* how long a line may be unfinished before it is passed on; with prompt: half of what
+ * supervise_options.prompt promises, because the timer may come that much later */
 #define UNFINISHED_MS 1000
 #define PROMPT_MS 50
 #define POLL_MS 20   /* the tick without pidfds (before Linux 5.3) */
@@ -120,6 +123,7 @@ static void read_stream(struct stream *stream, size_t limit)
 		limit -= (size_t)n;
 		if (fresh && supervise->prompt && stream->pending.size &&
 		    supervise->state == STATE_RUN)
+			/* During a stop, the timer belongs to supervise_continue_stop. */
 			loop_timer_after(supervise->loop, &supervise->timer, PROMPT_MS);
 	}
 }
@@ -147,6 +151,8 @@ void supervise_drain_stream(struct stream *stream)
 	if (stream->fd < 0)
 		return;
 
+	/* Not up to its end: a child of the rank may keep the pipe open, and write into it for
+	 * ever. */
 	int capacity = fcntl(stream->fd, F_GETPIPE_SZ);
 
 	read_stream(stream, capacity > 0 ? (size_t)capacity : SUPERVISE_BUFFER);
@@ -194,6 +200,7 @@ static void read_report(struct supervise *supervise, struct rank_process *proces
 			child_report_text(&report, process->program, process->dir,
 					  process->start_error, sizeof process->start_error);
 	} else if (n == 0 && supervise->events.started && !process->start_code) {
+		/* exec has closed the pipe without a report: the program runs. */
 		supervise->events.started(supervise->events.context, process->local_rank,
 					  process->pid);
 	}
@@ -245,6 +252,8 @@ static void check_process(struct supervise *supervise, struct rank_process *proc
 	    !info.si_pid)
 		return;
 	process->ended = true;
+	/* The order below is what supervise.h promises: started, then the rank's last lines, then
+	 * ended. */
 	supervise->running--;
 	loop_close(supervise->loop, &process->end);
 	read_report(supervise, process, true);
@@ -298,6 +307,7 @@ static void reap_by_list(struct supervise *supervise)
 		if (!list.items[i].alive && list.items[i].parent == getpid() &&
 		    !process_of(supervise, list.items[i].pid))
 			waitpid(list.items[i].pid, NULL, WNOHANG | __WALL);
+	/* An incomplete list might lack a member of the rank's group, so none is released then. */
 	for (size_t i = 0; i < supervise->count && !list.incomplete; i++) {
 		struct rank_process *process = &supervise->processes[i];
 
@@ -420,6 +430,7 @@ void supervise_free(struct supervise *supervise)
 	if (supervise->count && supervise->state != STATE_FINISHED)
 		supervise_kill_descendants(&supervise->exempt_pid, supervise->exempt_pid > 0,
 					   SUPERVISE_KILL_MS, NULL, 0);
+	/* Closing a stream delivers the rest of its line, but the owner expects no more events. */
 	supervise->events = (struct supervise_events){0};
 	for (size_t i = 0; i < supervise->count; i++) {
 		struct rank_process *process = &supervise->processes[i];

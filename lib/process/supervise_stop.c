@@ -51,6 +51,8 @@ void supervise_signal(struct supervise *supervise, int signal)
 			kill(-pid, SIGCONT);
 	}
 	if (signal == SIGSTOP || signal == SIGCONT)
+		/* Other signals are for the rank's own group. A suspended job, however, must not
+		 * use any CPU, so whatever has left the groups stops and continues, too. */
 		signal_others(supervise, signal);
 }
 
@@ -67,6 +69,7 @@ static void term_all(struct supervise *supervise)
 	for (size_t i = 0; i < supervise->count; i++) {
 		pid_t pid = supervise->processes[i].pid;
 
+		/* Ranks that have ended count, too: children may be left in their groups. */
 		if (pid <= 0)
 			continue;
 		signal_group(pid, SIGTERM);
@@ -141,6 +144,7 @@ void supervise_continue_stop(struct supervise *supervise)
 		supervise->state = STATE_KILL;
 		supervise->deadline_ms = now + SUPERVISE_KILL_MS;
 	}
+	/* Every round sends SIGKILL again: while the list is read, processes may fork. */
 	kill_all(supervise, left, sizeof left);
 	supervise_check_all(supervise);
 	if (are_all_gone(supervise))

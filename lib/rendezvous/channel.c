@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* channel_next lends the caller the data of a frame inside the input buffer. taken is that frame's
+ * size; the next call drops it. */
 #include "rendezvous/channel.h"
 
 #include <errno.h>
@@ -96,6 +98,8 @@ int channel_fill(struct channel *channel)
 	struct bytes *in = &channel->in;
 
 	drop_taken(channel);
+	/* At most one frame of the largest size, so that a peer cannot fill the memory. The rest
+	 * stays in the socket, which remains readable. */
 	while (in->size < FRAME_HEADER_BYTES + limit_of(channel)) {
 		if (bytes_reserve(in, in->size + READ_BYTES)) {
 			errno = ENOMEM;

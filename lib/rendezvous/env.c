@@ -12,7 +12,9 @@
 #include "rendezvous/store.h"
 
 #define WORLD_MAX 1048576
+/* ranks_put has no time limit of its own, but the first call may have to wait for rank 0. */
 #define PUT_TIMEOUT_MS 30000
+/* how long rank 0 answers the other ranks after it has left */
 #define LINGER_MS 2000
 
 struct client {
@@ -55,6 +57,7 @@ static int read_node_rank(const struct env *env, const struct ranks_place *place
 	else if (node >= 0)
 		*node_rank = node;
 	else if (place->local_size)
+		/* Right if all nodes have as many ranks as this one. */
 		*node_rank = (place->rank - place->local_rank) / place->local_size;
 	return 0;
 }
@@ -228,6 +231,7 @@ static void leave(void *state)
 {
 	struct client *client = state;
 
+	/* The own connection first: store_stop waits until no rank is connected. */
 	store_close(&client->store);
 	store_stop(client->server, LINGER_MS);
 	free(client);

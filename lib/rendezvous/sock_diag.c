@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* Each question uses a socket of its own, so what is left of an answer, once the sought socket was
+ * found, cannot be taken for the answer to the next question. */
 #include "rendezvous/sock_diag.h"
 
 #include <arpa/inet.h>
@@ -142,6 +144,7 @@ int sock_diag_peer(int fd, uid_t *uid)
 	/* The other end: its source is our peer. */
 	family = fill(&peer, id.idiag_src, &id.idiag_sport, &id.idiag_if);
 	fill(&own, id.idiag_dst, &id.idiag_dport, &id.idiag_if);
+	/* Without NLM_F_DUMP the kernel looks up this one connection instead of listing all. */
 	rc = ask(family, 0, ~0U, &id);
 	if (rc >= 0)
 		rc = answers(rc, is_open_end, &owner);

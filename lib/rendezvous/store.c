@@ -206,6 +206,7 @@ static bool prove(struct store_server *server, struct peer *peer, const struct f
 		return false;
 	store_proof(&server->job, "client", &peer->nonces, rank, peer->hello.token, expected);
 	for (size_t i = 0; i < sizeof expected; i++)
+		/* Compare all bytes: the time must not show how many of them are right. */
 		differ |= expected[i] ^ data[i];
 	if (differ)
 		snprintf(text, sizeof text, "it belongs to another job");
@@ -320,6 +321,7 @@ static void receive(struct store_server *server, struct peer *peer)
 {
 	bool gone = channel_fill(&peer->channel) != 0;
 
+	/* The peer may have sent a request, such as a put, just before it left. */
 	parse(server, peer);
 	if (gone)
 		give_up(peer);
@@ -434,6 +436,7 @@ static void *serve(void *context)
 							(peer->channel.out.size ? POLLOUT : 0)),
 						0};
 		}
+		/* At least that often, the time limits of proofs and of store_stop are checked. */
 		int ready = poll(fds, count + 2, 200);
 		eventfd_t wakes;
 
@@ -442,6 +445,8 @@ static void *serve(void *context)
 				receive(server, &server->peers[i]);
 		if (ready > 0 && fds[0].revents)
 			(void)!eventfd_read(server->wake, &wakes);
+		/* After the peers: this adds and removes some, and fds[i + 2] belongs to peers[i]
+		 * only until then. */
 		if (ready > 0 && fds[1].revents)
 			accept_all(server);
 		free(fds);
@@ -482,6 +487,8 @@ int store_serve(const char *address, int port, int size, const struct store_job 
 		server_free(server);
 		return -ERR_NETWORK;
 	}
+	/* Rank 0 is a peer like the others, over a socket pair, so all requests take the same path.
+	 */
 	if (!server->presence || server->wake < 0 ||
 	    socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) ||
 	    !peer_add(server, pair[0], 0)) {

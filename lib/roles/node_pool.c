@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* Which nodes take part in the next attempt. A spare takes the index of the node that it replaces,
+ * so all others keep their ranks. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -137,6 +139,7 @@ size_t node_pool_update(struct node_pool *node_pool, const struct job_result *re
 	size_t active = node_pool->active_count, gone = 0, out = 0;
 
 	/* Handle spares first: a lost one must not replace another node. */
+	/* From the last one: drop moves those behind it. */
 	for (size_t i = active + node_pool->spare_count; i-- > active;) {
 		if (!result->lost || !result->lost[i])
 			continue;
@@ -147,6 +150,7 @@ size_t node_pool_update(struct node_pool *node_pool, const struct job_result *re
 		out++;
 	}
 	for (size_t i = 0; i < active; i++) {
+		/* result has the indices of before, and gone nodes of those are dropped by now. */
 		size_t at = i - gone, before = node_pool->active_count;
 		bool lost = result->lost && result->lost[i];
 
