@@ -69,8 +69,8 @@ def ours(options, ranks, folder, comm='auto'):
 def theirs(options, layout, folder):
     path = os.path.join(folder, 'torch.json')
     run(options.berth, 'run', *(JOB if options.job else ['-n', 2]), '--env', 'OMP_NUM_THREADS=1', '--',
-        options.python, __file__, options.berth, '--torch', path, '--model', options.model, '--stem', options.stem, '--batch', options.batch,
-        '--steps', options.steps, *layout)
+        options.python, __file__, options.berth, '--torch', path, '--model', options.model, '--stem', options.stem,
+        '--batch', options.batch, '--steps', options.steps, *layout)
     with open(path, encoding='utf-8') as file:
         options.version, seconds = json.load(file)
     return 2 * options.batch / statistics.median(seconds[SKIPPED:])

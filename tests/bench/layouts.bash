@@ -92,7 +92,8 @@ judge() {
 		return
 	fi
 	word=$(grep -oE '^berth: error: .*' <<<"$output" | tail -n 1)
-	[ -n "$word" ] || word=$(grep -oE '[A-Za-z.]*([Ee]rror|Exception|Timeout): [^"]*' <<<"$output" | grep -v '^srun\|^slurmstepd\|^error:' | head -n 1 | cut -c 1-160)
+	[ -n "$word" ] || word=$(grep -oE '[A-Za-z.]*([Ee]rror|Exception|Timeout): [^"]*' <<<"$output" |
+		grep -v '^srun\|^slurmstepd\|^error:' | head -n 1 | cut -c 1-160)
 	[ "$status" != 124 ] || word="no end, stopped; ${word:-no word}"
 	echo "**fails** after $took: ${word:-code $status}"
 }

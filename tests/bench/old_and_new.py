@@ -107,7 +107,8 @@ def launches(old, new, folder, _):
             for build in old, new:
                 path = os.path.join(folder, 'trace')
                 # Small: the fake computes one product after another.
-                train(build, *model, '--batch', '2', '--device', 'cuda', '--steps', '2', '--amp', amp, FAKE_CUDA_TRACE=path, FAKE_CUDA_STRICT='1',
+                train(build, *model, '--batch', '2', '--device', 'cuda', '--steps', '2', '--amp', amp,
+                      FAKE_CUDA_TRACE=path, FAKE_CUDA_STRICT='1',
                       BERTH_MODULE_PATH=os.path.join(build, 'tests', 'train', 'fake-cuda') + ':' + os.path.join(
                           build, 'lib', 'modules'))
                 traces.append(read(path).decode().splitlines())

@@ -7,10 +7,12 @@ load pbs
 setup() { pbs_begin; }
 
 @test "an end time that is past or malformed is rejected" {
+	local message="--end-time is 'tomorrow': expected a time from now (+90m, +2h, +1d), or Unix seconds, "
+	message+="as printed by date -d 'tomorrow 8:00' +%s"
 	for wrong in 5 0 soon tomorrow +; do
 		expect 64 "$BERTH" run -n 1 --end-time "$wrong" -- touch started
 		[[ $output == *"--end-time"* ]]
-		[[ $wrong != tomorrow || $output == *"--end-time is 'tomorrow': expected a time from now (+90m, +2h, +1d), or Unix seconds, as printed by date -d 'tomorrow 8:00' +%s" ]]
+		[[ $wrong != tomorrow || $output == *"$message" ]]
 	done
 	BERTH_END_TIME=1000000000 expect 64 "$BERTH" run -n 1 -- touch started
 	[[ $output == *"BERTH_END_TIME 1000000000 was "*" s ago by this machine's clock"* ]]
@@ -132,9 +134,12 @@ stop() {
 		[[ "$status" = 137 && $output == *"out-of-memory killer"* ]]
 	}
 	killed "$BERTH" run -n 1 -- sh -c 'echo "oom_kill 1" >vmstat; kill -KILL $$'
-	[[ $output == *"reason: the job ran out of memory: request more, or use less (smaller batches, fewer data loader workers, fewer ranks per node)"* ]]
+	local reason="reason: the job ran out of memory: request more, "
+	reason+="or use less (smaller batches, fewer data loader workers, fewer ranks per node)"
+	[[ $output == *"$reason"* ]]
 	# shellcheck disable=SC2016
-	killed sh -c '"$BERTH" train linear --data synthetic:8,n=32 --batch 8 --steps 1000000000 --device cpu-reference -n 1 --ckpt "$DIR/ckpt" --log-dir logs >steps &
+	killed sh -c '"$BERTH" train linear --data synthetic:8,n=32 --batch 8 --steps 1000000000 --device cpu-reference -n 1 \
+			--ckpt "$DIR/ckpt" --log-dir logs >steps &
 		until grep -q "step" steps logs/* 2>/dev/null; do sleep 0.05; done
 		echo "oom_kill 1" >vmstat; pkill -KILL -f "berth-train linear .*--ckpt=$DIR/ckpt"; wait $!'
 	[[ $output == *"or use less (smaller --batch, fewer --workers, fewer ranks per node)"* ]]
@@ -171,7 +176,9 @@ stop() {
 	[[ "$output" == *"the stop file $DIR/mine already existed"*"it will be removed"* ]] && [ -e mine ]
 	expect 0 --separate-stderr "$BERTH" run -n 1 -- sh -c '[ ! -e $BERTH_STOP_FILE ] && echo $BERTH_STOP_FILE'
 	[ "$output" = "$DIR/mine" ]
-	[[ "$stderr" =~ ^"berth: warning: the stop file $DIR/mine already existed, created 1"[0-9]{3}" s ago: it is removed, because this run would otherwise stop at once; create it again to stop the run"$ ]]
+	local before="berth: warning: the stop file $DIR/mine already existed, created 1"
+	local after=" s ago: it is removed, because this run would otherwise stop at once; create it again to stop the run"
+	[[ "$stderr" =~ ^"$before"[0-9]{3}"$after"$ ]]
 	run --separate-stderr "$BERTH" run -n 1 -- true
 	[ -z "$stderr" ]
 }
@@ -192,7 +199,8 @@ stop() {
 	expect 0 "$BERTH" explain logs/attempt-1
 	[ "$output" = "logs/attempt-1: no known failure in 1 log" ]
 	# The report says what happened first; a later failure in another log does not.
-	echo '{"schema": "berth.run/1", "first_cause": "rank 1 on n1 exited with code 3", "exception": {"text": "ValueError: x"}}' >logs/report.json
+	echo '{"schema": "berth.run/1", "first_cause": "rank 1 on n1 exited with code 3",
+		"exception": {"text": "ValueError: x"}}' >logs/report.json
 	expect 0 "$BERTH" explain logs
 	[[ $output == "logs/report.json: rank 1 on n1 exited with code 3: ValueError: x"$'\n'"logs/attempt-0/"* ]]
 	mkdir none
@@ -207,13 +215,16 @@ assert found["line"] == 3 and found["count"] == 2 and found["log"] == "-" and fo
 }
 
 @test "a program that starts processes itself and finds its port taken: --per-node is the fix" {
-	cat >traceback <<-'E'
+	local second='The server socket has failed to bind to [::]:55359 (errno: 98 - Address already in use).'
+	cat >traceback <<-E
 	torch.multiprocessing.spawn.ProcessRaisedException:
 	  File "/opt/torch/multiprocessing/spawn.py", line 69, in _wrap
-	RuntimeError: The server socket has failed to listen on any local network address. The server socket has failed to bind to [::]:55359 (errno: 98 - Address already in use).
+	RuntimeError: The server socket has failed to listen on any local network address. $second
 	E
 	expect 1 "$BERTH" run -n 1 -- sh -c 'cat traceback >&2; exit 1'
-	[[ $output == *"known failure: the program starts processes itself (torch.multiprocessing.spawn)"*"fix: start the program once per node: berth run --per-node -- python train.py"* ]]
+	local failure="known failure: the program starts processes itself (torch.multiprocessing.spawn)"
+	local fix="fix: start the program once per node: berth run --per-node -- python train.py"
+	[[ $output == *"$failure"*"$fix"* ]]
 	expect 0 "$BERTH" explain traceback
 	[[ $output == *"starts processes itself"* ]]
 	expect 0 "$BERTH" explain - < <(tail -n 1 traceback)
@@ -221,7 +232,8 @@ assert found["line"] == 3 and found["count"] == 2 and found["log"] == "-" and fo
 }
 
 @test "berth explain knows each message in the table of the troubleshooting guide" {
-	sed -n 's/^| `\([^`]*\)` |.*/\1/p' "$SOURCE/docs/guides/troubleshooting.md" | grep -vE '^(full output|known failure|reason|saved):|^berth ' >messages
+	sed -n 's/^| `\([^`]*\)` |.*/\1/p' "$SOURCE/docs/guides/troubleshooting.md" |
+		grep -vE '^(full output|known failure|reason|saved):|^berth ' >messages
 	[ "$(wc -l <messages)" = 20 ]
 	while read -r line; do
 		run "$BERTH" explain - <<<"$line"

@@ -11,7 +11,8 @@ setup() {
 	export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 }
 
-SAY='echo "is $RANK of $WORLD_SIZE local $LOCAL_RANK of $LOCAL_WORLD_SIZE node ${NODE_RANK-?} at ${MASTER_ADDR-?}:${MASTER_PORT-?} cores $(sed -n "s/^Cpus_allowed_list:[[:space:]]*//p" /proc/self/status) threads $OMP_NUM_THREADS"'
+SAY='echo "is $RANK of $WORLD_SIZE local $LOCAL_RANK of $LOCAL_WORLD_SIZE node ${NODE_RANK-?} at ${MASTER_ADDR-?}:${MASTER_PORT-?} '
+SAY+='cores $(sed -n "s/^Cpus_allowed_list:[[:space:]]*//p" /proc/self/status) threads $OMP_NUM_THREADS"'
 
 @test "under mpirun: place, one rendezvous address, own cores" {
 	need mpirun
@@ -56,7 +57,8 @@ SAY='echo "is $RANK of $WORLD_SIZE local $LOCAL_RANK of $LOCAL_WORLD_SIZE node $
 }
 
 # NAME=VALUE... -- : variables that all ranks of a launcher share; then those of each rank
-torchrun_env="TORCHELASTIC_RUN_ID=r1 TORCHELASTIC_USE_AGENT_STORE=False TORCHELASTIC_RESTART_COUNT=0 WORLD_SIZE=2 LOCAL_WORLD_SIZE=2 GROUP_RANK=0 MASTER_ADDR=127.0.0.1 MASTER_PORT=29511 OMP_NUM_THREADS=7"
+torchrun_env="TORCHELASTIC_RUN_ID=r1 TORCHELASTIC_USE_AGENT_STORE=False TORCHELASTIC_RESTART_COUNT=0 "
+torchrun_env+="WORLD_SIZE=2 LOCAL_WORLD_SIZE=2 GROUP_RANK=0 MASTER_ADDR=127.0.0.1 MASTER_PORT=29511 OMP_NUM_THREADS=7"
 
 @test "under torchrun: torchrun's variables stay" {
 	run env $torchrun_env RANK=1 LOCAL_RANK=1 "$BERTH" exec -- sh -c "$SAY"
@@ -126,14 +128,17 @@ outer_launchers() {
 }
 
 @test "several ranks of a launcher that runs do not each start a job: refused with the right line" {
-	local by_hand='run --nnodes 1 --node-rank 0 --rdzv-endpoint 127.0.0.1:19876'
+	local by_hand='run --nnodes 1 --node-rank 0 --rdzv-endpoint 127.0.0.1:19876' error
 	export BERTH_SECRET_FILE=$DIR/secret
 	head -c 32 /dev/urandom | od -An -tx1 | tr -d ' \n' >secret
 	chmod 600 secret
 	while IFS='|' read -r process name variables; do
 		fake "$process" "env $variables \"\$@\"; exit \$?"
 		expect 64 "bin/$process" sh -c '"$@"; exit $?' sh "$BERTH" run -n 2 -- touch started
-		[[ $output == "berth: error: $name started this berth run as one of 2 ranks, and each would start a complete job: use berth run -n 2 -- PROGRAM without $name, or put berth exec -- PROGRAM after $name, so that each takes its rank. --nested allows it" ]]
+		error="berth: error: $name started this berth run as one of 2 ranks, and each would start a complete job: "
+		error+="use berth run -n 2 -- PROGRAM without $name, or put berth exec -- PROGRAM after $name, "
+		error+="so that each takes its rank. --nested allows it"
+		[[ $output == "$error" ]]
 		expect 64 "bin/$process" "$BERTH" train convnet --data synthetic:1x28x28 --steps 1
 		[[ $output == *"use berth train -n 2 without $name, or put berth exec -- berth-train after"* ]]
 		[ ! -e started ]
@@ -152,7 +157,9 @@ outer_launchers() {
 		rm started
 	done < <(outer_launchers)
 	expect 64 "$BERTH" run -n 2 -- "$BERTH" run -n 2 -- touch started
-	[[ $output == *"this berth run is one of 2 ranks of another berth run, and each would start a complete job: omit one of the two. --nested allows it"* ]]
+	error="this berth run is one of 2 ranks of another berth run, and each would start a complete job: "
+	error+="omit one of the two. --nested allows it"
+	[[ $output == *"$error"* ]]
 	[ ! -e started ]
 	expect 0 "$BERTH" run -n 1 -- "$BERTH" run -n 2 -- sh -c 'echo "$RANK of $WORLD_SIZE"'
 	[ "$(sort <<<"$output")" = $'0 of 2\n1 of 2' ]
@@ -167,7 +174,8 @@ outer_launchers() {
 	[ ! -e started ]
 	expect 0 mpirun --oversubscribe -n 1 "$BERTH" run -n 2 -- touch started
 	expect 64 mpirun --oversubscribe -n 2 "$BUILD/bin/berth-train" linear --data synthetic:1x28x28,n=64 --steps 1
-	[[ $output == *"mpirun started this berth-train as one of 2 ranks"*"put berth exec -- in front of berth-train, or use berth train -n 2 without mpirun"* ]]
+	local fix="put berth exec -- in front of berth-train, or use berth train -n 2 without mpirun"
+	[[ $output == *"mpirun started this berth-train as one of 2 ranks"*"$fix"* ]]
 	expect 0 mpirun --oversubscribe -n 1 "$BUILD/bin/berth-train" linear --data synthetic:1x28x28,n=64 --steps 1
 }
 

@@ -99,7 +99,8 @@ other() {
 	other stop /etc/passwd
 	chown 65534 shared # who may remove what is in it
 	chown 1 shared
-	expect 0 env BERTH_STOP_FILE="$DIR/shared/stop" "$(dirname "$BERTH")/berth-train" linear --data synthetic:8,n=64 --batch 4 --steps 3 --ckpt c --device cpu-reference
+	expect 0 env BERTH_STOP_FILE="$DIR/shared/stop" "$(dirname "$BERTH")/berth-train" linear --data synthetic:8,n=64 \
+		--batch 4 --steps 3 --ckpt c --device cpu-reference
 	[[ $output == *": 3 steps"* ]]
 	[ "$(grep -c 'warning: not stopping: .*/stop is a symbolic link of user 65534' <<<"$output")" -eq 1 ]
 }

@@ -85,7 +85,8 @@ check() { holds info.json "(lambda env: $1)({var['name']: var for var in info['e
 	}
 	job SLURM_GPUS_ON_NODE=2 CUDA_VISIBLE_DEVICES=0,1
 	check "info['alloc']['nodes'][0]['gpus'] == 2 < info['ranks']"
-	check "sum('GPUs granted here: 2 (CUDA_VISIBLE_DEVICES is \'0,1\'), but the plan uses all %d GPUs' % info['ranks'] in text for text in info['warnings']) == 1"
+	check "sum('GPUs granted here: 2 (CUDA_VISIBLE_DEVICES is \'0,1\'), but the plan uses all %d GPUs' % info['ranks'] in text
+		for text in info['warnings']) == 1"
 	check "'the list 0,1 does not apply to another machine' in env['CUDA_VISIBLE_DEVICES']['why']"
 	job SLURM_GPUS_ON_NODE="$(python3 -c "import json; print(json.load(open('$DIR/info.json'))['ranks'])")"
 	check "not any('GPUs granted' in text for text in info['warnings'])"

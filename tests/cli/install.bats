@@ -80,7 +80,8 @@ there() { # PATTERN: exactly one file or link below the prefix
 	scripts=$PREFIX/share/berth/jobscripts
 	installed=${PREFIX#"$ROOT"}/bin/berth
 	expect 1 grep -rn '@bindir@' "$scripts"
-	for script in local/run.sh pbs/{one-node,several-nodes,torchrun,mpi}.sh slurm/{one-node,several-nodes,torchrun,mpi,array,interactive}.sh; do
+	for script in local/run.sh pbs/{one-node,several-nodes,torchrun,mpi}.sh \
+		slurm/{one-node,several-nodes,torchrun,mpi,array,interactive}.sh; do
 		grep -qF "\$(command -v $installed ||" "$scripts/$script" || { echo "$script"; return 1; }
 	done
 	sed "s|$installed|$PREFIX/bin/berth|" "$scripts/pbs/one-node.sh" >"$ROOT/job.sh"
@@ -100,7 +101,8 @@ there() { # PATTERN: exactly one file or link below the prefix
 	pc=$(find "$PREFIX" -name berth.pc)
 	printf '#include <berth.h>\nint main(void) { return 0; }\n' >"$ROOT/program.c"
 	# shellcheck disable=SC2046 # words
-	PKG_CONFIG_PATH=$(dirname "$pc") PKG_CONFIG_SYSROOT_DIR=$ROOT sh -c '${CC:-cc} -o "$1/program" "$1/program.c" $(pkg-config --cflags --libs berth)' sh "$ROOT"
+	PKG_CONFIG_PATH=$(dirname "$pc") PKG_CONFIG_SYSROOT_DIR=$ROOT \
+		sh -c '${CC:-cc} -o "$1/program" "$1/program.c" $(pkg-config --cflags --libs berth)' sh "$ROOT"
 	LD_LIBRARY_PATH="$(dirname "$(find "$PREFIX" -name 'libberth.so')")" "$ROOT/program"
 }
 

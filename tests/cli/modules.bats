@@ -19,7 +19,8 @@ setup_file() {
 	for form in '' .lua; do
 		sed -e "s#@ROOT_TCL@#[file join \"$ROOT/opt\" \$tcl_platform(machine)]#" \
 			-e "s#@ROOT_LUA@#pathJoin(\"$ROOT/opt\", (capture(\"uname -m\"):gsub(\"%s+\", \"\")))#" \
-			-e "s/@ARCH@/$(uname -m)/; s/@VERSION@/1/; s/@BINDIR@/bin/; s/@MANDIR@/man/; s/@DATADIR@/share/; s/@LIBDIR@/lib/; s/@INCLUDEDIR@/include/" \
+			-e "s/@ARCH@/$(uname -m)/; s/@VERSION@/1/; s/@BINDIR@/bin/; s/@MANDIR@/man/" \
+			-e "s/@DATADIR@/share/; s/@LIBDIR@/lib/; s/@INCLUDEDIR@/include/" \
 			"$SOURCE/modulefiles/berth$form.in" >"$ROOT/arch/berth/1$form"
 	done
 	for LMOD in "${LMOD_DIR-}/libexec/lmod" /usr/share/lmod/*/libexec/lmod; do
@@ -38,8 +39,13 @@ setup_file() {
 
 teardown_file() { rm -rf "$ROOT"; }
 
-tcl() { env -i ${XDG_DATA_DIRS:+XDG_DATA_DIRS=$XDG_DATA_DIRS} PATH=/usr/bin:/bin HOME="$ROOT" MODULEPATH="${PLACE:-$MODULES_HERE}" "$TCLSH" "$MODULECMD" bash "$@"; }
-lua() { env -i ${XDG_DATA_DIRS:+XDG_DATA_DIRS=$XDG_DATA_DIRS} PATH=/usr/bin:/bin HOME="$ROOT" MODULEPATH="${PLACE:-$MODULES_HERE}" "$LMOD" bash "$@"; }
+# clean COMMAND...: run it without inherited variables, except those that the module tools need.
+clean() {
+	env -i ${XDG_DATA_DIRS:+XDG_DATA_DIRS=$XDG_DATA_DIRS} PATH=/usr/bin:/bin HOME="$ROOT" \
+		MODULEPATH="${PLACE:-$MODULES_HERE}" "$@"
+}
+tcl() { clean "$TCLSH" "$MODULECMD" bash "$@"; }
+lua() { clean "$LMOD" bash "$@"; }
 have_tcl() { [ -n "$MODULECMD" ] && [ -n "$TCLSH" ] || skip "no Environment Modules"; }
 have_lua() {
 	[ -n "$LMOD" ] || skip "no Lmod"

@@ -75,7 +75,8 @@ expect_ranks() { # KIND N
 	[ -n "$MPI_SUM" ] || skip "built without MPI"
 	mkdir shm
 	export OMPI_MCA_btl_vader_backing_directory=$DIR/shm ASAN_OPTIONS="${ASAN_OPTIONS-}:verify_asan_link_order=0"
-	run env LD_PRELOAD="$SLOW_REMOVAL_LIBRARY" SLOW_REMOVAL="$DIR/shm/" "$BERTH" run -n 2 -- sh -c 'unset SLOW_REMOVAL LD_PRELOAD; exec "$0" 1' "$MPI_SUM"
+	run env LD_PRELOAD="$SLOW_REMOVAL_LIBRARY" SLOW_REMOVAL="$DIR/shm/" \
+		"$BERTH" run -n 2 -- sh -c 'unset SLOW_REMOVAL LD_PRELOAD; exec "$0" 1' "$MPI_SUM"
 	echo "$output"
 	[ "$status" -ne 0 ]
 	ls shm

@@ -101,9 +101,11 @@ has() { grep -qE -- "$1" <<<"$output" || { echo "missing: $1"; echo "$output"; r
 	pbs_job 2.pbs-head "$(hostname)" localhost
 	# The tool hangs; when the ranks run, in a session of its own, the agent starts after all.
 	fake pbs_tmrsh 'shift; echo "tm hangs" >&2
-		setsid sh -c "until [ -e \"$DIR/up\" ] || [ ! -e \"$DIR\" ]; do sleep 0.1; done; \"\$@\"; echo ended \$? >>\"$DIR/late\"" sh "$@" >/dev/null 2>&1 &
+		setsid sh -c "until [ -e \"$DIR/up\" ] || [ ! -e \"$DIR\" ]; do sleep 0.1; done; \"\$@\"; echo ended \$? >>\"$DIR/late\"" \
+			sh "$@" >/dev/null 2>&1 &
 		echo $$ >>"$DIR/tools"; exec sleep 77'
-	PATH="$DIR/bin:$PATH" expect 0 "$BERTH" run --launch-timeout 3s --master-addr 127.0.0.1 -- sh -c 'echo rank $RANK of $WORLD_SIZE; touch "$DIR/up"; until [ "$(grep -cs ended "$DIR/late")" = 2 ]; do sleep 0.1; done'
+	PATH="$DIR/bin:$PATH" expect 0 "$BERTH" run --launch-timeout 3s --master-addr 127.0.0.1 -- sh -c \
+		'echo rank $RANK of $WORLD_SIZE; touch "$DIR/up"; until [ "$(grep -cs ended "$DIR/late")" = 2 ]; do sleep 0.1; done'
 	[[ "$output" == *"berth: warning: tm has started no agent within 3 s; its last output: tm hangs; tm hangs; trying launcher ssh"* ]]
 	[ "$(grep -c '^rank [01] of 2$' <<<"$output")" = 2 ]
 	within 20 sh -c "[ \"\$(grep -c 'ended [1-9]' '$DIR/late')\" = 2 ]"
@@ -171,7 +173,10 @@ has() { grep -qE -- "$1" <<<"$output" || { echo "missing: $1"; echo "$output"; r
 	start=$(date +%s)
 	printf 'Job Id: 2.pbs-head\n    queue = workq\n    Resource_List.walltime = 01:00:00\n    stime = %s\n' \
 		"$(LC_ALL=C date -d "@$start" '+%a %b %d %H:%M:%S %Y')" >answer
-	fake qstat 'echo "$*" >>"$DIR/asked"; until [ -e "$DIR/up" ] || [ ! -e "$DIR" ]; do sleep 0.05; done; [ "$3" != json ] || exit 1; cat "$DIR/answer"'
+	fake qstat 'echo "$*" >>"$DIR/asked"
+		until [ -e "$DIR/up" ] || [ ! -e "$DIR" ]; do sleep 0.05; done
+		[ "$3" != json ] || exit 1
+		cat "$DIR/answer"'
 	cat >rank.sh <<-'S'
 	[ "$RANK" != 0 ] || touch "$DIR/up"
 	echo "rank $RANK: end ${BERTH_END_TIME-unknown}"
@@ -205,13 +210,17 @@ has() { grep -qE -- "$1" <<<"$output" || { echo "missing: $1"; echo "$output"; r
 	printf 'Job Id: 2.pbs-head\n    Resource_List.walltime = 01:00:00\n    run_count = 3\n' >answer
 	fake qstat 'cat "$DIR/answer"; (exec >/dev/null; sleep 0.3; touch "$DIR/answered") &'
 	fake pbs_tmrsh 'shift; until [ -e "$DIR/answered" ] || [ ! -e "$DIR" ]; do sleep 0.05; done; exec "$@"'
-	PATH="$DIR/bin:$PATH" expect 0 "$BERTH" run --launcher tm --master-addr 127.0.0.1 --log-dir logs --max-restarts 1 -n 2 -- sh -c 'echo "rank $RANK attempt $BERTH_ATTEMPT"'
+	PATH="$DIR/bin:$PATH" expect 0 "$BERTH" run --launcher tm --master-addr 127.0.0.1 --log-dir logs --max-restarts 1 -n 2 \
+		-- sh -c 'echo "rank $RANK attempt $BERTH_ATTEMPT"'
 	has '^rank 0 attempt 4$'
 	has '^rank 1 attempt 4$'
 	[ -e logs/attempt-4/rank-0000.log ]
 	fake qstat 'until [ -e "$DIR/up" ] || [ ! -e "$DIR" ]; do sleep 0.05; done; cat "$DIR/answer"'
-	timeout 100 "$BERTH" run -n 1 --launcher loopback -N 1 -- sh -c 'echo attempt $BERTH_ATTEMPT; touch "$DIR/up"; until [ -s warned ]; do sleep 0.05; grep "was started" err >warned; done' 2>err
-	grep -q '^berth: warning: the job was started 2 times before, which BERTH_ATTEMPT of these ranks does not count: pbs reported it too late$' err
+	timeout 100 "$BERTH" run -n 1 --launcher loopback -N 1 -- sh -c 'echo attempt $BERTH_ATTEMPT; touch "$DIR/up"
+		until [ -s warned ]; do sleep 0.05; grep "was started" err >warned; done' 2>err
+	local warning='berth: warning: the job was started 2 times before, which BERTH_ATTEMPT of these ranks does not count: '
+	warning+='pbs reported it too late'
+	grep -q "^$warning\$" err
 }
 
 @test "a qstat that never answers: the job ends as if there were none, and qstat with it" {

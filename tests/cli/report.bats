@@ -24,13 +24,18 @@ load ../support/berth
 @test "the headline of an exception names its place, its rank and its node; ranks stand in their node's box" {
 	cat >"$DIR/r.json" <<-'J'
 	{"schema": "berth.run/1", "code": 1, "rank": 1, "node": "n1", "first_cause": "rank 1 on n1 exited with code 1",
-	 "exception": {"text": "ValueError: bad <label>", "file": "/home/u/train.py", "line": 54}, "stacks": "rank 0:\n  <b>wait", "next": "see last_lines",
-	 "ranks": [{"rank": 2, "node": "n<2", "code": 143, "stopped": true, "network": "e<0"}, {"rank": 1, "node": "n1", "code": 1, "signal": 0}, {"rank": 0, "node": "n1", "code": 0}]}
+	 "exception": {"text": "ValueError: bad <label>", "file": "/home/u/train.py", "line": 54},
+	 "stacks": "rank 0:\n  <b>wait", "next": "see last_lines",
+	 "ranks": [{"rank": 2, "node": "n<2", "code": 143, "stopped": true, "network": "e<0"},
+	  {"rank": 1, "node": "n1", "code": 1, "signal": 0}, {"rank": 0, "node": "n1", "code": 0}]}
 	J
 	expect 0 "$BERTH" report "$DIR/r.json" -o -
 	[[ $output == *'<h1 class="bad">Failed: ValueError: bad &lt;label&gt; (train.py:54), rank 1 of 3 on n1</h1>'* ]]
 	[[ $output == *'First cause</th><td>rank 1 on n1 exited with code 1<'* ]]
-	[[ $output == *'<b>n1</b>'*'"rank good">Rank 0<small>code 0<'*'"rank bad">Rank 1<small>code 1<'*'<b>n&lt;2, network e&lt;0</b>'*'"rank ">Rank 2<small>stopped by berth<'* ]]
+	local node1='<b>n1</b>' node2='<b>n&lt;2, network e&lt;0</b>'
+	local rank0='"rank good">Rank 0<small>code 0<' rank1='"rank bad">Rank 1<small>code 1<'
+	local rank2='"rank ">Rank 2<small>stopped by berth<'
+	[[ $output == *"$node1"*"$rank0"*"$rank1"*"$node2"*"$rank2"* ]]
 	[ "$(grep -c 'class="node"' <<<"$output")" = 2 ]
 	[[ $output == *$'<pre>rank 0:\n  &lt;b&gt;wait</pre>'* ]]
 	[[ $output != *'see last_lines'* ]]
@@ -39,7 +44,8 @@ load ../support/berth
 @test "a directory with logs/: the headline is green, with the date, the duration and the attempts" {
 	mkdir -p run/logs
 	cat >run/logs/report.json <<-'J'
-	{"schema": "berth.run/1", "code": 0, "attempts": [{"seconds": 3731, "started": 1795831653, "first_cause": "n<1 was lost"}, {"seconds": 60}]}
+	{"schema": "berth.run/1", "code": 0,
+	 "attempts": [{"seconds": 3731, "started": 1795831653, "first_cause": "n<1 was lost"}, {"seconds": 60}]}
 	J
 	expect 0 "$BERTH" report run
 	[ "$output" = run/logs/report.html ]

@@ -7,7 +7,8 @@ setup() { pbs_begin; }
 
 # running FILE [CODE]: a run in the background that ends with CODE (75) once FILE.go exists; its output goes to FILE.
 running() {
-	"$BERTH" run --launcher fork -n 1 --requeue -- sh -c ': >"$0.up"; until [ -e "$0.go" ]; do sleep 0.05; done; exit "$1"' "$DIR/$1" "${2-75}" >"$1" 2>&1 3>&- &
+	"$BERTH" run --launcher fork -n 1 --requeue -- \
+		sh -c ': >"$0.up"; until [ -e "$0.go" ]; do sleep 0.05; done; exit "$1"' "$DIR/$1" "${2-75}" >"$1" 2>&1 3>&- &
 	pid=$!
 	within 30 test -e "$1.up"
 }
@@ -71,7 +72,8 @@ over() { ! pgrep -f "$DIR/$1 75\$" >/dev/null; }
 @test "--requeue in several runs of a job: one of them prints the note; after scancel they read cancelled" {
 	slurm_job 1 1
 	for i in 1 2 3; do
-		"$BERTH" run --launcher fork -n 1 --requeue --log-dir runs/$i -- sh -c "until [ -e go ]; do grep -q -e --requeue: err.* && echo >up.$i; sleep 0.05; done" 2>err.$i 3>&- &
+		"$BERTH" run --launcher fork -n 1 --requeue --log-dir runs/$i -- \
+			sh -c "until [ -e go ]; do grep -q -e --requeue: err.* && echo >up.$i; sleep 0.05; done" 2>err.$i 3>&- &
 		pids[i]=$!
 	done
 	within 30 test -e up.1 -a -e up.2 -a -e up.3

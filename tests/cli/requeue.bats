@@ -27,7 +27,10 @@ setup() { pbs_begin; }
 
 @test "--requeue: a signal during the requeue changes nothing; the report holds a rejection" {
 	slurm_job 1 1
-	fake scontrol '[ "$1" != requeue ] || { kill -TERM $PPID; kill -USR1 $PPID; sleep 0.2; echo "$*" >>'"$DIR"'/told; echo "it is busy" >&2; exit 1; }
+	fake scontrol '[ "$1" != requeue ] || {
+			kill -TERM $PPID; kill -USR1 $PPID; sleep 0.2
+			echo "$*" >>'"$DIR"'/told; echo "it is busy" >&2; exit 1
+		}
 		echo "JobId=4711 Requeue=1 JobState=RUNNING BatchFlag=1"'
 	expect 75 "$BERTH" run --launcher fork -n 1 --requeue --report report.json -- sh -c 'exit 75'
 	grep -qx 'requeue 4711' told
@@ -51,7 +54,9 @@ setup() { pbs_begin; }
 		echo "JobId=4711 Requeue=1 JobState=RUNNING BatchFlag=1"'
 	expect 75 "$BERTH" run --launcher fork -n 1 --requeue -- sh -c 'exit 75'
 	[ "$(wc -l <told)" = 3 ]
-	[[ $output == *"berth: warning: scontrol requeue: slurm_requeue error: Unable to contact slurm controller (connect failure); trying again for up to "*" s"* ]]
+	local warning="berth: warning: scontrol requeue: slurm_requeue error: "
+	warning+="Unable to contact slurm controller (connect failure); trying again for up to "
+	[[ $output == *"$warning"*" s"* ]]
 	[[ $output != *"to continue, run"* ]]
 	# It does not come back before the time limit.
 	rm told
@@ -65,7 +70,9 @@ setup() { pbs_begin; }
 	wait_for hung.code 1
 	cat hung
 	grep -qx 'code 75' hung.code
-	grep -q "berth: warning: qsub: the scheduler does not answer; trying again for up to [0-9]* s; if the job ends before, run: cd $PWD && qsub SCRIPT" hung
+	warning="berth: warning: qsub: the scheduler does not answer; trying again for up to [0-9]* s; "
+	warning+="if the job ends before, run: cd $PWD && qsub SCRIPT"
+	grep -q "$warning" hung
 	[[ "$(tail -n 1 hung)" == "berth: warning: qsub: the scheduler does not answer; to continue, run: cd $PWD && qsub SCRIPT" ]]
 	grep -q '"next": "qsub: the scheduler does not answer; to continue, run: cd ' hung.json
 	# An unknown answer of qsub is no reason to submit twice.
@@ -85,7 +92,8 @@ setup() { pbs_begin; }
 	noted 75 "$BERTH" run -n 1 --requeue -- sh -c "$AFTER; exit 75"
 	[[ $output == *"warning: --requeue: berth will ask again when the run ends: qstat failed: qstat: cannot connect"* ]]
 	[[ $output == *"next: trying to requeue the job with qsub (1 of"* ]]
-	[[ $output == *"cannot connect to server pbs-head (errno=15010); trying again for up to 1"*" s; if the job ends before, run: cd $PWD && qsub SCRIPT"* ]]
+	local failure="cannot connect to server pbs-head (errno=15010); trying again for up to 1"
+	[[ $output == *"$failure"*" s; if the job ends before, run: cd $PWD && qsub SCRIPT"* ]]
 	[[ "${lines[-1]}" == "berth: note: requeued as 99.pbs-head" ]]
 	grep -qx walltime=01:00:00 words
 }
@@ -108,9 +116,11 @@ setup() { pbs_begin; }
 		"show config") printf "JobCompType = none\\nJobFileAppend           = $APPEND\\n" ;;
 		*) echo "JobId=4711 Requeue=1 JobState=RUNNING BatchFlag=1 StdOut=/out/slurm-4711.out" ;;
 		esac'
+	local warning='berth: warning: --requeue: Slurm will truncate /out/slurm-4711.out when it requeues the job, '
+	warning+='so this output will be lost. Add #SBATCH --open-mode=append to the job script'
 	warns() { # warns COUNT: so many warnings
 		noted 0 "$BERTH" run --launcher fork -n 1 --requeue -- sh -c "$AFTER"
-		[ "$(grep -cx 'berth: warning: --requeue: Slurm will truncate /out/slurm-4711.out when it requeues the job, so this output will be lost. Add #SBATCH --open-mode=append to the job script' <<<"$output")" = "$1" ]
+		[ "$(grep -cx "$warning" <<<"$output")" = "$1" ]
 	}
 	export APPEND=0
 	warns 1
@@ -121,7 +131,8 @@ setup() { pbs_begin; }
 @test "--requeue under PBS: qsub gets a copy of the script and the options that qstat prints" {
 	pbs_requeue_job 2.pbs-head
 	export COMMAS='a,b "c" d' N=3
-	noted 75 env 'BASH_FUNC_ml%%=() { :; }' "$BERTH" run -n 1 --requeue --report report.json -- sh -c "$AFTER; echo changed >'$DIR/home/mom_priv/jobs/2.pbs-head.SC'; exit 75"
+	noted 75 env 'BASH_FUNC_ml%%=() { :; }' "$BERTH" run -n 1 --requeue --report report.json -- \
+		sh -c "$AFTER; echo changed >'$DIR/home/mom_priv/jobs/2.pbs-head.SC'; exit 75"
 	[[ $output == *"requeued as 99.pbs-head"* ]]
 	cat words
 	# What qsub would change is in the script.
@@ -143,7 +154,9 @@ setup() { pbs_begin; }
 	after -q prod
 	after -P p42
 	after -o host:/home/u/out.txt
-	[[ $output == *"warning: --requeue: the next job overwrites host:/home/u/out.txt (qsub -o); to keep the output of each job, omit -o or give it a directory"* ]]
+	local warning="warning: --requeue: the next job overwrites host:/home/u/out.txt (qsub -o); "
+	warning+="to keep the output of each job, omit -o or give it a directory"
+	[[ $output == *"$warning"* ]]
 	[[ $output != *"(qsub -e)"* ]]
 	[[ $output == *"warning: --requeue: jobs wait for this one (beforeok:8.pbs-head@pbs-head,beforeany:9.pbs-head@pbs-head): "* ]]
 	! grep -q 'envjob.e2' words || false
@@ -189,7 +202,10 @@ stopped_by_term() {
 	export SLURM_JOB_END_TIME=$(($(date +%s) + 60))
 	stopped_by_term
 	report 'report["kind"] == "walltime" and "trying to requeue" in report["next"]'
-	state() { fake scontrol '[ "$1" != requeue ] || touch '"$DIR"'/told; [ ! -e up ] || { '"$1"'; }; echo "JobId=4711 Requeue=1 JobState=RUNNING BatchFlag=1"'; }
+	state() {
+		fake scontrol '[ "$1" != requeue ] || touch '"$DIR"'/told; [ ! -e up ] || { '"$1"'; }
+			echo "JobId=4711 Requeue=1 JobState=RUNNING BatchFlag=1"'
+	}
 	state 'echo "JobId=4711 JobState=CANCELLED PreemptTime=2026-01-01T00:00:00"; exit'
 	stopped_by_term
 	report 'report["kind"] == "cancelled" and "not requeued, because it was cancelled" in report["next"]'

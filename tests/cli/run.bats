@@ -50,10 +50,11 @@ value() {
 }
 
 @test "a working directory that was removed is an error: the ranks start in no other one" {
+	local error='berth: error: cannot find the working directory, in which the ranks would start: No such file or directory. Change'
 	for launcher in fork loopback; do
 		expect 66 sh -c 'mkdir -p "$0/gone" && cd "$0/gone" && rmdir "$0/gone" && exec "$@"' "$DIR" \
 			"$BERTH" run --launcher $launcher -n 1 -- /bin/touch "$DIR/ran"
-		[[ "${lines[-1]}" == "berth: error: cannot find the working directory, in which the ranks would start: No such file or directory. Change"* ]]
+		[[ "${lines[-1]}" == "$error"* ]]
 		[ ! -e ran ]
 	done
 }
@@ -216,6 +217,8 @@ os.execv(sys.argv[1], sys.argv[1:])'
 	cp "$BERTH" other; printf '\2\1' | dd of=other bs=1 seek=18 conv=notrunc status=none
 	printf 'a\0b\n' >data; chmod +x data
 	mkdir nested; cp -p script nested
+	local first='--nnodes 2 --node-rank 0' # arguments of some rows
+	local by_hand="$first --rdzv-endpoint n1:4711"
 	while IFS='|' read -r code text arguments; do
 		eval "run \"\$BERTH\" run $arguments"
 		echo "$arguments: $status: $output"
@@ -249,8 +252,8 @@ os.execv(sys.argv[1], sys.argv[1:])'
 64|--master-addr is '10.0.0.256', expected a numeric address|--master-addr 10.0.0.256 -- touch started
 64|--master-addr 203.0.113.9: no interface of|--master-addr 203.0.113.9 -- touch started
 64|option '--master-addr' requires an argument|--master-addr
-64|--master-addr n1:4711: conflicts with --nnodes. Use --rdzv-endpoint HOST:PORT|--nnodes 2 --node-rank 0 --master-addr n1:4711 -- touch started
-64|--master-addr 127.0.0.1: conflicts with --nnodes. Use --rdzv-endpoint HOST:PORT|--nnodes 2 --node-rank 0 --rdzv-endpoint n1:4711 --master-addr 127.0.0.1 -- touch started
+64|--master-addr n1:4711: conflicts with --nnodes. Use --rdzv-endpoint HOST:PORT|$first --master-addr n1:4711 -- touch started
+64|--master-addr 127.0.0.1: conflicts with --nnodes. Use --rdzv-endpoint HOST:PORT|$by_hand --master-addr 127.0.0.1 -- touch started
 64|--rdzv-endpoint n1:4711: needs --nnodes and --node-rank|--rdzv-endpoint n1:4711 -- touch started
 64|use --master-addr ADDRESS|--rdzv-endpoint 127.0.0.1 -n 2 -- touch started
 64|--node-rank needs --nnodes and --rdzv-endpoint HOST:PORT|--node-rank 0 --rdzv-endpoint n1:4711 -- touch started
@@ -293,7 +296,9 @@ ROWS
 @test "-v prints the time of each stage" {
 	expect 0 "$BERTH" run -v --launcher loopback -N 2 --ranks-per-node 1 -- sleep 0.3
 	grep -qE '^berth: debug: times: allocation and checks [0-9.]+ s$' <<<"$output"
-	grep -qE '^berth: debug: times: agents [0-9.]+ s, inventories [0-9.]+ s, addresses [0-9.]+ s, start of the ranks [0-9.]+ s, ranks (0\.[3-9]|[1-9])[0-9.]* s, end [0-9.]+ s$' <<<"$output"
+	local times='agents [0-9.]+ s, inventories [0-9.]+ s, addresses [0-9.]+ s, start of the ranks [0-9.]+ s, '
+	times+='ranks (0\.[3-9]|[1-9])[0-9.]* s, end [0-9.]+ s'
+	grep -qE "^berth: debug: times: $times\$" <<<"$output"
 }
 
 @test "more ranks than cores: allowed, with a warning" {
@@ -387,7 +392,8 @@ assert env["OMP_NUM_THREADS"]["from"] == "user" and env["OMP_NUM_THREADS"]["valu
 	SLURM_GPUS_PER_NODE=4 run "$BERTH" run --dry-run -- touch started
 	echo "$output"
 	[ "$status" -eq 0 ] && [ ! -e started ]
-	[[ "$output" == *srun*"an address of n1 that all nodes reach"*"ranks    8"*"n2    4      4             4"*"not known"*"n1, the first node"* ]]
+	local node2='n2    4      4             4'
+	[[ "$output" == *srun*"an address of n1 that all nodes reach"*"ranks    8"*"$node2"*"not known"*"n1, the first node"* ]]
 	[[ "$output" != *127.0.0.1* && "$output" != *--master-addr* && "$output" != *MASTER_ADDR* && "$output" != *"like this one"* ]]
 	run "$BERTH" run --dry-run -- true
 	[[ "$output" == *"ranks    one per GPU"* ]]
@@ -421,10 +427,11 @@ assert [(n["node"], n["plan"], n["environments"], n["ranks"]) for n in dry["node
 }
 
 @test "--master-addr with an address that the host lacks is rejected before a rank starts" {
+	local error="berth: error: --master-addr 203.0.113.9: no interface of "
 	for options in '-n 2' '--launcher loopback -N 2'; do
 		run --separate-stderr "$BERTH" run $options --master-addr 203.0.113.9 --report r.json -- touch started
 		[ "$status" -eq 64 ] && [ ! -e started ]
-		[[ "$stderr" == *"berth: error: --master-addr 203.0.113.9: no interface of "*" has that address, but rank 0 listens on "*"Give an address of that node"* ]]
+		[[ "$stderr" == *"$error"*" has that address, but rank 0 listens on "*"Give an address of that node"* ]]
 		grep -q '"by": "berth"' r.json
 	done
 }
@@ -436,7 +443,8 @@ assert [(n["node"], n["plan"], n["environments"], n["ranks"]) for n in dry["node
 	by_hand() {
 		BERTH_SECRET_FILE=$DIR/secret unshare -n bash -c 'ip link set lo up
 			for node in 1 0; do
-				timeout 100 "$BERTH" run --nnodes 2 --node-rank $node --rdzv-endpoint 127.0.0.1:4711 -n 2 "$@" -- sh -c "echo rank \$RANK at \$MASTER_ADDR" >out.$node 2>&1 &
+				timeout 100 "$BERTH" run --nnodes 2 --node-rank $node --rdzv-endpoint 127.0.0.1:4711 -n 2 "$@" -- \
+					sh -c "echo rank \$RANK at \$MASTER_ADDR" >out.$node 2>&1 &
 			done
 			wait $!; code=$?; wait; exit $code' sh "$@"
 	}
@@ -712,16 +720,21 @@ fake_launchers() {
 	rm default.yaml
 	expect 0 "$BERTH" run -n 2 -- python3 -W ignore -m accelerate.commands.launch --num_cpu_threads_per_process 77 show.py
 	[ "$(grep -c ' 2 no None True ' <<<"$output")" = 2 ]
-	expect 0 "$BERTH" run --launcher loopback -N 2 -n 2 -- accelerate launch --num_machines 2 --gpu_ids 0,1 --mode simple "$(command -v python3)" show.py
+	expect 0 "$BERTH" run --launcher loopback -N 2 -n 2 -- accelerate launch --num_machines 2 --gpu_ids 0,1 --mode simple \
+		"$(command -v python3)" show.py
 	[ "$(grep -c ' 2 no ' <<<"$output")" = 2 ]
 	[[ $output == *"berth: note: gpu_ids 0,1 has no effect: berth gives each rank its GPU"* ]]
+	expect 64 "$BERTH" run -n 3 -- accelerate launch --config_file c.yaml show.py
+	local error="berth: error: c.yaml asks for 2 ranks, but this job has 3 on 1 node: "
+	error+="correct it, or add --num_processes 3 --num_machines 1, or change berth run's -n"
+	[[ $output == *"$error"* ]]
+	expect 64 "$BERTH" run -n 2 --launcher loopback -N 2 -- accelerate launch --num_machines 1 show.py
+	[[ $output == *"berth: error: accelerate launch asks for 2 ranks on 1 node, but this job has 2 on 2 nodes"* ]]
 	while IFS='|' read -r code options message; do
 		expect "$code" "$BERTH" run $options
 		[[ $output == *"berth: error: $message"* ]]
 	done <<-'E'
-	64|-n 3 -- accelerate launch --config_file c.yaml show.py|c.yaml asks for 2 ranks, but this job has 3 on 1 node: correct it, or add --num_processes 3 --num_machines 1, or change berth run's -n
 	64|-n 3 -- accelerate launch --num_processes 4 show.py|accelerate launch asks for 4 ranks, but this job has 3 on 1 node
-	64|-n 2 --launcher loopback -N 2 -- accelerate launch --num_machines 1 show.py|accelerate launch asks for 2 ranks on 1 node, but this job has 2 on 2 nodes
 	64|-- accelerate launch --config_file missing.yaml show.py|cannot ask accelerate for the ranks' variables: FileNotFoundError:
 	64|-- accelerate launch --confg_file c.yaml show.py|cannot ask accelerate for the ranks' variables: accelerate launch: error:
 	64|-- accelerate launch --mode bad show.py|cannot ask accelerate for the ranks' variables: ValueError: mode bad
@@ -750,7 +763,8 @@ fake_launchers() {
 @test "deepspeed: its ranks get --local_rank; as srun's task, launchers are refused" {
 	fake_launchers
 	expect 0 "$BERTH" run -- deepspeed --num_gpus 2 --include localhost:0,1 show.py --lr 1
-	[ "$(grep '^[01] ' <<<"$output" | sort)" = $'0 2 None 1 False 127.0.0.1 --local_rank=0 --lr 1\n1 2 None 1 False 127.0.0.1 --local_rank=1 --lr 1' ]
+	local ranks=$'0 2 None 1 False 127.0.0.1 --local_rank=0 --lr 1\n1 2 None 1 False 127.0.0.1 --local_rank=1 --lr 1'
+	[ "$(grep '^[01] ' <<<"$output" | sort)" = "$ranks" ]
 	[[ $output == *"berth: note: --include localhost:0,1 has no effect"* ]]
 	expect 0 "$BERTH" run -n 2 -- deepspeed --no_local_rank show.py
 	[[ $output != *local_rank* ]]
@@ -767,12 +781,13 @@ fake_launchers() {
 	fake accelerate 'echo started'
 	PATH="$DIR/bin:$PATH"
 	on_two() { expect "$1" "$BERTH" run --per-node --launcher loopback -N 2 -- "${@:2}"; }
+	local replaced="cannot be right on 2 nodes that run the same line, so berth's own rendezvous replaces it: omit "
 	# torchrun's options | what cannot be right | what is left
 	while IFS='|' read -r given wrong left; do
 		on_two 0 torchrun $given train.py --node_rank=7
 		[[ $output == *"node 1 of 2:$left <train.py> <--node_rank=7>"* ]]
 		if [ -n "$wrong" ]; then
-			[[ $output == *"berth: warning: $wrong cannot be right on 2 nodes that run the same line, so berth's own rendezvous replaces it: omit "* ]]
+			[[ $output == *"berth: warning: $wrong $replaced"* ]]
 		else
 			[[ $output != *"cannot be right"* ]]
 		fi
@@ -786,9 +801,11 @@ fake_launchers() {
 	--nnodes 3:4|--nnodes 3:4|
 	--rdzv-backend=c10d --rdzv_endpoint localhost:29400 --max-restarts=1|--rdzv_endpoint localhost:29400| <--max-restarts=1>
 	--master_addr=127.0.1.1|--master_addr=127.0.1.1|
-	--nnodes=1:2 --rdzv-backend c10d --rdzv-endpoint 192.0.2.1:29400|| <--nnodes=1:2> <--rdzv-backend> <c10d> <--rdzv-endpoint> <192.0.2.1:29400>
 	-m --nnodes=x|| <-m> <--nnodes=x>
 	E
+	on_two 0 torchrun --nnodes=1:2 --rdzv-backend c10d --rdzv-endpoint 192.0.2.1:29400 train.py --node_rank=7
+	local left="<--nnodes=1:2> <--rdzv-backend> <c10d> <--rdzv-endpoint> <192.0.2.1:29400>"
+	[[ $output == *"node 1 of 2: $left <train.py> <--node_rank=7>"* && $output != *"cannot be right"* ]]
 	expect 0 "$BERTH" run --per-node -- torchrun --standalone --node_rank=0 train.py
 	[ "$output" = 'node 0 of 1: <--standalone> <--node_rank=0> <train.py>' ]
 	on_two 64 accelerate launch --multi_gpu --num_machines 2 --machine_rank 0 train.py

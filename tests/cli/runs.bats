@@ -32,7 +32,8 @@ hold() {
 	grep -qx "0/1 on [0-3]" <<<"$output"
 	[ "$(sort -u a.0 b.0 b.1 <(sed -n 's/^0.1 on //p' <<<"$output") | wc -l)" = 4 ]
 	expect 69 "$BERTH" run -n 2 --share no -- true
-	[[ "$output" == *"3 of 4 GPUs are used by other runs of this job (process "*" on $HOST, since "*"), and --share no refuses to share them"* ]]
+	local used="3 of 4 GPUs are used by other runs of this job (process "
+	[[ "$output" == *"$used"*" on $HOST, since "*"), and --share no refuses to share them"* ]]
 	expect 0 "$BERTH" run -n 2 -- sh -c 'echo "$RANK on $CUDA_VISIBLE_DEVICES"'
 	[[ "$output" == *"berth: warning: 3 of 4 GPUs are used "*"they share GPUs with the other runs"* ]]
 	grep -qx '1 on .,.,.,.' <<<"$output"
@@ -96,7 +97,9 @@ hold() {
 	mkdir "$TMPDIR/berth-claims-$(id -u)"
 	expect 0 "$BERTH" run -n 2 -- sh -c 'echo "rank $RANK"'
 	grep -qx 'rank 1' <<<"$output"
-	[[ "$output" == *"other runs of this job may use the same GPUs, because these cannot be claimed: cannot lock $TMPDIR/berth-claims-"*": Is a directory"* ]]
+	local note="other runs of this job may use the same GPUs, because these cannot be claimed: "
+	note+="cannot lock $TMPDIR/berth-claims-"
+	[[ "$output" == *"$note"*": Is a directory"* ]]
 }
 
 # waiter NAME NOTE OPTIONS: a run that waits, and has said so; it then holds its GPUs as hold's.
@@ -175,7 +178,8 @@ waiter() {
 	count=$("$BERTH" run -- sh -c '[ "$RANK" != 0 ] || echo "$WORLD_SIZE"' 2>/dev/null)
 	for i in $(seq "$count"); do
 		# shellcheck disable=SC2016
-		"$BERTH" run --wait -n 1 -- sh -c 'cp "$BERTH_PLAN_FILE" '"$i"'.plan; echo >'"$i"'.0; until [ -e go ]; do sleep 0.05; done' 2>$i.err 3>&- &
+		"$BERTH" run --wait -n 1 -- sh -c 'cp "$BERTH_PLAN_FILE" '"$i"'.plan; echo >'"$i"'.0
+			until [ -e go ]; do sleep 0.05; done' 2>$i.err 3>&- &
 		wait_for $i.0 1 || { cat $i.err; return 1; }
 	done
 	[ "$(grep -ho '"cpus":[^,]*' ./*.plan | sort -u | wc -l)" = "$count" ]

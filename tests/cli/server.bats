@@ -83,7 +83,10 @@ server_reads() {
 }
 
 # as USER COMMAND...: run it as another user, without inherited variables.
-as() { ${EXEC-} setpriv --reuid "$1" --regid "$1" --clear-groups env -i PATH="$PATH" HOME=/tmp LD_LIBRARY_PATH="${LD_LIBRARY_PATH-}" ASAN_OPTIONS="${ASAN_OPTIONS-}:detect_leaks=0" "${@:2}"; }
+as() {
+	${EXEC-} setpriv --reuid "$1" --regid "$1" --clear-groups env -i PATH="$PATH" HOME=/tmp \
+		LD_LIBRARY_PATH="${LD_LIBRARY_PATH-}" ASAN_OPTIONS="${ASAN_OPTIONS-}:detect_leaks=0" "${@:2}"
+}
 
 two_users() {
 	[ "$(id -u)" = 0 ] && command -v setpriv >/dev/null || skip "needs root and setpriv to become other users"
@@ -126,7 +129,8 @@ two_users() {
 
 @test "MASTER_PORT: another user who listens on it before rank 0 ends the job; with a job of root nothing is checked" {
 	two_users
-	as 12345 "$BERTH" run -n 1 -- sh -c 'echo "$MASTER_PORT" >"$1/port.tmp"; mv "$1/port.tmp" "$1/port"; exec sleep 30' sh "$DIR" >"$DIR/out" 2>&1 3>&- &
+	as 12345 "$BERTH" run -n 1 -- \
+		sh -c 'echo "$MASTER_PORT" >"$1/port.tmp"; mv "$1/port.tmp" "$1/port"; exec sleep 30' sh "$DIR" >"$DIR/out" 2>&1 3>&- &
 	job=$!
 	within 10 test -e "$DIR/port"
 	EXEC=exec as 12346 python3 -c 'import socket, sys, time

@@ -18,7 +18,8 @@ without_site() {
 	cat >"$DIR/berth" <<-S
 	#!/bin/sh
 	[ -z "\${WITH_SITE-}" ] || exec $BERTH "\$@"
-	exec $(command -v unshare) --map-root-user --mount $(command -v sh) -c '$(command -v mount) -t tmpfs none /etc/berth && exec "\$0" "\$@"' $BERTH "\$@"
+	exec $(command -v unshare) --map-root-user --mount $(command -v sh) -c \\
+		'$(command -v mount) -t tmpfs none /etc/berth && exec "\$0" "\$@"' $BERTH "\$@"
 	S
 	chmod +x "$DIR/berth"
 	BERTH=$DIR/berth
@@ -73,7 +74,8 @@ golden() {
 }
 
 @test "characters that a shell could misread arrive unchanged" {
-	golden slurm-quoting --slurm -- sh -c 'echo "$HOME" `id` *' "it's" '' 'a  b' '~' 'x[1]' '#y' '-n' '!' '{a,b}' 'c;d' '$(e)' $'two\nlines' '#SBATCH --wrap'
+	golden slurm-quoting --slurm -- sh -c 'echo "$HOME" `id` *' "it's" '' 'a  b' '~' 'x[1]' '#y' '-n' '!' '{a,b}' 'c;d' '$(e)' \
+		$'two\nlines' '#SBATCH --wrap'
 	# A shell parses the last line into the given words.
 	mkdir "$DIR/as-berth"
 	printf '#!/bin/sh\nfor word; do printf "<%%s>" "$word"; done\n' >"$DIR/as-berth/berth"
@@ -203,14 +205,39 @@ with_site() {
 	  "lines": ["module load site"], "directives": ["-l filesystems=home"]}'
 	config '{}'
 	expect 0 with_site "$site" "$BERTH" submit --dry-run --nodes 2 -- python train.py
-	expected=$'#PBS -N berth\n#PBS -j oe\n#PBS -l select=2:ncpus=64:ngpus=8:mpiprocs=8\n#PBS -l place=scatter\n#PBS -q site-q\n#PBS -A site-a\n#PBS -l filesystems=home\n\ncd "$PBS_O_WORKDIR" || exit\ntrap : TERM\nmodule load site\n/site/bin/berth run -- python train.py'
-	[ "$(tail -n +3 <<<"$output")" = "$expected" ]
+	diff - <(tail -n +3 <<<"$output") <<-'E'
+	#PBS -N berth
+	#PBS -j oe
+	#PBS -l select=2:ncpus=64:ngpus=8:mpiprocs=8
+	#PBS -l place=scatter
+	#PBS -q site-q
+	#PBS -A site-a
+	#PBS -l filesystems=home
+
+	cd "$PBS_O_WORKDIR" || exit
+	trap : TERM
+	module load site
+	/site/bin/berth run -- python train.py
+	E
 	# The user's scalars win over the site's, an option over both; lines and directives are concatenated.
 	config '{"scheduler": "slurm", "account": "mine", "gpus_per_node": 2, "lines": ["module load mine"], "directives": ["--exclusive"]}'
 	run with_site "$site" "$BERTH" submit --dry-run --queue option-q -- true
 	echo "$output"
-	expected=$'#SBATCH --job-name=berth\n#SBATCH --nodes=1\n#SBATCH --gpus-per-node=2\n#SBATCH --ntasks-per-node=1\n#SBATCH --cpus-per-task=16\n#SBATCH --partition=option-q\n#SBATCH --account=mine\n#SBATCH -l filesystems=home\n#SBATCH --exclusive\n\nmodule load site\nmodule load mine\n/site/bin/berth run -- true'
-	[ "$(tail -n +3 <<<"$output")" = "$expected" ]
+	diff - <(tail -n +3 <<<"$output") <<-'E'
+	#SBATCH --job-name=berth
+	#SBATCH --nodes=1
+	#SBATCH --gpus-per-node=2
+	#SBATCH --ntasks-per-node=1
+	#SBATCH --cpus-per-task=16
+	#SBATCH --partition=option-q
+	#SBATCH --account=mine
+	#SBATCH -l filesystems=home
+	#SBATCH --exclusive
+
+	module load site
+	module load mine
+	/site/bin/berth run -- true
+	E
 }
 
 @test "a bad site file is named even if the user's file is valid, and nothing is submitted" {

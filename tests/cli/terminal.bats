@@ -94,7 +94,9 @@ typed() { expect "$1" timeout 300 python3 "$SOURCE/tests/support/terminal.py" - 
 		typed 0 LAUNCHER="$launcher" <<-'S'
 		< ready>
 		= 33 99
-		> stty -g >before; $BERTH run -q --launcher $LAUNCHER -n 2 --pty -- sh -c 'if [ $RANK = 0 ]; then exec bash --norc -i; fi; tty; echo "other"" rank"'
+		> stty -g >before
+		> $BERTH run -q --launcher $LAUNCHER -n 2 --pty -- sh -c 'if [ $RANK = 0 ]; then exec bash --norc -i; fi
+		> tty; echo "other"" rank"'
 		< not a tty
 		< other rank
 		> tty; stty size; echo "rank"" $RANK of $WORLD_SIZE"
@@ -135,12 +137,16 @@ typed() { expect "$1" timeout 300 python3 "$SOURCE/tests/support/terminal.py" - 
 		rm -f pid pid2
 		typed 0 OPTION="$option" TIME=2 <<-'S'
 		< ready>
-		> $BERTH run -q $OPTION -n 2 -- sh -c 'if [ $RANK = 0 ]; then echo "fir""st"; echo $$ >pid; exit 0; fi; until [ -s pid ] && ! kill -0 $(cat pid) 2>/dev/null; do sleep 0.1; done; echo "go""ing"; exec sleep $TIME'
+		> $BERTH run -q $OPTION -n 2 -- sh -c 'if [ $RANK = 0 ]; then echo "fir""st"; echo $$ >pid; exit 0; fi
+		> until [ -s pid ] && ! kill -0 $(cat pid) 2>/dev/null; do sleep 0.1; done
+		> echo "go""ing"; exec sleep $TIME'
 		< first
 		< going
 		> echo "typed"" ahead"; TIME=100
 		< typed ahead
-		> $BERTH run -q $OPTION -n 2 -- sh -c 'if [ $RANK = 0 ]; then echo "ne""xt"; echo $$ >pid2; exit 0; fi; until [ -s pid2 ] && ! kill -0 $(cat pid2) 2>/dev/null; do sleep 0.1; done; echo "ag""ain"; exec sleep $TIME'
+		> $BERTH run -q $OPTION -n 2 -- sh -c 'if [ $RANK = 0 ]; then echo "ne""xt"; echo $$ >pid2; exit 0; fi
+		> until [ -s pid2 ] && ! kill -0 $(cat pid2) 2>/dev/null; do sleep 0.1; done
+		> echo "ag""ain"; exec sleep $TIME'
 		< next
 		< again
 		> \x03\c

@@ -41,7 +41,9 @@ teardown() {
 	layout lost
 	check lost n1,n2,n3
 	[ "$status" = 76 ]
-	says 'FAULT reach n2 its hsn0 10.9.0.12 does not answer: (connects are dropped silently|no host on this network).*, according to all other nodes'
+	local fault='FAULT reach n2 its hsn0 10.9.0.12 does not answer: '
+	fault+='(connects are dropped silently|no host on this network).*, according to all other nodes'
+	says "$fault"
 	saysnt 'FAULT reach n[13] '
 }
 

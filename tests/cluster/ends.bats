@@ -19,7 +19,10 @@ setup() {
 }
 
 # train NAME EPOCHS: print the command line of a training with 200 steps per epoch
-train() { echo "train convnet -n 2 --data synthetic:1x16x16,n=6400,classes=5 --batch 16 --epochs $2 --ckpt $1.ckpt --metrics $1.ckpt --log-every 20"; }
+train() {
+	echo "train convnet -n 2 --data synthetic:1x16x16,n=6400,classes=5 --batch 16 --epochs $2" \
+		"--ckpt $1.ckpt --metrics $1.ckpt --log-every 20"
+}
 
 # whole EPOCHS [OPTIONS]
 whole() {
@@ -314,7 +317,10 @@ block() { awk -v first="    $2" '$0 == first { on = 1 } on && /^[^ ]/ { exit } o
 
 @test "a requeue that would truncate the output: warned of at the start, by Slurm's own rules" {
 	export SHARE
-	printf '#!/bin/sh\n"$BERTH" run --requeue -n 1 -- sh -c "until grep -q -e --requeue: $SHARE/mode.out; do sleep 0.1; done; sleep 1"\n' >mode.sh
+	cat >mode.sh <<-'S'
+	#!/bin/sh
+	"$BERTH" run --requeue -n 1 -- sh -c "until grep -q -e --requeue: $SHARE/mode.out; do sleep 0.1; done; sleep 1"
+	S
 	while read -r warnings options; do
 		rm -f mode.out
 		# shellcheck disable=SC2086 # none or several

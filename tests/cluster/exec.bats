@@ -59,7 +59,9 @@ steps() { batch "$1" -N2 -w n1,n2 --ntasks-per-node=2 --mem-per-cpu=10; }
 	unset BERTH_TOPOLOGY
 	printf '#!/bin/sh\necho export FROM_PROLOG=$SLURM_PROCID\n' >prolog
 	chmod +x prolog
-	srun --overcommit -n 8 --mpi=pmix --task-prolog="$PWD/prolog" "$BERTH" exec -- sh -c 'echo "task $RANK of $WORLD_SIZE is $SLURM_PROCID prolog $FROM_PROLOG PID $(($$ - SLURM_TASK_PID)) below $(cat /proc/$PPID/comm) in $PMIX_NAMESPACE"'
+	srun --overcommit -n 8 --mpi=pmix --task-prolog="$PWD/prolog" "$BERTH" exec -- sh -c \
+		'echo "task $RANK of $WORLD_SIZE is $SLURM_PROCID prolog $FROM_PROLOG PID $(($$ - SLURM_TASK_PID))" \
+		"below $(cat /proc/$PPID/comm) in $PMIX_NAMESPACE"'
 	SLURM_PMIX_FENCE=ring srun --mpi=pmix "$BERTH" exec --master-addr none -- "$BUILD/tests/cli/pmix-size"
 	srun "$BERTH" exec --master-addr none -- sh -c 'exit $((RANK == 1 ? 3 : 0))'
 	S
@@ -92,7 +94,8 @@ steps() { batch "$1" -N2 -w n1,n2 --ntasks-per-node=2 --mem-per-cpu=10; }
 	unset BERTH_TOPOLOGY
 	# Debian 12's torchrun needs the first two under its Python 3.11.
 	export PET_REDIRECTS=1 PET_TEE=1 GLOO_SOCKET_IFNAME=hsn0 OMP_NUM_THREADS=1
-	srun sh -c 'exec /usr/bin/torchrun --nnodes=2 --nproc_per_node=1 --node_rank=\$SLURM_NODEID --master_addr=10.9.0.11 --master_port=29511 --no_python \$BERTH exec -- /usr/bin/python3 $HERE/ddp.py'
+	srun sh -c 'exec /usr/bin/torchrun --nnodes=2 --nproc_per_node=1 --node_rank=\$SLURM_NODEID --master_addr=10.9.0.11 \\
+		--master_port=29511 --no_python \$BERTH exec -- /usr/bin/python3 $HERE/ddp.py'
 	S
 	[ "$status" = 0 ]
 	has 'rank 0 of 2 on n1 local 0 at 10.9.0.11 trained'
@@ -102,7 +105,12 @@ steps() { batch "$1" -N2 -w n1,n2 --ntasks-per-node=2 --mem-per-cpu=10; }
 # Replaces ssh with cluster.py's way to reach a node.
 remote_shell() {
 	mkdir -p fake
-	printf '#!/bin/bash\nwhile [[ $1 == -* ]]; do shift; done\nhost=$1; shift\nexec python3 %s/cluster.py on "$host" sh -c "$*"\n' "$HERE" >fake/shell
+	cat >fake/shell <<-S
+	#!/bin/bash
+	while [[ \$1 == -* ]]; do shift; done
+	host=\$1; shift
+	exec python3 $HERE/cluster.py on "\$host" sh -c "\$*"
+	S
 	chmod +x fake/shell
 }
 
@@ -129,8 +137,9 @@ remote_shell() {
 @test "MPICH's mpiexec (hydra)" {
 	[ -n "${HYDRA-}" ] || skip "no mpiexec.hydra (Debian: mpich)"
 	remote_shell
-	run timeout 60 env -u SLURM_CONF LD_LIBRARY_PATH="${HYDRA_LIBRARIES-}:$LD_LIBRARY_PATH" "$HYDRA" -launcher ssh -launcher-exec "$SHARE/fake/shell" \
-		-iface eth0 -hosts n1,n2 -ppn 2 -n 4 "$BERTH" exec --master-addr 10.9.0.11 --port 29512 -- sh -c "$SAY"
+	run timeout 60 env -u SLURM_CONF LD_LIBRARY_PATH="${HYDRA_LIBRARIES-}:$LD_LIBRARY_PATH" \
+		"$HYDRA" -launcher ssh -launcher-exec "$SHARE/fake/shell" -iface eth0 -hosts n1,n2 -ppn 2 -n 4 \
+		"$BERTH" exec --master-addr 10.9.0.11 --port 29512 -- sh -c "$SAY"
 	echo "$output"
 	everybody 10.9.0.11
 }

@@ -137,7 +137,8 @@ limit() { case $1 in *deepspeed*) echo 240 ;; *) echo 120 ;; esac; }
 	printf "${file}distributed_type: DEEPSPEED\ndeepspeed_config:\n  zero_stage: 2\n  gradient_clipping: 0.5\n" >zero2.yaml
 	for name in fsdp2 bf16 zero2; do
 		OUT=without.$name timeout 120 accelerate launch --config_file $name.yaml "$HERE/frameworks/launched.py"
-		OUT=with.$name expect 0 timeout 120 "$BERTH" run --launcher fork -n 2 -- accelerate launch --config_file $name.yaml "$HERE/frameworks/launched.py"
+		OUT=with.$name expect 0 timeout 120 "$BERTH" run --launcher fork -n 2 -- \
+			accelerate launch --config_file $name.yaml "$HERE/frameworks/launched.py"
 		"$FRAMEWORKS" "$HERE/frameworks/launched.py" compare without.$name with.$name | sed "s/^/# $name, /" >&3
 	done
 	# As the default file of accelerate, on two nodes.

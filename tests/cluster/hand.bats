@@ -37,7 +37,8 @@ ended() {
 	echo "$output"
 }
 
-SAY='echo "rank $RANK of $WORLD_SIZE on $(hostname) node $NODE_RANK local $LOCAL_RANK/$LOCAL_WORLD_SIZE at $MASTER_ADDR nccl $NCCL_SOCKET_IFNAME gpus ${CUDA_VISIBLE_DEVICES-none}"'
+SAY='echo "rank $RANK of $WORLD_SIZE on $(hostname) node $NODE_RANK local $LOCAL_RANK/$LOCAL_WORLD_SIZE at $MASTER_ADDR '
+SAY+='nccl $NCCL_SOCKET_IFNAME gpus ${CUDA_VISIBLE_DEVICES-none}"'
 
 @test "two machines: --rdzv-endpoint is a host name, and the second machine starts first" {
 	by_hand n2 --nnodes 2 --node-rank 1 --rdzv-endpoint n1:4711 -- true
@@ -256,7 +257,8 @@ AGAIN='echo 1 >"$BERTH_HEARTBEAT_FILE"; echo "up $BERTH_ATTEMPT.$RANK on $(hostn
 }
 
 @test "--max-restarts by hand: a killed agent joins again when it is restarted, or berth reports it in time" {
-	by_hand n1 --nnodes 2 --node-rank 0 --rdzv-endpoint n1:4719 --ranks-per-node 1 --max-restarts 1 --start-timeout 40s -- sh -c "${AGAIN/sleep 0.3; exit 3/sleep 60}"
+	by_hand n1 --nnodes 2 --node-rank 0 --rdzv-endpoint n1:4719 --ranks-per-node 1 --max-restarts 1 --start-timeout 40s \
+		-- sh -c "${AGAIN/sleep 0.3; exit 3/sleep 60}"
 	by_hand n2 --nnodes 2 --node-rank 1 --rdzv-endpoint n1:4719 -- true
 	until_seen hand/n1.out '^up 0.1'
 	on n2 pkill -KILL -f -- '--node-rank 1 --rdzv-endpoint n1:4719'
@@ -270,7 +272,8 @@ AGAIN='echo 1 >"$BERTH_HEARTBEAT_FILE"; echo "up $BERTH_ATTEMPT.$RANK on $(hostn
 	# The second machine first: it must connect within this time-out, too.
 	by_hand n2 --nnodes 2 --node-rank 1 --rdzv-endpoint n1:4720 -- true
 	until_seen hand/n2.out 'waiting for the first machine'
-	by_hand n1 --nnodes 2 --node-rank 0 --rdzv-endpoint n1:4720 --ranks-per-node 1 --max-restarts 1 --start-timeout 6s -- sh -c "${AGAIN/sleep 0.3; exit 3/sleep 60}"
+	by_hand n1 --nnodes 2 --node-rank 0 --rdzv-endpoint n1:4720 --ranks-per-node 1 --max-restarts 1 --start-timeout 6s \
+		-- sh -c "${AGAIN/sleep 0.3; exit 3/sleep 60}"
 	until_seen hand/n1.out '^up 0.1'
 	on n2 pkill -KILL -f -- '--node-rank 1 --rdzv-endpoint n1:4720'
 	ended n1
@@ -280,7 +283,8 @@ AGAIN='echo 1 >"$BERTH_HEARTBEAT_FILE"; echo "up $BERTH_ATTEMPT.$RANK on $(hostn
 }
 
 @test "--max-restarts by hand: the first machine is lost, and the others end in time" {
-	by_hand n1 --nnodes 2 --node-rank 0 --rdzv-endpoint n1:4721 --ranks-per-node 1 --max-restarts 1 -- sh -c "${AGAIN/sleep 0.3; exit 3/sleep 60}"
+	by_hand n1 --nnodes 2 --node-rank 0 --rdzv-endpoint n1:4721 --ranks-per-node 1 --max-restarts 1 \
+		-- sh -c "${AGAIN/sleep 0.3; exit 3/sleep 60}"
 	until_seen hand/n1.out 'waiting at'
 	by_hand n2 --nnodes 2 --node-rank 1 --rdzv-endpoint n1:4721 --start-timeout 5s --max-restarts 1 -- true
 	until_seen hand/n1.out '^up 0.1'

@@ -51,7 +51,10 @@ SAY='echo "rank $RANK of $WORLD_SIZE on $(hostname) at $MASTER_ADDR arguments $*
 
 @test "torchrun.sh: PET_ variables for one process per node" {
 	mkdir -p fake
-	printf '#!/bin/sh\necho "torchrun $* on $(hostname): $PET_NNODES nodes, $PET_NPROC_PER_NODE workers, node $PET_NODE_RANK, $PET_MASTER_ADDR"\n' >fake/torchrun
+	cat >fake/torchrun <<-'S'
+	#!/bin/sh
+	echo "torchrun $* on $(hostname): $PET_NNODES nodes, $PET_NPROC_PER_NODE workers, node $PET_NODE_RANK, $PET_MASTER_ADDR"
+	S
 	chmod +x fake/torchrun
 	PATH="$SHARE/fake:$PATH" sends torchrun --gpus-per-node=4 "$SCRIPTS/torchrun.sh" train.py --x
 	has '^torchrun train.py --x on n1: 2 nodes, 4 workers, node 0, 10.9.0.11$'

@@ -21,7 +21,8 @@ meet() {
 	local name=$1
 	shift
 	batch "$name" -N2 -w n1,n2 <<-S
-	"\$BERTH" run --ranks-per-node 1 -v $* -- sh -c 'echo "rank \$RANK at \$MASTER_ADDR:\$MASTER_PORT gloo \$GLOO_SOCKET_IFNAME nccl \$NCCL_SOCKET_IFNAME ompi \$OMPI_MCA_btl_tcp_if_include"'
+	"\$BERTH" run --ranks-per-node 1 -v $* -- sh -c 'echo "rank \$RANK at \$MASTER_ADDR:\$MASTER_PORT" \\
+		"gloo \$GLOO_SOCKET_IFNAME nccl \$NCCL_SOCKET_IFNAME ompi \$OMPI_MCA_btl_tcp_if_include"'
 	S
 }
 

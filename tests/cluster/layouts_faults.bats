@@ -69,7 +69,9 @@ load layouts.bash
 	has '^berth: warning: .*hsn0 \(10.9.0.11\) .*only 1 of 2 nodes can reach it; n2 cannot'
 	check lost-check n1,n2,n3
 	[ "$status" = 76 ]
-	says 'FAULT reach n2 its hsn0 10.9.0.12 does not answer: (connects are dropped silently|no host on this network).*, according to all other nodes'
+	local fault='FAULT reach n2 its hsn0 10.9.0.12 does not answer: '
+	fault+='(connects are dropped silently|no host on this network).*, according to all other nodes'
+	says "$fault"
 	has '^berth: error: 1 fault on 3 nodes$'
 	trains MPI eth0 eth0
 }

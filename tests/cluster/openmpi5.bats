@@ -133,7 +133,8 @@ mpi5() { # build a program with Open MPI 5
 	export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 LD_LIBRARY_PATH=$FIVE/lib:$LD_LIBRARY_PATH
 	unset BERTH_TOPOLOGY
 	for tool in prterun mpirun; do
-		expect 0 timeout 60 "$FIVE/bin/$tool" --map-by :OVERSUBSCRIBE -n 2 "$BERTH" exec -- sh -c 'echo "is $RANK of $WORLD_SIZE local $LOCAL_RANK of $LOCAL_WORLD_SIZE at $MASTER_ADDR:$MASTER_PORT"'
+		expect 0 timeout 60 "$FIVE/bin/$tool" --map-by :OVERSUBSCRIBE -n 2 "$BERTH" exec -- \
+			sh -c 'echo "is $RANK of $WORLD_SIZE local $LOCAL_RANK of $LOCAL_WORLD_SIZE at $MASTER_ADDR:$MASTER_PORT"'
 		has '^is 0 of 2 local 0 of 2 at 127.0.0.1:'
 		has '^is 1 of 2 local 1 of 2 at 127.0.0.1:'
 		[ "$(grep -o 'at 127.0.0.1:[0-9]*' <<<"$output" | sort -u | wc -l)" = 1 ]

@@ -17,7 +17,8 @@ names() { sed 's/=.*//' | sort | tr '\n' ' '; }
 
 @test "stand-in: a batch script and spawned tasks have the captured variables" {
 	pbs_job names 2:mpiprocs=2 <<-S
-	env -u BERTH -u PROBE -u MPI_SUM -u BERTH_TOPOLOGY -u OMPI_ALLOW_RUN_AS_ROOT -u OMPI_ALLOW_RUN_AS_ROOT_CONFIRM -u PRTE_ALLOW_RUN_AS_ROOT -u PRTE_ALLOW_RUN_AS_ROOT_CONFIRM -u _ -u SHLVL -u OLDPWD env >batch.names
+	env -u BERTH -u PROBE -u MPI_SUM -u BERTH_TOPOLOGY -u OMPI_ALLOW_RUN_AS_ROOT -u OMPI_ALLOW_RUN_AS_ROOT_CONFIRM \\
+		-u PRTE_ALLOW_RUN_AS_ROOT -u PRTE_ALLOW_RUN_AS_ROOT_CONFIRM -u _ -u SHLVL -u OLDPWD env >batch.names
 	export MINE=1
 	pbs_tmrsh n1.bed.test /usr/bin/env >in-out
 	pbs_tmrsh n1.bed.test /bin/sh -c "/usr/bin/env >$SHARE/first.names"
@@ -109,7 +110,8 @@ until_code() {
 	until_seen "$SHARE/pbs/jobs/$1.json" "\"code\": $2[,}]"
 }
 
-MEET='echo "rank $RANK of $WORLD_SIZE on $(hostname) local $LOCAL_RANK node $NODE_RANK at $MASTER_ADDR nccl $NCCL_SOCKET_IFNAME job $BERTH_JOB_ID user ${MINE-none}"'
+MEET='echo "rank $RANK of $WORLD_SIZE on $(hostname) local $LOCAL_RANK node $NODE_RANK at $MASTER_ADDR '
+MEET+='nccl $NCCL_SOCKET_IFNAME job $BERTH_JOB_ID user ${MINE-none}"'
 
 meet() {
 	[ "$status" = 0 ]
@@ -201,7 +203,8 @@ meet() {
 @test "no PBS_JOBCOOKIE: the secret is in a file in the shared home until all agents have connected" {
 	# n2's agent starts late, so that the test can see the file.
 	mkdir -p "$SHARE/late"
-	printf '#!/bin/sh\n[ "$1" != n2.bed.test ] || until [ -e %s/late/go ]; do sleep 0.1; done\nexec %s/pbs_tmrsh "$@"\n' "$SHARE" "$TOOLS" >"$SHARE/late/pbs_tmrsh"
+	printf '#!/bin/sh\n[ "$1" != n2.bed.test ] || until [ -e %s/late/go ]; do sleep 0.1; done\nexec %s/pbs_tmrsh "$@"\n' \
+		"$SHARE" "$TOOLS" >"$SHARE/late/pbs_tmrsh"
 	chmod +x "$SHARE/late/pbs_tmrsh"
 	pbs_start file 2:ncpus=4:mpiprocs=2 <<-S
 	unset PBS_JOBCOOKIE; export MINE='a  b' PATH=$SHARE/late:\$PATH
@@ -244,7 +247,8 @@ meet() {
 
 @test "qdel: SIGTERM on the first node also reaches the ranks of the other nodes" {
 	pbs_start term 2:ncpus=4:mpiprocs=1 <<-'S'
-	"$BERTH" run --launcher tm --ranks-per-node 1 -- sh -c 'trap "echo rank $RANK on $(hostname) got TERM; exit 3" TERM; echo rank $RANK up; while :; do sleep 0.1; done'
+	"$BERTH" run --launcher tm --ranks-per-node 1 -- sh -c \
+		'trap "echo rank $RANK on $(hostname) got TERM; exit 3" TERM; echo rank $RANK up; while :; do sleep 0.1; done'
 	S
 	until_seen "$SHARE/term.out" 'rank 1 up'
 	until_seen "$SHARE/term.out" 'rank 0 up'
@@ -329,7 +333,9 @@ meet() {
 
 # For qsub -v: variables that a user's modules would set.
 variables() {
-	echo "BERTH_TOPOLOGY,LD_LIBRARY_PATH,OMPI_ALLOW_RUN_AS_ROOT=1,OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1,PATH=$(dirname "$BERTH"):$SHARE/fake:$TOOLS:/usr/bin:/bin"
+	local own
+	own="PATH=$(dirname "$BERTH"):$SHARE/fake:$TOOLS:/usr/bin:/bin"
+	echo "BERTH_TOPOLOGY,LD_LIBRARY_PATH,OMPI_ALLOW_RUN_AS_ROOT=1,OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1,$own"
 }
 
 @test "jobscripts/pbs, submitted unchanged" {
@@ -337,7 +343,10 @@ variables() {
 	! command -v shellcheck >/dev/null || shellcheck "$scripts"/*.sh
 	printf '#!/bin/sh\n%s "arguments$(printf " <%%s>" "$@")"\n' "${MEET%\"} \"" >"$SHARE/say"
 	mkdir -p "$SHARE/fake"
-	printf '#!/bin/sh\necho "torchrun$(printf " <%%s>" "$@") on $(hostname): $PET_NNODES nodes, node $PET_NODE_RANK, $PET_MASTER_ADDR"\n' >"$SHARE/fake/torchrun"
+	cat >"$SHARE/fake/torchrun" <<-'S'
+	#!/bin/sh
+	echo "torchrun$(printf " <%s>" "$@") on $(hostname): $PET_NNODES nodes, node $PET_NODE_RANK, $PET_MASTER_ADDR"
+	S
 	chmod +x "$SHARE/say" "$SHARE/fake/torchrun"
 	cd "$SHARE"
 	for name in one-node several-nodes torchrun mpi; do
@@ -410,7 +419,8 @@ variables() {
 	E
 	f() { echo "it's a \\ \"f\""; }
 	export -f f
-	export V_A='my run' V_B='it'\''s "q"' V_C='a\b\\c' V_D=$'x\ny' V_E='--name "my run" $HOME `id`' V_F=$'\xff\xfe' V_G='' V_H=plain V_J='end\' V_K=kept V_L=too
+	export V_A='my run' V_B='it'\''s "q"' V_C='a\b\\c' V_D=$'x\ny' V_E='--name "my run" $HOME `id`' V_F=$'\xff\xfe' V_G='' \
+		V_H=plain V_J='end\' V_K=kept V_L=too
 	V_I=$(head -c 100000 /dev/zero | tr '\0' x)
 	export V_I
 	cd "$SHARE"
@@ -423,8 +433,9 @@ variables() {
 	"$BERTH" run -n 1 --requeue -- sh -c 'exit \$((\${BERTH_REQUEUES:-0} < 10 ? 75 : 0))'
 	echo "code \$?"
 	S
+	# sh, which the stand-in uses, drops functions.
 	job=$("$TOOLS/qsub" -o "$SHARE/same.out" -p 7 -S /bin/sh -l select=1 \
-		-v "V_A,V_B,V_C,V_D,V_E,V_F,V_G,V_H,V_J,V_K,V_L,V_I,BASH_FUNC_f%%=$(printenv 'BASH_FUNC_f%%')" same.sh) # sh, which the stand-in uses, drops functions
+		-v "V_A,V_B,V_C,V_D,V_E,V_F,V_G,V_H,V_J,V_K,V_L,V_I,BASH_FUNC_f%%=$(printenv 'BASH_FUNC_f%%')" same.sh)
 	until_seen same.out '^code 0$' || within 120 grep -q '^code 0$' same.out
 	cut -c1-300 same.out
 	for turn in $(seq 10); do
@@ -504,7 +515,8 @@ variables() {
 	rm -f "$SHARE"/pause.*
 	pbs_start pause 2:mpiprocs=1 <<-S
 	export PBS_CONF_FILE=$CLUSTER/share/pbs/pbs.conf
-	"\$BERTH" run -n 2 --node-timeout 4s -- bash -c 'echo \$\$ >pause.\$RANK; until [ -e pause.go ]; do sleep 0.1; done; echo "rank \$RANK ends"'
+	"\$BERTH" run -n 2 --node-timeout 4s -- bash -c \\
+		'echo \$\$ >pause.\$RANK; until [ -e pause.go ]; do sleep 0.1; done; echo "rank \$RANK ends"'
 	echo "code \$?"
 	S
 	until_seen "$SHARE/pause.0" .; until_seen "$SHARE/pause.1" .
@@ -566,7 +578,13 @@ variables() {
 @test "qdel of jobscripts/pbs/several-nodes.sh: its last line names the exit code and the report" {
 	cd "$SHARE"
 	rm -f stops.* "$SHARE"/up.stops
-	printf '#!/bin/sh\ntrap "" TERM\n[ $RANK = 0 ] && echo up >up.stops\nwhile [ ! -e "$BERTH_STOP_FILE" ]; do sleep 0.1; done\nexit 75\n' >stops.say
+	cat >stops.say <<-'S'
+	#!/bin/sh
+	trap "" TERM
+	[ $RANK = 0 ] && echo up >up.stops
+	while [ ! -e "$BERTH_STOP_FILE" ]; do sleep 0.1; done
+	exit 75
+	S
 	chmod +x stops.say
 	export PROGRAM=./stops.say
 	job=$("$TOOLS/qsub" -o "$SHARE/stops.out" -v "PROGRAM,$(variables)" "$SOURCE/jobscripts/pbs/several-nodes.sh")
@@ -582,8 +600,10 @@ variables() {
 @test "qrerun: the same job runs again, and qstat reports that" {
 	rm -f "$SHARE"/up.rerun "$SHARE"/again.rerun "$SHARE"/rerun.*
 	pbs_start rerun 1:mpiprocs=1 <<-S
-	"\$BERTH" run -n 1 -- sh -c '[ -e again.rerun ] || first=1; touch again.rerun; echo "attempt \$BERTH_ATTEMPT" >>up.rerun; [ -z "\$first" ] || sleep 70
-		until [ \$BERTH_ATTEMPT = 1 ] || grep "was started 1 time before, which BERTH_ATTEMPT of these ranks does not count" rerun.out; do sleep 0.1; done
+	"\$BERTH" run -n 1 -- sh -c '[ -e again.rerun ] || first=1; touch again.rerun; echo "attempt \$BERTH_ATTEMPT" >>up.rerun
+		[ -z "\$first" ] || sleep 70
+		until [ \$BERTH_ATTEMPT = 1 ] ||
+			grep "was started 1 time before, which BERTH_ATTEMPT of these ranks does not count" rerun.out; do sleep 0.1; done
 		echo known >>up.rerun' & wait; wait
 	S
 	until_seen "$SHARE/up.rerun" 'attempt 0'

@@ -11,7 +11,8 @@ teardown() {
 # A rank that prints when it starts, and writes heartbeats until the second attempt.
 RANK='echo "up $BERTH_ATTEMPT.$RANK of $WORLD_SIZE on $(hostname) at $MASTER_ADDR"
 echo "slurm $BERTH_ATTEMPT.$RANK: node $SLURM_NODEID of $SLURM_NNODES and $SLURM_STEP_NUM_NODES, $SLURM_STEP_NODELIST"; i=0
-while [ $i -lt 600 ] && [ "$BERTH_ATTEMPT" = 0 -o $i -lt 3 ]; do i=$((i+1)); echo $i >$BERTH_HEARTBEAT_FILE; sleep 0.2; done; echo "done $RANK"'
+while [ $i -lt 600 ] && [ "$BERTH_ATTEMPT" = 0 -o $i -lt 3 ]; do i=$((i+1)); echo $i >$BERTH_HEARTBEAT_FILE; sleep 0.2; done
+echo "done $RANK"'
 
 # since_cut PATTERN: milliseconds from the loss to a line of the output, whose first word is its time
 since_cut() { awk -v cut="$(cat "$SHARE/cut")" -v p="$1" '$0 ~ p { printf "%d\n", ($1 - cut) / 1e6; exit }' "$SHARE/$2"; }
@@ -30,7 +31,9 @@ STAMP='while IFS= read -r line; do echo "$(date +%s%N) $line"; done'
 	lose n2
 	finish lost
 	[ "$status" = 0 ]
-	has ' berth: warning: when a node of this job fails, .* unless the job was submitted with --no-kill; berth cannot tell whether it was. To be sure, add #SBATCH --no-kill to the job script$'
+	local warning='when a node of this job fails, .* unless the job was submitted with --no-kill; berth cannot tell whether it was. '
+	warning+='To be sure, add #SBATCH --no-kill to the job script'
+	has " berth: warning: $warning\$"
 	has 'node n2 was lost: no heartbeat from its agent for 8 s'
 	has 'n2 is excluded \(lost\): spare node n3 replaces it'
 	has 'up 1.0 of 2 on n1 at 10.9.0.11$'
@@ -86,7 +89,8 @@ STAMP='while IFS= read -r line; do echo "$(date +%s%N) $line"; done'
 @test "a link that is down for 5 s does not end the job" {
 	export RANK
 	submit blink -N2 --no-kill -w n1,n2 <<-'S'
-	"$BERTH" run --ranks-per-node 1 --max-restarts 2 --node-timeout 24s -- sh -c 'echo up $RANK; until [ -e blink.go ]; do sleep 0.1; done; echo done $RANK $BERTH_ATTEMPT'
+	"$BERTH" run --ranks-per-node 1 --max-restarts 2 --node-timeout 24s -- sh -c \
+		'echo up $RANK; until [ -e blink.go ]; do sleep 0.1; done; echo done $RANK $BERTH_ATTEMPT'
 	S
 	until_seen "$SHARE/blink.out" 'up 1'
 	on n2 ip link set eth0 down
@@ -133,7 +137,8 @@ STAMP='while IFS= read -r line; do echo "$(date +%s%N) $line"; done'
 	[ -n "$MPI_SUM" ] || skip "no MPI"
 	allow_leaks
 	submit stopped -N2 -w n1,n2 <<-'S'
-	"$BERTH" train convnet --ranks-per-node 1 --data synthetic:1x28x28,n=4096 --epochs 40 --steps 300 --no-eval --ckpt stopped.ckpt --save-every 50 --log-every 50 --max-restarts 1 --hang-timeout 4s
+	"$BERTH" train convnet --ranks-per-node 1 --data synthetic:1x28x28,n=4096 --epochs 40 --steps 300 --no-eval \
+		--ckpt stopped.ckpt --save-every 50 --log-every 50 --max-restarts 1 --hang-timeout 4s
 	S
 	within 60 test -e "$SHARE/stopped.ckpt/latest"
 	on n2 pkill -STOP -x berth-train

@@ -67,7 +67,8 @@ runs() { # COUNT PATTERN: wait for that many matching processes
 
 in_pbs() { # ENGINE
 	[ -d "$TOOLS" ] || python3 "$HERE/pbs.py" begin n1 n2 3>&-
-	printf 'cd %s\nexport LD_LIBRARY_PATH=%s BERTH_TOPOLOGY=%s OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1\n%s %s\n' "$SHARE" "$LD_LIBRARY_PATH" "$BERTH_TOPOLOGY" "$BERTH" "${RUN/run/run --launcher $1}" >job.sh
+	printf 'cd %s\nexport LD_LIBRARY_PATH=%s BERTH_TOPOLOGY=%s OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1\n%s %s\n' \
+		"$SHARE" "$LD_LIBRARY_PATH" "$BERTH_TOPOLOGY" "$BERTH" "${RUN/run/run --launcher $1}" >job.sh
 	env -u SLURM_CONF "$TOOLS/qsub" -o "$SHARE/out" -l select=2:ncpus=2 -l place=scatter job.sh
 	up
 }

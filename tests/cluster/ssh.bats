@@ -19,7 +19,8 @@ setup() {
 }
 
 @test "ranks on named hosts; the secret is on no command line" {
-	expect 0 timeout 60 "$BERTH" run --hosts n1,n2 --ranks-per-node 1 --env 'MINE=a  $b' -- sh -c 'echo "rank $RANK of $WORLD_SIZE on $(hostname) at $MASTER_ADDR ${MINE-none}"; tr "\0" " " </proc/$PPID/cmdline; echo'
+	expect 0 timeout 60 "$BERTH" run --hosts n1,n2 --ranks-per-node 1 --env 'MINE=a  $b' -- \
+		sh -c 'echo "rank $RANK of $WORLD_SIZE on $(hostname) at $MASTER_ADDR ${MINE-none}"; tr "\0" " " </proc/$PPID/cmdline; echo'
 	has '^rank 0 of 2 on n1 at 10.9.0.11 a  \$b$'
 	has '^rank 1 of 2 on n2 at 10.9.0.11 a  \$b$'
 	cat ssh/lines
@@ -39,7 +40,8 @@ setup() {
 @test "a host file with slots: one rank per slot" {
 	printf 'n1 slots=2\nn2 slots=1\n' >nodes
 	python3 -c "import sys; sys.path.insert(0, '$HERE'); import topology; topology.write('.', 'nogpu', gpus=False)"
-	expect 0 timeout 60 env BERTH_TOPOLOGY="$SHARE/nogpu.xml" "$BERTH" run --hostfile nodes -- sh -c 'echo "rank $RANK of $WORLD_SIZE on $(hostname)"'
+	expect 0 timeout 60 env BERTH_TOPOLOGY="$SHARE/nogpu.xml" "$BERTH" run --hostfile nodes -- \
+		sh -c 'echo "rank $RANK of $WORLD_SIZE on $(hostname)"'
 	has '^rank 1 of 3 on n1$'
 	has '^rank 2 of 3 on n2$'
 }

@@ -14,7 +14,8 @@ setup() {
 teardown() { cancel_jobs; }
 
 @test "sbatch: a job on two nodes, and a job that runs after it" {
-	expect 0 "$BERTH" submit --nodes 2 --gpus-per-node 4 --cpus-per-node 2 --time 0:05:00 --queue all --name mine --output "$SHARE/first.out" -- sh -c "$SAY" sh 'a  b' '*'
+	expect 0 "$BERTH" submit --nodes 2 --gpus-per-node 4 --cpus-per-node 2 --time 0:05:00 --queue all --name mine \
+		--output "$SHARE/first.out" -- sh -c "$SAY" sh 'a  b' '*'
 	first=${output##* }
 	[[ "$output" == "Submitted batch job "* ]]
 	expect 0 "$BERTH" submit --after "$first" --output "$SHARE/second.out" -- sh -c "cat $SHARE/first.out; echo after"
@@ -30,7 +31,8 @@ teardown() { cancel_jobs; }
 
 @test "qsub: the stand-in reads the directives" {
 	submit_to_pbs
-	expect 0 "$BERTH" submit --nodes 2 --gpus-per-node 2 --cpus-per-node 4 --time 5m --queue workq --name mine --output "$SHARE/pbs.out" -- sh -c "$SAY" sh 'a  b' '*'
+	expect 0 "$BERTH" submit --nodes 2 --gpus-per-node 2 --cpus-per-node 4 --time 5m --queue workq --name mine \
+		--output "$SHARE/pbs.out" -- sh -c "$SAY" sh 'a  b' '*'
 	job=$output
 	until_seen "$SHARE/pbs.out" '^rank 3'
 	until_seen "$SHARE/pbs.out" '^rank 0'

@@ -52,7 +52,8 @@ pbs_start() {
 	{
 		echo "cd $SHARE; export BERTH=$BERTH PROBE=$PROBE MPI_SUM=${MPI_SUM-}"
 		# The cluster's hardware is simulated, and everything runs as root here.
-		echo "export BERTH_TOPOLOGY=$BERTH_TOPOLOGY OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 PRTE_ALLOW_RUN_AS_ROOT=1 PRTE_ALLOW_RUN_AS_ROOT_CONFIRM=1"
+		echo "export BERTH_TOPOLOGY=$BERTH_TOPOLOGY OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1"
+		echo "export PRTE_ALLOW_RUN_AS_ROOT=1 PRTE_ALLOW_RUN_AS_ROOT_CONFIRM=1"
 		echo "trap 'echo \$? >$SHARE/$name.code.tmp; mv $SHARE/$name.code.tmp $SHARE/$name.code' EXIT"
 		cat
 	} >"$SHARE/$name.sh"
@@ -185,7 +186,8 @@ nothing_shown() {
 	! grep -E "$DIGITS|BERTH_AGENT_SECRET=${1:+|$1}" <<<"$seen" || { echo "on a command line"; return 1; }
 	for node in login n1 n2; do
 		# What bats keeps of this test's own output may quote the secret.
-		seen=$(on "$node" find /tmp /dev/shm "$CLUSTER" -xdev -type f -not -path "$BATS_RUN_TMPDIR/*" -not -path "$SHARE/env.*" -perm /044 -size -2000k -exec grep -lIE "$DIGITS${1:+|$1}" {} + || true)
+		seen=$(on "$node" find /tmp /dev/shm "$CLUSTER" -xdev -type f -not -path "$BATS_RUN_TMPDIR/*" \
+			-not -path "$SHARE/env.*" -perm /044 -size -2000k -exec grep -lIE "$DIGITS${1:+|$1}" {} + || true)
 		[ -z "$seen" ] || { echo "in a file of $node: $seen"; return 1; }
 	done
 	# BERTH_STORE_SECRET is the ranks' own: the job's secret does not follow from it.
@@ -391,7 +393,9 @@ ssh_begin() {
 	printf '#!/bin/sh\nprintf "%%s\\n" "$*" >>%s/lines\nexec /usr/bin/ssh -F %s/config "$@"\n' "$root" "$root" >"$root/bin/ssh"
 	chmod 755 "$root/bin/ssh"
 	for node in n1 n2; do
-		python3 "$SOURCE/tests/cluster/cluster.py" on "$node" sh -c "mkdir -p /run/sshd; exec /usr/sbin/sshd -f /dev/null -h $root/host -o PidFile=none -o AuthorizedKeysFile=$root/authorized -o StrictModes=no -o UsePAM=no -o PermitRootLogin=yes" 3>&-
+		python3 "$SOURCE/tests/cluster/cluster.py" on "$node" sh -c "mkdir -p /run/sshd
+			exec /usr/sbin/sshd -f /dev/null -h $root/host -o PidFile=none -o AuthorizedKeysFile=$root/authorized \
+			-o StrictModes=no -o UsePAM=no -o PermitRootLogin=yes" 3>&-
 	done
 }
 
@@ -406,6 +410,7 @@ gone() {
 	hasnt '^ran$'
 	has '^berth: error: cannot find the working directory, in which the ranks would start: No such file or directory. Change'
 	has '^removed: 66$'
-	has "^berth: error: rank 1 on $1 could not be started: cannot start /bin/hostname: cannot enter directory /tmp/gone: No such file or directory\$"
+	local cause="cannot start /bin/hostname: cannot enter directory /tmp/gone: No such file or directory"
+	has "^berth: error: rank 1 on $1 could not be started: $cause\$"
 	has '^missing: 69$'
 }

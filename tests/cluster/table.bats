@@ -20,7 +20,8 @@ setup() {
 		[ -n "${MPI_SUM-}" ] || skip "no MPI: the trainer has one rank"
 		VERB=train AS=berth
 		# Open MPI keeps memory in plug-ins that it has unloaded: under ASan no name is left to suppress.
-		LINE="train convnet --ranks-per-node 1 --data synthetic:1x28x28,n=512 --steps 12 --seed 7 --env ASAN_OPTIONS=${ASAN_OPTIONS-}:detect_leaks=0"
+		LINE="train convnet --ranks-per-node 1 --data synthetic:1x28x28,n=512 --steps 12 --seed 7 "
+		LINE+="--env ASAN_OPTIONS=${ASAN_OPTIONS-}:detect_leaks=0"
 		;;
 	esac
 }
@@ -57,7 +58,8 @@ in_slurm() {
 in_pbs() { # NAME VARIABLE
 	[ -d "$TOOLS" ] || python3 "$HERE/pbs.py" begin n1 n2 3>&-
 	rm -f "$1.code" "$1.out"
-	printf 'cd %s\nexport LD_LIBRARY_PATH=%s BERTH_TOPOLOGY=%s %s\n%s %s; echo $? >%s.code\n' "$SHARE" "$LD_LIBRARY_PATH" "$BERTH_TOPOLOGY" "$2" "$BERTH" "$LINE" "$1" >"$1.sh"
+	printf 'cd %s\nexport LD_LIBRARY_PATH=%s BERTH_TOPOLOGY=%s %s\n%s %s; echo $? >%s.code\n' \
+		"$SHARE" "$LD_LIBRARY_PATH" "$BERTH_TOPOLOGY" "$2" "$BERTH" "$LINE" "$1" >"$1.sh"
 	env -u SLURM_CONF "$TOOLS/qsub" -o "$SHARE/$1.out" -l select=2:ncpus=2 -l place=scatter "$1.sh"
 	ended "$1.code"
 	[ "$(cat "$1.code")" = 0 ]
@@ -78,7 +80,8 @@ both() {
 	rm -f "$1".n?.code
 	for n in 1 2; do
 		# shellcheck disable=SC2086 # words
-		(on "n$n" env -u SLURM_CONF -C "$SHARE" BERTH_SECRET_FILE="$SHARE/secret" sh -c "$2 exec $BERTH $LINE" sh "$((n - 1))" >"$1.n$n" 2>&1 3>&-; echo $? >"$1.n$n.code") 3>&- &
+		(on "n$n" env -u SLURM_CONF -C "$SHARE" BERTH_SECRET_FILE="$SHARE/secret" sh -c "$2 exec $BERTH $LINE" sh "$((n - 1))" \
+			>"$1.n$n" 2>&1 3>&-; echo $? >"$1.n$n.code") 3>&- &
 	done
 	ended "$1.n1.code"
 	ended "$1.n2.code"
@@ -93,7 +96,8 @@ by_hand() { # PORT
 }
 
 in_openpai() { # PORT
-	both openpai "export PAI_JOB_NAME=j PAI_CURRENT_TASK_ROLE_NAME=w PAI_TASK_INDEX=\$1 PAI_TASK_ROLE_TASK_COUNT_w=2 PAI_HOST_IP_w_0=10.1.0.11 PAI_HOST_IP_w_1=10.1.0.12 PAI_PORT_LIST_w_0_berth=$1;"
+	local names="PAI_JOB_NAME=j PAI_CURRENT_TASK_ROLE_NAME=w PAI_TASK_INDEX=\$1 PAI_TASK_ROLE_TASK_COUNT_w=2"
+	both openpai "export $names PAI_HOST_IP_w_0=10.1.0.11 PAI_HOST_IP_w_1=10.1.0.12 PAI_PORT_LIST_w_0_berth=$1;"
 }
 
 by_ssh() {

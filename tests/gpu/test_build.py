@@ -7,7 +7,8 @@ import subprocess
 import sys
 import tempfile
 
-OPTIONS = ['-Dtrainer_only=true', '-Dmpi=disabled', '-Dgloo=disabled', '-Dpmix=disabled', '-Dcuda=disabled', '-Dnccl=disabled', '-Dwerror=true']
+OPTIONS = ['-Dtrainer_only=true', '-Dmpi=disabled', '-Dgloo=disabled', '-Dpmix=disabled', '-Dcuda=disabled',
+           '-Dnccl=disabled', '-Dwerror=true']
 
 
 def run(*command):

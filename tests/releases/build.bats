@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # The build (warnings are errors), the quick tests and the quickstart in roots of the releases, with their PMIx, Open MPI,
-# hwloc, oneDNN and PyTorch, and on clusters under their Slurm; and the build by clang. The trainer with CUDA 12. About 20 minutes per release.
+# hwloc, oneDNN and PyTorch, and on clusters under their Slurm; and the build by clang. The trainer with CUDA 12.
+# About 20 minutes per release.
 # BERTH_TEST_ROOTS: where roots, and the layer of tests that failed, stay (else they are removed).
 
 load ../support/berth

@@ -47,7 +47,8 @@ release() { # NAME
 	[[ $output == *"rank 1 of 2"* ]]
 	expect 0 root_user "$layer" berth run -n 2 -- python3 -c 'import berth; print("berth is", berth.rank())'
 	[[ $output == *"berth is 1"* ]]
-	root_run "$layer" sh -c 'rm -rf ~someone/* /debs/* && apt-get -qq -y purge "~i~nberth" && apt-get -qq -y autoremove --purge gcc libc6-dev pkgconf'
+	root_run "$layer" sh -c 'rm -rf ~someone/* /debs/* && apt-get -qq -y purge "~i~nberth" &&
+		apt-get -qq -y autoremove --purge gcc libc6-dev pkgconf'
 	left=$(comm -13 <(echo "$before") <(files "$layer") | grep -i berth || true)
 	echo "left after purge: ${left:-nothing}"
 	[ -z "$left" ]

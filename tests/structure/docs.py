@@ -25,7 +25,8 @@ PHRASES = SOURCES + [r'\bby TM\b', r'\bfolders?\b', r'\btells\b', r'\btold\b']
 
 
 def pages(root):
-    return [root / name for name in ('README.md', 'CONTRIBUTING.md', 'SECURITY.md', 'CHANGELOG.md', 'examples/README.md')] + sorted((root / 'docs').rglob('*.md'))
+    names = 'README.md', 'CONTRIBUTING.md', 'SECURITY.md', 'CHANGELOG.md', 'examples/README.md'
+    return [root / name for name in names] + sorted((root / 'docs').rglob('*.md'))
 
 
 def without_code(text):
@@ -79,9 +80,11 @@ def joined(text):
 def phrases(root):
     wrong = []
     suffixes = ('.c', '.h', '.cu', '.cuh', '.cc', '.py', '.sh', '.bash', '.bats', '.build', '.scd', '.in', '.tsv', '.lua')
-    sources = [path for place in ('lib', 'bin', 'tests', 'jobscripts', 'modulefiles', 'examples') for path in sorted((root / place).rglob('*'))
+    places = 'lib', 'bin', 'tests', 'jobscripts', 'modulefiles', 'examples'
+    sources = [path for place in places for path in sorted((root / place).rglob('*'))
                if path.suffix in suffixes and path.name != 'docs.py']
-    for page, forbidden in [(page, PHRASES) for page in pages(root) if page.parent.name != 'decisions'] + [(page, SOURCES) for page in sources]:
+    searched = [(page, PHRASES) for page in pages(root) if page.parent.name != 'decisions']
+    for page, forbidden in searched + [(page, SOURCES) for page in sources]:
         text = without_code(page.read_text()) if page.suffix == '.md' else joined(page.read_text())
         for phrase in forbidden:
             for match in re.finditer(phrase.replace(' ', r'\s+'), text):
@@ -125,7 +128,8 @@ def commands(root, berth):
 
 
 def main(what, root, *rest):
-    wrong = {'links': links, 'phrases': phrases, 'requests': requests, 'protocol': protocol, 'commands': commands}[what](pathlib.Path(root).resolve(), *rest)
+    checks = {'links': links, 'phrases': phrases, 'requests': requests, 'protocol': protocol, 'commands': commands}
+    wrong = checks[what](pathlib.Path(root).resolve(), *rest)
     print('\n'.join(wrong) or f'{what}: nothing wrong')
     sys.exit(bool(wrong))
 

@@ -3,6 +3,7 @@
 """Check the style of what git tracks, with the tools that `.ci/run` installs. Skips (77) without its tool.
     style.py format ROOT         clang-format 14 would change nothing
     style.py spelling ROOT       codespell finds no misspelling
+    style.py lines ROOT          no line of a test is longer than 140 characters
     style.py tidy ROOT BUILD     clang-tidy 14 finds nothing in lib/ and bin/; BUILD has compile_commands.json
 """
 import concurrent.futures
@@ -24,6 +25,8 @@ CHECKS = [
 ]
 # Names of programs, devices and fields that codespell takes for misspellings.
 WORDS = 'hasnt,hsi,iif,renderd,nd'
+# A longer line hides what a test runs or asserts.
+LONGEST = 140
 
 
 def need(tool):
@@ -70,6 +73,15 @@ def check_spelling(root):
     return [line for line in lines if '==>' in line] or ([f'codespell exited with code {code}'] if code else [])
 
 
+def check_lines(root):
+    wrong = []
+    for name in tracked(root, *(f'tests/*.{suffix}' for suffix in ('bats', 'bash', 'py', 'sh', 'c', 'h'))):
+        for number, line in enumerate((root / name).read_text().split('\n'), 1):
+            if len(line) > LONGEST:
+                wrong.append(f'{name}:{number}: {len(line)} characters, at most {LONGEST}: split this line')
+    return wrong
+
+
 def check_tidy(root, build):
     need('clang-tidy-14')
     names = tracked(root, 'lib/*.c', 'bin/*.c')
@@ -83,7 +95,8 @@ def check_tidy(root, build):
 
 def main(what, root, *rest):
     root = pathlib.Path(root).resolve()
-    wrong = {'format': check_format, 'spelling': check_spelling, 'tidy': check_tidy}[what](root, *rest)
+    checks = {'format': check_format, 'spelling': check_spelling, 'lines': check_lines, 'tidy': check_tidy}
+    wrong = checks[what](root, *rest)
     print('\n'.join(wrong) or f'{what}: nothing wrong')
     sys.exit(bool(wrong))
 

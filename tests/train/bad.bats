@@ -190,7 +190,10 @@ PY
 	expect 0 timeout 60 "$BERTH" train linear -n 1 --data mnist:data --batch 8 --steps 2 --ckpt small
 	cp small/step-00000002.safetensors kept
 	expect 74 timeout 60 "$BERTH" train linear -n 2 --data mnist:data --batch 4 --steps 4 --ckpt small
-	[[ "$output" == *"No space left on device"*"; in small, 1 checkpoint uses 0.1 MB. Free space there (see df -h; you may remove all checkpoints but the newest, and set --keep 2 to remove older ones automatically), or choose another directory with --ckpt and pass the newest checkpoint to --resume"* ]]
+	local advice="; in small, 1 checkpoint uses 0.1 MB. Free space there (see df -h; you may remove all checkpoints but the newest, "
+	advice+="and set --keep 2 to remove older ones automatically), or choose another directory with --ckpt "
+	advice+="and pass the newest checkpoint to --resume"
+	[[ "$output" == *"No space left on device"*"$advice"* ]]
 	[[ "$output" == *"berth: note: known failure: the file system of the checkpoints is full"*"fix: run df -h"* ]]
 	cmp kept small/step-00000002.safetensors
 	[ "$(cat small/latest)" = step-00000002.safetensors ]
@@ -211,6 +214,7 @@ PY
 }
 
 @test "berth-train with WORLD_SIZE=2 but no other rank fails soon and reports why" {
+	local advice="Use --comm gloo, berth train -n 2 with the same options, or mpirun -n 2 berth exec -- berth-train"
 	for comm in auto nccl mpi gloo self; do
 		run timeout 60 env RANK=0 WORLD_SIZE=2 LOCAL_RANK=0 MASTER_ADDR=127.0.0.1 MASTER_PORT=1 \
 			"$BUILD/bin/berth-train" linear --data "$DATA" --comm $comm --comm-timeout 5s --steps 2
@@ -220,7 +224,7 @@ PY
 		*) return 1 ;;
 		esac
 		[[ "$output" == *2* ]]
-		[[ $status != 65 || $comm != mpi || $output == *"Use --comm gloo, berth train -n 2 with the same options, or mpirun -n 2 berth exec -- berth-train" ]]
+		[[ $status != 65 || $comm != mpi || $output == *"$advice" ]]
 	done
 	expect 65 timeout 60 env RANK=2 WORLD_SIZE=2 LOCAL_RANK=0 MASTER_ADDR=127.0.0.1 MASTER_PORT=1 \
 		"$BUILD/bin/berth-train" linear --data "$DATA"

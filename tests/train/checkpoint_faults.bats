@@ -81,7 +81,8 @@ bad() {
 			--batch 32 --epochs 1 --no-eval --log-every 1000 --ckpt c
 	}
 	expect 74 preload space
-	[[ "${lines[*]}" == *"No space left on device: a checkpoint needs 0.1 MB, but 0.0 MB are free"*"in c, 1 checkpoint uses 0.1 MB. Free space there"*"resuming from"* ]]
+	local full="No space left on device: a checkpoint needs 0.1 MB, but 0.0 MB are free"
+	[[ "${lines[*]}" == *"$full"*"in c, 1 checkpoint uses 0.1 MB. Free space there"*"resuming from"* ]]
 	[ "$(names c)" = "latest model.safetensors step-00000005.safetensors " ]
 	expect 73 preload read-only
 	[[ "$output" == *"cannot create c/.lease: Read-only file system"* ]]

@@ -15,8 +15,10 @@ claim() {
 	mkdir -p "$1"
 	last=$(lease "$1")
 	[ ! -e "$last" ] || number=${last##*-}
-	printf '{"held": 1, "format":"berth.lease/1","scheduler":"%s","job":"%s","attempt":0,"host":"%s","boot":"%s","pid":%s,"started":%s,"token":"feed"}' \
-		"$2" "$3" "${4-far}" "${5-other}" "${6-7}" "${7-1}" >"$1/.claim"
+	{
+		printf '{"held": 1, "format":"berth.lease/1","scheduler":"%s","job":"%s","attempt":0,' "$2" "$3"
+		printf '"host":"%s","boot":"%s","pid":%s,"started":%s,"token":"feed"}' "${4-far}" "${5-other}" "${6-7}" "${7-1}"
+	} >"$1/.claim"
 	mv "$1/.claim" "$1/.lease-$(printf %06d $((10#$number + 1)))" # no run reads half a lease
 }
 

@@ -87,5 +87,7 @@ PY
 		c/.lease.$dead.0 c/step-00000004.safetensors.1 c/notes.$dead.0 c/step-00000004.safetensors.$$.0
 	job c --steps 6 --no-eval 2>out
 	grep -q 'removed from c: 5 unfinished files of a killed run' out
-	[ "$(names c)" = "latest model.safetensors notes.$dead.0 step-00000004.safetensors.1 step-00000004.safetensors.$$.0 step-00000005.safetensors step-00000006.safetensors " ]
+	local kept="latest model.safetensors notes.$dead.0 step-00000004.safetensors.1 step-00000004.safetensors.$$.0 "
+	kept+="step-00000005.safetensors step-00000006.safetensors "
+	[ "$(names c)" = "$kept" ]
 }

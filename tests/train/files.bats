@@ -228,7 +228,9 @@ PY
 	: >other/train-images
 	mkdir python/cifar-10-batches-py
 	: >file
-	looked='looked for train-images-idx3-ubyte (mnist), train-images-idx3-ubyte.gz (mnist), data_batch_1.bin (cifar10), cifar-10-batches-bin/data_batch_1.bin (cifar10), train.bin (cifar100), cifar-100-binary/train.bin (cifar100), train/. (imagefolder)'
+	looked='looked for train-images-idx3-ubyte (mnist), train-images-idx3-ubyte.gz (mnist), data_batch_1.bin (cifar10), '
+	looked+='cifar-10-batches-bin/data_batch_1.bin (cifar10), train.bin (cifar100), cifar-100-binary/train.bin (cifar100), '
+	looked+='train/. (imagefolder)'
 	for spec in ./empty empty other python ./none /none/at:all ./file; do
 		refused 66 "--data $spec: no data set found; $looked. Correct the directory" linear --data "$spec"
 	done

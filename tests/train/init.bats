@@ -41,11 +41,12 @@ PY
 	grep -q '^bn1.num_batches_tracked I64 \[\] 0200000000000000$' a.txt
 	grep -q '^layer4.1.bn2.running_var F32 \[512\]' a.txt
 
-	expect 65 train resnet18 -n 1 --stem cifar --device cpu-reference --data $data,classes=7 --steps 1 --batch 4 --init a/model.safetensors --no-eval
+	expect 65 train resnet18 -n 1 --stem cifar --device cpu-reference --data $data,classes=7 --steps 1 --batch 4 \
+		--init a/model.safetensors --no-eval
 	[[ "$output" == *"fc.weight"*"[5,512]"*"[7,512]"*"--new-head"* ]]
 
-	train resnet18 -n 1 --stem cifar --device cpu-reference --data $data,classes=7 --steps 1 --batch 4 --lr 0 --init a/model.safetensors --new-head \
-		--no-eval --ckpt b
+	train resnet18 -n 1 --stem cifar --device cpu-reference --data $data,classes=7 --steps 1 --batch 4 --lr 0 \
+		--init a/model.safetensors --new-head --no-eval --ckpt b
 	tensors b/model.safetensors >b.txt
 	# Weights are the same; statistics have seen one batch more.
 	diff <(grep -v '^fc\|running_\|num_batches' a.txt) <(grep -v '^fc\|running_\|num_batches' b.txt)

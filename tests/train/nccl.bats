@@ -17,7 +17,8 @@ setup_gpus() {
 		exec "$@"
 	EOF
 	chmod +x gpu
-	export LD_LIBRARY_PATH=$BUILD/tests/unit/train/stand-in:${LD_LIBRARY_PATH-} BERTH_MODULE_PATH=$BUILD/tests/train/fake-cuda:$BUILD/lib/modules
+	export LD_LIBRARY_PATH=$BUILD/tests/unit/train/stand-in:${LD_LIBRARY_PATH-}
+	export BERTH_MODULE_PATH=$BUILD/tests/train/fake-cuda:$BUILD/lib/modules
 	export XDG_CACHE_HOME=$PWD/cache
 }
 
@@ -88,7 +89,9 @@ same() {
 	data=(--data "synthetic:3x16x16,n=250,classes=5" --epochs 3)
 	RANK_1_FAKE_CUDA_NO_GRAPHS=1 gpus 3 "${data[@]}" --ckpt one
 	[ "$(grep -c 'CUDA graph' err)" = 1 ]
-	grep -q 'berth-train: warning: rank 1: every rank launches each kernel by itself, which is slower, because a CUDA graph failed: instantiating' err
+	local warning='berth-train: warning: rank 1: every rank launches each kernel by itself, which is slower, '
+	warning+='because a CUDA graph failed: instantiating'
+	grep -q "$warning" err
 	FAKE_CUDA_NO_GRAPHS=1 gpus 3 "${data[@]}" --ckpt all
 	# The evaluation, which has graphs of its own on each rank, says nothing more.
 	[ "$(grep -c 'CUDA graph' err)" = 1 ]

@@ -80,9 +80,11 @@ PY
 @test "--save-every by time: saves at logged steps, on all ranks at once" {
 	# 5 steps take more than a millisecond, and less than a day.
 	for n in 1 2; do
-		"$BERTH" train convnet --device cpu-reference -n $n --data "$DATA" --batch $((32 / n)) --steps 23 --log-every 5 --ckpt c$n --save-every 0.001s
+		"$BERTH" train convnet --device cpu-reference -n $n --data "$DATA" --batch $((32 / n)) --steps 23 --log-every 5 \
+			--ckpt c$n --save-every 0.001s
 		[ "$(cd c$n; echo step*)" = "$(printf 'step-000000%s.safetensors ' 05 10 15 20 23 | sed 's/ $//')" ]
-		"$BERTH" train convnet --device cpu-reference -n $n --data "$DATA" --batch $((32 / n)) --steps 23 --log-every 5 --ckpt d$n --save-every 1d
+		"$BERTH" train convnet --device cpu-reference -n $n --data "$DATA" --batch $((32 / n)) --steps 23 --log-every 5 \
+			--ckpt d$n --save-every 1d
 		[ "$(cd d$n; echo step*)" = step-00000023.safetensors ]
 		# Saving does not change what is trained.
 		cmp c$n/step-00000023.safetensors d$n/step-00000023.safetensors

@@ -20,7 +20,8 @@ JOB=(convnet --data "synthetic:1x28x28,n=3200,classes=5" --epochs 2 -n 2 --batch
 again() {
 	mkfifo flag
 	# shellcheck disable=SC2046 # words
-	env $(stalls stall-sync again/step-00000020) "$BERTH" train "${JOB[@]}" --ckpt "$DIR/again" --max-restarts 2 --report report.json "$@" >out 2>err &
+	env $(stalls stall-sync again/step-00000020) "$BERTH" train "${JOB[@]}" --ckpt "$DIR/again" --max-restarts 2 \
+		--report report.json "$@" >out 2>err &
 	pid=$!
 }
 

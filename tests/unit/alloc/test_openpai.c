@@ -109,19 +109,19 @@ static void by_hand(void **state)
 		const char *rendezvous, *hosts, *seen; /* seen NULL: no error */
 		const char *job;
 	} rows[] = {
-		{2, 0, "n1:4711", NULL, NULL, "hand-n1-4711-2"},
-		{2, 1, "[fd00::1]:4711", NULL, NULL, "hand-fd00::1-4711-2"},
-		{1, 0, "10.0.0.1:1", NULL, NULL, "hand-10.0.0.1-1-1"},
-		{2, 2, "n1:4711", NULL, "expected 0 to 1"},
-		{2, -1, "n1:4711", NULL, "also needs --node-rank and --rdzv-endpoint"},
-		{2, 0, NULL, NULL, "also needs --node-rank and --rdzv-endpoint"},
-		{2, 0, "n1", NULL, "expected HOST:PORT"},
-		{2, 0, ":4711", NULL, "expected HOST:PORT"},
-		{2, 0, "fd00::1:4711", NULL, "IPv6"},
-		{2, 0, "n1:0", NULL, "from 1 to 65535"},
-		{2, 0, "n1:http", NULL, "from 1 to 65535"},
-		{2, 0, "-oX:22", NULL, "expected HOST:PORT"},
-		{2, 0, "n1:4711", "n1,n2", "Give only one of them"},
+		{2, 0, "n1:4711", .job = "hand-n1-4711-2"},
+		{2, 1, "[fd00::1]:4711", .job = "hand-fd00::1-4711-2"},
+		{1, 0, "10.0.0.1:1", .job = "hand-10.0.0.1-1-1"},
+		{2, 2, "n1:4711", .seen = "expected 0 to 1"},
+		{2, -1, "n1:4711", .seen = "also needs --node-rank and --rdzv-endpoint"},
+		{2, 0, .seen = "also needs --node-rank and --rdzv-endpoint"},
+		{2, 0, "n1", .seen = "expected HOST:PORT"},
+		{2, 0, ":4711", .seen = "expected HOST:PORT"},
+		{2, 0, "fd00::1:4711", .seen = "IPv6"},
+		{2, 0, "n1:0", .seen = "from 1 to 65535"},
+		{2, 0, "n1:http", .seen = "from 1 to 65535"},
+		{2, 0, "-oX:22", .seen = "expected HOST:PORT"},
+		{2, 0, "n1:4711", .hosts = "n1,n2", .seen = "Give only one of them"},
 	};
 
 	for (size_t i = 0; i < ROWS(rows); i++) {

@@ -503,27 +503,31 @@ static void lost_node(void **state)
 	static const struct {
 		const char *job, *config, *script, *text;
 	} rows[] = {
-		{NULL, NULL, "#!/bin/sh\n#SBATCH -N2 --no-kill\n", "Slurm lets it continue"},
-		{JOB " WorkDir=/a", NULL, "#!/bin/sh\n#SBATCH -k\n", "Slurm lets it continue"},
-		{JOB " SubmitLine=sbatch -N2 --no-kill j.sh WorkDir=/a", NULL, "#!/bin/sh\n",
-		 "Slurm lets it continue"},
-		{"JobId=3 JobState=RUNNING Requeue=0 SubmitLine=salloc --no-kill WorkDir=/a", NULL,
-		 NULL, "Slurm lets it continue"},
-		{JOB " WorkDir=/a", "SlurmdTimeout           = 300 sec\n", "#!/bin/sh\n",
-		 "when a node of this job fails, Slurm requeues the job as soon as it marks the "
-		 "node "
-		 "down (after 300 s), unless the job was submitted with --no-kill; berth cannot "
-		 "tell whether it was. To be sure, add #SBATCH --no-kill to the job script"},
-		{JOB " SubmitLine=sbatch --no-kill=off j.sh WorkDir=/a", NULL, "#!/bin/sh\n",
-		 "cannot tell whether it was"},
-		{JOB " SubmitLine=sbatch j.sh -k WorkDir=/a", NULL, "#!/bin/sh\n",
-		 "cannot tell whether it was"}, /* -k is the script's own */
-		{NULL, NULL, NULL,
-		 "Slurm ends the job as soon as it marks the node down, unless the job was "
-		 "submitted "
-		 "with --no-kill; berth cannot tell whether it was. To be sure, submit the job "
-		 "with "
-		 "--no-kill"},
+		{.script = "#!/bin/sh\n#SBATCH -N2 --no-kill\n", .text = "Slurm lets it continue"},
+		{.job = JOB " WorkDir=/a",
+		 .script = "#!/bin/sh\n#SBATCH -k\n",
+		 .text = "Slurm lets it continue"},
+		{.job = JOB " SubmitLine=sbatch -N2 --no-kill j.sh WorkDir=/a",
+		 .script = "#!/bin/sh\n",
+		 .text = "Slurm lets it continue"},
+		{.job = "JobId=3 JobState=RUNNING Requeue=0 SubmitLine=salloc --no-kill WorkDir=/a",
+		 .text = "Slurm lets it continue"},
+		{.job = JOB " WorkDir=/a",
+		 .config = "SlurmdTimeout           = 300 sec\n",
+		 .script = "#!/bin/sh\n",
+		 .text = "when a node of this job fails, Slurm requeues the job as soon as it "
+			 "marks the node down (after 300 s), unless the job was submitted with "
+			 "--no-kill; berth cannot tell whether it was. To be sure, add #SBATCH "
+			 "--no-kill to the job script"},
+		{.job = JOB " SubmitLine=sbatch --no-kill=off j.sh WorkDir=/a",
+		 .script = "#!/bin/sh\n",
+		 .text = "cannot tell whether it was"},
+		{.job = JOB " SubmitLine=sbatch j.sh -k WorkDir=/a",
+		 .script = "#!/bin/sh\n",
+		 .text = "cannot tell whether it was"}, /* -k is the script's own */
+		{.text = "Slurm ends the job as soon as it marks the node down, unless the job was "
+			 "submitted with --no-kill; berth cannot tell whether it was. To be sure, "
+			 "submit the job with --no-kill"},
 	};
 
 	(void)state;
@@ -546,17 +550,19 @@ static void requeue_truncates(void **state)
 		const char *mode, *job, *config;
 		bool truncates;
 	} rows[] = {
-		{NULL, OUT, CONFIG "0\n", true}, /* Slurm's default */
-		{NULL, OUT, CONFIG "1\n", false},
-		{"a", OUT, CONFIG "0\n", false},
-		{"t", OUT, CONFIG "1\n", true},
-		{"x", OUT, CONFIG "0\n", false},
-		{NULL, OUT, "JobCompType = none\n", false},
-		{NULL, OUT, CONFIG "?\n", false},
-		{NULL, OUT, NULL, false},
-		{NULL, NULL, CONFIG "0\n", false},
-		{NULL, "JobId=3 JobState=RUNNING StdOut=/dev/null", CONFIG "0\n", false},
-		{NULL, "JobId=3 JobState=RUNNING", CONFIG "0\n", false},
+		{.job = OUT, .config = CONFIG "0\n", .truncates = true}, /* Slurm's default */
+		{.job = OUT, .config = CONFIG "1\n", .truncates = false},
+		{.mode = "a", .job = OUT, .config = CONFIG "0\n", .truncates = false},
+		{.mode = "t", .job = OUT, .config = CONFIG "1\n", .truncates = true},
+		{.mode = "x", .job = OUT, .config = CONFIG "0\n", .truncates = false},
+		{.job = OUT, .config = "JobCompType = none\n", .truncates = false},
+		{.job = OUT, .config = CONFIG "?\n", .truncates = false},
+		{.job = OUT, .truncates = false},
+		{.config = CONFIG "0\n", .truncates = false},
+		{.job = "JobId=3 JobState=RUNNING StdOut=/dev/null",
+		 .config = CONFIG "0\n",
+		 .truncates = false},
+		{.job = "JobId=3 JobState=RUNNING", .config = CONFIG "0\n", .truncates = false},
 	};
 
 	for (size_t i = 0; i < ROWS(rows); i++) {

@@ -271,13 +271,12 @@ static void exceptions(void **state)
 		 "SyntaxError: invalid syntax", "c.py", 7},
 		{TRACEBACK "  File \"d.py\", line 3, in <module>\nKeyboardInterrupt",
 		 "KeyboardInterrupt", "d.py", 3},
-		{"ValueError: printed by the program", NULL, NULL, 0},
-		{TRACEBACK "  File \"e.py\", line 3, in <module>\n    raise", NULL, NULL, 0},
-		{"  File \"f.py\", line many\nError: x", NULL, NULL, 0},
-		{"File \"g.py\", line 3\nError: not indented", NULL, NULL, 0},
-		{TRACEBACK "  File \"h.py\", line 3, in h\n[rank: ]: Error: not a prefix", NULL,
-		 NULL, 0},
-		{"", NULL, NULL, 0},
+		{"ValueError: printed by the program"},
+		{TRACEBACK "  File \"e.py\", line 3, in <module>\n    raise"},
+		{"  File \"f.py\", line many\nError: x"},
+		{"File \"g.py\", line 3\nError: not indented"},
+		{TRACEBACK "  File \"h.py\", line 3, in h\n[rank: ]: Error: not a prefix"},
+		{""},
 	};
 
 	for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {

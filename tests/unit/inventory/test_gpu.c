@@ -307,25 +307,33 @@ static void test_each_vendors_list(void **state)
 		int vendor; /* of all five; 0: as in make_gpus */
 		const char *allowed, *says;
 	} rows[] = {
-		{NULL, NULL, NULL, NULL, 0x1002, "11111", NULL},
-		{NULL, "0,2", NULL, NULL, 0x1002, "10100", NULL},
-		{NULL, NULL, "1", NULL, 0x1002, "01000", NULL},
-		{NULL, "", NULL, NULL, 0x1002, "00000", NULL},
+		{.vendor = 0x1002, .allowed = "11111"},
+		{.rocr = "0,2", .vendor = 0x1002, .allowed = "10100"},
+		{.hip = "1", .vendor = 0x1002, .allowed = "01000"},
+		{.rocr = "", .vendor = 0x1002, .allowed = "00000"},
 		/* HIP counts among the GPUs that ROCR leaves: its 1 is GPU 4. */
-		{NULL, "2,4", "1", NULL, 0x1002, "00001", NULL},
-		{NULL, "2,4", "2", NULL, 0x1002, NULL, "HIP_VISIBLE_DEVICES contains \"2\""},
-		{NULL, "9", NULL, NULL, 0x1002, NULL, "ROCR_VISIBLE_DEVICES contains \"9\""},
+		{.rocr = "2,4", .hip = "1", .vendor = 0x1002, .allowed = "00001"},
+		{.rocr = "2,4",
+		 .hip = "2",
+		 .vendor = 0x1002,
+		 .says = "HIP_VISIBLE_DEVICES contains \"2\""},
+		{.rocr = "9", .vendor = 0x1002, .says = "ROCR_VISIBLE_DEVICES contains \"9\""},
 		/* CUDA's list alone applies, since HIP reads it; next to ROCR's it is Slurm's copy.
 		 */
-		{"3", NULL, NULL, NULL, 0x1002, "00010", NULL},
-		{"2,3", "2,3", NULL, NULL, 0x1002, "00110", NULL},
-		{"3", NULL, NULL, "0.1,4", 0x8086, "10001", NULL},
+		{.cuda = "3", .vendor = 0x1002, .allowed = "00010"},
+		{.cuda = "2,3", .rocr = "2,3", .vendor = 0x1002, .allowed = "00110"},
+		{.cuda = "3", .ze = "0.1,4", .vendor = 0x8086, .allowed = "10001"},
 		/* Lists of vendors without a GPU here have no effect. */
-		{NULL, NULL, NULL, "7", 0x1002, "11111", NULL},
-		{"1", "7", "7", "7", 0x10de, "01000", NULL},
+		{.ze = "7", .vendor = 0x1002, .allowed = "11111"},
+		{.cuda = "1",
+		 .rocr = "7",
+		 .hip = "7",
+		 .ze = "7",
+		 .vendor = 0x10de,
+		 .allowed = "01000"},
 		/* A node with GPUs of both vendors: each list applies to its own. */
-		{"1", "", NULL, NULL, 0, "01000", NULL},
-		{"0", "0", NULL, NULL, 0, "10001", NULL},
+		{.cuda = "1", .rocr = "", .allowed = "01000"},
+		{.cuda = "0", .rocr = "0", .allowed = "10001"},
 	};
 
 	for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {

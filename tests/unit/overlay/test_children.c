@@ -106,14 +106,21 @@ static void test_send_to_all(void **state)
 		int answers[4], rc, sent[4];
 		const char *reason;
 	} rows[] = {
-		{{0, 0, 0, 0}, 0, {1, 1, 0, 1}, "all are reached; node 2 is so through node 0"},
-		{{ERR_NETWORK, 0, 0, 0}, 0, {1, 1, 0, 1}, "the first one's queue is full"},
-		{{0, ERR_NETWORK, 0, ERR_NETWORK}, 0, {1, 1, 0, 1}, "the last one's, too"},
-		{{ERR_DATA, 0, 0, 0}, -ERR_DATA, {1, 0, 0, 0}, "too large for every node"},
-		{{ERR_NETWORK, ERR_DATA, 0, 0},
-		 -ERR_DATA,
-		 {1, 1, 0, 0},
-		 "too large for the second"},
+		{.sent = {1, 1, 0, 1}, .reason = "all are reached; node 2 is so through node 0"},
+		{.answers = {ERR_NETWORK, 0, 0, 0},
+		 .sent = {1, 1, 0, 1},
+		 .reason = "the first one's queue is full"},
+		{.answers = {0, ERR_NETWORK, 0, ERR_NETWORK},
+		 .sent = {1, 1, 0, 1},
+		 .reason = "the last one's, too"},
+		{.answers = {ERR_DATA, 0, 0, 0},
+		 .rc = -ERR_DATA,
+		 .sent = {1, 0, 0, 0},
+		 .reason = "too large for every node"},
+		{.answers = {ERR_NETWORK, ERR_DATA, 0, 0},
+		 .rc = -ERR_DATA,
+		 .sent = {1, 1, 0, 0},
+		 .reason = "too large for the second"},
 	};
 	struct children children;
 

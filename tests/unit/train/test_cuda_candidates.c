@@ -30,23 +30,23 @@ struct row {
 };
 
 static const struct row rows[] = {
-	{"only the first", 1, {3}, {0}, 0},
-	{"the fastest is chosen", 4, {3, 2, 1, 2}, {0}, 2},
-	{"the first is the fastest", 3, {1, 2, 3}, {0}, 0},
-	{"the first among equal ones", 3, {3, 1, 1}, {0}, 1},
-	{"slightly faster is not enough", 2, {1, 0.99}, {0}, 0},
-	{"a candidate that cannot be built is skipped", 4, {3, NAN, 2, NAN}, {0}, 2},
-	{"so is one that fails when it runs", 4, {3, -1, -1, 2.5}, {0}, 3},
-	{"measured times that make no sense", 3, {3, INFINITY, 2}, {0}, 2},
+	{"only the first", 1, {3}, .taken = 0},
+	{"the fastest is chosen", 4, {3, 2, 1, 2}, .taken = 2},
+	{"the first is the fastest", 3, {1, 2, 3}, .taken = 0},
+	{"the first among equal ones", 3, {3, 1, 1}, .taken = 1},
+	{"slightly faster is not enough", 2, {1, 0.99}, .taken = 0},
+	{"a candidate that cannot be built is skipped", 4, {3, NAN, 2, NAN}, .taken = 2},
+	{"so is one that fails when it runs", 4, {3, -1, -1, 2.5}, .taken = 3},
+	{"measured times that make no sense", 3, {3, INFINITY, 2}, .taken = 2},
 	{"a wrong result is never chosen, however fast",
 	 4,
 	 {3, 0.1, 0.2, 2},
-	 {0, true, true, false},
-	 3},
-	{"all others are wrong: the first", 3, {3, 1, 2}, {0, true, true}, 0},
-	{"the first cannot be built: none", 3, {NAN, 1, 2}, {0}, -1},
-	{"the first fails: none", 3, {-1, 1, 2}, {0}, -1},
-	{"no candidates", 0, {0}, {0}, -1},
+	 .wrong = {0, true, true, false},
+	 .taken = 3},
+	{"all others are wrong: the first", 3, {3, 1, 2}, .wrong = {0, true, true}, .taken = 0},
+	{"the first cannot be built: none", 3, {NAN, 1, 2}, .taken = -1},
+	{"the first fails: none", 3, {-1, 1, 2}, .taken = -1},
+	{"no candidates", .taken = -1},
 };
 
 struct pretence {

@@ -431,16 +431,18 @@ static void bad_tensors(void **state)
 		int rc;
 		const char *why;
 	} rows[] = {
-		{"conv1.weight", NULL, NULL, 0, false, 0, "nothing changed"},
-		{"bn1.num_batches_tracked", "berth.other", NULL, 0, false, 0, "old PyTorch"},
-		{"conv1.weight", "conv9.weight", NULL, 0, false, 1,
-		 "one tensor missing, one superfluous"},
-		{"conv1.weight", NULL, "I32", 0, false, 1, "integers"},
-		{"bn2.running_var", NULL, NULL, 1, false, 1, "a longer buffer"},
-		{"fc.bias", NULL, NULL, 2, false, 1, "other classes"},
-		{"fc.bias", NULL, NULL, 2, true, 0, "other classes, a new head"},
-		{"conv1.weight", NULL, NULL, 1, true, 1, "not the head"},
-		{"fc.weight", "head.weight", NULL, 0, true, 1, "a name that this network lacks"},
+		{"conv1.weight", .rc = 0, .why = "nothing changed"},
+		{"bn1.num_batches_tracked", .named = "berth.other", .rc = 0, .why = "old PyTorch"},
+		{"conv1.weight", .named = "conv9.weight", .rc = 1,
+		 .why = "one tensor missing, one superfluous"},
+		{"conv1.weight", .type = "I32", .rc = 1, .why = "integers"},
+		{"bn2.running_var", .more = 1, .rc = 1, .why = "a longer buffer"},
+		{"fc.bias", .more = 2, .rc = 1, .why = "other classes"},
+		{"fc.bias", .more = 2, .new_head = true, .rc = 0,
+		 .why = "other classes, a new head"},
+		{"conv1.weight", .more = 1, .new_head = true, .rc = 1, .why = "not the head"},
+		{"fc.weight", .named = "head.weight", .new_head = true, .rc = 1,
+		 .why = "a name that this network lacks"},
 	};
 	struct rig rig, other;
 	struct error err = {0};

@@ -75,43 +75,44 @@ static void looks(const char *name, const struct look *rows, size_t count)
 
 static void test_look(void **state)
 {
-	LOOKS("a step that stalls", {0, {1, 2, 0}, {0, 0, 0}, 0, 0, WATCH_FINE},
-	      {999, {1, 2, 0}, {0, 0, 0}, 0, 0, WATCH_FINE},
-	      {1000, {1, 2, 0}, {0, 0, 0}, 0, 0, WATCH_STALLED});
+	LOOKS("a step that stalls", {0, {1, 2, 0}, {0, 0, 0}, .verdict = WATCH_FINE},
+	      {999, {1, 2, 0}, {0, 0, 0}, .verdict = WATCH_FINE},
+	      {1000, {1, 2, 0}, {0, 0, 0}, .verdict = WATCH_STALLED});
 	LOOKS("one bucket at a time, each within the deadline",
-	      {0, {1, 2, 0}, {0, 0, 0}, 0, 0, WATCH_FINE},
-	      {900, {1, 2, 0}, {1, 1, 0}, 0, 0, WATCH_FINE},
-	      {1800, {1, 2, 0}, {1, 2, 0}, 0, 0, WATCH_FINE},
-	      {2700, {2, 2, 0}, {2, 1, 0}, 0, 0, WATCH_FINE},
-	      {3699, {2, 2, 0}, {2, 1, 0}, 0, 0, WATCH_FINE},
-	      {3700, {2, 2, 0}, {2, 1, 0}, 0, 0, WATCH_STALLED});
+	      {0, {1, 2, 0}, {0, 0, 0}, .verdict = WATCH_FINE},
+	      {900, {1, 2, 0}, {1, 1, 0}, .verdict = WATCH_FINE},
+	      {1800, {1, 2, 0}, {1, 2, 0}, .verdict = WATCH_FINE},
+	      {2700, {2, 2, 0}, {2, 1, 0}, .verdict = WATCH_FINE},
+	      {3699, {2, 2, 0}, {2, 1, 0}, .verdict = WATCH_FINE},
+	      {3700, {2, 2, 0}, {2, 1, 0}, .verdict = WATCH_STALLED});
 	LOOKS("a host that runs ahead does not hide a stall",
-	      {0, {1, 2, 0}, {0, 0, 0}, 0, 0, WATCH_FINE},
-	      {400, {2, 2, 0}, {0, 0, 0}, 0, 0, WATCH_FINE},
-	      {800, {3, 2, 0}, {0, 0, 0}, 0, 0, WATCH_FINE},
-	      {1200, {4, 2, 0}, {0, 0, 0}, 0, 0, WATCH_STALLED});
+	      {0, {1, 2, 0}, {0, 0, 0}, .verdict = WATCH_FINE},
+	      {400, {2, 2, 0}, {0, 0, 0}, .verdict = WATCH_FINE},
+	      {800, {3, 2, 0}, {0, 0, 0}, .verdict = WATCH_FINE},
+	      {1200, {4, 2, 0}, {0, 0, 0}, .verdict = WATCH_STALLED});
 	LOOKS("new work after a long pause has the full deadline",
-	      {0, {1, 2, 0}, {1, 2, 0}, 0, 0, WATCH_FINE},
-	      {900, {1, 2, 0}, {1, 2, 0}, 0, 0, WATCH_FINE},
-	      {1500, {2, 2, 0}, {1, 2, 0}, 0, 0, WATCH_FINE},
-	      {2400, {2, 2, 0}, {1, 2, 0}, 0, 0, WATCH_FINE},
-	      {2500, {2, 2, 0}, {1, 2, 0}, 0, 0, WATCH_STALLED});
+	      {0, {1, 2, 0}, {1, 2, 0}, .verdict = WATCH_FINE},
+	      {900, {1, 2, 0}, {1, 2, 0}, .verdict = WATCH_FINE},
+	      {1500, {2, 2, 0}, {1, 2, 0}, .verdict = WATCH_FINE},
+	      {2400, {2, 2, 0}, {1, 2, 0}, .verdict = WATCH_FINE},
+	      {2500, {2, 2, 0}, {1, 2, 0}, .verdict = WATCH_STALLED});
 	LOOKS("without work in progress it is idle, not failed",
-	      {0, {1, 2, 3}, {1, 2, 3}, 0, 0, WATCH_FINE},
-	      {1000, {1, 2, 3}, {1, 2, 3}, 0, 0, WATCH_IDLE},
-	      {1100, {1, 2, 4}, {1, 2, 3}, 0, 0, WATCH_FINE},
-	      {1200, {1, 2, 4}, {1, 2, 4}, 0, 0, WATCH_FINE});
-	LOOKS("a call that stalls", {0, {0, 0, 1}, {0, 0, 0}, 0, 0, WATCH_FINE},
-	      {1000, {0, 0, 1}, {0, 0, 0}, 0, 0, WATCH_STALLED});
+	      {0, {1, 2, 3}, {1, 2, 3}, .verdict = WATCH_FINE},
+	      {1000, {1, 2, 3}, {1, 2, 3}, .verdict = WATCH_IDLE},
+	      {1100, {1, 2, 4}, {1, 2, 3}, .verdict = WATCH_FINE},
+	      {1200, {1, 2, 4}, {1, 2, 4}, .verdict = WATCH_FINE});
+	LOOKS("a call that stalls", {0, {0, 0, 1}, {0, 0, 0}, .verdict = WATCH_FINE},
+	      {1000, {0, 0, 1}, {0, 0, 0}, .verdict = WATCH_STALLED});
 	LOOKS("a step that began without handing over a bucket",
-	      {0, {2, 0, 0}, {1, 2, 0}, 0, 0, WATCH_FINE},
-	      {1000, {2, 0, 0}, {1, 2, 0}, 0, 0, WATCH_IDLE});
+	      {0, {2, 0, 0}, {1, 2, 0}, .verdict = WATCH_FINE},
+	      {1000, {2, 0, 0}, {1, 2, 0}, .verdict = WATCH_IDLE});
 	LOOKS("a graph capture is never late, however long it takes",
-	      {0, {1, 2, 0}, {0, 0, 0}, 0, 1, WATCH_FINE},
-	      {5000, {1, 2, 0}, {0, 0, 0}, 0, 1, WATCH_FINE},
-	      {5999, {1, 2, 0}, {0, 0, 0}, 0, 0, WATCH_FINE},
-	      {6000, {1, 2, 0}, {0, 0, 0}, 0, 0, WATCH_STALLED});
-	LOOKS("an error is reported at once", {0, {1, 2, 0}, {1, 2, 0}, 1, 0, WATCH_BROKEN});
+	      {0, {1, 2, 0}, {0, 0, 0}, .capturing = true, .verdict = WATCH_FINE},
+	      {5000, {1, 2, 0}, {0, 0, 0}, .capturing = true, .verdict = WATCH_FINE},
+	      {5999, {1, 2, 0}, {0, 0, 0}, .verdict = WATCH_FINE},
+	      {6000, {1, 2, 0}, {0, 0, 0}, .verdict = WATCH_STALLED});
+	LOOKS("an error is reported at once",
+	      {0, {1, 2, 0}, {1, 2, 0}, .broken = true, .verdict = WATCH_BROKEN});
 }
 
 static void test_next(void **state)
