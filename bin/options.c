@@ -4,8 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/bytes.h"
+
 /* Far above what any node has; only keeps sums within an int. */
-#define RANKS_MAX 1000000
 #define GPUS_MAX 1024
 #define PLAN(member) offsetof(struct options, plan.member)
 #define ALLOC(member) offsetof(struct options, alloc.member)
@@ -15,10 +16,10 @@ const struct arguments_option options_table[] = {
 	{"ranks", "N",
 	 "Start N ranks in the whole job (default: one per GPU; without GPUs one per slot, at most "
 	 "one per core)",
-	 ARGUMENTS_INT, PLAN(ranks), 1, RANKS_MAX, .letter = 'n'},
+	 ARGUMENTS_INT, PLAN(ranks), 1, OPTIONS_RANKS_MAX, .letter = 'n'},
 	{"np", .type = ARGUMENTS_ALIAS, .hidden = true},
 	{"ranks-per-node", "K", "Start K ranks on each node", ARGUMENTS_INT, PLAN(ranks_per_node),
-	 1, RANKS_MAX},
+	 1, OPTIONS_RANKS_MAX},
 	{"nproc-per-node", .type = ARGUMENTS_ALIAS},
 	{"nproc_per_node", .type = ARGUMENTS_ALIAS, .hidden = true},
 	{"gpus-per-rank", "K", "Give each rank K GPUs; above 1, this implies --gpus-visible own",
@@ -43,6 +44,30 @@ const struct arguments_option options_table[] = {
 	 PLAN(subnet)},
 	{0},
 };
+
+int options_add_env(const char ***list, size_t *count, const char *text, struct error *err)
+{
+	/* The environment of the ranks overrides these. */
+	static const char *const fixed[] = {
+		"RANK",	     "WORLD_SIZE",  "LOCAL_RANK", "LOCAL_WORLD_SIZE",
+		"NODE_RANK", "MASTER_ADDR", "MASTER_PORT"};
+	const char *equals = strchr(text, '=');
+	const char **added;
+
+	if (!equals || equals == text || strcspn(text, " \t\n") < (size_t)(equals - text))
+		return error_set(err, ERR_USAGE, "--env '%.200s': expected NAME=VALUE", text);
+	for (size_t i = 0; i < sizeof fixed / sizeof *fixed; i++)
+		if (!strncmp(text, fixed[i], strlen(fixed[i])) && text[strlen(fixed[i])] == '=')
+			return error_set(err, ERR_USAGE,
+					 "--env %.200s: berth sets %s for each rank (see -n, "
+					 "--master-addr, --port)",
+					 text, fixed[i]);
+	added = array_add(list, count, sizeof *added);
+	if (!added)
+		return error_memory(err, "--env");
+	*added = text;
+	return 0;
+}
 
 int options_set_env(struct env *env, const char *const *texts, size_t count, struct error *err)
 {

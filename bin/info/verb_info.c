@@ -325,7 +325,7 @@ static void read_claims(struct info *info)
 	char scope[256], names[1024], dir[4096];
 
 	text = controller_scope(&launch, scope, sizeof scope);
-	controller_run_names(info->stages.env, names, sizeof names);
+	controller_run_names(&launch, names, sizeof names);
 	snprintf(dir, sizeof dir, "%s/-", tmpdir ? tmpdir : "/tmp");
 	if (text)
 		info->claims = claims_read(dir, text, names);

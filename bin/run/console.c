@@ -17,13 +17,21 @@
 #define SHOWN_LINES 48	  /* of the ranks: about a screen */
 #define COLLAPSE_RANKS 16 /* more of them collapse on a terminal */
 
+/* What a sink belongs to. */
+struct source {
+	struct console *console;
+	const char *role; /* NULL: the only program */
+};
+
 struct console {
 	const struct run_options *options;
+	struct source sources[ROLES_MAX];
 	enum log_level limit; /* of notes */
 	struct printer *printer;
 	struct collapse *collapse; /* NULL: lines are not collapsed */
 	bool over;		   /* progress lines overwrite each other */
 	bool heard;		   /* rank 0 has sent one */
+	bool labels;		   /* each line begins with its rank */
 	double begin_s;
 	int64_t drawn_ms;
 	bool one;   /* stdout and stderr are the same terminal or file */
@@ -32,6 +40,12 @@ struct console {
 	int shown[SHOWN_LINES];
 	size_t lines;
 };
+
+/* A number for a rank that no rank of another role has: OPTIONS_RANKS_MAX is less than 2^20. */
+static int source_id(size_t role, int rank)
+{
+	return (int)(role << 20) | rank;
+}
 
 /* Does the end of what was printed still show the rank's last count lines? */
 static bool is_shown(const struct console *console, int rank, size_t count)
@@ -93,7 +107,10 @@ static size_t progress_mark(const char *text, size_t size)
 static void on_output(void *context, int rank, bool is_err, const char *text, size_t size,
 		      bool newline)
 {
-	struct console *console = context;
+	const struct source *source = context;
+	struct console *console = source->console;
+	int id = source_id((size_t)(source - console->sources), rank);
+	char label[ROLE_NAME_MAX + 16];
 	size_t mark = console->over && !rank && is_err && newline ? progress_mark(text, size) : 0;
 
 	if (mark) {
@@ -102,14 +119,16 @@ static void on_output(void *context, int rank, bool is_err, const char *text, si
 		return;
 	}
 	if (newline)
-		console->shown[console->lines++ % SHOWN_LINES] =
-			is_err || console->one ? rank : ~rank;
+		console->shown[console->lines++ % SHOWN_LINES] = is_err || console->one ? id : ~id;
 	if (console->collapse) {
 		collapse_line(console->collapse, rank, is_err, text, size, newline, clock_now_ms());
 		return;
 	}
 	end_progress(console);
-	printer_line(console->printer, rank, is_err, text, size, newline);
+	snprintf(label, sizeof label, "%s%s%d", source->role ? source->role : "",
+		 source->role ? " " : "", rank);
+	printer_line(console->printer, id, console->labels ? label : NULL, is_err, text, size,
+		     newline);
 }
 
 static void on_collapsed(void *context, const char *ranks, int rank, bool is_err, const char *text,
@@ -118,12 +137,12 @@ static void on_collapsed(void *context, const char *ranks, int rank, bool is_err
 	struct console *console = context;
 
 	end_progress(console);
-	printer_ranks_line(console->printer, ranks, rank, is_err, text, size, newline);
+	printer_line(console->printer, rank, ranks, is_err, text, size, newline);
 }
 
 static int64_t on_tick(void *context, int64_t now_ms)
 {
-	struct console *console = context;
+	struct console *console = ((const struct source *)context)->console;
 
 	if (now_ms != INT64_MAX)
 		draw_start(console, now_ms);
@@ -132,11 +151,13 @@ static int64_t on_tick(void *context, int64_t now_ms)
 
 static void on_begun(void *context, int world_size)
 {
-	struct console *console = context;
+	struct console *console = ((const struct source *)context)->console;
 	bool many = world_size > COLLAPSE_RANKS && isatty(STDOUT_FILENO);
 
 	collapse_free(console->collapse); /* nothing waits after an attempt */
 	console->collapse = NULL;
+	if (console->options->roles.count)
+		return;
 	if (console->options->collapse == RUN_COLLAPSE_ON ||
 	    (console->options->collapse == RUN_COLLAPSE_AUTO && many))
 		collapse_new(world_size, on_collapsed, console, &console->collapse, NULL);
@@ -161,17 +182,17 @@ static void on_log(void *context, const char *line, size_t size)
 
 static bool is_full(void *context)
 {
-	struct console *console = context;
+	const struct source *source = context;
 
-	return printer_full(console->printer);
+	return printer_full(source->console->printer);
 }
 
 /* Like other programs in front of "| head". */
 static bool is_abandoned(void *context)
 {
-	const struct console *console = context;
+	const struct source *source = context;
 
-	return printer_has_no_reader(console->printer);
+	return printer_has_no_reader(source->console->printer);
 }
 
 int console_open(const struct run_options *options, bool progress, struct console **out,
@@ -186,7 +207,11 @@ int console_open(const struct run_options *options, bool progress, struct consol
 	console->limit = options->quiet ? LOG_ERROR : options->verbose ? LOG_DEBUG : LOG_NOTE;
 	console->over = progress;
 	console->begin_s = clock_now_s();
-	rc = printer_new(STDOUT_FILENO, STDERR_FILENO, options->label, &console->printer, err);
+	for (size_t i = 0; i < ROLES_MAX; i++)
+		console->sources[i] = (struct source){
+			console, i < options->roles.count ? options->roles.roles[i].name : NULL};
+	console->labels = options->label || options->roles.count;
+	rc = printer_new(STDOUT_FILENO, STDERR_FILENO, &console->printer, err);
 	if (rc) {
 		free(console);
 		return rc;
@@ -194,17 +219,22 @@ int console_open(const struct run_options *options, bool progress, struct consol
 	console->one = printer_is_one(console->printer);
 	log_set_level(console->limit);
 	log_set_writer(on_log, console);
-	on_tick(console, clock_now_ms());
+	on_tick(&console->sources[0], clock_now_ms());
 	*out = console;
 	return 0;
 }
 
-struct job_sink console_sink(struct console *console)
+static void on_note(void *context, enum log_level level, const char *text)
+{
+	console_note(((const struct source *)context)->console, level, text);
+}
+
+struct job_sink console_sink(struct console *console, size_t role)
 {
 	return (struct job_sink){
-		.context = console,
+		.context = &console->sources[role],
 		.output = on_output,
-		.note = console_note,
+		.note = on_note,
 		.begun = on_begun,
 		.tick = on_tick,
 		.full = is_full,
@@ -227,8 +257,9 @@ static void leave_stderr(void)
 bool console_close(struct console *console, const struct job_result *result, char *problem,
 		   size_t size)
 {
-	bool shown = is_shown(console, result->rank, json_array_size(result->output_tail));
-	bool abandoned = !console->options->job.log_dir && is_abandoned(console);
+	bool shown = is_shown(console, source_id(result->role, result->rank),
+			      json_array_size(result->output_tail));
+	bool abandoned = !console->options->job.log_dir && is_abandoned(&console->sources[0]);
 
 	end_progress(console);
 	collapse_free(console->collapse);

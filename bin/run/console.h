@@ -13,7 +13,8 @@ struct console; /* opaque */
  * terminal, and berth one before. options are borrowed. */
 int console_open(const struct run_options *options, bool progress, struct console **out,
 		 struct error *err);
-struct job_sink console_sink(struct console *console);
+/* That of a role, or of the only program (0). */
+struct job_sink console_sink(struct console *console, size_t role);
 /* A note of the level that the user wants to see; context is the console. */
 void console_note(void *context, enum log_level level, const char *text);
 /* Wait until everything is written, but not for long after an interrupt, and free the console.

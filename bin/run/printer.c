@@ -23,7 +23,6 @@
 struct printer {
 	struct write_queue *queue;
 	int fds[2];
-	bool label;
 	bool started;		   /* the queue has its thread */
 	int owner[2];		   /* the rank whose line is unfinished; NO_RANK: none */
 	bool same;		   /* both descriptors are the same terminal or file */
@@ -66,7 +65,7 @@ static void write_piece(void *context, unsigned target, const void *data, size_t
 	}
 }
 
-int printer_new(int out_fd, int err_fd, bool label, struct printer **out, struct error *err)
+int printer_new(int out_fd, int err_fd, struct printer **out, struct error *err)
 {
 	struct printer *printer = calloc(1, sizeof *printer);
 	struct stat files[2];
@@ -81,7 +80,6 @@ int printer_new(int out_fd, int err_fd, bool label, struct printer **out, struct
 	}
 	printer->fds[0] = out_fd;
 	printer->fds[1] = err_fd;
-	printer->label = label;
 	printer->same = !fstat(out_fd, &files[0]) && !fstat(err_fd, &files[1]) &&
 			files[0].st_dev == files[1].st_dev && files[0].st_ino == files[1].st_ino;
 	printer->owner[0] = printer->owner[1] = NO_RANK;
@@ -113,19 +111,10 @@ static void add_line(struct printer *printer, const char *label, int rank, unsig
 		printer->rank_bytes -= size;
 }
 
-void printer_line(struct printer *printer, int rank, bool is_err, const char *text, size_t size,
-		  bool newline)
+void printer_line(struct printer *printer, int rank, const char *label, bool is_err,
+		  const char *text, size_t size, bool newline)
 {
-	char label[16];
-
-	snprintf(label, sizeof label, "%d", rank);
-	add_line(printer, printer->label ? label : NULL, rank, is_err, text, size, newline);
-}
-
-void printer_ranks_line(struct printer *printer, const char *ranks, int rank, bool is_err,
-			const char *text, size_t size, bool newline)
-{
-	add_line(printer, ranks, rank, is_err, text, size, newline);
+	add_line(printer, label, rank, is_err, text, size, newline);
 }
 
 void printer_note(struct printer *printer, const char *line, size_t size)

@@ -11,21 +11,18 @@
 
 struct printer; /* opaque */
 
-/* out_fd and err_fd stay the caller's. label: print "[RANK] " before each line. The thread
- * starts with the first line, so a process may still fork safely before that. */
-int printer_new(int out_fd, int err_fd, bool label, struct printer **out, struct error *err);
+/* out_fd and err_fd stay the caller's. The thread starts with the first line, so a process may
+ * still fork safely before that. */
+int printer_new(int out_fd, int err_fd, struct printer **out, struct error *err);
 
 /* Are both descriptors the same terminal, pipe or file? */
 bool printer_is_one(const struct printer *printer);
 
-/* Queue a line, or a piece of one if newline is false. is_err: for err_fd. If another rank's
+/* Queue a line, or a piece of one if newline is false. rank: a number of the console's for whoever
+ * writes; label: print "[LABEL] " before the line, or NULL. is_err: for err_fd. If another rank's
  * line follows an unfinished piece, a newline is inserted. */
-void printer_line(struct printer *printer, int rank, bool is_err, const char *text, size_t size,
-		  bool newline);
-
-/* Queue a line of several ranks with the label "[RANKS] "; rank is the first of them. */
-void printer_ranks_line(struct printer *printer, const char *ranks, int rank, bool is_err,
-			const char *text, size_t size, bool newline);
+void printer_line(struct printer *printer, int rank, const char *label, bool is_err,
+		  const char *text, size_t size, bool newline);
 
 /* Queue a line of berth itself, with its newline, for err_fd. If err_fd accepts nothing, the line
  * is dropped when 2 MiB are queued, or when it has delayed the ranks' output on another out_fd by

@@ -218,8 +218,9 @@ static void on_answered(void *context)
 }
 
 /* Run the job. A signal that arrives after its last check stays blocked until it is ignored. */
-static int run_attempts(const struct job_request *request, const struct attempts_policy *policy,
-			const struct job_sink *sink, struct job_result *result, struct error *err)
+static int run_attempts(const struct job_request *request, const struct role_options *roles,
+			const struct attempts_policy *policy, const struct job_sink *sinks,
+			struct job_result *result, struct error *err)
 {
 	sigset_t set, old;
 	int rc;
@@ -228,7 +229,7 @@ static int run_attempts(const struct job_request *request, const struct attempts
 	for (size_t i = 0; i < sizeof ignored_signals / sizeof *ignored_signals; i++)
 		sigaddset(&set, ignored_signals[i]);
 	sigprocmask(SIG_BLOCK, &set, &old);
-	rc = attempts_run(request, policy, sink, result, err);
+	rc = attempts_run(request, roles->roles, roles->count, policy, sinks, result, err);
 	ignore_signals();
 	sigprocmask(SIG_SETMASK, &old, NULL);
 	return rc;
@@ -241,13 +242,14 @@ static int run_job(struct run_setup *setup, struct job_result *result, bool *tai
 	const struct run_options *options = setup->options;
 	struct attempts_policy policy = options->restarts;
 	struct job_request request = options->job;
-	struct job_sink sink;
+	struct job_sink sinks[ROLES_MAX];
 	char problem[256] = "";
 	int rc = console_open(options, draws_progress(setup), &setup->console, err);
 
 	if (rc)
 		return rc;
-	sink = console_sink(setup->console);
+	for (size_t i = 0; i < options->roles.count || !i; i++)
+		sinks[i] = console_sink(setup->console, i);
 	policy.own_program = setup->own_program;
 	request.launch = &setup->launch;
 	request.argv = run_argv(setup);
@@ -267,7 +269,7 @@ static int run_job(struct run_setup *setup, struct job_result *result, bool *tai
 		request.warn_before_ms = WARN_MS;
 	if (!alloc_query_runs(&setup->query))
 		on_answered(setup);
-	rc = run_attempts(&request, &policy, &sink, result, err);
+	rc = run_attempts(&request, &options->roles, &policy, sinks, result, err);
 	*tail_is_shown = console_close(setup->console, result, problem, sizeof problem);
 	setup->console = NULL;
 	/* A job whose output was lost has failed, whatever its ranks' exit codes are. */
@@ -340,7 +342,7 @@ int run_program(const struct run_options *options, const char *const *argv, bool
 	int code = 0, rc;
 
 	/* The messages of a sweep's runs mix. */
-	if (options->shared.plan.waits)
+	if (options->job.waits)
 		log_set_run(options->job.log_dir);
 	rc = prepare(&setup, &code, &err);
 	if (!rc)

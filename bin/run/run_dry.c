@@ -29,6 +29,10 @@ struct show {
 	struct plan plan;
 	char *command_line;
 	bool assumed; /* other nodes are taken to be like this one */
+	/* Several roles: this one's name, and what those before it use, to which it adds its own;
+	 * NULL: there is one program. */
+	const char *role;
+	json_t *claims;
 };
 
 static bool is_first_node(const struct run_setup *setup)
@@ -104,6 +108,22 @@ static int world_size(const struct show *show)
 	return show->counts ? sum : show->request.ranks;
 }
 
+/* Leave out what the roles before this one use, if all are on one node: on several, roles have
+ * disjoint nodes. */
+static int make_room(const struct show *show, struct error *err)
+{
+	struct plan_fit fit;
+	int rc;
+
+	if (show->setup->alloc.node_count > 1)
+		return 0;
+	rc = plan_apply_claims(&show->inventories[0], show->claims, err);
+	if (rc)
+		return rc;
+	fit = plan_fit(&show->setup->alloc, show->inventories, 1, &show->request);
+	return plan_refuse_sharing(&fit, err);
+}
+
 static int make(struct show *show, struct error *err)
 {
 	const struct run_setup *setup = show->setup;
@@ -117,11 +137,19 @@ static int make(struct show *show, struct error *err)
 	rc = plan_network_check(&show->request, err);
 	if (!rc)
 		rc = show->has_plan ? load_inventories(show, err) : count_ranks(show, err);
+	if (!rc && show->claims && show->has_plan)
+		rc = make_room(show, err);
 	if (!rc && show->has_plan)
 		rc = plan_make(&setup->alloc, show->inventories, setup->alloc.node_count,
 			       &show->request, NULL, setup->env, &show->plan, err);
 	if (!rc && !(show->command_line = launcher_sample_line(&setup->launch)))
 		rc = error_memory(err, "the launcher's command line");
+	if (!rc && show->claims && show->has_plan) {
+		json_t *claim = plan_claim(&show->plan.nodes[0]);
+
+		json_object_set_new(claim, "by", json_sprintf("role %s", show->role));
+		json_array_append_new(show->claims, claim);
+	}
 	return rc;
 }
 
@@ -145,7 +173,7 @@ static const char *why_no_plan(const struct show *show, char out[UNKNOWN_MAX])
 	return out;
 }
 
-static int print_json(const struct show *show, struct error *err)
+static int print_json(const struct show *show, json_t *roles, struct error *err)
 {
 	JSON_AUTO out = NULL;
 	json_t *nodes = json_array(), *program = json_array();
@@ -187,6 +215,10 @@ static int print_json(const struct show *show, struct error *err)
 		json_text(show->has_plan ? NULL : why_no_plan(show, why)));
 	if (rc)
 		return rc;
+	if (out && show->role) {
+		json_object_set_new(out, "role", json_string(show->role));
+		return json_array_append(roles, out) ? error_memory(err, "the plan") : 0;
+	}
 	return out ? json_print(out, stdout, err) : error_memory(err, "the plan");
 }
 
@@ -283,6 +315,8 @@ static int print_text(const struct show *show, struct error *err)
 	int rc;
 
 	paint_init(show->setup->env, &paint);
+	if (show->role)
+		printf("%srole%s     %s\n", paint.bold, paint.off, show->role);
 	printf("%sagents%s   %s: %s\n", paint.bold, paint.off, show->setup->launch.launcher->name,
 	       show->command_line);
 	printf("%snodes%s    %zu (%s)%s\n", paint.bold, paint.off, alloc->node_count, alloc->why,
@@ -308,17 +342,58 @@ static int print_text(const struct show *show, struct error *err)
 	return rc;
 }
 
-int run_dry_run(const struct run_setup *setup, const char *const *argv, struct error *err)
+/* One program, or one role with what the roles before it use. roles: the documents so far. */
+static int show_one(const struct run_setup *setup, const char *const *argv, const char *role,
+		    json_t *claims, json_t *roles, struct error *err)
 {
-	struct show show = {.setup = setup, .argv = argv};
+	struct show show = {.setup = setup, .argv = argv, .role = role, .claims = claims};
 	int rc = make(&show, err);
 
 	if (!rc)
-		rc = setup->options->json ? print_json(&show, err) : print_text(&show, err);
+		rc = setup->options->json ? print_json(&show, roles, err) : print_text(&show, err);
 	plan_free(&show.plan);
 	free(show.inventories);
 	inventory_free(&show.own);
 	free(show.counts);
 	free(show.command_line);
 	return rc;
+}
+
+static int show_roles(const struct run_setup *setup, struct error *err)
+{
+	const struct role_options *options = &setup->options->roles;
+	struct job_request base = setup->options->job;
+	struct job_sink sinks[ROLES_MAX] = {{0}};
+	struct roles_set *set = NULL;
+	JSON_AUTO claims = json_array();
+	JSON_AUTO out = NULL;
+	json_t *roles = json_array();
+	int rc;
+
+	base.launch = &setup->launch;
+	base.plan = setup->plan;
+	rc = roles_open(options->roles, options->count, &base, sinks, &set, err);
+	for (size_t i = 0; !rc && i < options->count; i++) {
+		const struct job_request *request = roles_jobs(set)->entries[i].request;
+		struct run_setup own = *setup;
+
+		own.alloc = *request->launch->alloc;
+		own.env = (struct env *)(uintptr_t)request->launch->env;
+		own.launch = *request->launch;
+		own.plan = request->plan;
+		if (i && !setup->options->json)
+			putchar('\n');
+		rc = show_one(&own, request->argv, options->roles[i].name, claims, roles, err);
+	}
+	roles_close(set);
+	out = json_pack("{s:s, s:o}", "schema", "berth.dryrun/1", "roles", roles);
+	if (rc || !setup->options->json)
+		return rc;
+	return out ? json_print(out, stdout, err) : error_memory(err, "the plan");
+}
+
+int run_dry_run(const struct run_setup *setup, const char *const *argv, struct error *err)
+{
+	return setup->options->roles.count ? show_roles(setup, err)
+					   : show_one(setup, argv, NULL, NULL, NULL, err);
 }

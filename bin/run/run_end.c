@@ -234,7 +234,7 @@ void run_end_print(const struct run_setup *setup, const struct job_result *resul
 	if (result->unkilled)
 		log_user(LOG_WARNING, "cannot kill %s", result->unkilled);
 	if (!result->code) {
-		if (options->shared.plan.waits && !options->quiet)
+		if (options->job.waits && !options->quiet)
 			log_user(LOG_NOTE, "the ranks ended after %lld s",
 				 (long long)result->run_ms / 1000);
 		return;
@@ -250,10 +250,13 @@ void run_end_print(const struct run_setup *setup, const struct job_result *resul
 			fprintf(stderr, "berth:   | %s\n", json_string_value(line));
 	}
 	if (options->job.log_dir && result->rank >= 0 && !stopped) {
-		char dir[PATH_MAX];
+		char dir[PATH_MAX], of_role[PATH_MAX];
 
-		logs_attempt_dir(options->job.log_dir, options->restarts.max_restarts,
-				 result->attempt, dir, sizeof dir);
+		snprintf(of_role, sizeof of_role, "%s%s%s", options->job.log_dir,
+			 options->roles.count ? "/" : "",
+			 options->roles.count ? options->roles.roles[result->role].name : "");
+		logs_attempt_dir(of_role, options->restarts.max_restarts, result->attempt, dir,
+				 sizeof dir);
 		log_user(LOG_NOTE, "full output: %s/rank-%04d.log%s%s", dir, result->rank,
 			 result->node ? " on " : "", result->node ? result->node : "");
 	}

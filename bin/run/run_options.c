@@ -7,7 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/bytes.h"
 #include "base/number.h"
 
 #define BY_HAND_MS 600000 /* until all machines have been started */
@@ -43,7 +42,7 @@ static int read_wait(const char *text, void *out, struct error *err)
 {
 	struct run_options *options = out;
 
-	options->shared.plan.waits = true;
+	options->job.waits = options->shared.plan.part = true;
 	return text ? read_time("--wait", text, &options->job.wait_ms, err) : 0;
 }
 
@@ -62,27 +61,9 @@ static int read_warn_before(const char *text, void *out, struct error *err)
 
 static int add_env(const char *text, void *out, struct error *err)
 {
-	/* The environment of the ranks overrides these. */
-	static const char *const fixed[] = {
-		"RANK",	     "WORLD_SIZE",  "LOCAL_RANK", "LOCAL_WORLD_SIZE",
-		"NODE_RANK", "MASTER_ADDR", "MASTER_PORT"};
 	struct run_options *options = out;
-	const char *equals = strchr(text, '=');
-	const char **added;
 
-	if (!equals || equals == text || strcspn(text, " \t\n") < (size_t)(equals - text))
-		return error_set(err, ERR_USAGE, "--env '%.200s': expected NAME=VALUE", text);
-	for (size_t i = 0; i < sizeof fixed / sizeof *fixed; i++)
-		if (!strncmp(text, fixed[i], strlen(fixed[i])) && text[strlen(fixed[i])] == '=')
-			return error_set(err, ERR_USAGE,
-					 "--env %.200s: berth sets %s for each rank (see -n, "
-					 "--master-addr, --port)",
-					 text, fixed[i]);
-	added = array_add(&options->env, &options->env_count, sizeof *added);
-	if (!added)
-		return error_memory(err, "--env");
-	*added = text;
-	return 0;
+	return options_add_env(&options->env, &options->env_count, text, err);
 }
 
 /* Shared with berth check. */
@@ -239,6 +220,38 @@ void run_options_free(struct run_options *options)
 	free(options->env);
 	options->env = NULL;
 	options->env_count = 0;
+	role_options_free(&options->roles);
+}
+
+int run_options_roles(const struct run_options *options, struct error *err)
+{
+	const struct plan_request *plan = &options->shared.plan;
+	const struct {
+		const char *name, *why;
+		bool given;
+	} refused[] = {
+		{"-n", "write it after --role NAME", plan->ranks != 0},
+		{"--ranks-per-node", "write it after --role NAME", plan->ranks_per_node != 0},
+		{"--gpus-per-rank", "write it after --role NAME", plan->gpus_per_rank != 0},
+		{"--per-node", "write it after --role NAME", plan->per_node},
+		{"--master-addr", "each role has an address of its own",
+		 options->master_addr != NULL},
+		{"--port", "each role has a port of its own", plan->port != 0},
+		{"--spares", "no role can use another one's nodes", options->restarts.spares != 0},
+		{"--min-nodes", "no role can use another one's nodes",
+		 options->restarts.min_nodes != 0},
+		{"--wait", "roles wait for each other only", options->job.waits},
+		{"--nnodes", "roles need agents that berth starts",
+		 options->shared.alloc.nnodes != 0},
+		{"--collapse on", "lines of several programs differ",
+		 options->collapse == RUN_COLLAPSE_ON},
+	};
+
+	for (size_t i = 0; i < sizeof refused / sizeof *refused; i++)
+		if (refused[i].given)
+			return error_set(err, ERR_USAGE, "%s conflicts with --role: %s",
+					 refused[i].name, refused[i].why);
+	return 0;
 }
 
 int run_options_conflicts(const struct run_options *options, struct error *err)

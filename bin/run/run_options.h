@@ -8,6 +8,7 @@
 
 #include "roles/attempts.h"
 #include "options.h"
+#include "roles/role_options.h"
 
 /* In the order of the words of --collapse. */
 enum run_collapse { RUN_COLLAPSE_AUTO, RUN_COLLAPSE_ON, RUN_COLLAPSE_OFF };
@@ -34,6 +35,7 @@ struct run_options {
 	int max_requeues;
 	const char **env; /* "NAME=VALUE", env_count of them; malloced array */
 	size_t env_count;
+	struct role_options roles;
 };
 
 void run_options_default(struct run_options *options);
@@ -42,6 +44,8 @@ void run_options_default(struct run_options *options);
 int run_options_by_hand(struct run_options *options, struct error *err);
 /* The same for options that would have no effect together, of berth run and berth train. */
 int run_options_conflicts(const struct run_options *options, struct error *err);
+/* The same for options of the job that roles have themselves, or that need one program. */
+int run_options_roles(const struct run_options *options, struct error *err);
 void run_options_free(struct run_options *options);
 
 /* They fill a struct run_options; its shared is filled by options_table. */

@@ -135,7 +135,7 @@ static int check_wait(const struct run_setup *setup, struct error *err)
 	const struct launcher *launcher = setup->launch.launcher;
 	char scope[256];
 
-	if (!setup->options->shared.plan.waits)
+	if (!setup->options->job.waits)
 		return 0;
 	if (!controller_scope(&setup->launch, scope, sizeof scope))
 		return error_set(err, ERR_USAGE,
@@ -280,11 +280,13 @@ int run_prepare(struct run_setup *out, struct error *err)
 	rc = options_set_env(out->env, options->env, options->env_count, err);
 	if (!rc)
 		rc = submit_apply_site_files(out->env, err);
-	if (!rc && options->shared.plan.waits && !options->job.wait_ms &&
+	if (!rc && options->job.waits && !options->job.wait_ms &&
 	    !number_duration_ms("", argv[0], &time_ms, NULL))
 		rc = error_set(err, ERR_USAGE, "--wait %s: write --wait=%s", argv[0], argv[0]);
 	if (!rc)
 		rc = executable_check(argv[0], out->env, err);
+	for (size_t i = 1; !rc && i < options->roles.count; i++)
+		rc = executable_check(options->roles.roles[i].argv[0], out->env, err);
 	/* First in a child, with a time limit: this process would hang in a file system that does
 	 * not answer, and react to no signal. */
 	for (int i = 0; i < 2 && !rc && !options->dry_run; i++)
@@ -321,9 +323,9 @@ int run_prepare(struct run_setup *out, struct error *err)
 		rc = choose_nodes(out, err);
 	if (!rc)
 		rc = check_wait(out, err);
-	if (!rc)
+	if (!rc && !options->roles.count)
 		rc = run_check_kept_options(out, argv, err);
-	if (!rc)
+	if (!rc && !options->roles.count)
 		rc = run_ask_launcher(out, argv, err);
 	if (!rc) {
 		choose_node_timeout(out);

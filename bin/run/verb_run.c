@@ -6,8 +6,28 @@
 
 struct arguments {
 	struct run_options run;
-	char **program; /* argv from PROGRAM on */
+	char **program; /* argv from PROGRAM on; with --role, from behind the first role's name */
 };
+
+/* All that follows is the first role's, and that of the others. */
+static const struct arguments_option role_table[] = {
+	{.type = ARGUMENTS_GROUP, .group = 16, .doc = "Several programs"},
+	{"role", "NAME",
+	 "Start several programs in this job, each with ranks and nodes of its own: --role NAME "
+	 "[OPTIONS] -- PROGRAM : --role NAME [OPTIONS] -- PROGRAM. A role takes -N, -n, "
+	 "--ranks-per-node, --per-node, --gpus-per-rank (0: none), --env and the three below; the "
+	 "job's options stand before the first --role",
+	 ARGUMENTS_REST, offsetof(struct arguments, program)},
+	{0},
+};
+
+static int given_role(void *filled, const char *name, const char *text, struct error *err)
+{
+	struct arguments *arguments = filled;
+
+	arguments->run.roles.first = text;
+	return 0;
+}
 
 static int check_arguments(void *input, struct error *err)
 {
@@ -17,10 +37,30 @@ static int check_arguments(void *input, struct error *err)
 	if (!rc)
 		rc = run_options_conflicts(&arguments->run, err);
 	/* Without a program, arguments_parse reports that next. */
+	if (!rc && arguments->run.roles.first)
+		return run_options_roles(&arguments->run, err);
 	return rc || !arguments->program
 		       ? rc
 		       : run_check_launchers(&arguments->run,
 					     (const char *const *)arguments->program, err);
+}
+
+/* program becomes that of the first role. */
+static int read_roles(struct arguments *arguments, struct error *err)
+{
+	struct role_options *roles = &arguments->run.roles;
+	int rc = role_options_read(roles, arguments->program, err);
+
+	for (size_t i = 0; !rc && i < roles->count; i++) {
+		struct run_options own = arguments->run;
+
+		own.shared.plan.per_node = roles->roles[i].per_node;
+		rc = run_check_launchers(&own, roles->roles[i].argv, err);
+		roles->roles[i].per_node = own.shared.plan.per_node;
+	}
+	if (!rc)
+		arguments->program = (char **)(uintptr_t)roles->roles[0].argv;
+	return rc;
 }
 
 int verb_run(int argc, char **argv)
@@ -28,7 +68,9 @@ int verb_run(int argc, char **argv)
 	static const struct arguments_command command = {
 		.tables = {{options_table, offsetof(struct arguments, run.shared)},
 			   {run_options_table, offsetof(struct arguments, run)},
-			   {run_rendezvous_table, offsetof(struct arguments, run)}},
+			   {run_rendezvous_table, offsetof(struct arguments, run)},
+			   {role_table, 0, given_role},
+			   {role_options_table, offsetof(struct arguments, run.roles)}},
 		.positional = {.type = ARGUMENTS_REST,
 			       .offset = offsetof(struct arguments, program)},
 		.check = check_arguments,
@@ -46,11 +88,15 @@ int verb_run(int argc, char **argv)
 		       "network failed.",
 	};
 	struct arguments arguments = {0};
+	struct error err = {0};
 	int rc;
 
 	run_options_default(&arguments.run);
 	arguments_parse(&command, argc, argv, &arguments);
-	rc = run_program(&arguments.run, (const char *const *)arguments.program, false);
+	if (arguments.run.roles.first && read_roles(&arguments, &err))
+		rc = verb_fail(&err);
+	else
+		rc = run_program(&arguments.run, (const char *const *)arguments.program, false);
 	run_options_free(&arguments.run);
 	return rc;
 }

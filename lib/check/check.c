@@ -484,11 +484,12 @@ int check_run(const struct check_request *request, json_t **out, struct error *e
 		.any_master_addr = true,
 		.driver = &driver,
 	};
+	const struct jobs_entry entry = {.request = &job, .sink = &sink};
 	struct job_result result = {.rank = -1};
 	int rc = prepare(&session, request, err);
 
 	if (!rc)
-		rc = jobs_run(&job, &sink, &result, err);
+		rc = jobs_run(&(struct jobs_request){.entries = &entry, .count = 1}, &result, err);
 	if (!rc && result.interrupted)
 		rc = error_set(err, 128 + result.interrupted,
 			       "interrupted by %s before all checks were done",

@@ -129,8 +129,8 @@ static bool has_children(const struct controller *controller, size_t node)
 static bool answers_probes(const struct controller *controller, size_t node)
 {
 	/* Node 0 listens even without children: all nodes probe its addresses, to find those that
-	 * the ranks can use. */
-	return node == 0 && controller->count > 1;
+	 * the ranks can use. So do those of other roles. */
+	return node == 0 && (controller->count > 1 || controller->launch->role);
 }
 
 static void send_move(struct controller *controller, size_t node)
@@ -160,7 +160,7 @@ static void handle_hello(struct controller *controller, struct connection *conne
 	/* Rank 0 is on another node than the first if other runs use all GPUs of that. */
 	bool reserves = node == 0 || (scope && !controller->port);
 
-	controller_run_names(controller->launch->env, outer, sizeof outer);
+	controller_run_names(controller->launch, outer, sizeof outer);
 	message_send(connection, MESSAGE_WELCOME, (uint32_t)node, 0, 0,
 		     &(struct message_welcome){
 			     .nodes = (int)controller->count,
@@ -300,14 +300,15 @@ int64_t controller_begun_us(void)
 }
 
 /* Containers may share a host name, and have the same pids. */
-void controller_run_names(const struct env *env, char *out, size_t size)
+void controller_run_names(const struct launch_options *launch, char *out, size_t size)
 {
-	const char *outer = env_get(env, CONTROLLER_ENV_RUN);
+	const char *outer = env_get(launch->env, CONTROLLER_ENV_RUN);
 	char host[65] = "";
 
 	gethostname(host, sizeof host - 1);
-	snprintf(out, size, "%s%s%s-%ld-%lld", outer ? outer : "", outer ? "," : "", host,
-		 (long)getpid(), (long long)controller_begun_us());
+	snprintf(out, size, "%s%s%s-%ld-%lld%s%s", outer ? outer : "", outer ? "," : "", host,
+		 (long)getpid(), (long long)controller_begun_us(), launch->role ? "." : "",
+		 launch->role ? launch->role : "");
 }
 
 void controller_pause(struct controller *controller, bool on)

@@ -54,8 +54,8 @@ int controller_send(struct controller *controller, enum message_type type, uint3
 		    size_t size, struct error *err);
 
 /* The names of the runs that this one runs in, and its own as the last: host, process and time, the
- * same in all attempts. A run minds no claims of these. */
-void controller_run_names(const struct env *env, char *out, size_t size);
+ * same in all attempts; then a role's. A run minds no claims of these. */
+void controller_run_names(const struct launch_options *launch, char *out, size_t size);
 /* That time: when this process first asked, in microseconds of the wall clock. */
 int64_t controller_begun_us(void);
 /* The scope of the job's claims (process/claims.h), in out; NULL for simulated nodes, which have

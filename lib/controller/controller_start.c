@@ -414,6 +414,16 @@ static int make_secret(struct controller *controller, struct error *err)
 	const struct launch_options *launch = controller->launch;
 	char path[4096];
 	bool made = false;
+
+	/* Roles try each other's addresses, and know each other by the secret. */
+	for (struct controller *at = controllers; launch->role && at; at = at->next)
+		if (at != controller && at->launch->role) {
+			controller->secret = at->secret;
+			memcpy(controller->secret_source, at->secret_source,
+			       sizeof controller->secret_source);
+			return 0;
+		}
+
 	int rc = launch->launcher->secret_from_file
 			 ? secret_file_read(launch->env, true, &controller->secret, &made, path,
 					    sizeof path, err)

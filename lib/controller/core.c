@@ -31,6 +31,20 @@ void job_note(const struct job_sink *sink, enum log_level level, const char *for
 	sink->note(sink->context, level, text);
 }
 
+static void drop_note(void *context, enum log_level level, const char *text)
+{
+	(void)context;
+	(void)level;
+	(void)text;
+}
+
+const struct job_sink *job_common_sink(const struct job *job)
+{
+	static const struct job_sink silent = {.note = drop_note};
+
+	return job->request->role && job->request->role->quiet ? &silent : job->sink;
+}
+
 const char *job_node_name(const struct job *job, size_t node)
 {
 	return job->request->launch->alloc->nodes[node].name;
@@ -221,4 +235,14 @@ bool job_fail(struct job *job, int code, long node, const char *format, ...)
 bool job_has_failed(const struct job *job)
 {
 	return job->first.failed;
+}
+
+bool job_has_stopped(const struct job *job)
+{
+	return job->first.failed && job->first.cause == CAUSE_STOPPED;
+}
+
+bool job_is_interrupted(const struct job *job)
+{
+	return job->result.interrupted != 0;
 }

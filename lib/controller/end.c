@@ -50,6 +50,8 @@ static void describe_end(const struct message_ended *ended, char *out, size_t si
 				 : "");
 	else if (ended->code == ERR_STOPPED)
 		snprintf(out, size, "saved its work and stopped early (code %d)", ended->code);
+	else if (!ended->code)
+		snprintf(out, size, "ended, but it is a service that others use");
 	else
 		snprintf(out, size, "exited with code %d", ended->code);
 }
@@ -100,6 +102,12 @@ static void count_alike(struct job *job, const json_t *last, const char *how)
 	result->first_cause = text;
 }
 
+/* A service's ranks may not end by themselves, however well. */
+static bool is_missed(const struct job *job)
+{
+	return job->request->role && job->request->role->service && !job->result.interrupted;
+}
+
 void job_handle_rank_ended(struct job *job, size_t node, const struct message *message)
 {
 	const struct message_ended *ended = &message->ended;
@@ -118,7 +126,7 @@ void job_handle_rank_ended(struct job *job, size_t node, const struct message *m
 	for (size_t i = 0; i < job->part_count; i++)
 		if (job->parts[i]->rank_ended)
 			job->parts[i]->rank_ended(job, ended);
-	if (!ended->code || ended->stopped)
+	if (ended->stopped || (!ended->code && !is_missed(job)))
 		return;
 	if (job->first.failed && result->rank == ended->rank)
 		return; /* the rank already reported the reason when it called abort */
@@ -137,6 +145,8 @@ void job_handle_rank_ended(struct job *job, size_t node, const struct message *m
 	/* A program that could not be executed has no exit code of its own. */
 	if (ended->start_error)
 		result->code = ended->code == CHILD_NOT_FOUND ? ERR_INPUT : ERR_UNAVAILABLE;
+	else if (!ended->code)
+		result->code = ERR_UNAVAILABLE;
 	else
 		result->by_program = true;
 	snprintf(cause, sizeof cause, "rank %d on %s %s%s", ended->rank, name, how,
@@ -217,7 +227,7 @@ json_t *job_report(const struct job_result *result)
 	else if (result->code)
 		next = "see last_lines, and the rank's log if --log-dir was given";
 	return json_pack("{s:s, s:s, s:i, s:i, s:o, s:o, s:o, s:O?, s:o, s:o, s:i, s:O?, s:O?, "
-			 "s:O?, s:o, s:o}",
+			 "s:O?, s:o, s:o, s:O*}",
 			 "schema", "berth.run/1", "by",
 			 result->by_program || !result->code ? "program" : "berth", "code",
 			 result->code, "signal", result->signal, "rank",
@@ -227,7 +237,8 @@ json_t *job_report(const struct job_result *result)
 			 "next", json_text(next), "attempt", result->attempt, "ranks",
 			 result->ranks, "attempts", result->attempts, "left_out",
 			 result->excluded_nodes, "not_restarted",
-			 json_text(result->no_restart_reason), "stacks", json_text(result->stacks));
+			 json_text(result->no_restart_reason), "stacks", json_text(result->stacks),
+			 "roles", result->roles);
 }
 
 void job_result_free(struct job_result *result)
@@ -242,6 +253,7 @@ void job_result_free(struct job_result *result)
 	json_decref(result->output_tail);
 	json_decref(result->traceback);
 	json_decref(result->ranks);
+	json_decref(result->roles);
 	json_decref(result->attempts);
 	json_decref(result->excluded_nodes);
 	free(result->lost);

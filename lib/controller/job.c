@@ -110,18 +110,28 @@ static void begin_ranks(struct job *job)
 	if (rc < 0)
 		job_fail(job, err.code, -1, "%s", err.text);
 	else if (!rc && !job_claim(job))
-		start_ranks(job);
+		job_continue(job, JOB_STEP_START);
 }
 
-/* What an answer has made possible is done here, after the callbacks of the loop. */
+/* Roles plan one after the other, and start when the caller says so. */
+static bool may_take_step(const struct job *job)
+{
+	const struct job_role *role = job->request->role;
+
+	if (!job->next || job->phase == JOB_PHASE_OVER)
+		return false;
+	return !role || (job->next == JOB_STEP_PROBE   ? role->others != NULL
+			 : job->next == JOB_STEP_PLAN  ? role->turn
+			 : job->next == JOB_STEP_START ? role->released
+						       : true);
+}
+
 static void take_step(struct job *job)
 {
 	enum job_step step = job->next;
 	struct error err = {0};
 
 	job->next = JOB_STEP_NONE;
-	if (job->phase == JOB_PHASE_OVER)
-		return;
 	if (step == JOB_STEP_LAUNCH && launch(job, &err))
 		job_fail(job, err.code, -1, "%s", err.text);
 	else if (step == JOB_STEP_PROBE)
@@ -186,8 +196,10 @@ static void check_over(struct job *job)
 static void check_hang(struct job *job)
 {
 	struct job_hang_finding hang;
+	const struct job_role *role = job->request->role;
 
-	if (job->phase != JOB_PHASE_RUN || job->first.failed ||
+	/* A service makes no steps, and is quiet between requests. */
+	if (job->phase != JOB_PHASE_RUN || job->first.failed || (role && role->service) ||
 	    !job_hang_check(&job->hang, loop_now_ms(job->loop), &hang))
 		return;
 	job->result.stacks = hang.stacks;
@@ -244,7 +256,9 @@ int64_t job_round(struct job *job, int64_t now_ms)
 
 	if (before == JOB_PHASE_OVER)
 		return 0;
-	take_step(job);
+	/* What an answer has made possible is done here, after the callbacks of the loop. */
+	while (may_take_step(job))
+		take_step(job);
 	limit_ms = job_time_check(job, now_ms);
 	driver_ms = run_driver(job, now_ms);
 	if (job->phase >= JOB_PHASE_RUN && job->phase != JOB_PHASE_OVER)
@@ -253,9 +267,40 @@ int64_t job_round(struct job *job, int64_t now_ms)
 	return driver_ms && (!limit_ms || driver_ms < limit_ms) ? driver_ms : limit_ms;
 }
 
+bool job_is_known(const struct job *job)
+{
+	return job->phase > JOB_PHASE_INVENTORIES || job->next >= JOB_STEP_PROBE;
+}
+
+struct plan_request job_plan_request(const struct job *job)
+{
+	return job_start_plan_request(job);
+}
+
+bool job_is_prepared(const struct job *job)
+{
+	return job->phase < JOB_PHASE_RUN && job->next == JOB_STEP_START;
+}
+
 bool job_runs(const struct job *job)
 {
 	return job->phase == JOB_PHASE_RUN;
+}
+
+bool job_has_started(const struct job *job)
+{
+	return job->times.started_ms != 0;
+}
+
+bool job_is_ending(const struct job *job)
+{
+	return job->phase >= JOB_PHASE_END;
+}
+
+const struct plan *job_plan(const struct job *job, const struct inventory **inventories)
+{
+	*inventories = job->inventories;
+	return job->planned ? &job->plan : NULL;
 }
 
 bool job_is_over(const struct job *job)
@@ -263,7 +308,7 @@ bool job_is_over(const struct job *job)
 	return job->phase == JOB_PHASE_OVER;
 }
 
-const struct job_result *job_finish(struct job *job)
+void job_finish(struct job *job, struct job_result *out)
 {
 	struct job_result *result = &job->result;
 
@@ -279,7 +324,8 @@ const struct job_result *job_finish(struct job *job)
 	}
 	if (!result->interrupted)
 		job_record_time_left(job);
-	return result;
+	*out = *result;
+	*result = (struct job_result){.rank = -1, .node_index = -1};
 }
 
 bool job_needs_fallback(const struct job *job)
@@ -289,12 +335,11 @@ bool job_needs_fallback(const struct job *job)
 
 void job_announce_end(struct job *job, int code, bool restart)
 {
-	job->result.restart = restart;
 	controller_send(job->controller, MESSAGE_JOB_OVER, WIRE_ALL, 0, 0,
 			&(struct message_job_over){code, restart}, NULL, 0, NULL);
 }
 
-void job_close(struct job *job, struct job_result *out)
+void job_close(struct job *job, struct job_result *result)
 {
 	char left[512] = "";
 
@@ -303,8 +348,8 @@ void job_close(struct job *job, struct job_result *out)
 	for (; job->part_count; job->part_count--)
 		parts[job->part_count - 1]->close(job);
 	controller_stop(job->controller, job->use_fallback ? 0 : AGENTS_MS, left, sizeof left);
-	if (left[0])
-		job->result.unkilled = strdup(left);
+	if (left[0] && result && !result->unkilled)
+		result->unkilled = strdup(left);
 	node_notes_print(&job->notes);
 	loop_timer_stop(&job->deadline);
 	loop_timer_stop(&job->first.settle);
@@ -317,10 +362,7 @@ void job_close(struct job *job, struct job_result *out)
 	if (job->planned)
 		plan_free(&job->plan);
 	free(job->nodes);
-	if (out)
-		*out = job->result;
-	else
-		job_result_free(&job->result);
+	job_result_free(&job->result);
 	free(job);
 }
 
@@ -369,7 +411,7 @@ int job_open(struct loop *loop, const struct job_request *request, const struct 
 	loop_timer_after(loop, &job->second, SECOND_MS);
 	rc = open_parts(job, err);
 	if (!rc)
-		rc = request->plan.waits ? job_queue(job, err) : launch(job, err);
+		rc = request->waits ? job_queue(job, err) : launch(job, err);
 	if (rc)
 		job_close(job, NULL);
 	else

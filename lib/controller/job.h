@@ -64,6 +64,19 @@ enum job_pmix { JOB_PMIX_AUTO, JOB_PMIX_ON, JOB_PMIX_OFF };
 
 #define JOB_STOP_GRACE_MS 30000
 
+/* What a job is to the others on its loop, if it is one of several roles. The caller changes turn
+ * and released while the jobs run. */
+struct job_role {
+	const char *name;
+	bool service; /* its ranks run until berth ends them: any other end is a failure */
+	bool quiet;   /* another role tells the user what happens to all alike */
+	/* Addresses of other roles that its nodes are to try, "10.0.0.1:4711" or "". NULL: not
+	 * known yet. */
+	const json_t *others;
+	bool turn;     /* to plan: the roles before it have claimed what they use */
+	bool released; /* the ranks may start */
+};
+
 /* What to run. */
 struct job_request {
 	const struct launch_options *launch;
@@ -76,7 +89,8 @@ struct job_request {
 			  losing one does not end the job */
 	enum job_pmix pmix;
 	bool no_share;	      /* fail if too few GPUs are free of other runs of the job */
-	int64_t wait_ms;      /* with plan.waits: how long at most; 0: forever */
+	bool waits;	      /* for what its ranks need, until other runs of the job free it */
+	int64_t wait_ms;      /* then: how long at most; 0: forever */
 	int64_t min_time_ms;  /* start the ranks only if the job lasts for this long; 0: always */
 	bool port_hold;	      /* the port stays bound while rank 0 runs */
 	bool pass_stdin;      /* rank 0 gets this process's standard input */
@@ -101,6 +115,7 @@ struct job_request {
 	void (*stop_report)(void *context, const struct job_result *result);
 	void *caller;			 /* the context of these two functions */
 	const struct job_driver *driver; /* or NULL */
+	const struct job_role *role;	 /* NULL: the only one */
 	/* Will the job be restarted? Called when the ranks have ended and the agents are still
 	 * connected. If true, agents that the user started (launcher hand) connect again. May be
 	 * NULL. */
@@ -139,6 +154,7 @@ struct job_result {
 	bool by_program;     /* the exit code is a rank's; else berth's own */
 	int signal;	     /* the signal that killed the rank; 0: none */
 	int rank;	     /* the rank that failed; -1: none */
+	size_t role;	     /* of several, the one whose result this is */
 	char *node;	     /* or NULL */
 	char *first_cause;   /* a sentence; NULL if the job succeeded */
 	json_t *output_tail; /* array of strings: the rank's last lines; NULL or empty */
@@ -161,7 +177,8 @@ struct job_result {
 	char *next;	      /* how to continue, according to BERTH_REPORT, or NULL */
 	char *unkilled;	      /* processes that could not be killed, or NULL */
 	json_t *ranks;	 /* array of {rank, node, code, signal, peak_memory_bytes}, in the order in
-			    which they ended */
+			    which they ended; with roles, one role's after the other's, and role */
+	json_t *roles;	 /* array of {role, service, code, nodes, world_size}, or NULL */
 	long node_index; /* index of node in the allocation; -1: none */
 	bool *lost;	 /* [alloc->node_count]: the node's agent did not connect, or it is lost or
 			    silent */
@@ -195,22 +212,45 @@ int64_t job_round(struct job *job, int64_t now_ms);
 void job_signal(struct job *job, const struct signalfd_siginfo *info);
 /* Hold the ranks back (or no longer), because their output is not being read. */
 void job_pause(struct job *job, bool full);
-bool job_runs(const struct job *job); /* the ranks were started, and nothing has ended them */
+/* The states of a job, in this order. */
+bool job_is_known(const struct job *job);    /* it has all inventories */
+bool job_is_prepared(const struct job *job); /* its role is not released */
+bool job_runs(const struct job *job);	     /* the ranks were started, and nothing ends them */
+bool job_is_ending(const struct job *job);   /* or it is over */
 bool job_is_over(const struct job *job);
+bool job_has_started(const struct job *job); /* all ranks have run */
+/* NULL before it is planned. *inventories: one per node. Both are the job's, and stay until
+ * job_close. */
+const struct plan *job_plan(const struct job *job, const struct inventory **inventories);
+/* The addresses of its first node, at which that node answers probes, in the inventory's order; ""
+ * for one that other nodes cannot use. A new reference. */
+json_t *job_addresses(const struct job *job);
+/* How many of its nodes reach that one of role->others. */
+int job_reached(const struct job *job, size_t other);
+/* The request that it was planned with. */
+struct plan_request job_plan_request(const struct job *job);
+/* Take over the time limit that another job has learned from the scheduler. */
+void job_copy_limit(struct job *job, const struct job *from);
+/* What others than the job itself use on a node, as a claim of another run would say it (see
+ * plan_apply_claims). Takes claim over. */
+void job_add_claim(struct job *job, size_t node, json_t *claim);
 /* Fail the job for the given reason, unless it has failed before; node -1: no node. Return true if
  * this is the first cause. */
 bool job_fail(struct job *job, int code, long node, const char *format, ...)
 	__attribute__((format(printf, 4, 5)));
 bool job_has_failed(const struct job *job);
-/* The result so far of a job that is over; the job's. It may wait for the launcher's tool. */
-const struct job_result *job_finish(struct job *job);
+bool job_has_stopped(const struct job *job); /* a rank has saved its work and stopped (code 75) */
+bool job_is_interrupted(const struct job *job); /* by a stop signal */
+/* The result of a job that is over, which becomes the caller's. It may wait for the launcher's
+ * tool. */
+void job_finish(struct job *job, struct job_result *out);
 /* The launcher brought no agent, so another one may. */
 bool job_needs_fallback(const struct job *job);
 /* Tell the agents, which are still connected, whether the job is restarted. */
 void job_announce_end(struct job *job, int code, bool restart);
-/* End the agents, so that no process is left, and free the job; NULL is allowed. out (may be NULL)
- * receives the result. */
-void job_close(struct job *job, struct job_result *out);
+/* End the agents, so that no process is left, and free the job; NULL is allowed. result (may be
+ * NULL) receives unkilled. */
+void job_close(struct job *job, struct job_result *result);
 void job_result_free(struct job_result *result); /* frees what the result holds, and clears it */
 
 /* For a driver. Write to the standard input of a node's ranks (-1: of all nodes). -ERR_DATA:

@@ -22,8 +22,10 @@ static void start_when_complete(struct job *job)
 {
 	if (job->phase != JOB_PHASE_INVENTORIES || job->inventory_received < job->node_count)
 		return;
-	job_continue(job, job->node_count == 1 || job->request->any_master_addr ? JOB_STEP_PLAN
-										: JOB_STEP_PROBE);
+	job_continue(job,
+		     !job->request->role && (job->node_count == 1 || job->request->any_master_addr)
+			     ? JOB_STEP_PLAN
+			     : JOB_STEP_PROBE);
 }
 
 /* ---- messages ---- */

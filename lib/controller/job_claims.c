@@ -77,7 +77,7 @@ static json_t *describe_run(const struct job *job, bool waits)
 	struct tm tm;
 
 	gethostname(host, sizeof host - 1);
-	controller_run_names(launch->env, names, sizeof names);
+	controller_run_names(launch, names, sizeof names);
 
 	const char *own = strrchr(names, ',');
 
@@ -165,7 +165,7 @@ bool job_is_late(struct job *job)
 	int64_t now = clock_now_ms(), need = request->min_time_ms;
 
 	/* A run that starts so late is only told to stop. */
-	if (request->plan.waits && need < request->warn_before_ms)
+	if (request->waits && need < request->warn_before_ms)
 		need = request->warn_before_ms;
 	if (need && job->end_ms && now + need > job->end_ms) {
 		job->result.next = strdup("submit the job again: this run has not started");
@@ -224,9 +224,11 @@ int job_apply_claims(struct job *job, const struct plan_request *plan_request, s
 		return rc;
 	claims->fit =
 		plan_fit(request->launch->alloc, job->inventories, job->node_count, plan_request);
-	if (plan_request->waits)
+	if (request->waits)
 		return wait_for_turn(job);
 	claims->shares = !claims->fit.fits || claims->rounds > CLAIM_ROUNDS;
+	if (request->role && plan_refuse_sharing(&claims->fit, err))
+		return -err->code;
 	if (claims->shares && request->no_share)
 		return error_set(err, ERR_UNAVAILABLE,
 				 "%s, and --share no refuses to share them. Start fewer ranks, or "
@@ -241,7 +243,7 @@ int job_apply_claims(struct job *job, const struct plan_request *plan_request, s
  * and answer what others use. */
 static void send_claims(struct job *job, bool take)
 {
-	bool waits = job->request->plan.waits;
+	bool waits = job->request->waits;
 	struct job_claims *claims = job->claims;
 
 	for (size_t i = 0; i < job->node_count; i++) {
@@ -280,6 +282,15 @@ static void set_list(struct job *job, size_t node, json_t *list)
 {
 	json_decref(job->claims->nodes[node].list);
 	job->claims->nodes[node].list = json_incref(list);
+}
+
+void job_add_claim(struct job *job, size_t node, json_t *claim)
+{
+	json_t **list = &job->claims->nodes[node].list;
+
+	if (!*list)
+		*list = json_array();
+	json_array_append_new(*list, claim);
 }
 
 static void handle_inventory(struct job *job, size_t node, const struct message *message)
@@ -324,7 +335,7 @@ void job_claims_due(struct job *job)
 		job_continue(
 			job,
 			JOB_STEP_START); /* whoever does not answer START either is named then */
-	else if (awaited || !job->request->plan.waits)
+	else if (awaited || !job->request->waits)
 		job_continue(job, JOB_STEP_PLAN);
 	else
 		send_claims(job, false);
@@ -335,6 +346,8 @@ void job_announce_claims(struct job *job)
 	const struct plan_request *plan = &job->request->plan;
 	const struct job_claims *claims = job->claims;
 
+	if (job->request->role && claims->fit.cores)
+		return; /* roles may share cores */
 	if (claims->shares)
 		job_note(job->sink, LOG_WARNING,
 			 "%s, and too few are free for these ranks: they share GPUs with the other "

@@ -121,6 +121,8 @@ struct job_part {
 
 /* ---- core.c, for all files below ---- */
 
+/* For what happens to all roles alike: the user reads it once. */
+const struct job_sink *job_common_sink(const struct job *job);
 const char *job_node_name(const struct job *job, size_t node);
 /* Return the node of a rank according to the plan; -1 if there is no such rank. */
 long job_node_of_rank(const struct job *job, int64_t rank);

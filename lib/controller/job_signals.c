@@ -68,12 +68,13 @@ static void begin_stop(struct job *job, int number, bool by_scheduler)
 	if (times.report_ms >= 0)
 		loop_timer_after(job->loop, &job->stop->report, times.report_ms);
 	if (times.kill_ms >= 0 && (number == SIGINT || number == SIGTERM))
-		job_note(job->sink, LOG_NOTE,
+		job_note(job_common_sink(job), LOG_NOTE,
 			 "forwarded SIG%s to the ranks, which have %lld s (--stop-grace); send it "
 			 "again to kill them at once",
 			 stop_name(job), (long long)times.kill_ms / 1000);
 	else
-		job_note(job->sink, LOG_NOTE, "forwarded SIG%s to the ranks", stop_name(job));
+		job_note(job_common_sink(job), LOG_NOTE, "forwarded SIG%s to the ranks",
+			 stop_name(job));
 }
 
 /* The scheduler will soon kill what still runs: report it while there is time. */
@@ -269,7 +270,8 @@ static void on_signal(struct job *job, const struct signalfd_siginfo *info)
 	/* A scheduler repeats its signal, and kills by itself. */
 	if ((number == SIGINT || number == SIGTERM) && !by_scheduler &&
 	    ++job->stop->interrupts > 1) {
-		job_note(job->sink, LOG_WARNING, "second signal: killing all ranks at once");
+		job_note(job_common_sink(job), LOG_WARNING,
+			 "second signal: killing all ranks at once");
 		if (!job->first.failed)
 			job_fail(job, 128 + number, -1, "stopped by a second %s",
 				 strsignal(number));

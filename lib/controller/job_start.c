@@ -24,9 +24,9 @@
 #define REACH_NODES_PER_MS 4  /* extra time for nodes that start to probe later */
 #define REACH_SLACK_MS 3000   /* extra time for the answers to come up the tree */
 
-/* Which of the first node's addresses the others reach. */
+/* Which of the first node's addresses the others reach; behind them, those of other roles. */
 struct job_reach {
-	size_t address_count;		 /* of the first node */
+	size_t address_count, own_count; /* in all; of the first node, 0 if it is the only one */
 	int *reached, *shared, *stalled; /* [address_count]: see struct plan_reach */
 	size_t nodes;			 /* that have answered */
 };
@@ -43,13 +43,45 @@ static void candidate(const struct inventory_address *address, int port, char *o
 	snprintf(out, size, address->family == AF_INET6 ? "[%s]:%d" : "%s:%d", host, port);
 }
 
-int job_start_probe(struct job *job, struct error *err)
+json_t *job_addresses(const struct job *job)
 {
 	const struct inventory *first = &job->inventories[0];
-	size_t count = first->address_count;
-	struct job_reach *reach = job->reach;
 	json_t *list = json_array();
+
+	for (size_t i = 0; i < first->address_count; i++) {
+		char text[80];
+
+		candidate(&first->addresses[i], controller_probe_port(job->controller), text,
+			  sizeof text);
+		json_array_append_new(list, json_string(text));
+	}
+	return list;
+}
+
+int job_reached(const struct job *job, size_t other)
+{
+	size_t at = job->reach->own_count + other;
+
+	return at < job->reach->address_count ? job->reach->reached[at] : 0;
+}
+
+int job_start_probe(struct job *job, struct error *err)
+{
+	const struct job_role *role = job->request->role;
+	struct job_reach *reach = job->reach;
+	json_t *list = job->node_count > 1 ? job_addresses(job) : json_array();
 	int probe_ms = REACH_MS + (int)(job->node_count / REACH_NODES_PER_MS);
+	size_t count;
+
+	reach->own_count = json_array_size(list);
+	if (role)
+		json_array_extend(list, (json_t *)(uintptr_t)role->others);
+	count = json_array_size(list);
+	if (!count) {
+		json_decref(list);
+		job_continue(job, JOB_STEP_PLAN);
+		return 0;
+	}
 
 	reach->reached = calloc(count + 1, sizeof *reach->reached);
 	reach->shared = calloc(count + 1, sizeof *reach->shared);
@@ -58,14 +90,8 @@ int job_start_probe(struct job *job, struct error *err)
 		json_decref(list);
 		return error_memory(err, "the controller's addresses");
 	}
-	for (size_t i = 0; i < count; i++) {
-		char text[80];
-
-		candidate(&first->addresses[i], controller_probe_port(job->controller), text,
-			  sizeof text);
-		json_array_append_new(list, json_string(text));
+	for (size_t i = 0; i < count; i++)
 		reach->shared[i] = reach->stalled[i] = -1;
-	}
 	reach->address_count = count;
 	job_set_deadline(job, probe_ms + AGENT_PROBE_EXTENSION_MS + REACH_SLACK_MS);
 	return controller_send(job->controller, MESSAGE_PROBE, WIRE_ALL, 0, 0,
@@ -136,7 +162,7 @@ struct plan_request job_start_plan_request(const struct job *job)
 int job_start_make_plan(struct job *job, const struct plan_request *plan_request, struct error *err)
 {
 	const struct job_request *request = job->request;
-	const struct plan_reach reach = {job->reach->address_count, job->reach->reached,
+	const struct plan_reach reach = {job->reach->own_count, job->reach->reached,
 					 job->reach->shared, job->reach->stalled};
 	struct plan *plan = &job->plan;
 	size_t first = 0;
@@ -327,7 +353,7 @@ static int send_node(const struct job *job, size_t index, struct error *err)
 	bool meet = job->plan.world_size > 1 && !plan_request.per_node;
 	int rc = 0;
 
-	controller_run_names(launch->env, run, sizeof run);
+	controller_run_names(launch, run, sizeof run);
 	snprintf(plan_file, sizeof plan_file, "%s/plan.json", dir);
 	/* Use private files, so that nodes need no shared file system. A stop file that the user
 	 * named stays. */

@@ -193,7 +193,7 @@ static void warn_of_end(struct job *job, int64_t now)
 		return;
 	job->limit->warn_ms = 0;
 	job_signal_ranks(job, number, "warning");
-	job_note(job->sink, LOG_NOTE,
+	job_note(job_common_sink(job), LOG_NOTE,
 		 "the job's time limit is reached in %ld s: warned the ranks with %s%s%s",
 		 left < 0 ? 0 : left, number ? "SIG" : "", number ? signal_name(number) : "",
 		 number ? " and their stop file" : "their stop file");
@@ -212,4 +212,13 @@ int64_t job_time_check(struct job *job, int64_t now_ms)
 	warn = all_ranks_run(job) ? stop_warning_due(job->limit->warn_ms, job->limit->recheck_ms)
 				  : 0;
 	return warn && (!due || warn < due) ? warn : due;
+}
+
+void job_copy_limit(struct job *job, const struct job *from)
+{
+	job->kill_wait_ms = from->kill_wait_ms;
+	if (job->end_time == from->end_time)
+		return;
+	set_clock(job, from->end_time);
+	send_end_time(job);
 }

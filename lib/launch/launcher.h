@@ -74,6 +74,7 @@ struct launch_options {
 	int launch_timeout_ms;	/* see fallback */
 	int start_timeout_ms;	/* all agents must have connected within this time */
 	int fan_out;		/* agents below one agent in the tree; 0: TREE_FANOUT */
+	const char *role;	/* of the ranks; NULL: there are no roles */
 };
 
 /* What a launcher needs to know. Borrowed during the calls. */

@@ -294,7 +294,7 @@ static int choose_near_gpus(const struct inventory *inventory, const struct plan
 				rank_of[count] = i / gpus->per_rank;
 		all[count++] = g;
 	}
-	alone.waits = false;
+	alone.part = false;
 	each.per_rank = 1;
 	each.of_rank = all;
 	rc = cores_choose(inventory, &alone, &each, count, scratch, &choice, err);
@@ -372,7 +372,7 @@ int cores_choose(const struct inventory *inventory, const struct plan_request *r
 
 	if (alloc_share(&share, &choice) < 0)
 		return error_memory(err, "the choice of cores");
-	if (request->waits && gpus->per_rank && !gpus->shared) {
+	if (request->part && gpus->per_rank && !gpus->shared) {
 		*out = choice;
 		return choose_near_gpus(inventory, request, gpus, rank_count, scratch, out, err);
 	}

@@ -13,7 +13,7 @@ struct room room_of(const struct alloc_node *node, const struct inventory *inven
 	struct room room = {.per_rank = request->gpus_per_rank > 1 ? request->gpus_per_rank : 1};
 	int cores = (int)inventory->core_count;
 
-	for (size_t g = 0; g < inventory->gpu_count; g++) {
+	for (size_t g = 0; g < inventory->gpu_count && !request->no_gpus; g++) {
 		const struct inventory_gpu *gpu = &inventory->gpus[g];
 
 		room.all += gpu->allowed && !gpu->fault;
@@ -21,8 +21,8 @@ struct room room_of(const struct alloc_node *node, const struct inventory *inven
 		if (gpu_claimed(gpu) && !room.by)
 			room.by = gpu->claimed_by;
 	}
-	/* Only runs with --wait claim cores, and only on nodes without GPUs. */
-	room.cores = !room.all && request->waits && cores;
+	/* Runs that leave a part of the node claim cores, but only on nodes without GPUs. */
+	room.cores = !room.all && request->part && cores;
 	if (!room.cores)
 		return room;
 	room.all = cores;
@@ -198,8 +198,8 @@ struct plan_fit plan_fit(const struct alloc *alloc, const struct inventory *inve
 			 size_t count, const struct plan_request *request)
 {
 	struct plan_fit fit = {.fits = true};
-	bool whole = request->per_node ||
-		     (request->waits && !request->ranks && !request->ranks_per_node);
+	bool whole =
+		request->per_node || (request->part && !request->ranks && !request->ranks_per_node);
 	int *counts = calloc(count, sizeof *counts), all = 0, left = 0, need = 0;
 	const char *by = NULL, *unit = "GPU";
 	size_t used = 0;
@@ -222,6 +222,7 @@ struct plan_fit plan_fit(const struct alloc *alloc, const struct inventory *inve
 		left += room.left;
 		by = by ? by : room.by;
 		unit = room.cores ? "core" : unit;
+		fit.cores |= room.cores;
 	}
 	/* Ranks on several nodes meet at the first one, whose addresses the others have tried. */
 	/* Without other runs there is nothing to wait for. */
@@ -233,4 +234,14 @@ struct plan_fit plan_fit(const struct alloc *alloc, const struct inventory *inve
 	snprintf(fit.need, sizeof fit.need, "%d %s%s", need, unit, need == 1 ? "" : "s");
 	free(counts);
 	return fit;
+}
+
+int plan_refuse_sharing(const struct plan_fit *fit, struct error *err)
+{
+	return fit->fits || fit->cores
+		       ? 0
+		       : error_set(err, ERR_USAGE,
+				   "%s, and roles share no GPUs: start fewer ranks, or give a role "
+				   "--gpus-per-rank 0",
+				   fit->why);
 }

@@ -196,6 +196,12 @@ static void add_devices(struct environment_builder *m)
 	const char *hierarchy = env_get(m->env, "ZE_FLAT_DEVICE_HIERARCHY");
 	char own[4096], why[512];
 
+	if (m->request->no_gpus) {
+		if (m->inventory->gpu_count)
+			set_always(m, vendor->list, "",
+				   "this rank gets no GPUs (--gpus-per-rank 0)");
+		return;
+	}
 	if (!list) {
 		rank_devices(m, own, sizeof own);
 		list = own;

@@ -191,7 +191,7 @@ static int choose_own(const struct inventory *inventory, int rank_count, struct 
 	return 0;
 }
 
-static int count_usable(const struct inventory *inventory, struct scratch *scratch,
+static int count_usable(const struct inventory *inventory, bool none, struct scratch *scratch,
 			struct gpu_choice *choice)
 {
 	choice->usable = scratch_array(scratch, inventory->gpu_count, sizeof *choice->usable);
@@ -199,7 +199,7 @@ static int count_usable(const struct inventory *inventory, struct scratch *scrat
 	if (scratch->failed)
 		return -1;
 	gpu_packages(inventory, choice->package);
-	for (size_t g = 0; g < inventory->gpu_count; g++)
+	for (size_t g = 0; g < inventory->gpu_count && !none; g++)
 		if (gpu_usable(&inventory->gpus[g]))
 			choice->usable[choice->usable_count++] = (int)g;
 	return 0;
@@ -234,7 +234,7 @@ int gpus_choose(const struct inventory *inventory, const struct plan_request *re
 	struct gpu_choice choice = {0};
 	int rc;
 
-	if (count_usable(inventory, scratch, &choice) < 0)
+	if (count_usable(inventory, request->no_gpus, scratch, &choice) < 0)
 		return error_memory(err, "the choice of GPUs");
 	rc = check_request(&choice, request, rank_count,
 			   inventory->node ? inventory->node : "the node", err);
@@ -250,7 +250,7 @@ int gpus_choose(const struct inventory *inventory, const struct plan_request *re
 		choice.own_implied = false;
 	choice.own = choice.usable_count && (request->gpus_visible_own || choice.own_implied);
 	choice.own_implied = choice.own_implied && !request->gpus_visible_own;
-	choice.used_only = request->waits;
+	choice.used_only = request->part;
 	choice.of_rank = scratch_array(scratch, (size_t)rank_count * (size_t)choice.per_rank,
 				       sizeof *choice.of_rank);
 	if (!choice.of_rank)

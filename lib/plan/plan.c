@@ -102,7 +102,7 @@ static void warn_plan(const struct inventory *inventories, const struct plan_req
 	enum nic_kind first_node_kind, kind;
 	size_t nodes = plan->node_count - request->spares;
 
-	if (plan->nodes_with_ranks < nodes && !request->waits)
+	if (plan->nodes_with_ranks < nodes && !request->part)
 		warn(warnings, "%zu of %zu nodes get no rank: there are fewer ranks than nodes%s",
 		     nodes - plan->nodes_with_ranks, nodes,
 		     request->spares ? ", not counting spares" : "");

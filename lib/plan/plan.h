@@ -85,9 +85,10 @@ struct plan_request {
 	int gpus_per_rank;     /* 0: option absent */
 	bool gpus_visible_own; /* --gpus-visible own */
 	bool all_cores;	       /* share out also the cores that would stay free */
-	/* The run waits for free GPUs (--wait), so others probably run beside it: its ranks take
-	 * their part of a node only, as if each GPU, or without GPUs each slot, had a rank. */
-	bool waits;
+	/* Others probably run beside these ranks, which take their part of a node only, as if each
+	 * GPU, or without GPUs each slot, had a rank. */
+	bool part;
+	bool no_gpus;	    /* the ranks get none, and see none */
 	int cores_per_rank; /* set by plan_make for that, on nodes without GPUs; 0: an equal share
 			     */
 	bool per_node;	    /* one process per node with PET_* (--per-node) */
@@ -172,7 +173,7 @@ int plan_address_priority(const struct inventory *inventory,
 
 /* Mark the GPUs that other runs of the job use, and the cores on a node without GPUs. claims: an
  * array as claims_read returns it (process/claims.h), or NULL; earlier marks go. Ranks get no
- * marked GPU, and those of a run that waits no marked core. */
+ * marked GPU, and those of a part no marked core. */
 int plan_apply_claims(struct inventory *inventory, const json_t *claims, struct error *err);
 /* The members uses and what of a claim on what a node's ranks use. A new reference, or NULL. */
 json_t *plan_claim(const struct plan_node *node);
@@ -180,10 +181,13 @@ json_t *plan_claim(const struct plan_node *node);
  * the ranks use, "2 GPUs". A run that waits without a number of ranks needs all of its nodes. */
 struct plan_fit {
 	bool fits;
+	bool cores; /* it is about cores, on nodes without GPUs */
 	char why[300], need[40];
 };
 struct plan_fit plan_fit(const struct alloc *alloc, const struct inventory *inventories,
 			 size_t count, const struct plan_request *request);
+/* Roles of a job share no GPUs, but may share cores. Return 0, or -ERR_USAGE if they do not fit. */
+int plan_refuse_sharing(const struct plan_fit *fit, struct error *err);
 
 /* Compute how many ranks each node gets, in node order; the sum is the world size. counts has room
  * for count entries. Return 0, or -ERR_USAGE if the request cannot be met. */

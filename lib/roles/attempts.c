@@ -20,7 +20,9 @@
 
 struct attempts {
 	const struct attempts_policy *policy;
-	const struct job_sink *sink;
+	const struct role *roles; /* [role_count] */
+	size_t role_count;
+	const struct job_sink *sink; /* [role_count], or one */
 	struct node_pool node_pool;
 	size_t first_nodes;	 /* nodes with ranks in the first attempt */
 	int restarts;		 /* restarts that count towards max_restarts */
@@ -189,6 +191,22 @@ static void adjust_end_time(struct attempts *attempts, struct alloc *alloc)
 		 llabs((long long)set_s), set_s > 0 ? "ahead" : "back");
 }
 
+static int run_jobs(const struct attempts *attempts, const struct job_request *request,
+		    struct job_result *out, struct error *err)
+{
+	const struct jobs_entry entry = {.request = request, .sink = attempts->sink};
+	struct roles_set *set = NULL;
+	int rc;
+
+	if (!attempts->role_count)
+		return jobs_run(&(struct jobs_request){.entries = &entry, .count = 1}, out, err);
+	rc = roles_open(attempts->roles, attempts->role_count, request, attempts->sink, &set, err);
+	if (!rc)
+		rc = jobs_run(roles_jobs(set), out, err);
+	roles_close(set);
+	return rc;
+}
+
 /* Run one attempt. Return 1 if another one follows. */
 static int run_one(struct attempts *attempts, const struct job_request *base_request, int number,
 		   struct job_result *out, struct error *err)
@@ -216,7 +234,7 @@ static int run_one(struct attempts *attempts, const struct job_request *base_req
 	attempts->started_ms = clock_now_ms();
 	log_info(LOG_CONTROLLER, "attempt %d begins on %zu nodes, %zu of them spare", number,
 		 alloc.node_count, request.spares);
-	rc = jobs_run(&request, attempts->sink, out, err);
+	rc = run_jobs(attempts, &request, out, err);
 	if (!rc)
 		log_info(LOG_CONTROLLER, "attempt %d ends with code %d: %s", number, out->code,
 			 out->first_cause ? out->first_cause : "no failure");
@@ -237,10 +255,15 @@ static void block_signals(sigset_t *old)
 	sigprocmask(SIG_BLOCK, &held, old);
 }
 
-int attempts_run(const struct job_request *request, const struct attempts_policy *policy,
-		 const struct job_sink *sink, struct job_result *out, struct error *err)
+int attempts_run(const struct job_request *request, const struct role *roles, size_t role_count,
+		 const struct attempts_policy *policy, const struct job_sink *sinks,
+		 struct job_result *out, struct error *err)
 {
-	struct attempts attempts = {.policy = policy, .sink = sink, .list = json_array()};
+	struct attempts attempts = {.policy = policy,
+				    .roles = roles,
+				    .role_count = role_count,
+				    .sink = sinks,
+				    .list = json_array()};
 	struct job_result result = {.rank = -1};
 	int number = 0;
 	sigset_t old;

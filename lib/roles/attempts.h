@@ -15,7 +15,7 @@
 #ifndef BERTH_ROLES_ATTEMPTS_H
 #define BERTH_ROLES_ATTEMPTS_H
 
-#include "controller/job.h"
+#include "roles/roles.h"
 
 struct attempts_policy {
 	int max_restarts; /* 0: never restart */
@@ -30,11 +30,13 @@ struct attempts_policy {
 int attempts_check(const struct attempts_policy *policy, const struct alloc *alloc,
 		   struct error *err);
 
-/* Run attempts with jobs_run until none follows. This function sets spares, plan.attempt and
+/* Run attempts with jobs_run until none follows. role_count 0: request has the program. sinks: one,
+ * or one per role. This function sets spares, plan.attempt and
  * should_restart of request. out is the last attempt's result, with attempts and excluded_nodes
  * filled in. Errors are those of jobs_run. */
-int attempts_run(const struct job_request *request, const struct attempts_policy *policy,
-		 const struct job_sink *sink, struct job_result *out, struct error *err);
+int attempts_run(const struct job_request *request, const struct role *roles, size_t role_count,
+		 const struct attempts_policy *policy, const struct job_sink *sinks,
+		 struct job_result *out, struct error *err);
 
 /* ---- node_pool.c ---- */
 

@@ -1,28 +1,38 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* What belongs to this process and not to one job: the loop, signals, children, the output that
- * waits to be printed. */
+ * waits to be printed; and how jobs depend on each other (decide.h). */
 #include "roles/jobs.h"
 
 #include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/signalfd.h>
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/json.h"
 #include "base/loop.h"
 #include "controller/controller.h"
+#include "process/supervise.h"
+#include "roles/decide.h"
 
 static const int handled_signals[] = {SIGINT,  SIGTERM, SIGHUP,	 SIGQUIT,  SIGUSR1, SIGUSR2,
 				      SIGTSTP, SIGCONT, SIGTTIN, SIGWINCH, SIGCHLD};
 
 struct jobs {
+	const struct jobs_request *request;
+	const struct job_sink *sink; /* of this process: the first job's */
 	struct loop *loop;
-	const struct job_sink *sink;
-	struct job *job;
 	struct loop_source signals, drained;
 	struct loop_timer wake; /* only wakes the loop: something is due after this round */
 	int64_t suspended_ms;	/* for how long this process was, when last looked at */
-	int node_timeout_ms;
+	bool prepared;
+	long first; /* the job that failed first; -1: none did */
+	struct {
+		struct job *job;
+		bool dismissed; /* a service that is no longer needed: its end does not count */
+	} jobs[];		/* [request->count] */
 };
 
 static void on_drained(struct loop_source *source, uint32_t events)
@@ -45,8 +55,8 @@ static void on_signal(struct loop_source *source, uint32_t events)
 	while (read(source->fd, &info, sizeof info) == sizeof info) {
 		if (info.ssi_signo == SIGCHLD)
 			controller_reap();
-		else
-			job_signal(jobs->job, &info);
+		for (size_t i = 0; i < jobs->request->count && info.ssi_signo != SIGCHLD; i++)
+			job_signal(jobs->jobs[i].job, &info);
 		/* As srun and mpirun do, once all ranks are being stopped and the terminal is
 		 * released. */
 		if (info.ssi_signo == SIGTSTP)
@@ -54,19 +64,32 @@ static void on_signal(struct loop_source *source, uint32_t events)
 	}
 }
 
+static bool any_runs(const struct jobs *jobs)
+{
+	for (size_t i = 0; i < jobs->request->count; i++)
+		if (job_runs(jobs->jobs[i].job))
+			return true;
+	return false;
+}
+
 static void apply_backpressure(struct jobs *jobs)
 {
-	if (jobs->sink->full)
-		job_pause(jobs->job, jobs->sink->full(jobs->sink->context));
+	bool full = jobs->sink->full && jobs->sink->full(jobs->sink->context);
+
+	for (size_t i = 0; jobs->sink->full && i < jobs->request->count; i++)
+		job_pause(jobs->jobs[i].job, full);
 }
 
 static void check_reader(struct jobs *jobs)
 {
-	if (job_runs(jobs->job) && !job_has_failed(jobs->job) && jobs->sink->abandoned &&
-	    jobs->sink->abandoned(jobs->sink->context))
-		job_fail(jobs->job, ERR_IO, -1,
-			 "the reader of the output has gone, so the job was ended; --log-dir keeps "
-			 "the output, and the job then continues");
+	const struct job_sink *sink = jobs->sink;
+
+	for (size_t i = 0; sink->abandoned && i < jobs->request->count; i++)
+		if (job_runs(jobs->jobs[i].job) && !job_has_failed(jobs->jobs[i].job) &&
+		    sink->abandoned(sink->context))
+			job_fail(jobs->jobs[i].job, ERR_IO, -1,
+				 "the reader of the output has gone, so the job was ended; "
+				 "--log-dir keeps the output, and the job then continues");
 }
 
 static void note_suspension(struct jobs *jobs)
@@ -74,30 +97,306 @@ static void note_suspension(struct jobs *jobs)
 	int64_t ms = loop_suspended_ms(jobs->loop) - jobs->suspended_ms;
 
 	jobs->suspended_ms += ms;
-	if (ms > jobs->node_timeout_ms && job_runs(jobs->job))
+	if (ms > jobs->request->entries[0].request->launch->node_timeout_ms && any_runs(jobs))
 		job_note(jobs->sink, LOG_NOTE,
 			 "berth run was suspended for %lld s; the ranks continue",
 			 (long long)(ms / 1000));
 }
 
-/* What the callbacks of the loop have made possible. */
-static void round_of_all(struct jobs *jobs)
-{
-	int64_t now_ms = clock_now_ms(), due_ms, sink_ms = 0;
+/* ---- how they depend on each other ---- */
 
-	due_ms = job_round(jobs->job, now_ms);
+static struct role_view view(const struct jobs *jobs, size_t i)
+{
+	const struct job *job = jobs->jobs[i].job;
+	struct role_view out = {
+		.state = job_is_over(job)	? ROLE_OVER
+			 : job_is_ending(job)	? ROLE_ENDING
+			 : job_has_started(job) ? ROLE_READY
+			 : job_runs(job)	? ROLE_STARTING
+			 : job_is_prepared(job) ? ROLE_PREPARED
+			 : job_is_known(job)	? ROLE_KNOWN
+						: ROLE_OPEN,
+		.service = jobs->request->entries[i].role->service,
+		.after = jobs->request->entries[i].after,
+	};
+
+	out.stopped = !jobs->jobs[i].dismissed && job_has_stopped(job);
+	out.failed = !jobs->jobs[i].dismissed && job_has_failed(job) && !out.stopped;
+	return out;
+}
+
+/* Tell a job what the jobs before it use on its nodes; the agents know only of other runs. */
+static void tell_claims(struct jobs *jobs, size_t later)
+{
+	const struct alloc *own = jobs->request->entries[later].request->launch->alloc;
+
+	for (size_t i = 0; i < later; i++) {
+		const struct alloc *alloc = jobs->request->entries[i].request->launch->alloc;
+		const struct inventory *inventories;
+		const struct plan *plan = job_plan(jobs->jobs[i].job, &inventories);
+
+		for (size_t a = 0; plan && a < plan->node_count; a++)
+			for (size_t b = 0; b < own->node_count; b++) {
+				json_t *claim = alloc->nodes[a].name == own->nodes[b].name
+							? plan_claim(&plan->nodes[a])
+							: NULL;
+
+				if (!claim)
+					continue;
+				json_object_set_new(
+					claim, "by",
+					json_sprintf("role %s",
+						     jobs->request->entries[i].role->name));
+				job_add_claim(jobs->jobs[later].job, b, claim);
+			}
+	}
+}
+
+static void start(struct jobs *jobs, size_t i, struct job *const *all)
+{
+	struct error err = {0};
+
+	if (!jobs->prepared && jobs->request->prepared(jobs->request->context, all, &err)) {
+		job_fail(jobs->jobs[i].job, err.code, -1, "%s", err.text);
+		return;
+	}
+	jobs->prepared = true;
+	jobs->request->entries[i].role->released = true;
+}
+
+static void act(struct jobs *jobs, size_t i, enum role_action action, struct job *const *all)
+{
+	const struct jobs_entry *entry = &jobs->request->entries[i];
+	int grace_ms = entry->request->stop_grace_ms;
+
+	switch (action) {
+	case ROLE_WAIT:
+		break;
+	case ROLE_PROBE:
+	case ROLE_PLAN:
+		if (!entry->role->others)
+			entry->role->others = jobs->request->others(jobs->request->context, all, i);
+		if (action == ROLE_PROBE)
+			break;
+		if (!entry->role->turn)
+			tell_claims(jobs, i);
+		entry->role->turn = true;
+		break;
+	case ROLE_START:
+		start(jobs, i, all);
+		break;
+	case ROLE_DISMISS:
+		jobs->jobs[i].dismissed = true;
+		job_request_end(all[i], SUPERVISE_GRACE_MS);
+		break;
+	case ROLE_END:
+		job_request_end(all[i], SUPERVISE_GRACE_MS);
+		break;
+	case ROLE_STOP:
+		job_request_end(all[i], grace_ms ? grace_ms : JOB_STOP_GRACE_MS);
+		break;
+	}
+}
+
+/* Return true if something was changed that the jobs should see at once. */
+static bool act_on_all(struct jobs *jobs)
+{
+	size_t count = jobs->request->count;
+	struct role_view *views = calloc(count, sizeof *views);
+	enum role_action *actions = calloc(count, sizeof *actions);
+	struct job **all = calloc(count, sizeof *all);
+	bool interrupted = false, changed = false;
+
+	for (size_t i = 0; views && actions && all && i < count; i++) {
+		views[i] = view(jobs, i);
+		all[i] = jobs->jobs[i].job;
+		interrupted |= job_is_interrupted(all[i]);
+	}
+	for (size_t i = 0; views && i < count; i++)
+		if (views[i].failed && jobs->first < 0 && !interrupted)
+			jobs->first = (long)i;
+	if (views && actions && all)
+		roles_decide(views, count, interrupted, actions);
+	for (size_t i = 0; actions && all && i < count; i++) {
+		const struct job_role role = *jobs->request->entries[i].role;
+
+		act(jobs, i, actions[i], all);
+		changed |= role.others != jobs->request->entries[i].role->others ||
+			   role.turn != jobs->request->entries[i].role->turn ||
+			   role.released != jobs->request->entries[i].role->released;
+	}
+	free(views);
+	free(actions);
+	free(all);
+	return changed;
+}
+
+/* ---- the loop ---- */
+
+/* What the callbacks of the loop have made possible. Return false if all jobs are over. */
+static bool round_of_all(struct jobs *jobs)
+{
+	int64_t now_ms = clock_now_ms(), due_ms = 0;
+	bool over = true;
+
+	do {
+		due_ms = 0;
+		over = true;
+		for (size_t i = 0; i < jobs->request->count; i++) {
+			int64_t job_ms;
+
+			/* Only the first one asks the scheduler. */
+			if (i)
+				job_copy_limit(jobs->jobs[i].job, jobs->jobs[0].job);
+			job_ms = job_round(jobs->jobs[i].job, now_ms);
+
+			if (job_ms && (!due_ms || job_ms < due_ms))
+				due_ms = job_ms;
+			over &= job_is_over(jobs->jobs[i].job);
+		}
+	} while (!over && jobs->request->entries[0].role && act_on_all(jobs));
 	note_suspension(jobs);
 	apply_backpressure(jobs);
 	check_reader(jobs);
-	if (jobs->sink->tick)
-		sink_ms = jobs->sink->tick(jobs->sink->context, now_ms);
-	if (sink_ms && (!due_ms || sink_ms < due_ms))
-		due_ms = sink_ms;
+	if (jobs->sink->tick) {
+		int64_t sink_ms = jobs->sink->tick(jobs->sink->context, now_ms);
+
+		if (sink_ms && (!due_ms || sink_ms < due_ms))
+			due_ms = sink_ms;
+	}
 	if (due_ms)
 		loop_timer_after(jobs->loop, &jobs->wake, due_ms - now_ms);
 	else
 		loop_timer_stop(&jobs->wake);
+	return !over;
 }
+
+static void run(struct jobs *jobs)
+{
+	struct error err = {0};
+
+	while (round_of_all(jobs))
+		if (loop_once(jobs->loop, &err)) {
+			for (size_t i = 0; i < jobs->request->count; i++)
+				job_fail(jobs->jobs[i].job, err.code, -1, "%s", err.text);
+			return;
+		}
+}
+
+/* ---- the result ---- */
+
+/* The job whose result is that of all: the first that failed, else a failed or stopped one. */
+static size_t pick(const struct jobs *jobs, const struct job_result *results)
+{
+	const struct jobs_entry *entries = jobs->request->entries;
+	size_t best = 0;
+
+	if (jobs->first >= 0)
+		return (size_t)jobs->first;
+	for (size_t i = 1; i < jobs->request->count; i++) {
+		const struct job_result *x = &results[i], *y = &results[best];
+
+		if (entries[i].role->service != entries[best].role->service
+			    ? entries[best].role->service
+			    : x->code &&
+				      (!y->code || (y->code == ERR_STOPPED && x->code != y->code)))
+			best = i;
+	}
+	return best;
+}
+
+static void name_role(struct job_result *result, const char *role)
+{
+	char *text;
+
+	if (!result->first_cause || asprintf(&text, "role %s: %s", role, result->first_cause) < 0)
+		return;
+	free(result->first_cause);
+	result->first_cause = text;
+}
+
+/* Nodes as the allocation counts them. */
+static void translate_nodes(struct jobs *jobs, const struct job_result *results,
+			    struct job_result *out)
+{
+	bool *lost = calloc(jobs->request->node_count, sizeof *lost);
+
+	for (size_t i = 0; lost && i < jobs->request->count; i++) {
+		const struct jobs_entry *entry = &jobs->request->entries[i];
+
+		for (size_t n = 0; n < entry->request->launch->alloc->node_count; n++)
+			lost[entry->nodes[n]] |= results[i].lost && results[i].lost[n];
+	}
+	free(out->lost);
+	out->lost = lost;
+}
+
+static void combine(struct jobs *jobs, struct job_result *results, struct job_result *out)
+{
+	size_t best = pick(jobs, results);
+	const struct jobs_entry *entries = jobs->request->entries;
+	json_t *ranks = json_array(), *roles = json_array(), *rank;
+	size_t k;
+
+	for (size_t i = 0; i < jobs->request->count; i++) {
+		const struct inventory *inventories;
+		const struct plan *plan = job_plan(jobs->jobs[i].job, &inventories);
+
+		json_array_foreach(results[i].ranks, k, rank)
+			json_object_set_new(rank, "role", json_string(entries[i].role->name));
+		json_array_extend(ranks, results[i].ranks);
+		json_array_append_new(
+			roles, json_pack("{s:s, s:b, s:i, s:i, s:i}", "role", entries[i].role->name,
+					 "service", entries[i].role->service, "code",
+					 jobs->jobs[i].dismissed ? 0 : results[i].code, "nodes",
+					 plan ? (int)plan->nodes_with_ranks : 0, "world_size",
+					 plan ? plan->world_size : 0));
+	}
+	*out = results[best];
+	out->role = best;
+	name_role(out, entries[best].role->name);
+	if (out->node_index >= 0)
+		out->node_index = (long)entries[best].nodes[out->node_index];
+	translate_nodes(jobs, results, out);
+	json_decref(out->ranks);
+	out->ranks = ranks;
+	out->roles = roles;
+	results[best] = (struct job_result){.rank = -1};
+}
+
+static void finish(struct jobs *jobs, struct job_result *out, bool *use_fallback)
+{
+	const struct job_request *request = jobs->request->entries[0].request;
+	size_t count = jobs->request->count;
+	struct job_result *results = calloc(count, sizeof *results);
+	bool restart;
+
+	if (!results) {
+		*out = (struct job_result){.code = ERR_UNAVAILABLE, .rank = -1, .node_index = -1};
+		return;
+	}
+	for (size_t i = 0; i < count; i++) {
+		*use_fallback |= job_needs_fallback(jobs->jobs[i].job);
+		job_finish(jobs->jobs[i].job, &results[i]);
+	}
+	if (request->role) {
+		combine(jobs, results, out);
+	} else {
+		*out = results[0];
+		results[0] = (struct job_result){.rank = -1};
+	}
+	restart = !*use_fallback && request->should_restart &&
+		  request->should_restart(request->restart_context, out);
+	out->restart = restart;
+	for (size_t i = 0; i < count; i++) {
+		if (!*use_fallback)
+			job_announce_end(jobs->jobs[i].job, out->code, restart);
+		job_result_free(&results[i]);
+	}
+	free(results);
+}
+
+/* ---- all of it ---- */
 
 static int open_loop(struct jobs *jobs, struct error *err)
 {
@@ -113,70 +412,87 @@ static int open_loop(struct jobs *jobs, struct error *err)
 }
 
 /* Set *use_fallback if the launcher brought no agent, so that another one may. */
-static int run_with(const struct job_request *request, const struct job_sink *sink,
-		    struct job_result *out, bool *use_fallback, struct error *err)
+static int run_with(const struct jobs_request *request, struct job_result *out, bool *use_fallback,
+		    struct error *err)
 {
-	struct jobs jobs = {.sink = sink,
-			    .signals = {on_signal, -1, 0},
-			    .drained = {on_drained, -1, 0},
-			    .wake.due = on_wake,
-			    .node_timeout_ms = request->launch->node_timeout_ms};
 	struct sigaction ignore = {.sa_handler = SIG_IGN}, old_pipe;
-	const struct job_result *result;
-	struct error failure = {0};
+	struct jobs *jobs = calloc(1, sizeof *jobs + request->count * sizeof jobs->jobs[0]);
 	sigset_t old;
 	int rc;
 
+	if (!jobs)
+		return error_memory(err, "the jobs");
+	*jobs = (struct jobs){.request = request,
+			      .sink = request->entries[0].sink,
+			      .signals = {on_signal, -1, 0},
+			      .drained = {on_drained, -1, 0},
+			      .wake.due = on_wake,
+			      .first = -1};
 	sigprocmask(SIG_SETMASK, NULL, &old);
 	sigaction(SIGPIPE, &ignore, &old_pipe);
-	rc = open_loop(&jobs, err);
-	if (!rc)
-		rc = job_open(jobs.loop, request, sink, &jobs.job, err);
+	rc = open_loop(jobs, err);
+	for (size_t i = 0; !rc && i < request->count; i++)
+		rc = job_open(jobs->loop, request->entries[i].request, request->entries[i].sink,
+			      &jobs->jobs[i].job, err);
 	if (!rc) {
-		for (;;) {
-			round_of_all(&jobs);
-			if (job_is_over(jobs.job))
-				break;
-			if (loop_once(jobs.loop, &failure)) {
-				job_fail(jobs.job, failure.code, -1, "%s", failure.text);
-				break;
-			}
-		}
-		*use_fallback = job_needs_fallback(jobs.job);
-		result = job_finish(jobs.job);
-		if (!*use_fallback)
-			job_announce_end(
-				jobs.job, result->code,
-				request->should_restart &&
-					request->should_restart(request->restart_context, result));
+		run(jobs);
+		finish(jobs, out, use_fallback);
 	}
-	loop_remove(jobs.loop, &jobs.drained);
-	job_close(jobs.job, rc ? NULL : out);
-	if (sink->tick)
-		sink->tick(sink->context, INT64_MAX);
-	loop_close(jobs.loop, &jobs.signals);
-	loop_free(jobs.loop);
+	loop_remove(jobs->loop, &jobs->drained);
+	for (size_t i = 0; i < request->count; i++)
+		job_close(jobs->jobs[i].job, rc ? NULL : out);
+	if (jobs->sink->tick)
+		jobs->sink->tick(jobs->sink->context, INT64_MAX);
+	loop_close(jobs->loop, &jobs->signals);
+	loop_free(jobs->loop);
 	sigaction(SIGPIPE, &old_pipe, NULL);
 	sigprocmask(SIG_SETMASK, &old, NULL);
+	free(jobs);
 	return rc;
 }
 
-int jobs_run(const struct job_request *request, const struct job_sink *sink, struct job_result *out,
-	     struct error *err)
+/* The same jobs with the next launcher. Its controllers have new secrets, which keep late agents of
+ * the first launcher out. */
+static int run_again(const struct jobs_request *request, struct job_result *out, struct error *err)
 {
-	struct launch_options launch = *request->launch;
-	struct job_request second = *request;
+	size_t count = request->count;
+	struct {
+		struct launch_options launch;
+		struct job_request request;
+	} *copies = calloc(count, sizeof *copies);
+	struct jobs_entry *entries = calloc(count, sizeof *entries);
+	struct jobs_request again = *request;
 	bool use_fallback = false;
-	int rc = run_with(request, sink, out, &use_fallback, err);
+	int rc = copies && entries ? 0 : error_memory(err, "the jobs");
+
+	for (size_t i = 0; !rc && i < count; i++) {
+		entries[i] = request->entries[i];
+		copies[i].request = *entries[i].request;
+		copies[i].launch = *entries[i].request->launch;
+		copies[i].launch.launcher = copies[i].launch.fallback;
+		copies[i].launch.fallback = NULL;
+		copies[i].request.launch = &copies[i].launch;
+		entries[i].request = &copies[i].request;
+		if (entries[i].role)
+			entries[i].role->turn = entries[i].role->released = false;
+	}
+	again.entries = entries;
+	if (!rc)
+		rc = run_with(&again, out, &use_fallback, err);
+	free(copies);
+	free(entries);
+	return rc;
+}
+
+int jobs_run(const struct jobs_request *request, struct job_result *out, struct error *err)
+{
+	bool use_fallback = false;
+	int rc = run_with(request, out, &use_fallback, err);
 
 	if (rc || !use_fallback)
 		return rc;
-	job_note(sink, LOG_WARNING, "%s; trying launcher %s", out->first_cause,
-		 launch.fallback->name);
+	job_note(request->entries[0].sink, LOG_WARNING, "%s; trying launcher %s", out->first_cause,
+		 request->entries[0].request->launch->fallback->name);
 	job_result_free(out);
-	/* Its controller has a new secret, which keeps late agents of the first launcher out. */
-	launch.launcher = launch.fallback;
-	launch.fallback = NULL;
-	second.launch = &launch;
-	return run_with(&second, sink, out, &use_fallback, err);
+	return run_again(request, out, err);
 }

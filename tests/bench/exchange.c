@@ -212,9 +212,10 @@ static int run_job(const struct env *env, const char *self, size_t agents, struc
 		.pmix = JOB_PMIX_ON,
 		.any_master_addr = true, /* loopback: nothing to discover */
 	};
+	const struct jobs_entry entry = {.request = &request, .sink = &sink};
 
 	if (!rc)
-		rc = jobs_run(&request, &sink, &result, err);
+		rc = jobs_run(&(struct jobs_request){.entries = &entry, .count = 1}, &result, err);
 	if (!rc && result.code)
 		rc = error_set(err, ERR_NETWORK, "%s",
 			       result.first_cause ? result.first_cause : "?");

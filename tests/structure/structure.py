@@ -37,7 +37,7 @@ ROOMS = {
     'agent': ['base', 'hostlist', 'alloc', 'inventory', 'plan', 'launch', 'overlay', 'process', 'rendezvous',
               'pmix'],
     'controller': ['base', 'hostlist', 'alloc', 'explain', 'inventory', 'plan', 'launch', 'overlay', 'process', 'agent'],
-    'roles': ['base', 'alloc', 'controller'],
+    'roles': ['base', 'alloc', 'inventory', 'plan', 'launch', 'process', 'controller'],
     'check': ['base', 'hostlist', 'alloc', 'inventory', 'plan', 'launch', 'overlay', 'controller', 'roles'],
     'check/probes': ['base', 'overlay', 'check'],
     'libberth': ['base', 'rendezvous'],

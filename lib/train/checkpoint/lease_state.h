@@ -14,7 +14,7 @@ struct lease_facts {
 	bool take_over;
 	/* These cost time, so they are found once lease_state_of asks for them. */
 	bool has_asked, has_age;
-	int ended;    /* lease_identity.job_has_ended's answer; -1: nobody to ask */
+	int ended;    /* lease_identity.job_has_ended's answer; -1: unknown */
 	double age_s; /* since the last renewal, by the file system's clock */
 };
 

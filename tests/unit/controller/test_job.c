@@ -402,11 +402,12 @@ static void run(const struct act *what, size_t count, struct job_result *result)
 				      .spares = (size_t)spares,
 				      .warn_before_ms = warn_before_ms,
 				      .ranks_timeout_ms = ranks_timeout_ms};
+	struct jobs_entry entry = {.request = &request, .sink = &sink};
 	struct error err = {0};
 
 	notes[0] = 0;
 	memset(result, 0, sizeof *result);
-	if (jobs_run(&request, &sink, result, &err))
+	if (jobs_run(&(struct jobs_request){.entries = &entry, .count = 1}, result, &err))
 		fail_msg("%s", err.text);
 	env_free(env);
 	/* No process of the agents is left. */

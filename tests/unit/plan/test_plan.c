@@ -214,7 +214,7 @@ static void test_idle_nodes(void **state)
 	} table[] = {
 		{{.ranks = 2}, "1 of 3 nodes get no rank: there are fewer ranks than nodes"},
 		{{.ranks = 1}, "2 of 3 nodes get no rank: there are fewer ranks than nodes"},
-		{{.ranks = 2, .waits = true}, NULL},
+		{{.ranks = 2, .part = true}, NULL},
 		{{.ranks = 4, .spares = 1}, NULL},
 		{{.ranks = 2, .spares = 1}, NULL},
 		{{.ranks = 1, .spares = 2}, NULL},
@@ -359,7 +359,7 @@ static void test_runs_that_wait(void **state)
 {
 	(void)state;
 	for (int kind = 0; kind < 4; kind++) {
-		struct job job = {.request = {.waits = true}};
+		struct job job = {.request = {.part = true}};
 		const int gpus[] = {4, 2, 0, 0}, slots[] = {0, 0, 4, 2};
 		json_t *claims[RUNS] = {NULL};
 		struct idset *cpus[RUNS] = {NULL};
@@ -430,16 +430,16 @@ static void test_waits_for(void **state)
 		const char *need;
 	} table[] = {
 		/* 8 GPUs */
-		{0, {.waits = true}, true, "8 GPUs"},
-		{1, {.waits = true}, false, "8 GPUs"}, /* its default is the whole job */
-		{7, {.waits = true, .ranks = 1}, true, "1 GPU"},
-		{7, {.waits = true, .ranks = 2}, false, "2 GPUs"},
-		{4, {.waits = true, .ranks = 2, .gpus_per_rank = 2}, true, "4 GPUs"},
+		{0, {.part = true}, true, "8 GPUs"},
+		{1, {.part = true}, false, "8 GPUs"}, /* its default is the whole job */
+		{7, {.part = true, .ranks = 1}, true, "1 GPU"},
+		{7, {.part = true, .ranks = 2}, false, "2 GPUs"},
+		{4, {.part = true, .ranks = 2, .gpus_per_rank = 2}, true, "4 GPUs"},
 		/* more than there are: they share, also alone */
-		{0, {.waits = true, .ranks = 20}, true, "8 GPUs"},
-		{1, {.waits = true, .ranks = 20}, false, "8 GPUs"},
-		{1, {.waits = true, .ranks_per_node = 7}, true, "7 GPUs"},
-		{1, {.waits = true, .per_node = true}, false, "8 GPUs"},
+		{0, {.part = true, .ranks = 20}, true, "8 GPUs"},
+		{1, {.part = true, .ranks = 20}, false, "8 GPUs"},
+		{1, {.part = true, .ranks_per_node = 7}, true, "7 GPUs"},
+		{1, {.part = true, .per_node = true}, false, "8 GPUs"},
 	};
 
 	(void)state;

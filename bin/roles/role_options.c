@@ -1,0 +1,159 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "roles/role_options.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "options.h"
+
+#define AFTER                                                                                      \
+	"Of a role: start it once ROLE is ready, or if that is no service, has ended with code 0"
+#define SERVICE                                                                                    \
+	"Of a role: it serves the others. They start once all its ranks run, it is ended when "    \
+	"the "                                                                                     \
+	"others have ended, and the job fails if it ends before"
+#define CHDIR "Of a role: start its ranks in DIR"
+
+static int refuse(const char *text, void *out, struct error *err)
+{
+	return error_set(err, ERR_USAGE,
+			 "options of a role (--service, --after, --chdir) come after --role NAME");
+}
+
+/* What --role takes is set by the table's owner. */
+const struct arguments_option role_options_table[] = {
+	{.type = ARGUMENTS_GROUP, .group = 16, .doc = "Several programs"},
+	{"separator", "WORD",
+	 "What separates the programs (default: \":\"; an argument \"\\:\" is a \":\" for the "
+	 "program)",
+	 ARGUMENTS_TEXT, offsetof(struct role_options, separator),
+	 .expected = "a word that no program has as an argument"},
+	{"service", NULL, SERVICE, ARGUMENTS_READ, .read = refuse},
+	{"after", "ROLE", AFTER, ARGUMENTS_READ, .read = refuse},
+	{"chdir", "DIR", CHDIR, ARGUMENTS_READ, .read = refuse},
+	{0},
+};
+
+static int add_env(const char *text, void *out, struct error *err)
+{
+	struct role *role = out;
+
+	return options_add_env(&role->env, &role->env_count, text, err);
+}
+
+#define ROLE(member) offsetof(struct role, member)
+
+static const struct arguments_option table[] = {
+	{"role", "NAME", "The role's name", ARGUMENTS_TEXT, ROLE(name), .expected = "a name"},
+	{"nodes", "N", "Use N nodes (default: as many as -n needs, else all that are left)",
+	 ARGUMENTS_INT, ROLE(nodes), 1, 100000, .letter = 'N'},
+	{"ranks", "N", "Start N ranks", ARGUMENTS_INT, ROLE(ranks), 1, OPTIONS_RANKS_MAX,
+	 .letter = 'n'},
+	{"np", .type = ARGUMENTS_ALIAS, .hidden = true},
+	{"ranks-per-node", "K", "Start K ranks on each node", ARGUMENTS_INT, ROLE(ranks_per_node),
+	 1, OPTIONS_RANKS_MAX},
+	{"nproc-per-node", .type = ARGUMENTS_ALIAS},
+	{"gpus-per-rank", "K",
+	 "Give each rank K GPUs; 0: none, on the job's first nodes beside other roles",
+	 ARGUMENTS_INT, ROLE(gpus_per_rank), 0, 1024},
+	{"per-node", NULL, "Start one process per node, with PET_* set", ARGUMENTS_FLAG,
+	 ROLE(per_node)},
+	{"env", "NAME=VALUE", "Set a variable for the role's ranks (repeatable)", ARGUMENTS_READ,
+	 .read = add_env},
+	{"service", NULL, SERVICE, ARGUMENTS_FLAG, ROLE(service)},
+	{"after", "ROLE", AFTER, ARGUMENTS_TEXT, ROLE(after), .expected = "a role's name"},
+	{"chdir", "DIR", CHDIR, ARGUMENTS_TEXT, ROLE(chdir), .expected = "a directory"},
+	{0},
+};
+
+static int check(void *input, struct error *err)
+{
+	const struct role *role = input;
+
+	if (!role->name)
+		return error_set(err, ERR_USAGE,
+				 "a program after another one begins with --role NAME");
+	return 0;
+}
+
+static void read_role(int argc, char **argv, struct role *role)
+{
+	static const struct arguments_command command = {
+		.tables = {{table}},
+		.positional = {.type = ARGUMENTS_REST, .offset = ROLE(argv)},
+		.check = check,
+		.usage = "[--] PROGRAM [ARGUMENTS]",
+		.doc = "One of several programs of a job, after --role.",
+	};
+
+	*role = (struct role){.gpus_per_rank = -1};
+	arguments_parse(&command, argc, argv, role);
+}
+
+/* Add the line of the next role, which begins with the words in before. *rest moves behind the
+ * separator; it becomes NULL if there is none. */
+static int add_line(struct role_options *options, const char *const *before, char ***rest,
+		    struct error *err)
+{
+	static char colon[] = ":";
+	const char *separator = options->separator ? options->separator : colon;
+	char **from = *rest, **line, ***lines;
+	size_t count = 0, size = 0;
+
+	while (from[count] && strcmp(from[count], separator) != 0)
+		count++;
+	line = calloc(count + 4, sizeof *line);
+	lines = line ? realloc(options->lines, (options->count + 1) * sizeof *lines) : NULL;
+	if (!lines) {
+		free(line);
+		return error_memory(err, "the roles");
+	}
+	options->lines = lines;
+	lines[options->count++] = line;
+	for (; *before; before++)
+		line[size++] = (char *)(uintptr_t)*before;
+	for (size_t i = 0; i < count; i++)
+		line[size++] = strcmp(from[i], "\\:") ? from[i] : colon;
+	*rest = from[count] ? from + count + 1 : NULL;
+	return 0;
+}
+
+int role_options_read(struct role_options *options, char **rest, struct error *err)
+{
+	const char *before[] = {"berth run", "--role", options->first, NULL};
+	int rc = add_line(options, before, &rest, err);
+
+	before[1] = NULL;
+	while (!rc && rest) {
+		if (options->count == ROLES_MAX)
+			return error_set(err, ERR_USAGE, "more than %d programs", ROLES_MAX);
+		if (!*rest)
+			return error_set(err, ERR_USAGE,
+					 "no program follows the last '%s', which separates the "
+					 "programs of a job",
+					 options->separator ? options->separator : ":");
+		rc = add_line(options, before, &rest, err);
+	}
+	options->roles = rc ? NULL : calloc(options->count, sizeof *options->roles);
+	if (!rc && !options->roles)
+		rc = error_memory(err, "the roles");
+	for (size_t i = 0; !rc && i < options->count; i++) {
+		int words = 0;
+
+		while (options->lines[i][words])
+			words++;
+		read_role(words, options->lines[i], &options->roles[i]);
+	}
+	return rc ? rc : roles_check(options->roles, options->count, err);
+}
+
+void role_options_free(struct role_options *options)
+{
+	for (size_t i = 0; i < options->count; i++) {
+		if (options->roles)
+			free(options->roles[i].env);
+		free(options->lines[i]);
+	}
+	free(options->roles);
+	free(options->lines);
+}

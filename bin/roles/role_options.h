@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Several programs on one command line of berth run:
+ *
+ *   berth run [JOB OPTIONS] --role NAME [OPTIONS] -- PROGRAM ... : --role NAME [OPTIONS] -- PROGRAM
+ */
+#ifndef BERTH_BIN_ROLES_ROLE_OPTIONS_H
+#define BERTH_BIN_ROLES_ROLE_OPTIONS_H
+
+#include "arguments.h"
+#include "roles/roles.h"
+
+struct role_options {
+	const char *first;     /* the name of the first role; NULL: there are no roles */
+	const char *separator; /* --separator, or NULL: ":" */
+	struct role *roles;
+	size_t count;
+	char ***lines; /* [count]: the arguments of each role, malloced arrays of borrowed words */
+};
+
+/* For the job's options; they fill a struct role_options. --role takes the rest of the command line
+ * into program, a char ** of that struct's owner at this distance from it. */
+extern const struct arguments_option role_options_table[];
+
+/* Read what follows the first role's name, up to its NULL. On a wrong option the process exits like
+ * arguments_parse. Return 0, or -ERR_USAGE. */
+int role_options_read(struct role_options *options, char **rest, struct error *err);
+void role_options_free(struct role_options *options);
+
+#endif

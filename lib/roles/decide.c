@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "roles/decide.h"
+
+/* A role that is no service is a step of the work: what comes after it needs its result. */
+static bool has_done_its_part(const struct role_view *role)
+{
+	return role->service ? role->state == ROLE_READY : role->state == ROLE_OVER;
+}
+
+static bool may_start(const struct role_view *roles, size_t count, const struct role_view *role)
+{
+	if (role->after >= 0)
+		return has_done_its_part(&roles[role->after]);
+	for (size_t i = 0; i < count && role->after == ROLE_AFTER_SERVICES; i++)
+		if (roles[i].service && !has_done_its_part(&roles[i]))
+			return false;
+	return true;
+}
+
+void roles_decide(const struct role_view *roles, size_t count, bool interrupted,
+		  enum role_action *actions)
+{
+	bool failed = false, stopped = false, work = false, known = true, prepared = true;
+
+	for (size_t i = 0; i < count; i++) {
+		failed |= roles[i].failed && roles[i].state >= ROLE_ENDING;
+		stopped |= roles[i].stopped && roles[i].state == ROLE_OVER;
+		work |= !roles[i].service && roles[i].state != ROLE_OVER;
+		known &= roles[i].state >= ROLE_KNOWN;
+		prepared &= roles[i].state >= ROLE_PREPARED;
+	}
+	for (size_t i = 0; i < count; i++) {
+		const struct role_view *role = &roles[i];
+
+		actions[i] = ROLE_WAIT;
+		if (role->state >= ROLE_ENDING || interrupted)
+			continue;
+		if (failed)
+			actions[i] = ROLE_END;
+		else if (!work)
+			actions[i] = ROLE_DISMISS;
+		else if (stopped && !role->service)
+			actions[i] = ROLE_STOP;
+		else if (role->state == ROLE_KNOWN && known)
+			/* One after the other, because each claims what it uses. */
+			actions[i] =
+				!i || roles[i - 1].state >= ROLE_PREPARED ? ROLE_PLAN : ROLE_PROBE;
+		/* The ranks of each role learn where all others are. */
+		else if (role->state == ROLE_PREPARED && prepared && may_start(roles, count, role))
+			actions[i] = ROLE_START;
+	}
+}

@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What to do with the roles of a job, given how far each has come. Pure. */
+#ifndef BERTH_ROLES_DECIDE_H
+#define BERTH_ROLES_DECIDE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+enum role_state {
+	ROLE_OPEN,     /* its agents are not complete */
+	ROLE_KNOWN,    /* it has all inventories */
+	ROLE_PREPARED, /* its ranks may be started */
+	ROLE_STARTING,
+	ROLE_READY, /* all ranks run, and what it offers can be used */
+	ROLE_ENDING,
+	ROLE_OVER,
+};
+
+/* Which roles a role starts after. */
+enum { ROLE_AFTER_NONE = -1, ROLE_AFTER_SERVICES = -2 };
+
+struct role_view {
+	enum role_state state;
+	bool service;
+	int after; /* another role, or ROLE_AFTER_* */
+	bool failed;
+	bool stopped; /* a rank has saved and stopped (code 75), so all should */
+};
+
+enum role_action {
+	ROLE_WAIT,
+	ROLE_PROBE,   /* its nodes may try the others' addresses */
+	ROLE_PLAN,    /* likewise, and it is its turn to plan */
+	ROLE_START,   /* its ranks */
+	ROLE_END,     /* another role has failed */
+	ROLE_STOP,    /* another role has stopped with its work saved: give it time to save, too */
+	ROLE_DISMISS, /* no role needs the service any more */
+};
+
+/* The action for each of count roles. interrupted: all have received a stop signal, and end by
+ * themselves. ROLE_PROBE, ROLE_PLAN and ROLE_START are repeated until the state shows that they
+ * were done. */
+void roles_decide(const struct role_view *roles, size_t count, bool interrupted,
+		  enum role_action *actions);
+
+#endif

@@ -1,0 +1,363 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "roles/roles.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/bytes.h"
+#include "inventory/inventory.h"
+#include "roles/decide.h"
+
+/* What one role's job borrows. */
+struct roles_one {
+	const struct role *role;
+	struct job_role job_role;
+	struct alloc alloc; /* its nodes; only the array is its own */
+	struct launch_options launch;
+	struct env *env; /* of launch: the job's and the role's variables */
+	struct job_request request;
+	size_t *nodes;	/* of each of its nodes, the index in the job's allocation */
+	json_t *others; /* of job_role */
+	char *log_dir;	/* DIR/ROLE, or NULL */
+};
+
+struct roles_set {
+	struct jobs_request jobs;
+	struct jobs_entry *entries;
+	size_t count;
+	struct roles_one ones[];
+};
+
+/* ---- what every role learns of the others ---- */
+
+/* BERTH_ROLE_SERVE_ADDR of "serve". */
+static void variable(const char *role, const char *what, char *out, size_t size)
+{
+	snprintf(out, size, "BERTH_ROLE_%s_%s", role, what);
+	for (char *at = out; *at; at++)
+		*at = *at == '-' ? '_' : (char)toupper((unsigned char)*at);
+}
+
+static int add_role(struct env *env, const char *name, const struct plan *plan, const char *address,
+		    const char *node_list, struct error *err)
+{
+	char addr[80], port[80], nodes[80], size[80];
+	int rc;
+
+	variable(name, "ADDR", addr, sizeof addr);
+	variable(name, "PORT", port, sizeof port);
+	variable(name, "NODES", nodes, sizeof nodes);
+	variable(name, "WORLD_SIZE", size, sizeof size);
+	rc = env_set(env, addr, address, ENV_FROM_BERTH, "of its first node", err);
+	if (!rc)
+		rc = env_setf(env, port, ENV_FROM_BERTH, "reserved there", err, "%d", plan->port);
+	if (!rc)
+		rc = env_set(env, nodes, node_list, ENV_FROM_BERTH, "in the order of its ranks",
+			     err);
+	if (!rc)
+		rc = env_setf(env, size, ENV_FROM_BERTH, "its ranks", err, "%d", plan->world_size);
+	return rc;
+}
+
+/* Is there another node than this one in the job? */
+static bool has_others(const struct roles_set *set, size_t node)
+{
+	for (size_t i = 0; i < set->count; i++)
+		for (size_t n = 0; n < set->ones[i].alloc.node_count; n++)
+			if (set->ones[i].nodes[n] != node)
+				return true;
+	return false;
+}
+
+static const json_t *on_others(void *context, struct job *const *jobs, size_t i)
+{
+	struct roles_set *set = context;
+	json_t *list = json_array();
+
+	for (size_t k = 0; k < set->count; k++)
+		if (k != i && has_others(set, set->ones[k].nodes[0])) {
+			json_t *more = job_addresses(jobs[k]);
+
+			json_array_extend(list, more);
+			json_decref(more);
+		}
+	json_decref(set->ones[i].others);
+	set->ones[i].others = list;
+	return list;
+}
+
+/* Where among job k's others do the addresses of job i begin? */
+static size_t offset_of(const struct roles_set *set, struct job *const *jobs, size_t k, size_t i)
+{
+	size_t sum = 0;
+
+	for (size_t m = 0; m < i; m++) {
+		const struct inventory *inventories;
+
+		job_plan(jobs[m], &inventories);
+		if (m != k && has_others(set, set->ones[m].nodes[0]))
+			sum += inventories[0].address_count;
+	}
+	return sum;
+}
+
+/* The address at which all nodes of the job reach the first node of role i, as if all were its
+ * nodes. *total: how many nodes that are. */
+static int find_address(const struct roles_set *set, struct job *const *jobs, size_t i,
+			struct plan_network *out, struct error *err)
+{
+	struct plan_request request = job_plan_request(jobs[i]);
+	size_t most = set->jobs.node_count, count = 0, addresses;
+	struct inventory *all = calloc(most, sizeof *all);
+	bool *seen = calloc(most, sizeof *seen);
+	const struct inventory *own, *theirs;
+	struct plan_reach reach = {0};
+	int *reached, *none, rc;
+
+	job_plan(jobs[i], &own);
+	addresses = own[0].address_count;
+	reached = calloc(addresses + 1, sizeof *reached);
+	none = calloc(addresses + 1, sizeof *none);
+	if (!all || !seen || !reached || !none) {
+		rc = error_memory(err, "the address of a role");
+		goto out;
+	}
+	for (size_t k = 0; k < set->count; k++) {
+		const struct roles_one *one = &set->ones[(i + k) % set->count];
+
+		job_plan(jobs[(i + k) % set->count], &theirs);
+		for (size_t n = 0; n < one->alloc.node_count; n++)
+			if (!seen[one->nodes[n]]) {
+				seen[one->nodes[n]] = true;
+				all[count++] = theirs[n];
+			}
+	}
+	for (size_t a = 0; a < addresses; a++) {
+		none[a] = -1;
+		reached[a] = (int)count;
+		for (size_t k = 0; k < set->count; k++)
+			if (k != i)
+				reached[a] -= (int)set->ones[k].alloc.node_count -
+					      job_reached(jobs[k], offset_of(set, jobs, k, i) + a);
+		reached[a] = reached[a] > 0 ? reached[a] : 0;
+	}
+	reach = (struct plan_reach){addresses, reached, none, none};
+	rc = plan_network(all, count, &request, count > 1 ? &reach : NULL, out, err);
+out:
+	free(all);
+	free(seen);
+	free(reached);
+	free(none);
+	return rc;
+}
+
+/* The names of the nodes that have ranks, separated by commas; malloced, or NULL. */
+static char *join_names(const struct plan *plan, const struct alloc *alloc)
+{
+	char *list = strdup("");
+
+	for (size_t n = 0; list && n < plan->node_count; n++) {
+		char *longer = plan->nodes[n].rank_count
+				       ? text_format("%s%s%s", list, *list ? "," : "",
+						     alloc->nodes[n].name)
+				       : strdup(list);
+
+		free(list);
+		list = longer;
+	}
+	return list;
+}
+
+static int on_prepared(void *context, struct job *const *jobs, struct error *err)
+{
+	struct roles_set *set = context;
+	int rc = 0;
+
+	for (size_t i = 0; !rc && i < set->count; i++) {
+		const struct inventory *inventories;
+		const struct plan *plan = job_plan(jobs[i], &inventories);
+		struct plan_network network = {0};
+		char *names = NULL;
+
+		if (!plan)
+			continue;
+		names = join_names(plan, &set->ones[i].alloc);
+		rc = names ? find_address(set, jobs, i, &network, err)
+			   : error_memory(err, "the roles' nodes");
+		if (rc)
+			error_prefix(err, "role %s", set->ones[i].role->name);
+		for (size_t k = 0; !rc && k < set->count; k++)
+			rc = add_role(set->ones[k].env, set->ones[i].role->name, plan,
+				      network.address, names, err);
+		plan_network_free(&network);
+		free(names);
+	}
+	return rc;
+}
+
+/* ---- the requests ---- */
+
+static int set_env(struct env *env, const struct role *role, struct error *err)
+{
+	int rc = env_set(env, "BERTH_ROLE", role->name, ENV_FROM_BERTH, "of this rank", err);
+
+	for (size_t i = 0; !rc && i < role->env_count; i++) {
+		const char *equals = strchr(role->env[i], '=');
+		char *name = strndup(role->env[i], (size_t)(equals - role->env[i]));
+
+		rc = name ? env_set(env, name, equals + 1, ENV_FROM_OPTION, "--env", err)
+			  : error_memory(err, "--env");
+		free(name);
+	}
+	return rc;
+}
+
+static struct plan_request plan_of(const struct role *role, const struct plan_request *base,
+				   bool shared)
+{
+	struct plan_request plan = *base;
+
+	plan.ranks = role->ranks;
+	plan.ranks_per_node = role->ranks_per_node;
+	plan.per_node = role->per_node;
+	plan.gpus_per_rank = role->gpus_per_rank > 0 ? role->gpus_per_rank : 0;
+	plan.no_gpus = !role->gpus_per_rank;
+	plan.part = shared;
+	plan.sizes = NULL;
+	if (plan.no_gpus && !plan.ranks && !plan.ranks_per_node && !plan.per_node)
+		plan.ranks_per_node = 1;
+	return plan;
+}
+
+static int fill(struct roles_one *one, const struct job_request *base, const bool *uses,
+		bool shared, struct error *err)
+{
+	const struct alloc *all = base->launch->alloc;
+	const struct role *role = one->role;
+
+	one->job_role = (struct job_role){.name = role->name, .service = role->service};
+	one->alloc = *all;
+	one->alloc.node_count = 0;
+	one->alloc.this_node = -1;
+	one->alloc.nodes = calloc(all->node_count, sizeof *one->alloc.nodes);
+	one->nodes = calloc(all->node_count, sizeof *one->nodes);
+	one->env = env_copy(base->launch->env);
+	if (!one->alloc.nodes || !one->nodes || !one->env)
+		return error_memory(err, "a role");
+	for (size_t n = 0; n < all->node_count; n++) {
+		size_t at = one->alloc.node_count;
+
+		if (!uses[n])
+			continue;
+		if ((int)n == all->this_node)
+			one->alloc.this_node = (int)at;
+		one->nodes[at] = n;
+		one->alloc.nodes[at] = all->nodes[n];
+		one->alloc.node_count++;
+	}
+	one->launch = *base->launch;
+	one->launch.alloc = &one->alloc;
+	one->launch.env = one->env;
+	one->launch.role = role->name;
+	one->request = *base;
+	one->request.launch = &one->launch;
+	one->request.argv = role->argv;
+	one->request.cwd = role->chdir ? role->chdir : base->cwd;
+	one->request.plan = plan_of(role, &base->plan, shared);
+	one->request.role = &one->job_role;
+	if (base->log_dir)
+		one->log_dir = text_format("%s/%s", base->log_dir, role->name);
+	one->request.log_dir = one->log_dir;
+	if (role->service)
+		one->request.stop_report = NULL;
+	return set_env(one->env, role, err);
+}
+
+static int after_of(const struct roles_set *set, size_t i)
+{
+	const struct role *role = set->ones[i].role;
+
+	for (size_t k = 0; role->after && k < set->count; k++)
+		if (!strcmp(set->ones[k].role->name, role->after))
+			return (int)k;
+	return role->service ? ROLE_AFTER_NONE : ROLE_AFTER_SERVICES;
+}
+
+/* What only one of several jobs may have: the scheduler's query, standard input. */
+static void leave_to_first(struct roles_set *set, const struct job_request *base)
+{
+	bool input = base->pass_stdin;
+
+	for (size_t i = 0; i < set->count; i++) {
+		struct job_request *request = &set->ones[i].request;
+
+		set->ones[i].job_role.quiet = i > 0;
+		if (i)
+			request->query = NULL;
+		request->pass_stdin = input && !set->ones[i].role->service;
+		request->pty &= request->pass_stdin;
+		input &= !request->pass_stdin;
+	}
+}
+
+int roles_open(const struct role *roles, size_t count, const struct job_request *base,
+	       const struct job_sink *sinks, struct roles_set **out, struct error *err)
+{
+	size_t nodes = base->launch->alloc->node_count;
+	struct roles_set *set = calloc(1, sizeof *set + count * sizeof set->ones[0]);
+	bool *uses = calloc(count * nodes, sizeof *uses), *shared = calloc(count, sizeof *shared);
+	int rc = 0;
+
+	if (set)
+		set->entries = calloc(count, sizeof *set->entries);
+	if (!set || !uses || !shared || !set->entries)
+		rc = error_memory(err, "the roles");
+	if (!rc)
+		rc = roles_assign(roles, count, base->launch->alloc, uses, shared, err);
+	for (size_t i = 0; !rc && i < count; i++) {
+		set->count = i + 1;
+		set->ones[i].role = &roles[i];
+		rc = fill(&set->ones[i], base, uses + i * nodes, shared[i], err);
+	}
+	free(uses);
+	free(shared);
+	if (rc) {
+		roles_close(set);
+		return rc;
+	}
+	leave_to_first(set, base);
+	for (size_t i = 0; i < count; i++)
+		set->entries[i] = (struct jobs_entry){.request = &set->ones[i].request,
+						      .sink = &sinks[i],
+						      .role = &set->ones[i].job_role,
+						      .after = after_of(set, i),
+						      .nodes = set->ones[i].nodes};
+	set->jobs = (struct jobs_request){.entries = set->entries,
+					  .count = count,
+					  .node_count = nodes,
+					  .others = on_others,
+					  .prepared = on_prepared,
+					  .context = set};
+	*out = set;
+	return 0;
+}
+
+const struct jobs_request *roles_jobs(const struct roles_set *set)
+{
+	return &set->jobs;
+}
+
+void roles_close(struct roles_set *set)
+{
+	for (size_t i = 0; set && i < set->count; i++) {
+		free(set->ones[i].alloc.nodes);
+		free(set->ones[i].nodes);
+		json_decref(set->ones[i].others);
+		free(set->ones[i].log_dir);
+		env_free(set->ones[i].env);
+	}
+	free(set ? set->entries : NULL);
+	free(set);
+}

@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Several programs in one job. Each role is a job of its own (controller/job.h), with agents, ranks
+ * and a rendezvous on its part of the nodes; jobs.c runs them together. */
+#ifndef BERTH_ROLES_ROLES_H
+#define BERTH_ROLES_ROLES_H
+
+#include "roles/jobs.h"
+
+#define ROLES_MAX 64
+#define ROLE_NAME_MAX 32
+
+/* One program of the command line. Strings are borrowed. */
+struct role {
+	const char *name; /* letters, digits, "-" and "_", the first a letter */
+	const char *const *argv;
+	const char *chdir; /* NULL: the job's */
+	const char *after; /* a role's name, or NULL: a service after none, others after all
+			      services */
+	bool service;
+	int nodes, ranks, ranks_per_node; /* 0: option absent */
+	int gpus_per_rank;		  /* 0: none; -1: option absent */
+	bool per_node;
+	const char **env; /* "NAME=VALUE", env_count of them */
+	size_t env_count;
+};
+
+/* Check names, --after, and that there is work besides services. -ERR_USAGE. */
+int roles_check(const struct role *roles, size_t count, struct error *err);
+
+/* Share out the nodes of alloc: node n is role i's if uses[i * alloc->node_count + n]. Roles have
+ * disjoint nodes, in their order, except roles without GPUs, which are on the job's first nodes
+ * beside others; on one node, all share it. shared[i]: another role is on one of role i's nodes.
+ * Pure. -ERR_USAGE if there are too few nodes. */
+int roles_assign(const struct role *roles, size_t count, const struct alloc *alloc, bool *uses,
+		 bool *shared, struct error *err);
+
+/* Everything that jobs_run needs for one attempt. */
+struct roles_set;
+
+/* base: the request of a job of one program, from which the roles' requests are made; sinks: one
+ * per role. All is borrowed until roles_close. -ERR_USAGE, -ERR_UNAVAILABLE. */
+int roles_open(const struct role *roles, size_t count, const struct job_request *base,
+	       const struct job_sink *sinks, struct roles_set **out, struct error *err);
+const struct jobs_request *roles_jobs(const struct roles_set *set);
+void roles_close(struct roles_set *set); /* NULL is allowed */
+
+#endif

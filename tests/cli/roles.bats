@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# berth run --role: several programs in one job.
+
+load ../support/berth
+
+SERVE='echo up; exec sleep 1000'
+
+@test "each role has ranks and a rendezvous of its own, and knows the others" {
+	expect 0 "$BERTH" run --role serve --service -n 1 -- sh -c 'env | sort >"$DIR/serve"; exec sleep 1000' : \
+		--role train-2 -n 2 -- sh -c 'env | sort >"$DIR/train.$RANK"; echo "$RANK of $WORLD_SIZE"'
+	[[ $output == *"[train-2 0] 0 of 2"* && $output == *"[train-2 1] 1 of 2"* ]]
+	grep -qx 'WORLD_SIZE=1' serve
+	grep -qx 'WORLD_SIZE=2' train.1
+	grep -qx 'BERTH_ROLE=serve' serve
+	grep -qx 'BERTH_ROLE=train-2' train.0
+	# All ranks have the same view of all roles.
+	grep '^BERTH_ROLE_' serve >of_serve
+	grep '^BERTH_ROLE_' train.1 >of_train
+	cmp of_serve of_train
+	[ "$(wc -l <of_serve)" -eq 8 ]
+	grep -qx 'BERTH_ROLE_SERVE_ADDR=127.0.0.1' of_serve
+	grep -qx 'BERTH_ROLE_TRAIN_2_WORLD_SIZE=2' of_serve
+	grep -qx "BERTH_ROLE_SERVE_PORT=$(sed -n 's/^MASTER_PORT=//p' serve)" of_serve
+	grep -qx "BERTH_ROLE_TRAIN_2_PORT=$(sed -n 's/^MASTER_PORT=//p' train.1)" of_serve
+	[ "$(sed -n 's/^MASTER_PORT=//p' serve)" != "$(sed -n 's/^MASTER_PORT=//p' train.0)" ]
+}
+
+@test "one program: no role variables, and no label" {
+	expect 0 "$BERTH" run -n 1 -- sh -c 'env | grep -c BERTH_ROLE || true'
+	[ "$output" = 0 ]
+}
+
+@test "others start once a service runs, which is ended when they have" {
+	expect 0 "$BERTH" run --role train -n 1 -- sh -c 'cat served; echo trained' : \
+		--role serve --service -n 1 -- sh -c 'sleep 0.3; echo ready >served; exec sleep 1000'
+	[[ $output == *"[train 0] trained"* ]]
+	[[ $output != *error* ]]
+}
+
+@test "--after a role that is no service: once it has ended" {
+	expect 0 "$BERTH" run --role train --after prepare -n 1 -- sh -c 'cat data' : \
+		--role prepare -n 1 -- sh -c 'sleep 0.3; echo prepared >data'
+	[[ $output == *"[train 0] prepared"* ]]
+	expect 3 "$BERTH" run --role train --after prepare -n 1 -- touch started : --role prepare -n 1 -- sh -c 'exit 3'
+	[[ $output == *"role prepare: rank 0 on $HOST exited with code 3"* ]]
+	[ ! -e started ]
+}
+
+@test "the role that fails first is named, its code is the job's, and all others end" {
+	local pid
+	expect 7 "$BERTH" run --report report.json --log-dir logs \
+		--role serve --service -n 1 -- sh -c 'echo $$ >serve.pid; exec sleep 1000' : \
+		--role train -n 2 -- sh -c '[ "$RANK" = 0 ] || exit 7; exec sleep 1000' : \
+		--role eval -n 1 -- sh -c 'exec sleep 1000'
+	[[ $output == *"full output: logs/train/rank-0001.log"* ]]
+	[[ $output == *"error: role train: rank 1 on $HOST exited with code 7"* ]]
+	[ -e logs/serve/rank-0000.log ] && [ -e logs/eval/rank-0000.log ]
+	pid=$(cat serve.pid)
+	[ ! -e "/proc/$pid" ]
+	report 'report["code"] == 7 and report["rank"] == 1 and len(report["ranks"]) == 4'
+	report '[r["role"] for r in report["roles"]] == ["serve", "train", "eval"]'
+	report '[r["code"] for r in report["roles"] if r["service"]] == [0]'
+	report '{r["role"] for r in report["ranks"]} == {"serve", "train", "eval"}'
+}
+
+@test "a service that ends by itself fails the job, whatever its code" {
+	expect 69 "$BERTH" run --role serve --service -n 1 -- sh -c 'sleep 0.3' : --role train -n 1 -- sh -c "$SERVE"
+	[[ $output == *"role serve: rank 0 on $HOST ended, but it is a service that others use"* ]]
+	expect 5 "$BERTH" run --role serve --service -n 1 -- sh -c 'exit 5' : --role train -n 1 -- touch started
+	[[ $output == *"role serve: rank 0 on $HOST exited with code 5"* ]]
+}
+
+@test "a stop signal reaches all roles: saved work counts, how a service ends does not" {
+	"$BERTH" run --report report.json --role serve --service -n 1 -- sh -c "$SERVE" : \
+		--role train -n 1 -- sh -c 'trap "exit 75" TERM; echo trains; sleep 1000 & wait' >out 2>&1 3>&- &
+	until_seen out 'trains'
+	until_seen out 'up'
+	kill -TERM $!
+	ends 75 $! out
+	[ "$(grep -c 'forwarded SIGTERM' out)" -eq 1 ]
+	grep -q 'note: role train: rank 0 .* saved its work and stopped early' out
+	report 'report["code"] == 75'
+}
+
+@test "a role that stops with its work saved stops the others, which may save, too" {
+	expect 75 "$BERTH" run --role serve --service -n 1 -- sh -c "$SERVE" : \
+		--role a -n 1 -- sh -c 'sleep 0.2; exit 75' : \
+		--role b -n 1 -- sh -c 'trap "touch saved; exit 75" TERM; sleep 1000 & wait'
+	[ -e saved ]
+}
+
+@test "--max-restarts restarts all roles" {
+	expect 0 "$BERTH" run --max-restarts 1 --role serve --service -n 1 -- sh -c 'touch "serve.$BERTH_ATTEMPT"; exec sleep 1000' : \
+		--role train -n 1 -- sh -c 'exit $((1 - BERTH_ATTEMPT))'
+	[ -e serve.0 ] && [ -e serve.1 ]
+	[[ $output == *"role train: rank 0 on $HOST exited with code 1"*"restarting, 1 of at most 1 times"* ]]
+}
+
+@test "GPUs are disjoint, and a role may have none" {
+	export BERTH_TOPOLOGY=$FIXTURES/topo/pci-order-not-numa-order.xml
+	expect 0 "$BERTH" run --dry-run --json --role a -n 1 -- true : --role b -n 1 -- true : --role c --gpus-per-rank 0 -- true
+	echo "$output" >plan.json
+	holds plan.json 'len({g["pci"] for role in plan["roles"][:2] for k in role["nodes"][0]["plan"]["ranks"] for g in k["gpus"]}) == 2'
+	holds plan.json 'all(not k["gpus"] for k in plan["roles"][2]["nodes"][0]["plan"]["ranks"])'
+	expect 0 "$BERTH" run --role a -n 1 -- sh -c 'echo "gpus $CUDA_VISIBLE_DEVICES"' : \
+		--role c --gpus-per-rank 0 -- sh -c 'echo "gpus none $CUDA_VISIBLE_DEVICES."'
+	[[ $output == *"[c 0] gpus none ."* ]]
+	expect 64 "$BERTH" run --role a -n 1 -- touch started : --role b -n 1000 -- touch started
+	[[ $output == *"used by other runs of this job (role a), and roles share no GPUs"* ]]
+	[ ! -e started ]
+}
+
+@test "disjoint nodes; a role without GPUs is beside others" {
+	expect 0 "$BERTH" run --launcher loopback -N 4 --role serve --service --nodes 1 --ranks-per-node 1 -- sh -c 'exec sleep 1000' : \
+		--role train --ranks-per-node 1 -- sh -c 'echo "$WORLD_SIZE ranks on $BERTH_ROLE_TRAIN_NODES, serve on $BERTH_ROLE_SERVE_NODES"' : \
+		--role drive --gpus-per-rank 0 -- sh -c 'echo "driver on $BERTH_ROLE_DRIVE_NODES"'
+	[[ $output == *"[train 0] 3 ranks on loop1,loop2,loop3, serve on loop0"* ]]
+	[[ $output == *"[drive 0] driver on loop0"* ]]
+}
+
+@test "separators" {
+	expect 0 "$BERTH" run --role=a -n 1 -- echo one '\:' two : --role b -n 1 -- echo three
+	[[ $output == *"[a 0] one : two"* && $output == *"[b 0] three"* ]]
+	expect 0 "$BERTH" run --separator + --role a -n 1 -- echo one : two + --role b -n 1 -- echo three
+	[[ $output == *"[a 0] one : two"* && $output == *"[b 0] three"* ]]
+}
+
+@test "bad command lines: one clear line and code 64" {
+	while IFS='|' read -r line text; do
+		# shellcheck disable=SC2086 # the words of the line
+		expect 64 "$BERTH" run $line
+		[[ $output == "berth: error: "*"$text"* ]]
+		[ "${#lines[@]}" -eq 1 ]
+	done <<-'E'
+	--role a -- true :|no program follows the last ':'
+	--role a -- true : -- true|a program after another one begins with --role NAME
+	--role a -- true : --role b|no PROGRAM given
+	--role a -- true : --role a -- true|two roles are called a
+	--role 1a -- true|expected a name of at most 32 letters
+	--role a --after b -- true|--after b: there is no such role
+	--role a --after b -- true : --role b --after a -- true|would wait for itself
+	--role a --service -- true|all roles are services
+	--role a --nodes 2 -- true|role a asks for 2 nodes, and the job has 1
+	--role a --bogus -- true|unrecognized option '--bogus'
+	--role a -n 0 -- true|expected a whole number from 1
+	--role a --env X -- true|expected NAME=VALUE
+	--service -- true|come after --role NAME
+	-n 2 --role a -- true|-n conflicts with --role
+	--wait --role a -- true|--wait conflicts with --role
+	--spares 1 --role a -- true|--spares conflicts with --role
+	--launcher loopback -N 2 --role a --nodes 1 -- true : --role b --nodes 2 -- true|the roles need 3 nodes, and the job has 2
+	--launcher loopback -N 2 --role a -- true : --role b -- true|roles a and b have neither --nodes nor -n
+	E
+	expect 66 "$BERTH" run --role a -- true : --role b -- no-such-program
+}

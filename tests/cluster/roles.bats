@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# berth run --role on several nodes of a real Slurm, and of the PBS stand-in.
+
+load support.bash
+
+setup_file() {
+	# Listens only on the address that the other roles find in their environment.
+	cat >"$SHARE/serve.py" <<-'P'
+	import os, socket
+	server = socket.create_server((os.environ['BERTH_ROLE_SERVE_ADDR'], int(os.environ['BERTH_ROLE_SERVE_PORT'])))
+	print('serving', flush=True)
+	while True:
+	    peer, _ = server.accept()
+	    peer.sendall(b'hello')
+	    peer.close()
+	P
+	cat >"$SHARE/ask.py" <<-'P'
+	import os, socket, time
+	address = os.environ['BERTH_ROLE_SERVE_ADDR']
+	while True:
+	    try:
+	        peer = socket.create_connection((address, int(os.environ['BERTH_ROLE_SERVE_PORT'])), 5)
+	        break
+	    except ConnectionRefusedError:
+	        time.sleep(0.1)
+	print(*(os.environ[name] for name in ('BERTH_ROLE', 'RANK', 'WORLD_SIZE', 'MASTER_ADDR')), socket.gethostname(),
+	      peer.recv(9).decode(), address)
+	P
+}
+
+teardown() {
+	cancel_jobs
+	for node in n1 n2 n3; do revive "$node"; done
+}
+
+@test "Slurm: disjoint nodes, and a server's address on the fast network" {
+	submit roles -N3 <<-'S'
+	"$BERTH" run --role serve --service --nodes 1 -n 1 -- python3 serve.py : \
+		--role train --ranks-per-node 1 -- python3 ask.py : --role drive --gpus-per-rank 0 -- python3 ask.py 2>&1
+	S
+	finish roles
+	[ "$status" = 0 ]
+	has '^\[serve 0\] serving$'
+	has '^\[train 0\] train 0 2 10.9.0.12 n2 hello 10.9.0.11$'
+	has '^\[train 1\] train 1 2 10.9.0.12 n3 hello 10.9.0.11$'
+	has '^\[drive 0\] drive 0 1 127.0.0.1 n1 hello 10.9.0.11$'
+	nothing_left n1 n2 n3
+}
+
+@test "Slurm: the server's node is lost: named, and the other roles end" {
+	submit lost -N2 --no-kill <<-'S'
+	"$BERTH" run --report lost.json --role train --nodes 1 -n 1 -- sh -c 'echo trains; exec sleep 1000' : \
+		--role serve --service -n 1 -- python3 serve.py 2>&1
+	S
+	until_seen "$SHARE/lost.out" 'trains'
+	lose n2
+	finish lost
+	[ "$status" = 76 ]
+	echo "# $(($(date +%s%N) - $(cat "$SHARE/cut"))) ns" >&3
+	has 'role serve: node n2 was lost: no heartbeat from its agent for 8 s'
+	holds "$SHARE/lost.json" 'lost["code"] == 76 and lost["node"] == "n2"'
+	nothing_left n1
+}
+
+@test "PBS: the same line" {
+	local conf=$SLURM_CONF
+	python3 "$HERE/pbs.py" begin n1 n2 3>&-
+	unset SLURM_CONF # a PBS job has no Slurm variables
+	pbs_job roles 2:mpiprocs=1 <<-'S'
+	env -u BERTH_TOPOLOGY "$BERTH" run --role serve --service --nodes 1 -- python3 serve.py : --role train -- python3 ask.py 2>&1
+	S
+	export SLURM_CONF=$conf
+	[ "$status" = 0 ]
+	has '^\[train 0\] train 0 1 127.0.0.1 n2 hello 10.9.0.11$'
+}

@@ -1,0 +1,215 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Which nodes a role gets, and what follows from how far each role has come. */
+#include "../rows.h"
+
+#include "roles/decide.h"
+#include "roles/roles.h"
+
+/* "s:READY t:PREPARED<s": a lower-case name that begins with s is a service; "<x" after x, "!"
+ * failed, "75" stopped. Answer: "WAIT START". */
+static void decide(const char *text, bool interrupted, char *out)
+{
+	static const char *const states[] = {"OPEN",  "KNOWN",	"PREPARED", "STARTING",
+					     "READY", "ENDING", "OVER"};
+	static const char *const names[] = {"WAIT", "PROBE", "PLAN",   "START",
+					    "END",  "STOP",  "DISMISS"};
+	struct role_view roles[8];
+	enum role_action actions[8];
+	char first[8], word[40];
+	size_t count = 0;
+	int used;
+
+	*out = 0;
+	for (; sscanf(text, "%39s%n", word, &used) == 1; text += used) {
+		char *colon = strchr(word, ':'), *less = strchr(word, '<');
+		struct role_view *role = &roles[count];
+
+		assert_non_null(colon);
+		first[count] = word[0];
+		*role = (struct role_view){.service = word[0] == 's', .after = ROLE_AFTER_NONE};
+		if (!role->service)
+			role->after = ROLE_AFTER_SERVICES;
+		for (size_t i = 0; less && i < count; i++)
+			if (first[i] == less[1])
+				role->after = (int)i;
+		role->failed = strchr(word, '!') != NULL;
+		role->stopped = strstr(word, "75") != NULL;
+		for (size_t i = 0; i < ROWS(states); i++)
+			if (!strncmp(colon + 1, states[i], strlen(states[i])))
+				role->state = (enum role_state)i;
+		count++;
+	}
+	roles_decide(roles, count, interrupted, actions);
+	for (size_t i = 0; i < count; i++)
+		out += sprintf(out, "%s%s", i ? " " : "", names[actions[i]]);
+}
+
+static void test_decide(void **state)
+{
+	static const struct {
+		const char *roles, *actions;
+		bool interrupted;
+	} rows[] = {
+		/* No one plans before all know each other's addresses, and each in its turn. */
+		{"s:KNOWN t:OPEN", "WAIT WAIT"},
+		{"s:KNOWN t:KNOWN u:KNOWN", "PLAN PROBE PROBE"},
+		{"s:PREPARED t:KNOWN u:KNOWN", "WAIT PLAN PROBE"},
+		/* The ranks of each role learn about all others, so all are planned first. */
+		{"s:PREPARED t:PREPARED u:KNOWN", "WAIT WAIT PLAN"},
+		{"s:PREPARED t:PREPARED", "START WAIT"},
+		{"s:STARTING t:PREPARED", "WAIT WAIT"},
+		{"s:READY t:PREPARED", "WAIT START"},
+		{"t:PREPARED u:PREPARED", "START START"},
+		/* A role that is no service has done its part when it is over. */
+		{"t:READY u:PREPARED<t", "WAIT WAIT"},
+		{"t:OVER u:PREPARED<t", "WAIT START"},
+		{"s:READY t:READY u:PREPARED<t", "WAIT WAIT WAIT"},
+		{"s:READY sb:PREPARED<s t:PREPARED", "WAIT START WAIT"},
+		/* The end. */
+		{"s:READY t:OVER", "DISMISS WAIT"},
+		{"s:READY t:OVER u:READY", "WAIT WAIT WAIT"},
+		{"s:READY t:ENDING! u:READY", "END WAIT END"},
+		{"s:OVER! t:READY", "WAIT END"},
+		{"s:READY t:READY! u:READY", "WAIT WAIT WAIT"}, /* a stronger cause may come */
+		{"s:READY t:PREPARED u:OVER!", "END END WAIT"},
+		{"s:READY t:OVER75 u:READY", "WAIT WAIT STOP"},
+		{"s:READY t:OVER75 u:OVER", "DISMISS WAIT WAIT"},
+		/* All have the signal, and the same time to save. */
+		{"s:OVER! t:READY", "WAIT WAIT", true},
+	};
+	char actions[100];
+
+	for (size_t i = 0; i < ROWS(rows); i++) {
+		decide(rows[i].roles, rows[i].interrupted, actions);
+		if (strcmp(actions, rows[i].actions) != 0)
+			fail_msg("%s: %s, expected %s", rows[i].roles, actions, rows[i].actions);
+	}
+}
+
+/* "a 2n 4r 1k 0g S >b": nodes, ranks, ranks per node, GPUs per rank, a service, --after b. */
+static size_t read_roles(const char *text, struct role *roles, char *words)
+{
+	size_t count = 0;
+
+	strcpy(words, text);
+	for (char *word = strtok(words, " "); word; word = strtok(NULL, " ")) {
+		char kind = word[strlen(word) - 1];
+		struct role *role = &roles[count ? count - 1 : 0];
+
+		if (word[0] == '>')
+			role->after = word + 1;
+		else if (word[0] == 'S')
+			role->service = true;
+		else if (word[0] < '0' || word[0] > '9')
+			roles[count++] = (struct role){.name = word, .gpus_per_rank = -1};
+		else if (kind == 'n')
+			role->nodes = atoi(word);
+		else if (kind == 'r')
+			role->ranks = atoi(word);
+		else if (kind == 'k')
+			role->ranks_per_node = atoi(word);
+		else
+			role->gpus_per_rank = atoi(word);
+	}
+	return count;
+}
+
+static void test_assign(void **state)
+{
+	/* Nodes with so many slots, or GPUs with "g". The answer: the nodes of each role. */
+	static const struct {
+		const char *nodes, *roles, *answer;
+	} rows[] = {
+		{"4", "a b", "0+ 0+"},
+		{"4", "a 1n 2r b 2r c 0g", "0+ 0+ 0+"},
+		{"4", "a 2n", "asks for 2 nodes, and the job has 1"},
+		{"4 4 4", "a 1n b", "0 12"},
+		{"4 4 4", "a b 1n", "01 2"}, /* in the order of the command line */
+		{"4 4 4", "a 8r b", "01 2"},
+		{"4 4 4", "a 3r 1k b", "need 4 nodes"},
+		{"4 4 4", "a 9r b", "need 4 nodes, and the job has 3"},
+		{"4 4 4", "a 1n b c", "roles b and c have neither"},
+		{"4 4 4", "a 2n b 2n", "need 4 nodes"},
+		{"4 4 4", "d 0g a 1n b", "0+ 0+ 12"}, /* beside the first one's */
+		{"4 4 4", "d 0g 2n a 1n b", "01+ 0+ 12+"},
+		{"8g 8g", "a 8r b 8r", "0 1"},
+		{"8g 8g", "a 4r 2g b 1r", "0 1"},
+		{"8g 8g", "a 8r 2g", "01"},
+		{"0 0", "a 1r b 1r", "0 1"}, /* unknown slots count as one */
+	};
+
+	for (size_t i = 0; i < ROWS(rows); i++) {
+		char text[100], words[100], why[] = "a test", answer[200] = "", *at = answer;
+		struct alloc_node nodes[8];
+		struct alloc alloc = {.nodes = nodes, .why = why};
+		bool uses[64], shared[8];
+		struct role roles[8];
+		struct error err = {0};
+		size_t count;
+
+		strcpy(text, rows[i].nodes);
+		for (char *word = strtok(text, " "); word; word = strtok(NULL, " "))
+			nodes[alloc.node_count++] =
+				strchr(word, 'g')
+					? (struct alloc_node){.slots = 1, .gpus = atoi(word)}
+					: (struct alloc_node){.slots = atoi(word), .gpus = -1};
+		count = read_roles(rows[i].roles, roles, words);
+		if (roles_assign(roles, count, &alloc, uses, shared, &err)) {
+			assert_int_equal(err.code, ERR_USAGE);
+			if (!strstr(err.text, rows[i].answer))
+				fail_msg("row %zu: %s", i, err.text);
+			continue;
+		}
+		for (size_t k = 0; k < count; k++) {
+			at += sprintf(at, "%s", k ? " " : "");
+			for (size_t n = 0; n < alloc.node_count; n++)
+				if (uses[k * alloc.node_count + n])
+					at += sprintf(at, "%zu", n);
+			at += sprintf(at, "%s", shared[k] ? "+" : "");
+		}
+		if (strcmp(answer, rows[i].answer) != 0)
+			fail_msg("row %zu (%s on %s): %s", i, rows[i].roles, rows[i].nodes, answer);
+	}
+}
+
+static void test_check(void **state)
+{
+	static const struct {
+		const char *roles, *error; /* NULL: none */
+	} rows[] = {
+		{"a b >a", NULL},
+		{"a-1 b_2 S c >b_2", NULL},
+		{"a a", "two roles are called a"},
+		{"-x", "expected a name"},
+		{"a.b", "expected a name"},
+		{"a123456789012345678901234567890123", "at most 32"},
+		{"a >b", "there is no such role"},
+		{"a >a", "would wait for itself"},
+		{"a >c b >a c >b", "would wait for itself"},
+		{"d >a a >c c >a", "would wait for itself"},
+		{"a S b S", "all roles are services"},
+	};
+
+	for (size_t i = 0; i < ROWS(rows); i++) {
+		struct error err = {0};
+		struct role roles[8];
+		char words[100];
+		size_t count = read_roles(rows[i].roles, roles, words);
+		int rc = roles_check(roles, count, &err);
+
+		assert_int_equal(rc, rows[i].error ? -ERR_USAGE : 0);
+		if (rows[i].error && !strstr(err.text, rows[i].error))
+			fail_msg("row %zu: %s", i, err.text);
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_decide),
+		cmocka_unit_test(test_assign),
+		cmocka_unit_test(test_check),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
