@@ -102,7 +102,7 @@ bool controller_is_lost(const struct controller *controller, size_t node)
 	}
 	/* No node of the path is connected. If the node had a place, its connection has ended; if
 	 * not, it may still be on its way. */
-	return !controller->nodes[node].placed ? controller->nodes[node].lost : true;
+	return controller->nodes[node].placed;
 }
 
 /* ---- messages ---- */

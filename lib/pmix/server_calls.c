@@ -89,7 +89,7 @@ struct call *call_pop_all(struct ranks_server *server)
 
 int server_local_rank(const struct ranks_server *server, const pmix_proc_t *proc)
 {
-	if (strcmp(proc->nspace, server->name) || proc->rank > (pmix_rank_t)server->world_size)
+	if (strcmp(proc->nspace, server->name) || proc->rank >= (pmix_rank_t)server->world_size)
 		return -1;
 	int local_rank = (int)proc->rank - server->first_rank;
 

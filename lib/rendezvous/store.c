@@ -155,14 +155,15 @@ static void entry_remove(struct store_server *server, const struct entry *old)
 static void put(struct store_server *server, struct peer *peer, const char *key, const void *value,
 		size_t size)
 {
-	entry_remove(server, entry_find(server, peer->rank, key));
-	struct entry *entry =
-		server->total + size <= STORE_TOTAL_MAX ? malloc(sizeof *entry + size) : NULL;
+	struct entry *old = entry_find(server, peer->rank, key), *entry = NULL;
 
+	if (server->total - (old ? old->size : 0) + size <= STORE_TOTAL_MAX)
+		entry = malloc(sizeof *entry + size);
 	if (!entry) {
 		reply_failed(peer, "the values of all ranks exceed the size limit");
 		return;
 	}
+	entry_remove(server, old);
 	*entry = (struct entry){.next = server->entries, .rank = peer->rank, .size = size};
 	memcpy(entry->key, key, strlen(key) + 1);
 	if (size)
