@@ -9,15 +9,23 @@
 #define AFTER                                                                                      \
 	"Of a role: start it once ROLE is ready, or if that is no service, has ended with code 0"
 #define SERVICE                                                                                    \
-	"Of a role: it serves the others. They start once all its ranks run, it is ended when "    \
+	"Of a role: it serves the others. They start once it is ready, it is ended when "          \
 	"the "                                                                                     \
 	"others have ended, and the job fails if it ends before"
+#define READY                                                                                      \
+	"Of a role: it is ready once this works: tcp:PORT, http:[HOST]:PORT/PATH (2xx), "          \
+	"file:PATH "                                                                               \
+	"or command:LINE (exit code 0), asked on its first node; HOST is BERTH_ROLE_NAME_ADDR by " \
+	"default"
+#define READY_TIMEOUT "Of a role: fail if it is not ready within TIME of its start (default: 10m)"
 #define CHDIR "Of a role: start its ranks in DIR"
 
 static int refuse(const char *text, void *out, struct error *err)
 {
-	return error_set(err, ERR_USAGE,
-			 "options of a role (--service, --after, --chdir) come after --role NAME");
+	return error_set(
+		err, ERR_USAGE,
+		"options of a role (--service, --ready, --after, --chdir) come after --role "
+		"NAME");
 }
 
 /* What --role takes is set by the table's owner. */
@@ -29,6 +37,8 @@ const struct arguments_option role_options_table[] = {
 	 ARGUMENTS_TEXT, offsetof(struct role_options, separator),
 	 .expected = "a word that no program has as an argument"},
 	{"service", NULL, SERVICE, ARGUMENTS_READ, .read = refuse},
+	{"ready", "WHAT", READY, ARGUMENTS_READ, .read = refuse},
+	{"ready-timeout", "TIME", READY_TIMEOUT, ARGUMENTS_READ, .read = refuse},
 	{"after", "ROLE", AFTER, ARGUMENTS_READ, .read = refuse},
 	{"chdir", "DIR", CHDIR, ARGUMENTS_READ, .read = refuse},
 	{0},
@@ -39,6 +49,11 @@ static int add_env(const char *text, void *out, struct error *err)
 	struct role *role = out;
 
 	return options_add_env(&role->env, &role->env_count, text, err);
+}
+
+static int read_ready(const char *text, void *out, struct error *err)
+{
+	return roles_read_ready(text, out, err);
 }
 
 #define ROLE(member) offsetof(struct role, member)
@@ -61,7 +76,9 @@ static const struct arguments_option table[] = {
 	{"env", "NAME=VALUE", "Set a variable for the role's ranks (repeatable)", ARGUMENTS_READ,
 	 .read = add_env},
 	{"service", NULL, SERVICE, ARGUMENTS_FLAG, ROLE(service)},
-	{"after", "ROLE", AFTER, ARGUMENTS_TEXT, ROLE(after), .expected = "a role's name"},
+	{"ready", "WHAT", READY, ARGUMENTS_READ, ROLE(ready), .read = read_ready},
+	{"ready-timeout", "TIME", READY_TIMEOUT, ARGUMENTS_TIME, ROLE(ready.timeout_ms)},
+	{"after", "ROLE", AFTER, ARGUMENTS_TEXT, ROLE(after), .expected = "a role's name, or none"},
 	{"chdir", "DIR", CHDIR, ARGUMENTS_TEXT, ROLE(chdir), .expected = "a directory"},
 	{0},
 };
@@ -86,7 +103,7 @@ static void read_role(int argc, char **argv, struct role *role)
 		.doc = "One of several programs of a job, after --role.",
 	};
 
-	*role = (struct role){.gpus_per_rank = -1};
+	*role = (struct role){.gpus_per_rank = -1, .ready.timeout_ms = JOB_READY_MS};
 	arguments_parse(&command, argc, argv, role);
 }
 
@@ -150,8 +167,10 @@ int role_options_read(struct role_options *options, char **rest, struct error *e
 void role_options_free(struct role_options *options)
 {
 	for (size_t i = 0; i < options->count; i++) {
-		if (options->roles)
+		if (options->roles) {
 			free(options->roles[i].env);
+			free(options->roles[i].ready.place);
+		}
 		free(options->lines[i]);
 	}
 	free(options->roles);

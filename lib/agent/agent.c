@@ -13,6 +13,7 @@
 #include "agent/pmix_relay.h"
 #include "agent/probes.h"
 #include "agent/ranks.h"
+#include "agent/ready.h"
 #include "agent/signals.h"
 #include "agent/uplink.h"
 #include "alloc/slurm.h"
@@ -38,6 +39,7 @@ struct agent {
 	struct agent_probes *probes;
 	struct agent_pmix pmix;
 	struct agent_ranks ranks;
+	struct agent_ready ready;
 	struct error failure; /* why the connection to the controller ended */
 	bool welcomed, settled, inventory_sent;
 	int port;		  /* reserves MASTER_PORT for the ranks; -1: none */
@@ -292,6 +294,14 @@ static int handle_fetch(struct agent *agent, const struct message *message, stru
 	return 0;
 }
 
+static int handle_ask_ready(struct agent *agent, const struct message *message, struct error *err)
+{
+	if (agent->ranks.job.document)
+		agent_ready_ask(&agent->ready, agent->loop, &agent->uplink, &agent->ranks.job,
+				&message->ask_ready);
+	return 0;
+}
+
 static int handle_fetched(struct agent *agent, const struct message *message, struct error *err)
 {
 	agent_pmix_fetched(&agent->pmix, message);
@@ -302,23 +312,15 @@ static const struct {
 	enum message_type type;
 	int (*handle)(struct agent *agent, const struct message *message, struct error *err);
 } handlers[] = {
-	{MESSAGE_WELCOME, handle_welcome},
-	{MESSAGE_MOVE, handle_move},
-	{MESSAGE_TREE, handle_tree},
-	{MESSAGE_PROBE, handle_probe},
-	{MESSAGE_CLAIM, handle_claim},
-	{MESSAGE_JOB, handle_job},
-	{MESSAGE_START, handle_start},
-	{MESSAGE_SIGNAL, handle_signal},
-	{MESSAGE_END_TIME, handle_end_time},
-	{MESSAGE_SETTLE, handle_settle},
-	{MESSAGE_STOP, handle_stop},
-	{MESSAGE_JOB_OVER, handle_job_over},
-	{MESSAGE_DUMP_STACKS, handle_dump_stacks},
-	{MESSAGE_STDIN, handle_stdin},
-	{MESSAGE_GATHERED, handle_gathered},
-	{MESSAGE_FETCH, handle_fetch},
-	{MESSAGE_FETCHED, handle_fetched},
+	{MESSAGE_WELCOME, handle_welcome},   {MESSAGE_MOVE, handle_move},
+	{MESSAGE_TREE, handle_tree},	     {MESSAGE_PROBE, handle_probe},
+	{MESSAGE_CLAIM, handle_claim},	     {MESSAGE_ASK_READY, handle_ask_ready},
+	{MESSAGE_JOB, handle_job},	     {MESSAGE_START, handle_start},
+	{MESSAGE_SIGNAL, handle_signal},     {MESSAGE_END_TIME, handle_end_time},
+	{MESSAGE_SETTLE, handle_settle},     {MESSAGE_STOP, handle_stop},
+	{MESSAGE_JOB_OVER, handle_job_over}, {MESSAGE_DUMP_STACKS, handle_dump_stacks},
+	{MESSAGE_STDIN, handle_stdin},	     {MESSAGE_GATHERED, handle_gathered},
+	{MESSAGE_FETCH, handle_fetch},	     {MESSAGE_FETCHED, handle_fetched},
 };
 
 static void handle_message(struct agent *agent, const struct wire_message *wire)
@@ -453,6 +455,7 @@ static void destroy(struct agent *agent)
 {
 	/* First what may still report something, then the uplink, and then the directory, which
 	 * holds files of all of them. */
+	agent_ready_stop(&agent->ready);
 	agent_pmix_stop(&agent->pmix);
 	agent_ranks_free(&agent->ranks);
 	agent_probes_free(agent->probes);

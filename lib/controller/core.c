@@ -246,3 +246,8 @@ bool job_is_interrupted(const struct job *job)
 {
 	return job->result.interrupted != 0;
 }
+
+bool job_has_started(const struct job *job)
+{
+	return job->times.started_ms != 0;
+}

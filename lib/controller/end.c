@@ -126,6 +126,10 @@ void job_handle_rank_ended(struct job *job, size_t node, const struct message *m
 	for (size_t i = 0; i < job->part_count; i++)
 		if (job->parts[i]->rank_ended)
 			job->parts[i]->rank_ended(job, ended);
+	/* berth's own cause names the rank, whose lines were not here yet. */
+	if (ended->stopped && job->first.failed && !result->by_program && !result->output_tail &&
+	    result->rank == ended->rank)
+		result->output_tail = json_incref(ended->last);
 	if (ended->stopped || (!ended->code && !is_missed(job)))
 		return;
 	if (job->first.failed && result->rank == ended->rank)

@@ -18,8 +18,13 @@
 #define AGENTS_MS 3000 /* how long the agents may take to exit after the final frames */
 
 /* The terminal is released before this process stops itself. */
-static const struct job_part *const parts[] = {&job_claims_part, &job_reach_part, &job_limit_part,
-					       &job_input_part,	 &job_stop_part,  NULL};
+static const struct job_part *const parts[] = {&job_claims_part,
+					       &job_reach_part,
+					       &job_ready_part,
+					       &job_limit_part,
+					       &job_input_part,
+					       &job_stop_part,
+					       NULL};
 
 /* ---- the loop ---- */
 
@@ -285,11 +290,6 @@ bool job_is_prepared(const struct job *job)
 bool job_runs(const struct job *job)
 {
 	return job->phase == JOB_PHASE_RUN;
-}
-
-bool job_has_started(const struct job *job)
-{
-	return job->times.started_ms != 0;
 }
 
 bool job_is_ending(const struct job *job)

@@ -64,12 +64,26 @@ enum job_pmix { JOB_PMIX_AUTO, JOB_PMIX_ON, JOB_PMIX_OFF };
 
 #define JOB_STOP_GRACE_MS 30000
 
+/* When a role is ready, besides that its ranks run. */
+struct job_ready {
+	const char *text; /* of --ready */
+	const char *kind; /* as in struct message_ask_ready */
+	const char *host; /* "": the role's address */
+	int port;
+	const char *path;
+	int timeout_ms;
+	char *place; /* holds host; malloced */
+};
+#define JOB_READY_MS 600000
+
 /* What a job is to the others on its loop, if it is one of several roles. The caller changes turn
  * and released while the jobs run. */
 struct job_role {
 	const char *name;
 	bool service; /* its ranks run until berth ends them: any other end is a failure */
 	bool quiet;   /* another role tells the user what happens to all alike */
+	const struct job_ready *ready; /* NULL: once its ranks run */
+	const char *address;	       /* of its first node, for all nodes; NULL: not known yet */
 	/* Addresses of other roles that its nodes are to try, "10.0.0.1:4711" or "". NULL: not
 	 * known yet. */
 	const json_t *others;
@@ -219,6 +233,7 @@ bool job_runs(const struct job *job);	     /* the ranks were started, and nothin
 bool job_is_ending(const struct job *job);   /* or it is over */
 bool job_is_over(const struct job *job);
 bool job_has_started(const struct job *job); /* all ranks have run */
+bool job_is_ready(const struct job *job);    /* and others may use what they offer */
 /* NULL before it is planned. *inventories: one per node. Both are the job's, and stay until
  * job_close. */
 const struct plan *job_plan(const struct job *job, const struct inventory **inventories);

@@ -95,6 +95,7 @@ struct job {
 	/* The parts' own states. */
 	struct job_claims *claims;
 	struct job_reach *reach;
+	struct job_ready_state *ready;
 	struct job_limit *limit;
 	struct job_input *input;
 	struct job_stop *stop;
@@ -191,6 +192,9 @@ int job_start_make_plan(struct job *job, const struct plan_request *plan_request
 void job_start_announce(struct job *job);
 /* Send the plan, the environments and the program, so that the ranks start. */
 int job_start_send(const struct job *job, struct error *err);
+
+/* job_ready.c: when others may use what a role offers. */
+extern const struct job_part job_ready_part;
 
 /* job_time.c: the time limit. */
 extern const struct job_part job_limit_part;

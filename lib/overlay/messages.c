@@ -130,6 +130,13 @@ static const struct json_field end_time_fields[] = {
 	{FIELD(end_time, end_time, number), .max = INT64_MAX}, {0}};
 static const struct json_field claim_fields[] = {
 	{FIELD(claim, claim, any_object)}, {FIELD(claim, share, bool)}, {0}};
+static const struct json_field ask_ready_fields[] = {{FIELD(ask_ready, kind, borrowed)},
+						     {FIELD(ask_ready, host, borrowed)},
+						     {FIELD(ask_ready, port, number), .max = 65535},
+						     {FIELD(ask_ready, path, borrowed)},
+						     {0}};
+static const struct json_field ready_fields[] = {
+	{FIELD(ready, ready, bool)}, {FIELD(ready, text, borrowed)}, {0}};
 
 static const struct {
 	enum message_type type;
@@ -158,6 +165,7 @@ static const struct {
 	{MESSAGE_STDIN_TAKEN, "STDIN_TAKEN", NULL},
 	{MESSAGE_JOINED, "JOINED", joined_fields},
 	{MESSAGE_SETTLED, "SETTLED", NULL},
+	{MESSAGE_READY, "READY", ready_fields},
 	{MESSAGE_CLAIMED, "CLAIMED", claimed_fields},
 	{MESSAGE_FETCH, "FETCH", fetch_fields},
 	{MESSAGE_FETCHED, "FETCHED", fetched_fields},
@@ -176,6 +184,7 @@ static const struct {
 	{MESSAGE_END_TIME, "END_TIME", end_time_fields},
 	{MESSAGE_SETTLE, "SETTLE", NULL},
 	{MESSAGE_CLAIM, "CLAIM", claim_fields},
+	{MESSAGE_ASK_READY, "ASK_READY", ask_ready_fields},
 };
 
 static const struct json_field *fields_of(unsigned type)

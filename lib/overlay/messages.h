@@ -48,6 +48,7 @@ enum message_type {
 	MESSAGE_JOINED,	     /* which ranks have met the others */
 	MESSAGE_SETTLED,     /* answer to SETTLE */
 	MESSAGE_CLAIMED,     /* answer to CLAIM */
+	MESSAGE_READY,	     /* answer to ASK_READY */
 
 	/* Both ways, routed by the controller. */
 	MESSAGE_FETCH = 40,
@@ -69,9 +70,10 @@ enum message_type {
 			     nor text: its end */
 	MESSAGE_DUMP_STACKS, /* send the ranks' stacks */
 	MESSAGE_JOB_OVER,
-	MESSAGE_END_TIME, /* when the job ends, for ranks that already run */
-	MESSAGE_SETTLE,	  /* report all ranks that have ended by now, then answer */
-	MESSAGE_CLAIM,	  /* see claims_take */
+	MESSAGE_END_TIME,  /* when the job ends, for ranks that already run */
+	MESSAGE_SETTLE,	   /* report all ranks that have ended by now, then answer */
+	MESSAGE_CLAIM,	   /* see claims_take */
+	MESSAGE_ASK_READY, /* can what the ranks offer be used? */
 };
 
 /* Of a message that was read, texts and JSON values are borrowed from it, and NULL where they are
@@ -208,6 +210,16 @@ struct message_claim {
 	json_t *claim;
 	bool share;
 };
+struct message_ask_ready {
+	const char *kind; /* "tcp", "http", "file", "command" */
+	const char *host; /* tcp, http */
+	int port;
+	const char *path; /* http, file; the line of a command */
+};
+struct message_ready {
+	bool ready;
+	const char *text; /* why it is not */
+};
 
 /* A message that was read. */
 struct message {
@@ -244,6 +256,8 @@ struct message {
 		struct message_job_over job_over;
 		struct message_end_time end_time;
 		struct message_claim claim;
+		struct message_ask_ready ask_ready;
+		struct message_ready ready;
 	};
 };
 

@@ -22,7 +22,8 @@ static int check_name(const struct role *roles, size_t i, struct error *err)
 	for (size_t k = 0; k < size; k++)
 		if (!isalnum((unsigned char)name[k]) && (!k || !strchr("-_", name[k])))
 			size = 0;
-	if (!size || size > ROLE_NAME_MAX || isdigit((unsigned char)*name))
+	if (!size || size > ROLE_NAME_MAX || isdigit((unsigned char)*name) ||
+	    !strcmp(name, ROLE_NONE))
 		return error_set(err, ERR_USAGE,
 				 "--role '%.100s': expected a name of at most %d letters, digits, "
 				 "'-' and '_' that begins with a letter",
@@ -36,7 +37,8 @@ static int check_after(const struct role *roles, size_t count, size_t i, struct 
 {
 	long at = (long)i;
 
-	for (size_t steps = 0; at >= 0 && roles[at].after; steps++) {
+	for (size_t steps = 0; at >= 0 && roles[at].after && strcmp(roles[at].after, ROLE_NONE);
+	     steps++) {
 		long next = find(roles, count, roles[at].after);
 
 		if (next < 0)

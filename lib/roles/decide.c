@@ -4,7 +4,8 @@
 /* A role that is no service is a step of the work: what comes after it needs its result. */
 static bool has_done_its_part(const struct role_view *role)
 {
-	return role->service ? role->state == ROLE_READY : role->state == ROLE_OVER;
+	return role->state == ROLE_READY ? role->service || role->offers
+					 : role->state == ROLE_OVER && !role->service;
 }
 
 static bool may_start(const struct role_view *roles, size_t count, const struct role_view *role)

@@ -11,7 +11,7 @@ enum role_state {
 	ROLE_KNOWN,    /* it has all inventories */
 	ROLE_PREPARED, /* its ranks may be started */
 	ROLE_STARTING,
-	ROLE_READY, /* all ranks run, and what it offers can be used */
+	ROLE_READY, /* all ranks run, and others may use what it offers */
 	ROLE_ENDING,
 	ROLE_OVER,
 };
@@ -22,7 +22,8 @@ enum { ROLE_AFTER_NONE = -1, ROLE_AFTER_SERVICES = -2 };
 struct role_view {
 	enum role_state state;
 	bool service;
-	int after; /* another role, or ROLE_AFTER_* */
+	bool offers; /* it has done its part once it is ready, as services have */
+	int after;   /* another role, or ROLE_AFTER_* */
 	bool failed;
 	bool stopped; /* a rank has saved and stopped (code 75), so all should */
 };

@@ -111,12 +111,13 @@ static struct role_view view(const struct jobs *jobs, size_t i)
 	struct role_view out = {
 		.state = job_is_over(job)	? ROLE_OVER
 			 : job_is_ending(job)	? ROLE_ENDING
-			 : job_has_started(job) ? ROLE_READY
+			 : job_is_ready(job)	? ROLE_READY
 			 : job_runs(job)	? ROLE_STARTING
 			 : job_is_prepared(job) ? ROLE_PREPARED
 			 : job_is_known(job)	? ROLE_KNOWN
 						: ROLE_OPEN,
 		.service = jobs->request->entries[i].role->service,
+		.offers = jobs->request->entries[i].role->ready != NULL,
 		.after = jobs->request->entries[i].after,
 	};
 

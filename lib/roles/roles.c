@@ -21,6 +21,7 @@ struct roles_one {
 	size_t *nodes;	/* of each of its nodes, the index in the job's allocation */
 	json_t *others; /* of job_role */
 	char *log_dir;	/* DIR/ROLE, or NULL */
+	char *address;	/* of job_role */
 };
 
 struct roles_set {
@@ -188,6 +189,12 @@ static int on_prepared(void *context, struct job *const *jobs, struct error *err
 			   : error_memory(err, "the roles' nodes");
 		if (rc)
 			error_prefix(err, "role %s", set->ones[i].role->name);
+		if (!rc) {
+			free(set->ones[i].address);
+			set->ones[i].address = strdup(network.address);
+			set->ones[i].job_role.address = set->ones[i].address;
+			rc = set->ones[i].address ? 0 : error_memory(err, "an address");
+		}
 		for (size_t k = 0; !rc && k < set->count; k++)
 			rc = add_role(set->ones[k].env, set->ones[i].role->name, plan,
 				      network.address, names, err);
@@ -237,7 +244,9 @@ static int fill(struct roles_one *one, const struct job_request *base, const boo
 	const struct alloc *all = base->launch->alloc;
 	const struct role *role = one->role;
 
-	one->job_role = (struct job_role){.name = role->name, .service = role->service};
+	one->job_role = (struct job_role){.name = role->name,
+					  .service = role->service,
+					  .ready = role->ready.text ? &role->ready : NULL};
 	one->alloc = *all;
 	one->alloc.node_count = 0;
 	one->alloc.this_node = -1;
@@ -282,7 +291,7 @@ static int after_of(const struct roles_set *set, size_t i)
 	for (size_t k = 0; role->after && k < set->count; k++)
 		if (!strcmp(set->ones[k].role->name, role->after))
 			return (int)k;
-	return role->service ? ROLE_AFTER_NONE : ROLE_AFTER_SERVICES;
+	return role->after || role->service ? ROLE_AFTER_NONE : ROLE_AFTER_SERVICES;
 }
 
 /* What only one of several jobs may have: the scheduler's query, standard input. */
@@ -356,6 +365,7 @@ void roles_close(struct roles_set *set)
 		free(set->ones[i].nodes);
 		json_decref(set->ones[i].others);
 		free(set->ones[i].log_dir);
+		free(set->ones[i].address);
 		env_free(set->ones[i].env);
 	}
 	free(set ? set->entries : NULL);

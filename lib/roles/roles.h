@@ -8,21 +8,26 @@
 
 #define ROLES_MAX 64
 #define ROLE_NAME_MAX 32
+#define ROLE_NONE "none" /* of --after: no role */
 
 /* One program of the command line. Strings are borrowed. */
 struct role {
 	const char *name; /* letters, digits, "-" and "_", the first a letter */
 	const char *const *argv;
 	const char *chdir; /* NULL: the job's */
-	const char *after; /* a role's name, or NULL: a service after none, others after all
-			      services */
+	/* A role's name or ROLE_NONE. NULL: a service after none, others after all services. */
+	const char *after;
 	bool service;
 	int nodes, ranks, ranks_per_node; /* 0: option absent */
 	int gpus_per_rank;		  /* 0: none; -1: option absent */
 	bool per_node;
-	const char **env; /* "NAME=VALUE", env_count of them */
+	struct job_ready ready; /* text NULL: option absent */
+	const char **env;	/* "NAME=VALUE", env_count of them */
 	size_t env_count;
 };
+
+/* Read the text of --ready; keeps timeout_ms. The caller frees out->place. -ERR_USAGE. */
+int roles_read_ready(const char *text, struct job_ready *out, struct error *err);
 
 /* Check names, --after, and that there is work besides services. -ERR_USAGE. */
 int roles_check(const struct role *roles, size_t count, struct error *err);

@@ -37,6 +37,48 @@ SERVE='echo up; exec sleep 1000'
 	[[ $output != *error* ]]
 }
 
+# A server that needs a moment. PORT: a free port.
+SLOW='sleep 0.4; exec python3 -m http.server "$PORT" --bind 127.0.0.1 >/dev/null 2>&1'
+
+free_port() { python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])'; }
+
+@test "--ready: the others start once it works" {
+	local port what
+	port=$(free_port)
+	for what in "tcp:$port" "http::$port/" 'command:bash -c "exec 3<>/dev/tcp/127.0.0.1/$PORT"' 'file:up'; do
+		rm -f up
+		expect 0 "$BERTH" run --role serve --service -n 1 --env "PORT=$port" --ready "$what" -- sh -c "(sleep 0.5; touch up) & $SLOW" : \
+			--role train -n 1 --env "WHAT=$what" -- python3 -c "
+import os, socket
+assert os.path.exists('up') or os.environ['WHAT'] != 'file:up'
+os.environ['WHAT'] == 'file:up' or socket.create_connection(('127.0.0.1', $port), 5)
+print('asked')"
+		[[ $output == *"[train 0] asked"* ]]
+	done
+}
+
+@test "a service that is not ready in time: named, with what was asked and the answer" {
+	local port
+	port=$(free_port)
+	expect 69 "$BERTH" run --role serve --service -n 1 --ready "tcp:$port" --ready-timeout 1s -- sh -c 'echo loads; exec sleep 1000' : \
+		--role train -n 1 -- touch started
+	[[ $output == *"[serve 0] loads"* ]]
+	[[ $output == *"error: role serve: it was not ready within 1 s (--ready-timeout); tcp:$port: Connection refused"* ]]
+	[ ! -e started ]
+	expect 69 "$BERTH" run --role serve --service -n 1 --env "PORT=$port" --ready "http::$port/none" --ready-timeout 3s -- sh -c "$SLOW" : \
+		--role train -n 1 -- touch started
+	[[ $output == *"http::$port/none: HTTP/1.0 404 File not found"* ]]
+	expect 5 "$BERTH" run --role serve --service -n 1 --ready "tcp:$port" -- sh -c 'exit 5' : --role train -n 1 -- touch started
+	[[ $output == *"role serve: rank 0 on $HOST exited with code 5"* ]]
+	[ ! -e started ]
+}
+
+@test "a check that hangs ends with the job, and so does its command" {
+	expect 3 "$BERTH" run --role serve --service -n 1 --ready 'command:echo $$ >check.pid; exec sleep 1000' -- sleep 1000 : \
+		--role train -n 1 -- true : --role end --after none -n 1 -- sh -c 'until [ -s check.pid ]; do sleep 0.05; done; exit 3'
+	[ ! -e "/proc/$(cat check.pid)" ]
+}
+
 @test "--after a role that is no service: once it has ended" {
 	expect 0 "$BERTH" run --role train --after prepare -n 1 -- sh -c 'cat data' : \
 		--role prepare -n 1 -- sh -c 'sleep 0.3; echo prepared >data'
@@ -144,6 +186,10 @@ SERVE='echo up; exec sleep 1000'
 	--role a --bogus -- true|unrecognized option '--bogus'
 	--role a -n 0 -- true|expected a whole number from 1
 	--role a --env X -- true|expected NAME=VALUE
+	--role a --ready http:n1/health -- true|a ready address without a port
+	--role a --ready udp:1 -- true|an unknown kind
+	--role a --ready-timeout 0 -- true|expected a time from 1s to 1d
+	--ready tcp:1 -- true|come after --role NAME
 	--service -- true|come after --role NAME
 	-n 2 --role a -- true|-n conflicts with --role
 	--wait --role a -- true|--wait conflicts with --role

@@ -5,8 +5,8 @@
 #include "roles/decide.h"
 #include "roles/roles.h"
 
-/* "s:READY t:PREPARED<s": a lower-case name that begins with s is a service; "<x" after x, "!"
- * failed, "75" stopped. Answer: "WAIT START". */
+/* "s:READY t:PREPARED<s": a name that begins with s is a service; "<x" after x, "!" failed, "75"
+ * stopped, "*" has --ready. Answer: "WAIT START". */
 static void decide(const char *text, bool interrupted, char *out)
 {
 	static const char *const states[] = {"OPEN",  "KNOWN",	"PREPARED", "STARTING",
@@ -34,6 +34,7 @@ static void decide(const char *text, bool interrupted, char *out)
 				role->after = (int)i;
 		role->failed = strchr(word, '!') != NULL;
 		role->stopped = strstr(word, "75") != NULL;
+		role->offers = strchr(word, '*') != NULL;
 		for (size_t i = 0; i < ROWS(states); i++)
 			if (!strncmp(colon + 1, states[i], strlen(states[i])))
 				role->state = (enum role_state)i;
@@ -63,6 +64,9 @@ static void test_decide(void **state)
 		/* A role that is no service has done its part when it is over. */
 		{"t:READY u:PREPARED<t", "WAIT WAIT"},
 		{"t:OVER u:PREPARED<t", "WAIT START"},
+		{"t:STARTING* u:PREPARED<t", "WAIT WAIT"},
+		{"t:READY* u:PREPARED<t", "WAIT START"},
+		{"t:OVER* u:PREPARED<t", "WAIT START"},
 		{"s:READY t:READY u:PREPARED<t", "WAIT WAIT WAIT"},
 		{"s:READY sb:PREPARED<s t:PREPARED", "WAIT START WAIT"},
 		/* The end. */
@@ -172,6 +176,50 @@ static void test_assign(void **state)
 	}
 }
 
+static void test_ready(void **state)
+{
+	static const struct {
+		const char *text, *kind, *host, *path, *error;
+		int port;
+	} rows[] = {
+		{"tcp:80", "tcp", "", .port = 80},
+		{"tcp:n1:80", "tcp", "n1", .port = 80},
+		{"tcp:[::1]:80", "tcp", "::1", .port = 80},
+		{"http::8000/health", "http", "", "/health", .port = 8000},
+		{"http:n1:8000", "http", "n1", "/", .port = 8000},
+		{"http://[fd00::1]:8000/a:b/c", "http", "fd00::1", "/a:b/c", .port = 8000},
+		{"file:a:b", "file", "", "a:b"},
+		{"command:test -e x:y", "command", "", "test -e x:y"},
+		{"", .error = "unknown kind"},
+		{"tcp", .error = "unknown kind"},
+		{"udp:80", .error = "unknown kind"},
+		{"tcp:", .error = "nothing follows"},
+		{"tcp:n1", .error = "without a port"},
+		{"http:n1/health", .error = "without a port"},
+		{"http::/health", .error = "without a valid port"},
+		{"http::70000/", .error = "without a valid port"},
+		{"tcp:-1", .error = "without a port"},
+	};
+
+	for (size_t i = 0; i < ROWS(rows); i++) {
+		struct job_ready ready = {0};
+		struct error err = {0};
+		int rc = roles_read_ready(rows[i].text, &ready, &err);
+
+		assert_int_equal(rc, rows[i].error ? -ERR_USAGE : 0);
+		if (rows[i].error && !strstr(err.text, rows[i].error))
+			fail_msg("%s: %s", rows[i].text, err.text);
+		if (!rows[i].error) {
+			assert_string_equal(ready.kind, rows[i].kind);
+			assert_string_equal(ready.host, rows[i].host);
+			assert_int_equal(ready.port, rows[i].port);
+		}
+		if (rows[i].path)
+			assert_string_equal(ready.path, rows[i].path);
+		free(ready.place);
+	}
+}
+
 static void test_check(void **state)
 {
 	static const struct {
@@ -182,6 +230,8 @@ static void test_check(void **state)
 		{"a a", "two roles are called a"},
 		{"-x", "expected a name"},
 		{"a.b", "expected a name"},
+		{"none", "expected a name"},
+		{"a >none", NULL},
 		{"a123456789012345678901234567890123", "at most 32"},
 		{"a >b", "there is no such role"},
 		{"a >a", "would wait for itself"},
@@ -209,6 +259,7 @@ int main(void)
 		cmocka_unit_test(test_decide),
 		cmocka_unit_test(test_assign),
 		cmocka_unit_test(test_check),
+		cmocka_unit_test(test_ready),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

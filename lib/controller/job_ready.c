@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* When a role's program can be used: its first node's agent asks it, again and again, until the
+ * role is ready or late. */
+#include <stdlib.h>
+
+#include "controller/job_internal.h"
+#include "overlay/messages.h"
+
+#define FIRST_PAUSE_MS 50 /* doubled each time; a server of Python needs a second */
+#define MOST_PAUSE_MS 1000
+
+struct job_ready_state {
+	struct job *job;
+	struct loop_timer ask, late;
+	int pause_ms;
+	bool ready;
+	char why[400]; /* not yet: the last answer */
+};
+
+static const struct job_ready *wanted(const struct job *job)
+{
+	return job->request->role ? job->request->role->ready : NULL;
+}
+
+bool job_is_ready(const struct job *job)
+{
+	return job_has_started(job) && (!wanted(job) || job->ready->ready);
+}
+
+static void on_ask(struct loop_timer *timer)
+{
+	struct job *job = LOOP_OWNER(timer, struct job_ready_state, ask)->job;
+	const struct job_ready *ready = wanted(job);
+	long node = job_node_of_rank(job, 0);
+
+	if (job->phase != JOB_PHASE_RUN || !job_has_started(job) || node < 0)
+		return;
+	if (!job->ready->late.due_ms)
+		loop_timer_after(job->loop, &job->ready->late, ready->timeout_ms);
+	controller_send(job->controller, MESSAGE_ASK_READY, (uint32_t)node, 0, 0,
+			&(struct message_ask_ready){ready->kind,
+						    *ready->host ? ready->host
+								 : job->request->role->address,
+						    ready->port, ready->path},
+			NULL, 0, NULL);
+}
+
+static void on_late(struct loop_timer *timer)
+{
+	struct job_ready_state *state = LOOP_OWNER(timer, struct job_ready_state, late);
+	struct job *job = state->job;
+	const struct job_ready *ready = wanted(job);
+
+	if (job->phase == JOB_PHASE_RUN &&
+	    job_fail(job, ERR_UNAVAILABLE, job_node_of_rank(job, 0),
+		     "it was not ready within %d s (--ready-timeout); %s: %.300s",
+		     ready->timeout_ms / 1000, ready->text, *state->why ? state->why : "no answer"))
+		job->result.rank = 0; /* whose last lines may tell more */
+}
+
+static void handle_started(struct job *job, size_t node, const struct message *message)
+{
+	/* The core counts this node after the parts have seen the message. */
+	if (wanted(job) && !job->ready->ready)
+		loop_timer_after(job->loop, &job->ready->ask, 0);
+}
+
+static void handle_ready(struct job *job, size_t node, const struct message *message)
+{
+	struct job_ready_state *state = job->ready;
+
+	if (message->ready.ready) {
+		state->ready = true;
+		loop_timer_stop(&state->late);
+		return;
+	}
+	snprintf(state->why, sizeof state->why, "%s", message->ready.text);
+	loop_timer_after(job->loop, &state->ask, state->pause_ms);
+	state->pause_ms = state->pause_ms * 2 < MOST_PAUSE_MS ? state->pause_ms * 2 : MOST_PAUSE_MS;
+}
+
+static int open_ready(struct job *job, struct error *err)
+{
+	job->ready = malloc(sizeof *job->ready);
+	if (!job->ready)
+		return error_memory(err, "a role");
+	*job->ready = (struct job_ready_state){
+		.job = job, .ask.due = on_ask, .late.due = on_late, .pause_ms = FIRST_PAUSE_MS};
+	return 0;
+}
+
+static void close_ready(struct job *job)
+{
+	loop_timer_stop(&job->ready->ask);
+	loop_timer_stop(&job->ready->late);
+	free(job->ready);
+}
+
+const struct job_part job_ready_part = {
+	.open = open_ready,
+	.handlers =
+		(const struct job_handler[]){
+			{MESSAGE_STARTED, handle_started},
+			{MESSAGE_READY, handle_ready},
+			{0},
+		},
+	.close = close_ready,
+};

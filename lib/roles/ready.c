@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The text of --ready. */
+#include "roles/roles.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/bytes.h"
+#include "base/number.h"
+
+static int refuse(const char *text, const char *why, struct error *err)
+{
+	return error_set(
+		err, ERR_USAGE,
+		"--ready '%.200s': %s; expected tcp:PORT, http:[HOST]:PORT/PATH, file:PATH "
+		"or command:LINE",
+		text, why);
+}
+
+/* "HOST:PORT", ":PORT", "PORT" (tcp only), "[::1]:PORT". */
+static int read_place(const char *text, char *place, struct job_ready *out, struct error *err)
+{
+	char *colon = strrchr(place, ':'), *port = colon ? colon + 1 : place, *end;
+
+	if (!colon && strspn(place, "0123456789") != strlen(place))
+		return refuse(text, "a ready address without a port", err);
+	if (number_int("--ready", port, 1, 65535, &out->port, NULL))
+		return refuse(text, "a ready address without a valid port", err);
+	if (!colon)
+		*place = '\0';
+	else
+		*colon = '\0';
+	end = strchr(place, ']');
+	if (*place == '[' && end) {
+		*end = '\0';
+		place++;
+	}
+	out->host = place;
+	return 0;
+}
+
+int roles_read_ready(const char *text, struct job_ready *out, struct error *err)
+{
+	static const char *const kinds[] = {"tcp", "http", "file", "command"};
+	const char *rest = strchr(text, ':'), *slash;
+	size_t i = 0;
+
+	while (i < 4 && (!rest || strlen(kinds[i]) != (size_t)(rest - text) ||
+			 strncmp(text, kinds[i], strlen(kinds[i])) != 0))
+		i++;
+	if (i == 4)
+		return refuse(text, "an unknown kind", err);
+	if (!*++rest)
+		return refuse(text, "nothing follows the ':'", err);
+	out->text = text;
+	out->kind = kinds[i];
+	out->path = out->host = "";
+	if (i >= 2) {
+		out->path = rest;
+		return 0;
+	}
+	if (i == 1 && !strncmp(rest, "//", 2))
+		rest += 2;
+	slash = i == 1 ? strchr(rest, '/') : NULL;
+	out->path = slash ? slash : "/";
+	free(out->place);
+	out->place = strndup(rest, slash ? (size_t)(slash - rest) : strlen(rest));
+	return out->place ? read_place(text, out->place, out, err) : error_memory(err, "--ready");
+}
