@@ -135,6 +135,11 @@ static int check_wait(const struct run_setup *setup, struct error *err)
 	const struct launcher *launcher = setup->launch.launcher;
 	char scope[256];
 
+	if (setup->options->roles.count && launcher->secret_from_file)
+		return error_set(
+			err, ERR_USAGE,
+			"--role needs agents that berth starts, and you start berth run on "
+			"each machine yourself: use --hosts, or a scheduler's job");
 	if (!setup->options->job.waits)
 		return 0;
 	if (!controller_scope(&setup->launch, scope, sizeof scope))

@@ -9,9 +9,9 @@
 #include "overlay/address_probe.h"
 #include "overlay/socket.h"
 
-#define CANDIDATES_MAX 256
-#define STARTS_PER_MS 4 /* how many nodes start to probe within a millisecond */
-#define LEVEL_MS 1000	/* extra time for each level of the tree below this node */
+#define CANDIDATES_MAX 1024 /* of the first node, and of those of other roles */
+#define STARTS_PER_MS 4	    /* how many nodes start to probe within a millisecond */
+#define LEVEL_MS 1000	    /* extra time for each level of the tree below this node */
 
 struct candidate {
 	struct address_probe probe;

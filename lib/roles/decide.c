@@ -34,12 +34,15 @@ void roles_decide(const struct role_view *roles, size_t count, bool interrupted,
 		const struct role_view *role = &roles[i];
 
 		actions[i] = ROLE_WAIT;
-		if (role->state >= ROLE_ENDING || interrupted)
+		if (role->state >= ROLE_ENDING)
 			continue;
-		if (failed)
-			actions[i] = ROLE_END;
-		else if (!work)
+		/* Also a service that has just failed: it may be a consequence. */
+		if (!work && (!failed || interrupted))
 			actions[i] = ROLE_DISMISS;
+		else if (interrupted)
+			continue;
+		else if (failed)
+			actions[i] = ROLE_END;
 		else if (stopped && !role->service)
 			actions[i] = ROLE_STOP;
 		else if (role->state == ROLE_KNOWN && known)

@@ -6,6 +6,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#define ROLES_MAX 64
+
 enum role_state {
 	ROLE_OPEN,     /* its agents are not complete */
 	ROLE_KNOWN,    /* it has all inventories */

@@ -56,7 +56,8 @@ static void on_signal(struct loop_source *source, uint32_t events)
 		if (info.ssi_signo == SIGCHLD)
 			controller_reap();
 		for (size_t i = 0; i < jobs->request->count && info.ssi_signo != SIGCHLD; i++)
-			job_signal(jobs->jobs[i].job, &info);
+			if (!job_is_over(jobs->jobs[i].job))
+				job_signal(jobs->jobs[i].job, &info);
 		/* As srun and mpirun do, once all ranks are being stopped and the terminal is
 		 * released. */
 		if (info.ssi_signo == SIGTSTP)
@@ -188,6 +189,8 @@ static void act(struct jobs *jobs, size_t i, enum role_action action, struct job
 		break;
 	case ROLE_DISMISS:
 		jobs->jobs[i].dismissed = true;
+		if (jobs->first == (long)i)
+			jobs->first = -1;
 		job_request_end(all[i], SUPERVISE_GRACE_MS);
 		break;
 	case ROLE_END:
@@ -203,22 +206,21 @@ static void act(struct jobs *jobs, size_t i, enum role_action action, struct job
 static bool act_on_all(struct jobs *jobs)
 {
 	size_t count = jobs->request->count;
-	struct role_view *views = calloc(count, sizeof *views);
-	enum role_action *actions = calloc(count, sizeof *actions);
-	struct job **all = calloc(count, sizeof *all);
+	struct role_view views[ROLES_MAX];
+	enum role_action actions[ROLES_MAX];
+	struct job *all[ROLES_MAX];
 	bool interrupted = false, changed = false;
 
-	for (size_t i = 0; views && actions && all && i < count; i++) {
+	for (size_t i = 0; i < count; i++) {
 		views[i] = view(jobs, i);
 		all[i] = jobs->jobs[i].job;
 		interrupted |= job_is_interrupted(all[i]);
 	}
-	for (size_t i = 0; views && i < count; i++)
+	for (size_t i = 0; i < count; i++)
 		if (views[i].failed && jobs->first < 0 && !interrupted)
 			jobs->first = (long)i;
-	if (views && actions && all)
-		roles_decide(views, count, interrupted, actions);
-	for (size_t i = 0; actions && all && i < count; i++) {
+	roles_decide(views, count, interrupted, actions);
+	for (size_t i = 0; i < count; i++) {
 		const struct job_role role = *jobs->request->entries[i].role;
 
 		act(jobs, i, actions[i], all);
@@ -226,9 +228,6 @@ static bool act_on_all(struct jobs *jobs)
 			   role.turn != jobs->request->entries[i].role->turn ||
 			   role.released != jobs->request->entries[i].role->released;
 	}
-	free(views);
-	free(actions);
-	free(all);
 	return changed;
 }
 
@@ -286,23 +285,25 @@ static void run(struct jobs *jobs)
 
 /* ---- the result ---- */
 
-/* The job whose result is that of all: the first that failed, else a failed or stopped one. */
+/* How much a role's result says about the job: least a service's, or one's whose ranks a stop
+ * signal kept from starting; most a failure. */
+static int weight(const struct jobs *jobs, const struct job_result *result, size_t i)
+{
+	if (jobs->request->entries[i].role->service || (result->interrupted && !result->start_sent))
+		return 0;
+	return !result->code ? 1 : result->code == ERR_STOPPED ? 2 : 3;
+}
+
+/* The job whose result is that of all. */
 static size_t pick(const struct jobs *jobs, const struct job_result *results)
 {
-	const struct jobs_entry *entries = jobs->request->entries;
 	size_t best = 0;
 
 	if (jobs->first >= 0)
 		return (size_t)jobs->first;
-	for (size_t i = 1; i < jobs->request->count; i++) {
-		const struct job_result *x = &results[i], *y = &results[best];
-
-		if (entries[i].role->service != entries[best].role->service
-			    ? entries[best].role->service
-			    : x->code &&
-				      (!y->code || (y->code == ERR_STOPPED && x->code != y->code)))
+	for (size_t i = 1; i < jobs->request->count; i++)
+		if (weight(jobs, &results[i], i) > weight(jobs, &results[best], best))
 			best = i;
-	}
 	return best;
 }
 

@@ -8,7 +8,6 @@
 
 #include "base/bytes.h"
 #include "inventory/inventory.h"
-#include "roles/decide.h"
 
 /* What one role's job borrows. */
 struct roles_one {
@@ -104,8 +103,8 @@ static size_t offset_of(const struct roles_set *set, struct job *const *jobs, si
 	return sum;
 }
 
-/* The address at which all nodes of the job reach the first node of role i, as if all were its
- * nodes. *total: how many nodes that are. */
+/* The address at which all nodes of the job reach the first node of role i, chosen as if all nodes
+ * were the role's. */
 static int find_address(const struct roles_set *set, struct job *const *jobs, size_t i,
 			struct plan_network *out, struct error *err)
 {

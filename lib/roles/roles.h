@@ -4,9 +4,9 @@
 #ifndef BERTH_ROLES_ROLES_H
 #define BERTH_ROLES_ROLES_H
 
+#include "roles/decide.h"
 #include "roles/jobs.h"
 
-#define ROLES_MAX 64
 #define ROLE_NAME_MAX 32
 #define ROLE_NONE "none" /* of --after: no role */
 

@@ -124,6 +124,31 @@ print('asked')"
 	report 'report["code"] == 75'
 }
 
+@test "a stop signal: a role that waits for its turn does not change the code" {
+	"$BERTH" run --role train -n 1 -- sh -c 'trap "exit 75" TERM; echo trains; sleep 1000 & wait' : \
+		--role eval --after train -n 1 -- touch started >out 2>&1 3>&- &
+	until_seen out 'trains'
+	kill -TERM $!
+	ends 75 $! out
+	[ ! -e started ]
+}
+
+@test "a stop signal: a service that ignores it ends with the last program" {
+	local begin=$SECONDS
+	"$BERTH" run --stop-grace 1000s --role serve --service -n 1 -- sh -c 'trap "" TERM; echo up; sleep 1000' : \
+		--role train -n 1 -- sh -c 'trap "exit 75" TERM; echo trains; sleep 1000 & wait' >out 2>&1 3>&- &
+	until_seen out 'trains'
+	until_seen out 'up'
+	kill -TERM $!
+	ends 75 $! out
+	[ $((SECONDS - begin)) -lt $((100 * ${BERTH_TEST_SLOW:-1})) ]
+}
+
+@test "a server that ends because its client has ended does not fail the job" {
+	expect 0 "$BERTH" run --role serve --service -n 1 -- sh -c 'until [ -e ended ]; do sleep 0.01; done; exit 1' : \
+		--role train -n 1 -- touch ended
+}
+
 @test "a role that stops with its work saved stops the others, which may save, too" {
 	expect 75 "$BERTH" run --role serve --service -n 1 -- sh -c "$SERVE" : \
 		--role a -n 1 -- sh -c 'sleep 0.2; exit 75' : \
@@ -198,4 +223,11 @@ print('asked')"
 	--launcher loopback -N 2 --role a -- true : --role b -- true|roles a and b have neither --nodes nor -n
 	E
 	expect 66 "$BERTH" run --role a -- true : --role b -- no-such-program
+}
+
+@test "one of several tasks of srun: refused, because a task is one rank" {
+	expect 64 env SLURM_JOB_ID=7 SLURM_STEP_ID=0 SLURM_STEP_NUM_TASKS=2 SLURM_PROCID=0 SLURM_LOCALID=0 SLURM_NODEID=0 \
+		SLURM_STEP_NODELIST="$HOST" SLURM_STEP_TASKS_PER_NODE=2 "$BERTH" run --role a -- touch started : --role b -- touch started
+	[[ $output == *"one of 2 tasks"*"--role has no effect"* ]]
+	[ ! -e started ]
 }

@@ -71,6 +71,7 @@ static void test_decide(void **state)
 		{"s:READY sb:PREPARED<s t:PREPARED", "WAIT START WAIT"},
 		/* The end. */
 		{"s:READY t:OVER", "DISMISS WAIT"},
+		{"s:READY! t:OVER", "DISMISS WAIT"}, /* it ended because the others had */
 		{"s:READY t:OVER u:READY", "WAIT WAIT WAIT"},
 		{"s:READY t:ENDING! u:READY", "END WAIT END"},
 		{"s:OVER! t:READY", "WAIT END"},
@@ -80,6 +81,9 @@ static void test_decide(void **state)
 		{"s:READY t:OVER75 u:OVER", "DISMISS WAIT WAIT"},
 		/* All have the signal, and the same time to save. */
 		{"s:OVER! t:READY", "WAIT WAIT", true},
+		{"s:READY t:READY u:OVER75", "WAIT WAIT WAIT", true},
+		{"s:READY t:OVER75", "DISMISS WAIT", true},
+		{"s:READY t:OVER!", "DISMISS WAIT", true},
 	};
 	char actions[100];
 
