@@ -18,6 +18,10 @@
 	"or command:LINE (exit code 0), asked on its first node; HOST is BERTH_ROLE_NAME_ADDR by " \
 	"default"
 #define READY_TIMEOUT "Of a role: fail if it is not ready within TIME of its start (default: 10m)"
+#define RESTART                                                                                    \
+	"Of a service: if it fails, restart it alone, while the others run, at most "              \
+	"--max-restarts "                                                                          \
+	"times"
 #define CHDIR "Of a role: start its ranks in DIR"
 
 static int refuse(const char *text, void *out, struct error *err)
@@ -37,6 +41,7 @@ const struct arguments_option role_options_table[] = {
 	 ARGUMENTS_TEXT, offsetof(struct role_options, separator),
 	 .expected = "a word that no program has as an argument"},
 	{"service", NULL, SERVICE, ARGUMENTS_READ, .read = refuse},
+	{"restart", NULL, RESTART, ARGUMENTS_READ, .read = refuse},
 	{"ready", "WHAT", READY, ARGUMENTS_READ, .read = refuse},
 	{"ready-timeout", "TIME", READY_TIMEOUT, ARGUMENTS_READ, .read = refuse},
 	{"after", "ROLE", AFTER, ARGUMENTS_READ, .read = refuse},
@@ -76,6 +81,7 @@ static const struct arguments_option table[] = {
 	{"env", "NAME=VALUE", "Set a variable for the role's ranks (repeatable)", ARGUMENTS_READ,
 	 .read = add_env},
 	{"service", NULL, SERVICE, ARGUMENTS_FLAG, ROLE(service)},
+	{"restart", NULL, RESTART, ARGUMENTS_FLAG, ROLE(restart)},
 	{"ready", "WHAT", READY, ARGUMENTS_READ, ROLE(ready), .read = read_ready},
 	{"ready-timeout", "TIME", READY_TIMEOUT, ARGUMENTS_TIME, ROLE(ready.timeout_ms)},
 	{"after", "ROLE", AFTER, ARGUMENTS_TEXT, ROLE(after), .expected = "a role's name, or none"},

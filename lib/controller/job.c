@@ -412,6 +412,11 @@ int job_open(struct loop *loop, const struct job_request *request, const struct 
 	rc = open_parts(job, err);
 	if (!rc)
 		rc = request->waits ? job_queue(job, err) : launch(job, err);
+	if (rc && request->role && request->role->released) {
+		job_fail(job, err->code, -1, "%s", err->text);
+		job->phase = JOB_PHASE_OVER;
+		rc = 0;
+	}
 	if (rc)
 		job_close(job, NULL);
 	else

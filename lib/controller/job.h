@@ -214,7 +214,8 @@ struct job_result {
  *   job_announce_end, job_close
  *
  * request and sink are borrowed until job_close. Makes this process a child subreaper. Return 0, or
- * a negative code if no agents could be started. */
+ * a negative code if no agents could be started; for a role that was released, which is restarted,
+ * the job fails instead. */
 int job_open(struct loop *loop, const struct job_request *request, const struct job_sink *sink,
 	     struct job **out, struct error *err);
 /* Do what the loop's callbacks have made possible. now_ms: by clock_now_ms. Return the time of the

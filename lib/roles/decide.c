@@ -24,7 +24,7 @@ void roles_decide(const struct role_view *roles, size_t count, bool interrupted,
 	bool failed = false, stopped = false, work = false, known = true, prepared = true;
 
 	for (size_t i = 0; i < count; i++) {
-		failed |= roles[i].failed && roles[i].state >= ROLE_ENDING;
+		failed |= roles[i].failed && !roles[i].restarts && roles[i].state >= ROLE_ENDING;
 		stopped |= roles[i].stopped && roles[i].state == ROLE_OVER;
 		work |= !roles[i].service && roles[i].state != ROLE_OVER;
 		known &= roles[i].state >= ROLE_KNOWN;
@@ -34,6 +34,9 @@ void roles_decide(const struct role_view *roles, size_t count, bool interrupted,
 		const struct role_view *role = &roles[i];
 
 		actions[i] = ROLE_WAIT;
+		if (role->state == ROLE_OVER && role->failed && role->restarts && work && !failed &&
+		    !stopped && !interrupted)
+			actions[i] = ROLE_RESTART;
 		if (role->state >= ROLE_ENDING)
 			continue;
 		/* Also a service that has just failed: it may be a consequence. */

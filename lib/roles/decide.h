@@ -27,7 +27,8 @@ struct role_view {
 	bool offers; /* it has done its part once it is ready, as services have */
 	int after;   /* another role, or ROLE_AFTER_* */
 	bool failed;
-	bool stopped; /* a rank has saved and stopped (code 75), so all should */
+	bool restarts; /* a service that may be restarted alone, if it fails */
+	bool stopped;  /* a rank has saved and stopped (code 75), so all should */
 };
 
 enum role_action {
@@ -37,6 +38,7 @@ enum role_action {
 	ROLE_START,   /* its ranks */
 	ROLE_END,     /* another role has failed */
 	ROLE_STOP,    /* another role has stopped with its work saved: give it time to save, too */
+	ROLE_RESTART, /* it has failed, and is started again */
 	ROLE_DISMISS, /* no role needs the service any more */
 };
 

@@ -32,7 +32,9 @@ struct jobs {
 	struct {
 		struct job *job;
 		bool dismissed; /* a service that is no longer needed: its end does not count */
-	} jobs[];		/* [request->count] */
+		int restarts;	/* how often it was restarted */
+		struct job_request again; /* of the last restart */
+	} jobs[];			  /* [request->count] */
 };
 
 static void on_drained(struct loop_source *source, uint32_t events)
@@ -122,6 +124,7 @@ static struct role_view view(const struct jobs *jobs, size_t i)
 		.after = jobs->request->entries[i].after,
 	};
 
+	out.restarts = jobs->jobs[i].restarts < jobs->request->entries[i].restarts;
 	out.stopped = !jobs->jobs[i].dismissed && job_has_stopped(job);
 	out.failed = !jobs->jobs[i].dismissed && job_has_failed(job) && !out.stopped;
 	return out;
@@ -166,6 +169,32 @@ static void start(struct jobs *jobs, size_t i, struct job *const *all)
 	jobs->request->entries[i].role->released = true;
 }
 
+/* Start a service again, on the same nodes and at the same port, while the others run. It blocks
+ * the loop until the agents have ended, which is less than a node may be silent. */
+static void restart(struct jobs *jobs, size_t i)
+{
+	const struct jobs_entry *entry = &jobs->request->entries[i];
+	const struct inventory *inventories;
+	const struct plan *plan = job_plan(jobs->jobs[i].job, &inventories);
+	int port = plan ? plan->port : entry->request->plan.port, n = ++jobs->jobs[i].restarts;
+	struct job_result result;
+	struct error err;
+
+	jobs->jobs[i].again = *entry->request;
+	jobs->jobs[i].again.plan.port = port;
+	jobs->jobs[i].again.plan.attempt += n;
+	job_finish(jobs->jobs[i].job, &result);
+	job_announce_end(jobs->jobs[i].job, result.code, true);
+	job_close(jobs->jobs[i].job, &result);
+	job_note(entry->sink, LOG_WARNING, "role %s: %s", entry->role->name,
+		 result.first_cause ? result.first_cause : "it has failed");
+	job_note(entry->sink, LOG_WARNING, "restarting role %s, %d of at most %d times",
+		 entry->role->name, n, entry->restarts);
+	job_result_free(&result);
+	/* The role is released, so a failure to open it is that of the job. */
+	(void)!job_open(jobs->loop, &jobs->jobs[i].again, entry->sink, &jobs->jobs[i].job, &err);
+}
+
 static void act(struct jobs *jobs, size_t i, enum role_action action, struct job *const *all)
 {
 	const struct jobs_entry *entry = &jobs->request->entries[i];
@@ -186,6 +215,9 @@ static void act(struct jobs *jobs, size_t i, enum role_action action, struct job
 		break;
 	case ROLE_START:
 		start(jobs, i, all);
+		break;
+	case ROLE_RESTART:
+		restart(jobs, i);
 		break;
 	case ROLE_DISMISS:
 		jobs->jobs[i].dismissed = true;
@@ -217,13 +249,14 @@ static bool act_on_all(struct jobs *jobs)
 		interrupted |= job_is_interrupted(all[i]);
 	}
 	for (size_t i = 0; i < count; i++)
-		if (views[i].failed && jobs->first < 0 && !interrupted)
+		if (views[i].failed && !views[i].restarts && jobs->first < 0 && !interrupted)
 			jobs->first = (long)i;
 	roles_decide(views, count, interrupted, actions);
 	for (size_t i = 0; i < count; i++) {
 		const struct job_role role = *jobs->request->entries[i].role;
 
 		act(jobs, i, actions[i], all);
+		all[i] = jobs->jobs[i].job; /* it may have been restarted */
 		changed |= role.others != jobs->request->entries[i].role->others ||
 			   role.turn != jobs->request->entries[i].role->turn ||
 			   role.released != jobs->request->entries[i].role->released;

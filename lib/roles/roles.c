@@ -337,11 +337,13 @@ int roles_open(const struct role *roles, size_t count, const struct job_request 
 	}
 	leave_to_first(set, base);
 	for (size_t i = 0; i < count; i++)
-		set->entries[i] = (struct jobs_entry){.request = &set->ones[i].request,
-						      .sink = &sinks[i],
-						      .role = &set->ones[i].job_role,
-						      .after = after_of(set, i),
-						      .nodes = set->ones[i].nodes};
+		set->entries[i] = (struct jobs_entry){
+			.request = &set->ones[i].request,
+			.sink = &sinks[i],
+			.role = &set->ones[i].job_role,
+			.after = after_of(set, i),
+			.restarts = roles[i].restart ? base->plan.max_restarts : 0,
+			.nodes = set->ones[i].nodes};
 	set->jobs = (struct jobs_request){.entries = set->entries,
 					  .count = count,
 					  .node_count = nodes,

@@ -17,7 +17,7 @@ struct role {
 	const char *chdir; /* NULL: the job's */
 	/* A role's name or ROLE_NONE. NULL: a service after none, others after all services. */
 	const char *after;
-	bool service;
+	bool service, restart;		  /* --restart: alone, at most --max-restarts times */
 	int nodes, ranks, ranks_per_node; /* 0: option absent */
 	int gpus_per_rank;		  /* 0: none; -1: option absent */
 	bool per_node;

@@ -163,6 +163,21 @@ print('asked')"
 	[[ $output == *"role train: rank 0 on $HOST exited with code 1"*"restarting, 1 of at most 1 times"* ]]
 }
 
+@test "--restart: a service alone, at the same port, while the others run" {
+	expect 0 "$BERTH" run --max-restarts 2 --role serve --service --restart -n 1 -- \
+			sh -c 'echo "$MASTER_PORT" >>ports; [ "$BERTH_ATTEMPT" = 2 ] || exit 5; exec sleep 1000' : \
+		--role train -n 1 -- sh -c 'echo $$ >>trains; until [ "$(wc -l <ports)" = 3 ]; do sleep 0.05; done'
+	[[ $output == *"role serve: rank 0 on $HOST exited with code 5"*"restarting role serve, 1 of at most 2 times"* ]]
+	[ "$(sort -u ports | wc -l)" -eq 1 ]
+	[ "$(wc -l <trains)" -eq 1 ]
+}
+
+@test "--restart: more failures than restarts fail the job" {
+	expect 5 "$BERTH" run --max-restarts 1 --role serve --service --restart -n 1 -- sh -c 'sleep 0.3; exit 5' : \
+		--role train -n 1 -- sh -c 'exec sleep 1000'
+	[[ $output == *"restarting role serve, 1 of at most 1 times"* ]]
+}
+
 @test "GPUs are disjoint, and a role may have none" {
 	export BERTH_TOPOLOGY=$FIXTURES/topo/pci-order-not-numa-order.xml
 	expect 0 "$BERTH" run --dry-run --json --role a -n 1 -- true : --role b -n 1 -- true : --role c --gpus-per-rank 0 -- true

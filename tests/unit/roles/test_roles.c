@@ -6,13 +6,13 @@
 #include "roles/roles.h"
 
 /* "s:READY t:PREPARED<s": a name that begins with s is a service; "<x" after x, "!" failed, "75"
- * stopped, "*" has --ready. Answer: "WAIT START". */
+ * stopped, "*" has --ready, "+" may be restarted. Answer: "WAIT START". */
 static void decide(const char *text, bool interrupted, char *out)
 {
 	static const char *const states[] = {"OPEN",  "KNOWN",	"PREPARED", "STARTING",
 					     "READY", "ENDING", "OVER"};
-	static const char *const names[] = {"WAIT", "PROBE", "PLAN",   "START",
-					    "END",  "STOP",  "DISMISS"};
+	static const char *const names[] = {"WAIT", "PROBE", "PLAN",	"START",
+					    "END",  "STOP",  "RESTART", "DISMISS"};
 	struct role_view roles[8];
 	enum role_action actions[8];
 	char first[8], word[40];
@@ -35,6 +35,7 @@ static void decide(const char *text, bool interrupted, char *out)
 		role->failed = strchr(word, '!') != NULL;
 		role->stopped = strstr(word, "75") != NULL;
 		role->offers = strchr(word, '*') != NULL;
+		role->restarts = strchr(word, '+') != NULL;
 		for (size_t i = 0; i < ROWS(states); i++)
 			if (!strncmp(colon + 1, states[i], strlen(states[i])))
 				role->state = (enum role_state)i;
@@ -79,6 +80,12 @@ static void test_decide(void **state)
 		{"s:READY t:PREPARED u:OVER!", "END END WAIT"},
 		{"s:READY t:OVER75 u:READY", "WAIT WAIT STOP"},
 		{"s:READY t:OVER75 u:OVER", "DISMISS WAIT WAIT"},
+		{"s:ENDING!+ t:READY", "WAIT WAIT"},
+		{"s:OVER!+ t:READY", "RESTART WAIT"},
+		{"s:OVER!+ t:PREPARED", "RESTART WAIT"},
+		{"s:OVER!+ t:OVER", "WAIT WAIT"},
+		{"s:OVER!+ t:READY u:OVER!", "WAIT END WAIT"},
+		{"s:OVER!+ t:OVER!", "WAIT WAIT", true},
 		/* All have the signal, and the same time to save. */
 		{"s:OVER! t:READY", "WAIT WAIT", true},
 		{"s:READY t:READY u:OVER75", "WAIT WAIT WAIT", true},
