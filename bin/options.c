@@ -68,22 +68,3 @@ int options_add_env(const char ***list, size_t *count, const char *text, struct 
 	*added = text;
 	return 0;
 }
-
-int options_set_env(struct env *env, const char *const *texts, size_t count, struct error *err)
-{
-	int rc = 0;
-
-	for (size_t i = 0; !rc && i < count; i++) {
-		char *name = strdup(texts[i]);
-
-		if (!name)
-			return error_memory(err, "the environment");
-		/* The parser has already checked for '='. */
-		char *value = strchr(name, '=');
-
-		*value++ = '\0';
-		rc = env_set(env, name, value, ENV_FROM_OPTION, "--env", err);
-		free(name);
-	}
-	return rc;
-}

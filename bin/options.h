@@ -23,8 +23,4 @@ extern const struct arguments_option options_table[];
 /* Add --env's text to *list, an array of *count that realloc may move. -ERR_USAGE unless it is
  * NAME=VALUE with a name that berth does not set itself. */
 int options_add_env(const char ***list, size_t *count, const char *text, struct error *err);
-/* Set the variables of --env in env: count texts "NAME=VALUE". Return 0, or -ERR_UNAVAILABLE if
- * memory is out. */
-int options_set_env(struct env *env, const char *const *texts, size_t count, struct error *err);
-
 #endif

@@ -196,7 +196,7 @@ static int prepare(struct exec *exec, struct error *err)
 	exec->env = env_capture();
 	if (!exec->env)
 		return error_memory(err, "the environment");
-	int rc = options_set_env(exec->env, exec->request->env, exec->request->env_count, err);
+	int rc = env_set_texts(exec->env, exec->request->env, exec->request->env_count, err);
 
 	if (!rc)
 		rc = submit_apply_site_files(exec->env, err);

@@ -6,33 +6,32 @@
 
 #include "options.h"
 
-#define AFTER                                                                                      \
-	"Of a role: start it once ROLE is ready, or if that is no service, has ended with code 0"
+/* clang-format off: one sentence, one macro */
 #define SERVICE                                                                                    \
-	"Of a role: it serves the others. They start once it is ready, it is ended when "          \
-	"the "                                                                                     \
-	"others have ended, and the job fails if it ends before"
+	"Of a role: it serves the others, which start once it is ready. berth ends it when they "  \
+	"have ended; the job fails if it ends before"
+#define RESTART                                                                                    \
+	"Of a service: if it fails, restart it alone, while the others run, at most "              \
+	"--max-restarts times"
 #define READY                                                                                      \
 	"Of a role: it is ready once this works: tcp:PORT, http:[HOST]:PORT/PATH (2xx), "          \
 	"file:PATH "                                                                               \
 	"or command:LINE (exit code 0), asked on its first node; HOST is BERTH_ROLE_NAME_ADDR by " \
 	"default"
 #define READY_TIMEOUT "Of a role: fail if it is not ready within TIME of its start (default: 10m)"
-#define RESTART                                                                                    \
-	"Of a service: if it fails, restart it alone, while the others run, at most "              \
-	"--max-restarts "                                                                          \
-	"times"
+#define AFTER                                                                                      \
+	"Of a role: start it once ROLE is ready; without --service and --ready, once ROLE has "    \
+	"ended with code 0; none: at once (default: a service at once, others after all services)"
 #define CHDIR "Of a role: start its ranks in DIR"
+/* clang-format on */
 
 static int refuse(const char *text, void *out, struct error *err)
 {
-	return error_set(
-		err, ERR_USAGE,
-		"options of a role (--service, --ready, --after, --chdir) come after --role "
-		"NAME");
+	return error_set(err, ERR_USAGE,
+			 "the options of a role, such as --service, come after --role NAME");
 }
 
-/* What --role takes is set by the table's owner. */
+/* Before the first --role only --separator has a place; the other rows are for --help. */
 const struct arguments_option role_options_table[] = {
 	{.type = ARGUMENTS_GROUP, .group = 16, .doc = "Several programs"},
 	{"separator", "WORD",

@@ -17,8 +17,8 @@ struct role_options {
 	char ***lines; /* [count]: the arguments of each role, malloced arrays of borrowed words */
 };
 
-/* For the job's options; they fill a struct role_options. --role takes the rest of the command line
- * into program, a char ** of that struct's owner at this distance from it. */
+/* Beside the job's options; it fills a struct role_options. The row of --role itself is the
+ * verb's. */
 extern const struct arguments_option role_options_table[];
 
 /* Read what follows the first role's name, up to its NULL. On a wrong option the process exits like

@@ -10,9 +10,9 @@
 #include "alloc/scheduler_tool.h"
 #include "alloc/slurm.h"
 #include "base/json.h"
-#include "process/logs.h"
 #include "base/log.h"
 #include "explain/explain.h"
+#include "process/logs.h"
 #include "run/run.h"
 
 #define QUERY_MS 2000

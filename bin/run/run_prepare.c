@@ -282,7 +282,7 @@ int run_prepare(struct run_setup *out, struct error *err)
 	out->launch.berth_path = out->berth_path;
 	if (!out->env)
 		return error_memory(err, "the environment");
-	rc = options_set_env(out->env, options->env, options->env_count, err);
+	rc = env_set_texts(out->env, options->env, options->env_count, err);
 	if (!rc)
 		rc = submit_apply_site_files(out->env, err);
 	if (!rc && options->job.waits && !options->job.wait_ms &&

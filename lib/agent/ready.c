@@ -22,7 +22,7 @@
 
 /* ---- in the child: text receives the reason, or stays empty ---- */
 
-/* Return a connected socket, or -1. */
+/* Return a connected socket, or -1 and the last reason. */
 static int connect_to(const char *host, int port, char *text, size_t size)
 {
 	const struct addrinfo hints = {.ai_socktype = SOCK_STREAM};
@@ -36,8 +36,10 @@ static int connect_to(const char *host, int port, char *text, size_t size)
 		snprintf(text, size, "%s", gai_strerror(rc));
 	for (struct addrinfo *at = list; at && fd < 0; at = at->ai_next) {
 		fd = socket(at->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
-		if (fd >= 0 && !connect(fd, at->ai_addr, at->ai_addrlen))
+		if (fd >= 0 && !connect(fd, at->ai_addr, at->ai_addrlen)) {
+			*text = '\0'; /* of an address before it: localhost is ::1, too */
 			break;
+		}
 		snprintf(text, size, "%s", strerror(errno));
 		if (fd >= 0)
 			close(fd);
@@ -76,8 +78,10 @@ static void ask_command(const struct agent_job *job, const char *line, char *tex
 	pid_t pid;
 	int status = 0;
 
-	if (agent_job_environment(job, &env, &(struct error){0}) || !(envp = env_to_envp(env)))
+	if (agent_job_environment(job, &env, &(struct error){0}) || !(envp = env_to_envp(env))) {
+		snprintf(text, size, "memory is out");
 		return;
+	}
 	pid = fork();
 	if (!pid) {
 		if (!job->cwd[0] || !chdir(job->cwd[0]))
@@ -101,13 +105,15 @@ static _Noreturn void run_child(int fd, const struct agent_job *job,
 
 	setpgid(0, 0);
 	signal(SIGCHLD, SIG_DFL);
+	signal(SIGPIPE, SIG_DFL);
 	sigemptyset(&none);
 	sigprocmask(SIG_SETMASK, &none, NULL);
 	for (int i = 0; i < 3; i++)
 		dup2(null, i);
-	/* Whoever is connected to the agent must notice its end. */
+	/* Whoever is connected to the agent must notice its end, and the agent this process's, even
+	 * if its command leaves others behind. */
 	if (fd != 3)
-		dup2(fd, 3);
+		dup3(fd, 3, O_CLOEXEC);
 	file_close_range(4, INT_MAX);
 	if (!strcmp(question->kind, "command")) {
 		ask_command(job, question->path, text, sizeof text);
@@ -184,10 +190,16 @@ void agent_ready_ask(struct agent_ready *ready, struct loop *loop, struct agent_
 
 void agent_ready_stop(struct agent_ready *ready)
 {
+	siginfo_t info;
+
 	if (ready->child > 0) {
-		kill(-ready->child, SIGKILL); /* and its command */
-		kill(ready->child, SIGKILL);
-		waitpid(ready->child, NULL, 0);
+		/* Unless supervise has reaped it: then its number may be another process's. */
+		if (!waitid(P_PID, (id_t)ready->child, &info, WEXITED | WNOHANG | WNOWAIT)) {
+			kill(-ready->child, SIGKILL); /* and its command */
+			kill(ready->child, SIGKILL);
+		}
+		/* Do not wait for a child that hangs in a file system; supervise reaps it later. */
+		waitpid(ready->child, NULL, WNOHANG);
 		loop_close(ready->loop, &ready->source);
 		loop_timer_stop(&ready->late);
 	}

@@ -355,3 +355,21 @@ void env_restore(struct env_override *list, size_t count)
 		free(list[i].before);
 	}
 }
+
+int env_set_texts(struct env *env, const char *const *texts, size_t count, struct error *err)
+{
+	int rc = 0;
+
+	for (size_t i = 0; !rc && i < count; i++) {
+		char *name = strdup(texts[i]);
+
+		if (!name)
+			return error_memory(err, "the environment");
+		char *value = strchr(name, '=');
+
+		*value++ = '\0';
+		rc = env_set(env, name, value, ENV_FROM_OPTION, "--env", err);
+		free(name);
+	}
+	return rc;
+}

@@ -49,6 +49,9 @@ int env_set(struct env *env, const char *name, const char *value, enum env_from 
 	    const char *why, struct error *err);
 int env_setf(struct env *env, const char *name, enum env_from from, const char *why,
 	     struct error *err, const char *format, ...) __attribute__((format(printf, 6, 7)));
+/* Set the variables of --env, count texts "NAME=VALUE" that were checked. Return 0, or
+ * -ERR_UNAVAILABLE if memory is out. */
+int env_set_texts(struct env *env, const char *const *texts, size_t count, struct error *err);
 /* Delete the entry. Unlike a removal mark, nothing remains. */
 void env_drop(struct env *env, const char *name);
 

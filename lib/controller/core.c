@@ -237,6 +237,12 @@ bool job_has_failed(const struct job *job)
 	return job->first.failed;
 }
 
+bool job_has_finished(const struct job *job)
+{
+	return job->planned && !job->first.failed &&
+	       json_array_size(job->result.ranks) >= (size_t)job->plan.world_size;
+}
+
 bool job_has_stopped(const struct job *job)
 {
 	return job->first.failed && job->first.cause == CAUSE_STOPPED;

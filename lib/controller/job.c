@@ -297,10 +297,14 @@ bool job_is_ending(const struct job *job)
 	return job->phase >= JOB_PHASE_END;
 }
 
-const struct plan *job_plan(const struct job *job, const struct inventory **inventories)
+const struct plan *job_plan(const struct job *job)
 {
-	*inventories = job->inventories;
 	return job->planned ? &job->plan : NULL;
+}
+
+const struct inventory *job_inventories(const struct job *job)
+{
+	return job->inventories;
 }
 
 bool job_is_over(const struct job *job)

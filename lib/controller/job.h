@@ -235,9 +235,10 @@ bool job_is_ending(const struct job *job);   /* or it is over */
 bool job_is_over(const struct job *job);
 bool job_has_started(const struct job *job); /* all ranks have run */
 bool job_is_ready(const struct job *job);    /* and others may use what they offer */
-/* NULL before it is planned. *inventories: one per node. Both are the job's, and stay until
- * job_close. */
-const struct plan *job_plan(const struct job *job, const struct inventory **inventories);
+/* Both are the job's, and stay until job_close. The plan is NULL before there is one; of the
+ * inventories, one per node, those that have not arrived are empty. */
+const struct plan *job_plan(const struct job *job);
+const struct inventory *job_inventories(const struct job *job);
 /* The addresses of its first node, at which that node answers probes, in the inventory's order; ""
  * for one that other nodes cannot use. A new reference. */
 json_t *job_addresses(const struct job *job);
@@ -255,7 +256,8 @@ void job_add_claim(struct job *job, size_t node, json_t *claim);
 bool job_fail(struct job *job, int code, long node, const char *format, ...)
 	__attribute__((format(printf, 4, 5)));
 bool job_has_failed(const struct job *job);
-bool job_has_stopped(const struct job *job); /* a rank has saved its work and stopped (code 75) */
+bool job_has_finished(const struct job *job); /* all ranks have ended, and none has failed */
+bool job_has_stopped(const struct job *job);  /* a rank has saved its work and stopped (code 75) */
 bool job_is_interrupted(const struct job *job); /* by a stop signal */
 /* The result of a job that is over, which becomes the caller's. It may wait for the launcher's
  * tool. */

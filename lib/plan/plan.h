@@ -85,8 +85,8 @@ struct plan_request {
 	int gpus_per_rank;     /* 0: option absent */
 	bool gpus_visible_own; /* --gpus-visible own */
 	bool all_cores;	       /* share out also the cores that would stay free */
-	/* Others probably run beside these ranks, which take their part of a node only, as if each
-	 * GPU, or without GPUs each slot, had a rank. */
+	/* Other runs or roles probably use the same nodes: the ranks get only what they would have
+	 * if each GPU, or without GPUs each slot, had a rank. */
 	bool part;
 	bool no_gpus;	    /* the ranks get none, and see none */
 	int cores_per_rank; /* set by plan_make for that, on nodes without GPUs; 0: an equal share

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "roles/decide.h"
 
-/* A role that is no service is a step of the work: what comes after it needs its result. */
+/* A role that is not a service is a step of the work: what comes after it needs its result. */
 static bool has_done_its_part(const struct role_view *role)
 {
 	return role->state == ROLE_READY ? role->service || role->offers
@@ -18,20 +18,34 @@ static bool may_start(const struct role_view *roles, size_t count, const struct 
 	return true;
 }
 
-void roles_decide(const struct role_view *roles, size_t count, bool interrupted,
+/* work: roles that are not services still have something to do. */
+static bool is_failure(const struct role_view *roles, size_t i, bool work, long first)
+{
+	return roles[i].failed && !roles[i].restarts &&
+	       (work || !roles[i].service || first == (long)i);
+}
+
+void roles_decide(const struct role_view *roles, size_t count, bool interrupted, long *first,
 		  enum role_action *actions)
 {
 	bool failed = false, stopped = false, work = false, known = true, prepared = true;
 
 	for (size_t i = 0; i < count; i++) {
-		failed |= roles[i].failed && !roles[i].restarts && roles[i].state >= ROLE_ENDING;
 		stopped |= roles[i].stopped && roles[i].state == ROLE_OVER;
-		work |= !roles[i].service && roles[i].state != ROLE_OVER;
+		work |= !roles[i].service && !roles[i].finished && roles[i].state != ROLE_OVER;
 		known &= roles[i].state >= ROLE_KNOWN;
 		prepared &= roles[i].state >= ROLE_PREPARED;
 	}
 	for (size_t i = 0; i < count; i++) {
+		if (!is_failure(roles, i, work, *first))
+			continue;
+		if (*first < 0 && !interrupted)
+			*first = (long)i;
+		failed |= roles[i].state >= ROLE_ENDING;
+	}
+	for (size_t i = 0; i < count; i++) {
 		const struct role_view *role = &roles[i];
+		bool counts = is_failure(roles, i, work, *first);
 
 		actions[i] = ROLE_WAIT;
 		if (role->state == ROLE_OVER && role->failed && role->restarts && work && !failed &&
@@ -39,8 +53,7 @@ void roles_decide(const struct role_view *roles, size_t count, bool interrupted,
 			actions[i] = ROLE_RESTART;
 		if (role->state >= ROLE_ENDING)
 			continue;
-		/* Also a service that has just failed: it may be a consequence. */
-		if (!work && (!failed || interrupted))
+		if (!work && role->service && (interrupted || (!failed && !counts)))
 			actions[i] = ROLE_DISMISS;
 		else if (interrupted)
 			continue;

@@ -24,8 +24,9 @@ enum { ROLE_AFTER_NONE = -1, ROLE_AFTER_SERVICES = -2 };
 struct role_view {
 	enum role_state state;
 	bool service;
-	bool offers; /* it has done its part once it is ready, as services have */
-	int after;   /* another role, or ROLE_AFTER_* */
+	bool offers;   /* it has done its part once it is ready, as services have */
+	int after;     /* another role, or ROLE_AFTER_* */
+	bool finished; /* all its ranks have ended, and well */
 	bool failed;
 	bool restarts; /* a service that may be restarted alone, if it fails */
 	bool stopped;  /* a rank has saved and stopped (code 75), so all should */
@@ -42,10 +43,11 @@ enum role_action {
 	ROLE_DISMISS, /* no role needs the service any more */
 };
 
-/* The action for each of count roles. interrupted: all have received a stop signal, and end by
- * themselves. ROLE_PROBE, ROLE_PLAN and ROLE_START are repeated until the state shows that they
- * were done. */
-void roles_decide(const struct role_view *roles, size_t count, bool interrupted,
+/* The action for each of count roles. *first: the role whose failure is the job's; -1: none so far,
+ * then set if there is one now. A service that ends after the others have finished is not one.
+ * interrupted: all have received a stop signal, and end by themselves. ROLE_PROBE, ROLE_PLAN and
+ * ROLE_START are repeated until the state shows that they were done. */
+void roles_decide(const struct role_view *roles, size_t count, bool interrupted, long *first,
 		  enum role_action *actions);
 
 #endif

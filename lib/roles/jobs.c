@@ -122,6 +122,7 @@ static struct role_view view(const struct jobs *jobs, size_t i)
 		.service = jobs->request->entries[i].role->service,
 		.offers = jobs->request->entries[i].role->ready != NULL,
 		.after = jobs->request->entries[i].after,
+		.finished = job_has_finished(job),
 	};
 
 	out.restarts = jobs->jobs[i].restarts < jobs->request->entries[i].restarts;
@@ -137,8 +138,7 @@ static void tell_claims(struct jobs *jobs, size_t later)
 
 	for (size_t i = 0; i < later; i++) {
 		const struct alloc *alloc = jobs->request->entries[i].request->launch->alloc;
-		const struct inventory *inventories;
-		const struct plan *plan = job_plan(jobs->jobs[i].job, &inventories);
+		const struct plan *plan = job_plan(jobs->jobs[i].job);
 
 		for (size_t a = 0; plan && a < plan->node_count; a++)
 			for (size_t b = 0; b < own->node_count; b++) {
@@ -174,8 +174,7 @@ static void start(struct jobs *jobs, size_t i, struct job *const *all)
 static void restart(struct jobs *jobs, size_t i)
 {
 	const struct jobs_entry *entry = &jobs->request->entries[i];
-	const struct inventory *inventories;
-	const struct plan *plan = job_plan(jobs->jobs[i].job, &inventories);
+	const struct plan *plan = job_plan(jobs->jobs[i].job);
 	int port = plan ? plan->port : entry->request->plan.port, n = ++jobs->jobs[i].restarts;
 	struct job_result result;
 	struct error err;
@@ -221,8 +220,6 @@ static void act(struct jobs *jobs, size_t i, enum role_action action, struct job
 		break;
 	case ROLE_DISMISS:
 		jobs->jobs[i].dismissed = true;
-		if (jobs->first == (long)i)
-			jobs->first = -1;
 		job_request_end(all[i], SUPERVISE_GRACE_MS);
 		break;
 	case ROLE_END:
@@ -248,10 +245,7 @@ static bool act_on_all(struct jobs *jobs)
 		all[i] = jobs->jobs[i].job;
 		interrupted |= job_is_interrupted(all[i]);
 	}
-	for (size_t i = 0; i < count; i++)
-		if (views[i].failed && !views[i].restarts && jobs->first < 0 && !interrupted)
-			jobs->first = (long)i;
-	roles_decide(views, count, interrupted, actions);
+	roles_decide(views, count, interrupted, &jobs->first, actions);
 	for (size_t i = 0; i < count; i++) {
 		const struct job_role role = *jobs->request->entries[i].role;
 
@@ -374,8 +368,7 @@ static void combine(struct jobs *jobs, struct job_result *results, struct job_re
 	size_t k;
 
 	for (size_t i = 0; i < jobs->request->count; i++) {
-		const struct inventory *inventories;
-		const struct plan *plan = job_plan(jobs->jobs[i].job, &inventories);
+		const struct plan *plan = job_plan(jobs->jobs[i].job);
 
 		json_array_foreach(results[i].ranks, k, rank)
 			json_object_set_new(rank, "role", json_string(entries[i].role->name));
@@ -508,8 +501,10 @@ static int run_again(const struct jobs_request *request, struct job_result *out,
 		copies[i].launch.fallback = NULL;
 		copies[i].request.launch = &copies[i].launch;
 		entries[i].request = &copies[i].request;
-		if (entries[i].role)
+		if (entries[i].role) {
 			entries[i].role->turn = entries[i].role->released = false;
+			entries[i].role->others = NULL;
+		}
 	}
 	again.entries = entries;
 	if (!rc)

@@ -93,13 +93,9 @@ static size_t offset_of(const struct roles_set *set, struct job *const *jobs, si
 {
 	size_t sum = 0;
 
-	for (size_t m = 0; m < i; m++) {
-		const struct inventory *inventories;
-
-		job_plan(jobs[m], &inventories);
+	for (size_t m = 0; m < i; m++)
 		if (m != k && has_others(set, set->ones[m].nodes[0]))
-			sum += inventories[0].address_count;
-	}
+			sum += job_inventories(jobs[m])[0].address_count;
 	return sum;
 }
 
@@ -112,12 +108,11 @@ static int find_address(const struct roles_set *set, struct job *const *jobs, si
 	size_t most = set->jobs.node_count, count = 0, addresses;
 	struct inventory *all = calloc(most, sizeof *all);
 	bool *seen = calloc(most, sizeof *seen);
-	const struct inventory *own, *theirs;
+	const struct inventory *theirs;
 	struct plan_reach reach = {0};
 	int *reached, *none, rc;
 
-	job_plan(jobs[i], &own);
-	addresses = own[0].address_count;
+	addresses = job_inventories(jobs[i])[0].address_count;
 	reached = calloc(addresses + 1, sizeof *reached);
 	none = calloc(addresses + 1, sizeof *none);
 	if (!all || !seen || !reached || !none) {
@@ -127,7 +122,7 @@ static int find_address(const struct roles_set *set, struct job *const *jobs, si
 	for (size_t k = 0; k < set->count; k++) {
 		const struct roles_one *one = &set->ones[(i + k) % set->count];
 
-		job_plan(jobs[(i + k) % set->count], &theirs);
+		theirs = job_inventories(jobs[(i + k) % set->count]);
 		for (size_t n = 0; n < one->alloc.node_count; n++)
 			if (!seen[one->nodes[n]]) {
 				seen[one->nodes[n]] = true;
@@ -176,8 +171,7 @@ static int on_prepared(void *context, struct job *const *jobs, struct error *err
 	int rc = 0;
 
 	for (size_t i = 0; !rc && i < set->count; i++) {
-		const struct inventory *inventories;
-		const struct plan *plan = job_plan(jobs[i], &inventories);
+		const struct plan *plan = job_plan(jobs[i]);
 		struct plan_network network = {0};
 		char *names = NULL;
 
@@ -205,21 +199,6 @@ static int on_prepared(void *context, struct job *const *jobs, struct error *err
 
 /* ---- the requests ---- */
 
-static int set_env(struct env *env, const struct role *role, struct error *err)
-{
-	int rc = env_set(env, "BERTH_ROLE", role->name, ENV_FROM_BERTH, "of this rank", err);
-
-	for (size_t i = 0; !rc && i < role->env_count; i++) {
-		const char *equals = strchr(role->env[i], '=');
-		char *name = strndup(role->env[i], (size_t)(equals - role->env[i]));
-
-		rc = name ? env_set(env, name, equals + 1, ENV_FROM_OPTION, "--env", err)
-			  : error_memory(err, "--env");
-		free(name);
-	}
-	return rc;
-}
-
 static struct plan_request plan_of(const struct role *role, const struct plan_request *base,
 				   bool shared)
 {
@@ -242,6 +221,7 @@ static int fill(struct roles_one *one, const struct job_request *base, const boo
 {
 	const struct alloc *all = base->launch->alloc;
 	const struct role *role = one->role;
+	int rc;
 
 	one->job_role = (struct job_role){.name = role->name,
 					  .service = role->service,
@@ -280,7 +260,8 @@ static int fill(struct roles_one *one, const struct job_request *base, const boo
 	one->request.log_dir = one->log_dir;
 	if (role->service)
 		one->request.stop_report = NULL;
-	return set_env(one->env, role, err);
+	rc = env_set(one->env, "BERTH_ROLE", role->name, ENV_FROM_BERTH, "of this rank", err);
+	return rc ? rc : env_set_texts(one->env, role->env, role->env_count, err);
 }
 
 static int after_of(const struct roles_set *set, size_t i)

@@ -45,7 +45,7 @@ free_port() { python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1
 @test "--ready: the others start once it works" {
 	local port what
 	port=$(free_port)
-	for what in "tcp:$port" "http::$port/" 'command:bash -c "exec 3<>/dev/tcp/127.0.0.1/$PORT"' 'file:up'; do
+	for what in "tcp:$port" "tcp:localhost:$port" "http::$port/" 'command:bash -c "exec 3<>/dev/tcp/127.0.0.1/$PORT"' 'file:up'; do
 		rm -f up
 		expect 0 "$BERTH" run --role serve --service -n 1 --env "PORT=$port" --ready "$what" -- sh -c "(sleep 0.5; touch up) & $SLOW" : \
 			--role train -n 1 --env "WHAT=$what" -- python3 -c "
@@ -73,13 +73,19 @@ print('asked')"
 	[ ! -e started ]
 }
 
+@test "a command of --ready may leave processes behind" {
+	expect 0 "$BERTH" run --role serve --service -n 1 --ready-timeout 4s \
+			--ready 'command:sleep 1000 >/dev/null 2>&1 & echo $! >left' -- sleep 1000 : --role train -n 1 -- true
+	within 30 test ! -e "/proc/$(cat left)"
+}
+
 @test "a check that hangs ends with the job, and so does its command" {
 	expect 3 "$BERTH" run --role serve --service -n 1 --ready 'command:echo $$ >check.pid; exec sleep 1000' -- sleep 1000 : \
 		--role train -n 1 -- true : --role end --after none -n 1 -- sh -c 'until [ -s check.pid ]; do sleep 0.05; done; exit 3'
 	[ ! -e "/proc/$(cat check.pid)" ]
 }
 
-@test "--after a role that is no service: once it has ended" {
+@test "--after a role that is not a service: once it has ended" {
 	expect 0 "$BERTH" run --role train --after prepare -n 1 -- sh -c 'cat data' : \
 		--role prepare -n 1 -- sh -c 'sleep 0.3; echo prepared >data'
 	[[ $output == *"[train 0] prepared"* ]]
@@ -108,7 +114,7 @@ print('asked')"
 @test "a service that ends by itself fails the job, whatever its code" {
 	expect 69 "$BERTH" run --role serve --service -n 1 -- sh -c 'sleep 0.3' : --role train -n 1 -- sh -c "$SERVE"
 	[[ $output == *"role serve: rank 0 on $HOST ended, but it is a service that others use"* ]]
-	expect 5 "$BERTH" run --role serve --service -n 1 -- sh -c 'exit 5' : --role train -n 1 -- touch started
+	expect 5 "$BERTH" run --role serve --service -n 1 -- sh -c 'exit 5' : --role train -n 1 -- sh -c "$SERVE"
 	[[ $output == *"role serve: rank 0 on $HOST exited with code 5"* ]]
 }
 
@@ -142,11 +148,6 @@ print('asked')"
 	kill -TERM $!
 	ends 75 $! out
 	[ $((SECONDS - begin)) -lt $((100 * ${BERTH_TEST_SLOW:-1})) ]
-}
-
-@test "a server that ends because its client has ended does not fail the job" {
-	expect 0 "$BERTH" run --role serve --service -n 1 -- sh -c 'until [ -e ended ]; do sleep 0.01; done; exit 1' : \
-		--role train -n 1 -- touch ended
 }
 
 @test "a role that stops with its work saved stops the others, which may save, too" {

@@ -6,8 +6,9 @@
 #include "roles/roles.h"
 
 /* "s:READY t:PREPARED<s": a name that begins with s is a service; "<x" after x, "!" failed, "75"
- * stopped, "*" has --ready, "+" may be restarted. Answer: "WAIT START". */
-static void decide(const char *text, bool interrupted, char *out)
+ * stopped, "*" has --ready, "+" may be restarted, "." finished, "@" failed first. Answer: "WAIT
+ * START"; *first_failed is the name of the role that failed first, or 0. */
+static void decide(const char *text, bool interrupted, char *first_failed, char *out)
 {
 	static const char *const states[] = {"OPEN",  "KNOWN",	"PREPARED", "STARTING",
 					     "READY", "ENDING", "OVER"};
@@ -17,6 +18,7 @@ static void decide(const char *text, bool interrupted, char *out)
 	enum role_action actions[8];
 	char first[8], word[40];
 	size_t count = 0;
+	long failed = -1;
 	int used;
 
 	*out = 0;
@@ -36,12 +38,16 @@ static void decide(const char *text, bool interrupted, char *out)
 		role->stopped = strstr(word, "75") != NULL;
 		role->offers = strchr(word, '*') != NULL;
 		role->restarts = strchr(word, '+') != NULL;
+		role->finished = strchr(word, '.') != NULL;
+		if (strchr(word, '@'))
+			failed = (long)count;
 		for (size_t i = 0; i < ROWS(states); i++)
 			if (!strncmp(colon + 1, states[i], strlen(states[i])))
 				role->state = (enum role_state)i;
 		count++;
 	}
-	roles_decide(roles, count, interrupted, actions);
+	roles_decide(roles, count, interrupted, &failed, actions);
+	*first_failed = failed < 0 ? '\0' : first[failed];
 	for (size_t i = 0; i < count; i++)
 		out += sprintf(out, "%s%s", i ? " " : "", names[actions[i]]);
 }
@@ -51,6 +57,7 @@ static void test_decide(void **state)
 	static const struct {
 		const char *roles, *actions;
 		bool interrupted;
+		char first; /* the name of the role whose failure is the job's; 0: none */
 	} rows[] = {
 		/* No one plans before all know each other's addresses, and each in its turn. */
 		{"s:KNOWN t:OPEN", "WAIT WAIT"},
@@ -62,7 +69,7 @@ static void test_decide(void **state)
 		{"s:STARTING t:PREPARED", "WAIT WAIT"},
 		{"s:READY t:PREPARED", "WAIT START"},
 		{"t:PREPARED u:PREPARED", "START START"},
-		/* A role that is no service has done its part when it is over. */
+		/* A role that is not a service has done its part when it is over. */
 		{"t:READY u:PREPARED<t", "WAIT WAIT"},
 		{"t:OVER u:PREPARED<t", "WAIT START"},
 		{"t:STARTING* u:PREPARED<t", "WAIT WAIT"},
@@ -72,19 +79,27 @@ static void test_decide(void **state)
 		{"s:READY sb:PREPARED<s t:PREPARED", "WAIT START WAIT"},
 		/* The end. */
 		{"s:READY t:OVER", "DISMISS WAIT"},
-		{"s:READY! t:OVER", "DISMISS WAIT"}, /* it ended because the others had */
+		{"s:READY t:READY.", "DISMISS WAIT"},
+		/* The server ended because its client had, */
+		{"s:READY! t:READY.", "DISMISS WAIT"},
+		{"s:OVER! t:READY.", "WAIT WAIT"},
+		/* or while the client still ran. */
+		{"s:READY! t:READY", "WAIT WAIT", .first = 's'},
+		{"s:READY!@ t:READY.", "WAIT WAIT", .first = 's'},
+		{"s:OVER!@ t:READY. u:READY", "WAIT END END", .first = 's'},
 		{"s:READY t:OVER u:READY", "WAIT WAIT WAIT"},
-		{"s:READY t:ENDING! u:READY", "END WAIT END"},
-		{"s:OVER! t:READY", "WAIT END"},
-		{"s:READY t:READY! u:READY", "WAIT WAIT WAIT"}, /* a stronger cause may come */
-		{"s:READY t:PREPARED u:OVER!", "END END WAIT"},
+		{"s:READY t:ENDING! u:READY", "END WAIT END", .first = 't'},
+		{"s:OVER! t:READY", "WAIT END", .first = 's'},
+		{"s:READY t:READY! u:READY", "WAIT WAIT WAIT",
+		 .first = 't'}, /* a stronger cause may come */
+		{"s:READY t:PREPARED u:OVER!", "END END WAIT", .first = 'u'},
 		{"s:READY t:OVER75 u:READY", "WAIT WAIT STOP"},
 		{"s:READY t:OVER75 u:OVER", "DISMISS WAIT WAIT"},
 		{"s:ENDING!+ t:READY", "WAIT WAIT"},
 		{"s:OVER!+ t:READY", "RESTART WAIT"},
 		{"s:OVER!+ t:PREPARED", "RESTART WAIT"},
 		{"s:OVER!+ t:OVER", "WAIT WAIT"},
-		{"s:OVER!+ t:READY u:OVER!", "WAIT END WAIT"},
+		{"s:OVER!+ t:READY u:OVER!", "WAIT END WAIT", .first = 'u'},
 		{"s:OVER!+ t:OVER!", "WAIT WAIT", true},
 		/* All have the signal, and the same time to save. */
 		{"s:OVER! t:READY", "WAIT WAIT", true},
@@ -92,12 +107,14 @@ static void test_decide(void **state)
 		{"s:READY t:OVER75", "DISMISS WAIT", true},
 		{"s:READY t:OVER!", "DISMISS WAIT", true},
 	};
-	char actions[100];
+	char actions[100], first;
 
 	for (size_t i = 0; i < ROWS(rows); i++) {
-		decide(rows[i].roles, rows[i].interrupted, actions);
+		decide(rows[i].roles, rows[i].interrupted, &first, actions);
 		if (strcmp(actions, rows[i].actions) != 0)
 			fail_msg("%s: %s, expected %s", rows[i].roles, actions, rows[i].actions);
+		if (first != rows[i].first)
+			fail_msg("%s: '%c' failed first", rows[i].roles, first ? first : '-');
 	}
 }
 
@@ -145,7 +162,7 @@ static void test_assign(void **state)
 		{"4 4 4", "a 9r b", "need 4 nodes, and the job has 3"},
 		{"4 4 4", "a 1n b c", "roles b and c have neither"},
 		{"4 4 4", "a 2n b 2n", "need 4 nodes"},
-		{"4 4 4", "d 0g a 1n b", "0+ 0+ 12"}, /* beside the first one's */
+		{"4 4 4", "d 0g a 1n b", "0+ 0+ 12"}, /* shares the first node */
 		{"4 4 4", "d 0g 2n a 1n b", "01+ 0+ 12+"},
 		{"8g 8g", "a 8r b 8r", "0 1"},
 		{"8g 8g", "a 4r 2g b 1r", "0 1"},
