@@ -6,8 +6,8 @@ load ../support/berth
 SERVE='echo up; exec sleep 1000'
 
 @test "each role has ranks and a rendezvous of its own, and knows the others" {
-	expect 0 "$BERTH" run --role serve --service -n 1 -- sh -c 'env | sort >"$DIR/serve"; exec sleep 1000' : \
-		--role train-2 -n 2 -- sh -c 'env | sort >"$DIR/train.$RANK"; echo "$RANK of $WORLD_SIZE"'
+	expect 0 "$BERTH" run --role serve --service -n 1 -- sh -c 'env | sort >serve.tmp; mv serve.tmp serve; exec sleep 1000' : \
+		--role train-2 -n 2 -- sh -c 'env | sort >"train.$RANK"; until [ -e serve ]; do sleep 0.05; done; echo "$RANK of $WORLD_SIZE"'
 	[[ $output == *"[train-2 0] 0 of 2"* && $output == *"[train-2 1] 1 of 2"* ]]
 	grep -qx 'WORLD_SIZE=1' serve
 	grep -qx 'WORLD_SIZE=2' train.1
@@ -60,12 +60,12 @@ print('asked')"
 @test "a service that is not ready in time: named, with what was asked and the answer" {
 	local port
 	port=$(free_port)
-	expect 69 "$BERTH" run --role serve --service -n 1 --ready "tcp:$port" --ready-timeout 1s -- sh -c 'echo loads; exec sleep 1000' : \
+	expect 69 "$BERTH" run --role serve --service -n 1 --ready "tcp:$port" --ready-timeout 2s -- sh -c 'echo loads; exec sleep 1000' : \
 		--role train -n 1 -- touch started
 	[[ $output == *"[serve 0] loads"* ]]
-	[[ $output == *"error: role serve: it was not ready within 1 s (--ready-timeout); tcp:$port: Connection refused"* ]]
+	[[ $output == *"error: role serve: it was not ready within 2 s (--ready-timeout); tcp:$port: Connection refused"* ]]
 	[ ! -e started ]
-	expect 69 "$BERTH" run --role serve --service -n 1 --env "PORT=$port" --ready "http::$port/none" --ready-timeout 3s -- sh -c "$SLOW" : \
+	expect 69 "$BERTH" run --role serve --service -n 1 --env "PORT=$port" --ready "http::$port/none" --ready-timeout 10s -- sh -c "$SLOW" : \
 		--role train -n 1 -- touch started
 	[[ $output == *"http::$port/none: HTTP/1.0 404 File not found"* ]]
 	expect 5 "$BERTH" run --role serve --service -n 1 --ready "tcp:$port" -- sh -c 'exit 5' : --role train -n 1 -- touch started
@@ -98,8 +98,8 @@ print('asked')"
 	local pid
 	expect 7 "$BERTH" run --report report.json --log-dir logs \
 		--role serve --service -n 1 -- sh -c 'echo $$ >serve.pid; exec sleep 1000' : \
-		--role train -n 2 -- sh -c '[ "$RANK" = 0 ] || exit 7; exec sleep 1000' : \
-		--role eval -n 1 -- sh -c 'exec sleep 1000'
+		--role train -n 2 -- sh -c 'until [ -s serve.pid ] && [ -e eval ]; do sleep 0.05; done; [ "$RANK" = 0 ] || exit 7; exec sleep 1000' : \
+		--role eval -n 1 -- sh -c 'touch eval; exec sleep 1000'
 	[[ $output == *"full output: logs/train/rank-0001.log"* ]]
 	[[ $output == *"error: role train: rank 1 on $HOST exited with code 7"* ]]
 	[ -e logs/serve/rank-0000.log ] && [ -e logs/eval/rank-0000.log ]
@@ -152,14 +152,14 @@ print('asked')"
 
 @test "a role that stops with its work saved stops the others, which may save, too" {
 	expect 75 "$BERTH" run --role serve --service -n 1 -- sh -c "$SERVE" : \
-		--role a -n 1 -- sh -c 'sleep 0.2; exit 75' : \
-		--role b -n 1 -- sh -c 'trap "touch saved; exit 75" TERM; sleep 1000 & wait'
+		--role a -n 1 -- sh -c 'until [ -e up ]; do sleep 0.05; done; exit 75' : \
+		--role b -n 1 -- sh -c 'trap "touch saved; exit 75" TERM; touch up; sleep 1000 & wait'
 	[ -e saved ]
 }
 
 @test "--max-restarts restarts all roles" {
 	expect 0 "$BERTH" run --max-restarts 1 --role serve --service -n 1 -- sh -c 'touch "serve.$BERTH_ATTEMPT"; exec sleep 1000' : \
-		--role train -n 1 -- sh -c 'exit $((1 - BERTH_ATTEMPT))'
+		--role train -n 1 -- sh -c 'until [ -e "serve.$BERTH_ATTEMPT" ]; do sleep 0.05; done; exit $((1 - BERTH_ATTEMPT))'
 	[ -e serve.0 ] && [ -e serve.1 ]
 	[[ $output == *"role train: rank 0 on $HOST exited with code 1"*"restarting, 1 of at most 1 times"* ]]
 }
