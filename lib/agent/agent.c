@@ -11,6 +11,7 @@
 #include "agent/discovery.h"
 #include "agent/files.h"
 #include "agent/pmix_relay.h"
+#include "agent/ports.h"
 #include "agent/probes.h"
 #include "agent/ranks.h"
 #include "agent/ready.h"
@@ -39,10 +40,12 @@ struct agent {
 	struct agent_probes *probes;
 	struct agent_pmix pmix;
 	struct agent_ranks ranks;
+	struct agent_ports ports;
 	struct agent_ready ready;
 	struct error failure; /* why the connection to the controller ended */
 	bool welcomed, settled, inventory_sent;
 	int port;		  /* reserves MASTER_PORT for the ranks; -1: none */
+	int blocks;		  /* see agent_ports_bind */
 	struct loop_timer second; /* to check the guardian and the port */
 	pid_t guardian;
 	bool guardian_lost;  /* the guardian's death was reported */
@@ -74,7 +77,8 @@ static void send_inventory(void *context)
 			&(struct message_inventory){
 				agent->port, json,
 				agent->scope ? claims_read(agent->dir, agent->scope, agent->outer)
-					     : json_array()});
+					     : json_array(),
+				agent->blocks});
 	else
 		agent_uplink_fail(&agent->uplink, &err);
 }
@@ -141,6 +145,7 @@ static int handle_job(struct agent *agent, const struct message *message, struct
 		agent_job_free(&job);
 	else
 		agent->uplink.attempt = message->wire->attempt;
+	agent_ports_keep(&agent->ports, message->job.hold_port ? message->job.block : -1);
 	return rc;
 }
 
@@ -178,6 +183,7 @@ static int handle_welcome(struct agent *agent, const struct message *message, st
 			   agent->params->node_timeout_ms, &events, err);
 	if (!rc && welcome->port >= 0)
 		rc = socket_reserve(welcome->port, &agent->ranks.port_fd, &agent->port, err);
+	agent->blocks = agent_ports_bind(&agent->ports, welcome->ports, welcome->seed);
 	if (!rc && welcome->listen)
 		rc = listen_for_children(agent, err);
 	if (rc)

@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -18,7 +19,8 @@
 #include "base/file.h"
 
 #define ANSWER_MS 5000
-#define READY_MARK "+" /* the child's whole text if it is ready; else a reason */
+#define COMMAND_MS 30000 /* Python may need that long to import */
+#define READY_MARK "+"	 /* the child's whole text if it is ready; else a reason */
 
 /* ---- in the child: text receives the reason, or stays empty ---- */
 
@@ -71,12 +73,28 @@ static void ask_http(const struct message_ask_ready *question, char *text, size_
 		snprintf(text, size, "%s", line);
 }
 
+/* A file and not a pipe, which a process that the command leaves behind would keep open. */
+static bool last_line(int fd, char *out, size_t size)
+{
+	off_t end = lseek(fd, 0, SEEK_END), from = end < (off_t)size ? 0 : end - (off_t)size + 1;
+	ssize_t n = pread(fd, out, size - 1, from);
+	char *begin;
+
+	out[n > 0 ? n : 0] = '\0';
+	while (n > 0 && out[n - 1] == '\n')
+		out[--n] = '\0';
+	begin = strrchr(out, '\n');
+	if (begin)
+		memmove(out, begin + 1, strlen(begin + 1) + 1);
+	return *out;
+}
+
 static void ask_command(const struct agent_job *job, const char *line, char *text, size_t size)
 {
 	struct env *env;
-	char **envp;
+	char **envp, said[300];
+	int status = 0, output = memfd_create("output", MFD_CLOEXEC);
 	pid_t pid;
-	int status = 0;
 
 	if (agent_job_environment(job, &env, &(struct error){0}) || !(envp = env_to_envp(env))) {
 		snprintf(text, size, "memory is out");
@@ -84,6 +102,8 @@ static void ask_command(const struct agent_job *job, const char *line, char *tex
 	}
 	pid = fork();
 	if (!pid) {
+		dup2(output, STDOUT_FILENO);
+		dup2(output, STDERR_FILENO);
 		if (!job->cwd[0] || !chdir(job->cwd[0]))
 			execle("/bin/sh", "sh", "-c", line, (char *)NULL, envp);
 		_exit(127);
@@ -93,7 +113,8 @@ static void ask_command(const struct agent_job *job, const char *line, char *tex
 	else if (WIFSIGNALED(status))
 		snprintf(text, size, "killed by signal %d", WTERMSIG(status));
 	else if (WEXITSTATUS(status))
-		snprintf(text, size, "exit code %d", WEXITSTATUS(status));
+		snprintf(text, size, "exit code %d%s%s", WEXITSTATUS(status),
+			 last_line(output, said, sizeof said) ? ": " : "", said);
 }
 
 static _Noreturn void run_child(int fd, const struct agent_job *job,
@@ -156,7 +177,9 @@ static void on_text(struct loop_source *source, uint32_t events)
 
 static void on_late(struct loop_timer *timer)
 {
-	answer(LOOP_OWNER(timer, struct agent_ready, late), "no answer within 5 s");
+	struct agent_ready *ready = LOOP_OWNER(timer, struct agent_ready, late);
+
+	answer(ready, ready->is_command ? "no answer within 30 s" : "no answer within 5 s");
 }
 
 void agent_ready_ask(struct agent_ready *ready, struct loop *loop, struct agent_uplink *uplink,
@@ -170,6 +193,7 @@ void agent_ready_ask(struct agent_ready *ready, struct loop *loop, struct agent_
 	ready->uplink = uplink;
 	ready->late.due = on_late;
 	ready->source = (struct loop_source){on_text, -1, 0};
+	ready->is_command = !strcmp(question->kind, "command");
 	ready->size = 0;
 	ready->text[0] = '\0';
 	if (pipe2(ends, O_CLOEXEC)) {
@@ -185,7 +209,7 @@ void agent_ready_ask(struct agent_ready *ready, struct loop *loop, struct agent_
 		answer(ready, "cannot start a process");
 		return;
 	}
-	loop_timer_after(loop, &ready->late, ANSWER_MS);
+	loop_timer_after(loop, &ready->late, ready->is_command ? COMMAND_MS : ANSWER_MS);
 }
 
 void agent_ready_stop(struct agent_ready *ready)

@@ -14,12 +14,13 @@ struct agent_ready {
 	struct loop *loop;
 	struct agent_uplink *uplink;
 	pid_t child; /* 0: no question is open */
+	bool is_command;
 	char text[400];
 	size_t size;
 };
 
-/* Ask in a child process, for 5 s at most, and send READY. A question while another one is open is
- * dropped: its answer follows. */
+/* Ask in a child process, for 5 s (a command: 30 s) at most, and send READY. A question while
+ * another one is open is dropped: its answer follows. */
 void agent_ready_ask(struct agent_ready *ready, struct loop *loop, struct agent_uplink *uplink,
 		     const struct agent_job *job, const struct message_ask_ready *question);
 /* Kill the child. */

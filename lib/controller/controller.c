@@ -9,6 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "agent/ports.h"
 #include "base/bytes.h"
 #include "base/clock.h"
 #include "base/json.h"
@@ -169,6 +170,11 @@ static void handle_hello(struct controller *controller, struct connection *conne
 				       answers_probes(controller, node),
 			     .move = parent >= 0,
 			     .port = reserves ? controller->port : -1,
+			     /* Simulated nodes share one machine's ports. */
+			     .ports = node && controller->launch->launcher->single_host
+					      ? 0
+					      : controller->launch->ports,
+			     .seed = controller->ports_seed,
 			     .scope = scope,
 			     .outer = outer,
 		     },
@@ -320,6 +326,11 @@ void controller_pause(struct controller *controller, bool on)
 const char *controller_tmpdir(const struct controller *controller, size_t node)
 {
 	return controller->nodes[node].dir;
+}
+
+int controller_first_port(const struct controller *controller, int block)
+{
+	return agent_ports_first(controller->launch->ports, controller->ports_seed, block);
 }
 
 int controller_probe_port(const struct controller *controller)

@@ -75,6 +75,8 @@ const char *controller_tmpdir(const struct controller *controller,
 /* The port at which node 0's agent answers probes of its addresses. The rendezvous is on node 0,
  * while this process may run on a login node. */
 int controller_probe_port(const struct controller *controller);
+/* The first port of a block, see agent/ports.h. With --ports only. */
+int controller_first_port(const struct controller *controller, int block);
 /* Write the names of nodes whose agents are not in place yet, truncated to size. Return their
  * number. */
 size_t controller_missing(const struct controller *controller, char *text, size_t size);

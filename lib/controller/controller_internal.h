@@ -24,6 +24,7 @@ struct controller {
 	struct loop *loop;
 	const struct launch_options *launch; /* borrowed */
 	int port;			     /* MASTER_PORT, which node 0 reserves; 0: any */
+	uint16_t ports_seed;		     /* see agent/ports.h */
 	struct controller_events events;
 	struct secret secret;
 	char secret_source[4200]; /* used with launchers that have secret_from_cookie */

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* What the parts of a job and its handlers call: notes, messages to the ranks, the first cause, the
  * end. */
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "agent/ports.h"
 #include "alloc/query.h"
 #include "base/clock.h"
 #include "base/json.h"
@@ -93,6 +95,12 @@ void job_set_deadline(struct job *job, int64_t ms)
 
 void job_signal_ranks(struct job *job, int number, const char *why)
 {
+	const struct job_role *role = job->request->role;
+
+	/* What saves its work may need a service for that: it serves until the others have ended.
+	 */
+	if (role && role->service && number != SIGSTOP && number != SIGCONT)
+		number = 0;
 	log_info(LOG_CONTROLLER, "to all ranks: signal %d, stop file: %s", number,
 		 why ? why : "none");
 	controller_send(job->controller, MESSAGE_SIGNAL, WIRE_ALL, 0, 0,
@@ -103,6 +111,31 @@ int job_write_stdin(struct job *job, long node, const void *data, size_t size, s
 {
 	return controller_send(job->controller, MESSAGE_STDIN, node < 0 ? WIRE_ALL : (uint32_t)node,
 			       (uint32_t)job->plan.attempt, 0, NULL, data, size, err);
+}
+
+int job_port_block(const struct job *job)
+{
+	int block = 0;
+
+	while (!(job->blocks >> block & 1) && block < AGENT_PORTS_BLOCKS - 1)
+		block++;
+	return block;
+}
+
+int job_first_port(const struct job *job)
+{
+	return job->request->launch->ports
+		       ? controller_first_port(job->controller, job_port_block(job))
+		       : 0;
+}
+
+void job_ports(const struct job *job, char *out, size_t size)
+{
+	int count = job->request->launch->ports, first = job_first_port(job);
+
+	*out = '\0';
+	if (count)
+		snprintf(out, size, count > 1 ? "%d-%d" : "%d", first, first + count - 1);
 }
 
 void job_record_time_left(struct job *job)

@@ -212,16 +212,19 @@ static void check_hang(struct job *job)
 	job->result.rank = hang.rank;
 }
 
-static void end_phase(struct job *job, enum job_phase before)
+/* The phase may also have changed between two rounds. */
+static void end_phase(struct job *job)
 {
 	static const char *const names[] = {"queue", "launch", "inventories", "probe",
 					    "claim", "run",    "end",	      "over"};
+	enum job_phase before = job->times.phase;
 	int64_t now = clock_now_ms();
 
 	if (job->phase == before)
 		return;
 	log_info(LOG_CONTROLLER, "job state: %s, was %s", names[job->phase], names[before]);
 	job->times.phase_ms[before] = now - job->times.phase_begin_ms;
+	job->times.phase = job->phase;
 	job->times.phase_begin_ms = now;
 }
 
@@ -256,10 +259,9 @@ void job_signal(struct job *job, const struct signalfd_siginfo *info)
 
 int64_t job_round(struct job *job, int64_t now_ms)
 {
-	enum job_phase before = job->phase;
 	int64_t limit_ms, driver_ms;
 
-	if (before == JOB_PHASE_OVER)
+	if (job->phase == JOB_PHASE_OVER)
 		return 0;
 	/* What an answer has made possible is done here, after the callbacks of the loop. */
 	while (may_take_step(job))
@@ -268,7 +270,7 @@ int64_t job_round(struct job *job, int64_t now_ms)
 	driver_ms = run_driver(job, now_ms);
 	if (job->phase >= JOB_PHASE_RUN && job->phase != JOB_PHASE_OVER)
 		check_over(job);
-	end_phase(job, before);
+	end_phase(job);
 	return driver_ms && (!limit_ms || driver_ms < limit_ms) ? driver_ms : limit_ms;
 }
 
@@ -406,6 +408,7 @@ int job_open(struct loop *loop, const struct job_request *request, const struct 
 			   .attempt = job_attempt(request)},
 		.loop = loop,
 		.node_count = request->launch->alloc->node_count,
+		.blocks = -1,
 		.deadline.due = on_deadline,
 		.first.settle.due = on_settled,
 		.second.due = on_second,

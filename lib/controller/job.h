@@ -69,7 +69,8 @@ struct job_ready {
 	const char *text; /* of --ready */
 	const char *kind; /* as in struct message_ask_ready */
 	const char *host; /* "": the role's address */
-	int port;
+	int port;	  /* from +0 on, the port of --ports with that number, if of_block */
+	bool of_block;
 	const char *path;
 	int timeout_ms;
 	char *place; /* holds host; malloced */
@@ -82,6 +83,7 @@ struct job_role {
 	const char *name;
 	bool service; /* its ranks run until berth ends them: any other end is a failure */
 	bool quiet;   /* another role tells the user what happens to all alike */
+	bool overlap; /* it claims nothing, and nothing is taken from it */
 	const struct job_ready *ready; /* NULL: once its ranks run */
 	const char *address;	       /* of its first node, for all nodes; NULL: not known yet */
 	/* Addresses of other roles that its nodes are to try, "10.0.0.1:4711" or "". NULL: not
@@ -244,6 +246,10 @@ const struct inventory *job_inventories(const struct job *job);
 json_t *job_addresses(const struct job *job);
 /* How many of its nodes reach that one of role->others. */
 int job_reached(const struct job *job, size_t other);
+/* The ports that its nodes reserve (--ports), once it is known: the first of them, or 0; as text,
+ * "20480-20495", "20480" or "". */
+int job_first_port(const struct job *job);
+void job_ports(const struct job *job, char *out, size_t size);
 /* The request that it was planned with. */
 struct plan_request job_plan_request(const struct job *job);
 /* Take over the time limit that another job has learned from the scheduler. */

@@ -42,6 +42,14 @@ static void handle_inventory(struct job *job, size_t node, const struct message 
 			 job_node_name(job, node), err.text);
 		return;
 	}
+	job->blocks &= message->inventory.blocks;
+	if (job->request->launch->ports && !job->blocks) {
+		job_fail(job, ERR_UNAVAILABLE, (long)node,
+			 "no block of %d ports is free on all nodes (--ports); the last one asked "
+			 "was %s",
+			 job->request->launch->ports, job_node_name(job, node));
+		return;
+	}
 	job->nodes[node].inventory_received = true;
 	job->inventory_received++;
 	start_when_complete(job);

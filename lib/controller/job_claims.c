@@ -211,6 +211,12 @@ static int wait_for_turn(struct job *job)
 
 /* ---- claiming ---- */
 
+/* The run neither claims anything nor leaves to others what they have claimed. */
+static bool is_beside_claims(const struct job_request *request)
+{
+	return request->driver || (request->role && request->role->overlap);
+}
+
 int job_apply_claims(struct job *job, const struct plan_request *plan_request, struct error *err)
 {
 	const struct job_request *request = job->request;
@@ -219,7 +225,8 @@ int job_apply_claims(struct job *job, const struct plan_request *plan_request, s
 
 	for (size_t i = 0; !rc && i < job->node_count; i++)
 		rc = plan_apply_claims(&job->inventories[i],
-				       request->driver ? NULL : claims->nodes[i].list, err);
+				       is_beside_claims(request) ? NULL : claims->nodes[i].list,
+				       err);
 	if (rc)
 		return rc;
 	claims->fit =
@@ -272,7 +279,8 @@ bool job_claim(struct job *job)
 {
 	char scope[256];
 
-	if (job->request->driver || !controller_scope(job->request->launch, scope, sizeof scope))
+	if (is_beside_claims(job->request) ||
+	    !controller_scope(job->request->launch, scope, sizeof scope))
 		return false;
 	send_claims(job, true);
 	return true;

@@ -68,6 +68,7 @@ struct job {
 	struct job_node *nodes;
 	struct inventory *inventories; /* [node_count], or NULL */
 	int port;		       /* MASTER_PORT, reserved by rank 0's node */
+	int blocks;		       /* of ports that all nodes have bound: agent/ports.h */
 	struct plan plan;	       /* zeroed before job_start_make_plan */
 	bool planned;
 	struct {			  /* the first cause, filled in by core.c */
@@ -90,6 +91,7 @@ struct job {
 	struct {		       /* by clock_now_ms, for what the user reads */
 		int64_t start_sent_ms; /* when START was sent; 0: not yet */
 		int64_t started_ms;    /* when all ranks ran; 0: not yet */
+		enum job_phase phase;  /* as recorded last */
 		int64_t phase_begin_ms, phase_ms[JOB_PHASE_OVER]; /* how long each phase took */
 	} times;
 	/* The parts' own states. */
@@ -138,6 +140,8 @@ void job_set_deadline(struct job *job, int64_t ms);
 /* Send the ranks a signal (0: none), and create the stop file on all nodes, with the word why in it
  * (NULL: no stop file). */
 void job_signal_ranks(struct job *job, int number, const char *why);
+/* The first block of ports that all nodes have bound. */
+int job_port_block(const struct job *job);
 void job_record_time_left(struct job *job);
 
 /* The first cause. Each of these functions ends the ranks if its cause is the first one, or

@@ -37,12 +37,12 @@ static void on_ask(struct loop_timer *timer)
 		return;
 	if (!job->ready->late.due_ms)
 		loop_timer_after(job->loop, &job->ready->late, ready->timeout_ms);
-	controller_send(job->controller, MESSAGE_ASK_READY, (uint32_t)node, 0, 0,
-			&(struct message_ask_ready){ready->kind,
-						    *ready->host ? ready->host
-								 : job->request->role->address,
-						    ready->port, ready->path},
-			NULL, 0, NULL);
+	controller_send(
+		job->controller, MESSAGE_ASK_READY, (uint32_t)node, 0, 0,
+		&(struct message_ask_ready){
+			ready->kind, *ready->host ? ready->host : job->request->role->address,
+			(ready->of_block ? job_first_port(job) : 0) + ready->port, ready->path},
+		NULL, 0, NULL);
 }
 
 static void on_late(struct loop_timer *timer)

@@ -296,6 +296,7 @@ static int send_job(const struct job *job, struct error *err)
 		.log_dir = log_dir_of_attempt(job, log_dir, sizeof log_dir),
 		.pmix = pmix_name(request->pmix),
 		.hold_port = request->port_hold,
+		.block = job_port_block(job),
 		.input = job_input_kind(request),
 		.stop_file = env_get(request->launch->env, "BERTH_STOP_FILE"),
 		.limits = limits_to_json(&request->limits),
@@ -348,12 +349,13 @@ static int send_node(const struct job *job, size_t index, struct error *err)
 	struct plan_request plan_request = job->request->plan;
 	struct bytes data = {0};
 	json_t *ranks = json_array();
-	char plan_file[256], stop_file[256], end_file[256], report[256], run[1024];
+	char plan_file[256], stop_file[256], end_file[256], report[256], run[1024], ports[32];
 	/* With --per-node, the program starts ranks of its own. */
 	bool meet = job->plan.world_size > 1 && !plan_request.per_node;
 	int rc = 0;
 
 	controller_run_names(launch, run, sizeof run);
+	job_ports(job, ports, sizeof ports);
 	snprintf(plan_file, sizeof plan_file, "%s/plan.json", dir);
 	/* Use private files, so that nodes need no shared file system. A stop file that the user
 	 * named stays. */
@@ -387,6 +389,9 @@ static int send_node(const struct job *job, size_t index, struct error *err)
 		if (!rc && job->node_count > 1 && launch->launcher->single_host)
 			rc = env_set(changes, "OMPI_MCA_btl_vader_backing_directory", dir,
 				     ENV_FROM_BERTH, "simulated nodes share /dev/shm", err);
+		if (!rc && launch->ports)
+			rc = env_set(changes, "BERTH_PORTS", ports, ENV_FROM_BERTH,
+				     "free on all nodes, and reserved", err);
 		if (!rc && (!cpus || add_changes(changes, &data)))
 			rc = error_memory(err, "the ranks' environment");
 		json_array_append_new(ranks, json_pack("{s:i, s:s}", "rank", node->ranks[i].rank,

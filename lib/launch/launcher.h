@@ -60,6 +60,8 @@
 
 struct launcher;
 
+#define LAUNCH_PORTS_MAX 64
+
 /* Where and how a job's agents are started, and how long the controller waits for them. The
  * command line and its environment fill it in once; all others read it through a pointer. */
 struct launch_options {
@@ -75,6 +77,7 @@ struct launch_options {
 	int start_timeout_ms;	/* all agents must have connected within this time */
 	int fan_out;		/* agents below one agent in the tree; 0: TREE_FANOUT */
 	const char *role;	/* of the ranks; NULL: there are no roles */
+	int ports; /* up to LAUNCH_PORTS_MAX, --ports: how many to reserve on each node; 0: none */
 };
 
 /* What a launcher needs to know. Borrowed during the calls. */

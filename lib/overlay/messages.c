@@ -29,6 +29,7 @@ static const struct json_field inventory_fields[] = {
 	{FIELD(inventory, port, number), .min = -1, .max = 65535},
 	{FIELD(inventory, inventory, any_object)},
 	{FIELD(inventory, claims, array)},
+	{FIELD(inventory, blocks, number), .max = 255},
 	{0}};
 static const struct json_field probed_fields[] = {
 	{FIELD(probed, nodes, number), .min = 1, .max = INT32_MAX},
@@ -87,6 +88,8 @@ static const struct json_field welcome_fields[] = {
 	{FIELD(welcome, listen, bool)},
 	{FIELD(welcome, move, bool)},
 	{FIELD(welcome, port, number), .min = -1, .max = 65535},
+	{FIELD(welcome, ports, number), .max = 64},
+	{FIELD(welcome, seed, number), .max = 65535},
 	{FIELD(welcome, scope, borrowed), JSON_NULLABLE},
 	{FIELD(welcome, outer, borrowed), JSON_NULLABLE},
 	{0}};
@@ -105,6 +108,7 @@ static const struct json_field job_fields[] = {
 	{FIELD(job, log_dir, borrowed), JSON_NULLABLE},
 	{FIELD(job, pmix, borrowed)},
 	{FIELD(job, hold_port, bool)},
+	{FIELD(job, block, number), .max = 7},
 	{FIELD(job, input, number), .max = INT32_MAX},
 	{FIELD(job, stop_file, borrowed), JSON_NULLABLE},
 	{FIELD(job, limits, any_object), JSON_NULLABLE},

@@ -89,6 +89,7 @@ struct message_inventory {
 	int port;	   /* MASTER_PORT, which the node reserves, or -1 */
 	json_t *inventory; /* inventory_to_json */
 	json_t *claims;	   /* claims_read */
+	int blocks;	   /* bit I: it has bound block I, see agent/ports.h */
 };
 struct message_probed {
 	int nodes; /* of the subtree, that answer */
@@ -157,6 +158,7 @@ struct message_welcome {
 	bool listen;		   /* for children */
 	bool move;		   /* a MOVE follows */
 	int port;		   /* MASTER_PORT to reserve, 0: any, -1: none */
+	int ports, seed;	   /* blocks of ports to bind, see agent/ports.h; 0: none */
 	const char *scope, *outer; /* see claims_read; without them no claims are read */
 };
 struct message_move {
@@ -176,6 +178,7 @@ struct message_job {
 	const char *log_dir;
 	const char *pmix; /* "auto", "on", "off" */
 	bool hold_port;
+	int block; /* the block of ports to keep */
 	int input; /* enum agent_job_stdin */
 	const char *stop_file;
 	json_t *limits; /* process/rlimits.h */

@@ -30,7 +30,7 @@
 #include "base/error.h"
 #include "overlay/secret.h"
 
-#define WIRE_VERSION 3
+#define WIRE_VERSION 4
 #define WIRE_MAX_MESSAGE (64u << 20) /* bytes of one message, text and data together */
 #define WIRE_MAX_QUEUE (256u << 20)  /* bytes waiting to be sent; more is an error */
 #define WIRE_HIGH_WATER                                                                            \

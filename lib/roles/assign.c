@@ -64,6 +64,12 @@ int roles_check(const struct role *roles, size_t count, struct error *err)
 	}
 	for (size_t i = 0; !rc && i < count; i++)
 		rc = check_after(roles, count, i, err);
+	for (size_t i = 0; !rc && i < count; i++)
+		if (roles[i].ready.of_block && roles[i].ready.port >= roles[i].ports)
+			rc = error_set(err, ERR_USAGE,
+				       "--ready '%.200s': role %s has %d ports of its own; give it "
+				       "more with --ports N",
+				       roles[i].ready.text, roles[i].name, roles[i].ports);
 	if (!rc && !work)
 		rc = error_set(err, ERR_USAGE,
 			       "all roles are services, so the job would never end: leave out "
@@ -73,7 +79,7 @@ int roles_check(const struct role *roles, size_t count, struct error *err)
 
 static bool is_beside_others(const struct role *role)
 {
-	return !role->gpus_per_rank;
+	return !role->gpus_per_rank || role->overlap;
 }
 
 /* How many of the scheduler's GPUs or slots, of these and the next nodes, hold the ranks? */
@@ -152,7 +158,8 @@ int roles_assign(const struct role *roles, size_t count, const struct alloc *all
 		shared[i] = false;
 		for (size_t k = 0; k < count; k++)
 			for (size_t n = 0; n < nodes; n++)
-				shared[i] |= k != i && uses[i * nodes + n] && uses[k * nodes + n];
+				shared[i] |= k != i && !roles[i].overlap && !roles[k].overlap &&
+					     uses[i * nodes + n] && uses[k * nodes + n];
 	}
 	return 0;
 }

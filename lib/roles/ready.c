@@ -17,14 +17,17 @@ static int refuse(const char *text, const char *why, struct error *err)
 		text, why);
 }
 
-/* "HOST:PORT", ":PORT", "PORT" (tcp only), "[::1]:PORT". */
+/* "HOST:PORT", ":PORT", "PORT" (tcp only), "[::1]:PORT"; "+N" for port N of --ports. */
 static int read_place(const char *text, char *place, struct job_ready *out, struct error *err)
 {
 	char *colon = strrchr(place, ':'), *port = colon ? colon + 1 : place, *end;
 
-	if (!colon && strspn(place, "0123456789") != strlen(place))
+	if (!colon && strspn(place, "+0123456789") != strlen(place))
 		return refuse(text, "a ready address without a port", err);
-	if (number_int("--ready", port, 1, 65535, &out->port, NULL))
+	out->of_block = *port == '+';
+	if (out->of_block
+		    ? number_int("--ready", port + 1, 0, LAUNCH_PORTS_MAX - 1, &out->port, NULL)
+		    : number_int("--ready", port, 1, 65535, &out->port, NULL))
 		return refuse(text, "a ready address without a valid port", err);
 	if (!colon)
 		*place = '\0';

@@ -40,11 +40,15 @@ static void variable(const char *role, const char *what, char *out, size_t size)
 		*at = *at == '-' ? '_' : (char)toupper((unsigned char)*at);
 }
 
-static int add_role(struct env *env, const char *name, const struct plan *plan, const char *address,
+static int add_role(struct env *env, const char *name, const struct job *job, const char *address,
 		    const char *node_list, struct error *err)
 {
-	char addr[80], port[80], nodes[80], size[80];
+	char addr[80], port[80], ports[80], nodes[80], size[80], block[32];
+	const struct plan *plan = job_plan(job);
 	int rc;
+
+	job_ports(job, block, sizeof block);
+	variable(name, "PORTS", ports, sizeof ports);
 
 	variable(name, "ADDR", addr, sizeof addr);
 	variable(name, "PORT", port, sizeof port);
@@ -58,6 +62,8 @@ static int add_role(struct env *env, const char *name, const struct plan *plan, 
 			     err);
 	if (!rc)
 		rc = env_setf(env, size, ENV_FROM_BERTH, "its ranks", err, "%d", plan->world_size);
+	if (!rc && *block)
+		rc = env_set(env, ports, block, ENV_FROM_BERTH, "reserved on its nodes", err);
 	return rc;
 }
 
@@ -171,13 +177,12 @@ static int on_prepared(void *context, struct job *const *jobs, struct error *err
 	int rc = 0;
 
 	for (size_t i = 0; !rc && i < set->count; i++) {
-		const struct plan *plan = job_plan(jobs[i]);
 		struct plan_network network = {0};
 		char *names = NULL;
 
-		if (!plan)
+		if (!job_plan(jobs[i]))
 			continue;
-		names = join_names(plan, &set->ones[i].alloc);
+		names = join_names(job_plan(jobs[i]), &set->ones[i].alloc);
 		rc = names ? find_address(set, jobs, i, &network, err)
 			   : error_memory(err, "the roles' nodes");
 		if (rc)
@@ -189,7 +194,7 @@ static int on_prepared(void *context, struct job *const *jobs, struct error *err
 			rc = set->ones[i].address ? 0 : error_memory(err, "an address");
 		}
 		for (size_t k = 0; !rc && k < set->count; k++)
-			rc = add_role(set->ones[k].env, set->ones[i].role->name, plan,
+			rc = add_role(set->ones[k].env, set->ones[i].role->name, jobs[i],
 				      network.address, names, err);
 		plan_network_free(&network);
 		free(names);
@@ -225,6 +230,7 @@ static int fill(struct roles_one *one, const struct job_request *base, const boo
 
 	one->job_role = (struct job_role){.name = role->name,
 					  .service = role->service,
+					  .overlap = role->overlap,
 					  .ready = role->ready.text ? &role->ready : NULL};
 	one->alloc = *all;
 	one->alloc.node_count = 0;
@@ -249,6 +255,7 @@ static int fill(struct roles_one *one, const struct job_request *base, const boo
 	one->launch.alloc = &one->alloc;
 	one->launch.env = one->env;
 	one->launch.role = role->name;
+	one->launch.ports = role->ports;
 	one->request = *base;
 	one->request.launch = &one->launch;
 	one->request.argv = role->argv;

@@ -18,8 +18,10 @@ struct role {
 	/* A role's name or ROLE_NONE. NULL: a service after none, others after all services. */
 	const char *after;
 	bool service, restart;		  /* --restart: alone, at most --max-restarts times */
+	bool overlap;			  /* it uses what other roles use, too */
 	int nodes, ranks, ranks_per_node; /* 0: option absent */
 	int gpus_per_rank;		  /* 0: none; -1: option absent */
+	int ports;			  /* 0: none */
 	bool per_node;
 	struct job_ready ready; /* text NULL: option absent */
 	const char **env;	/* "NAME=VALUE", env_count of them */
@@ -33,8 +35,9 @@ int roles_read_ready(const char *text, struct job_ready *out, struct error *err)
 int roles_check(const struct role *roles, size_t count, struct error *err);
 
 /* Share out the nodes of alloc: node n is role i's if uses[i * alloc->node_count + n]. Roles have
- * disjoint nodes, in their order, except roles without GPUs, which are on the job's first nodes
- * beside others; on one node, all share it. shared[i]: another role is on one of role i's nodes.
+ * disjoint nodes, in their order, except those without GPUs of their own (or with overlap), which
+ * are on the job's first nodes beside others; on one node, all share it. shared[i]: another role,
+ * which does not overlap, is on one of role i's nodes.
  * Pure. -ERR_USAGE if there are too few nodes. */
 int roles_assign(const struct role *roles, size_t count, const struct alloc *alloc, bool *uses,
 		 bool *shared, struct error *err);

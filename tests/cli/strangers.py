@@ -121,7 +121,7 @@ def resident_kib(pid):
 
 
 MAGIC = b'BERTHnet'
-VERSION = b'\3\0'  # WIRE_VERSION
+VERSION = b'\4\0'  # WIRE_VERSION
 RUBBISH = {
     'an HTTP request': b'GET / HTTP/1.1\r\nHost: x\r\n\r\n',
     'a megabyte of random bytes': os.urandom(1 << 20),

@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Blocks of ports: two jobs on one node never hold the same one. */
+#include <netinet/in.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "agent/ports.h"
+
+#define ALL ((1 << AGENT_PORTS_BLOCKS) - 1)
+
+static int listen_at(int port)
+{
+	struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
+	int on = 1, fd = socket(AF_INET, SOCK_STREAM, 0);
+
+	setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+	if (!bind(fd, (struct sockaddr *)&address, sizeof address) && !listen(fd, 1))
+		return fd;
+	close(fd);
+	return -1;
+}
+
+static void test_blocks_lie_below_the_ephemeral_ports(void **state)
+{
+	for (int count = 1; count <= LAUNCH_PORTS_MAX; count++)
+		for (int seed = 0; seed <= AGENT_PORTS_SEED_MAX; seed += 251)
+			for (int block = 0; block < AGENT_PORTS_BLOCKS; block++) {
+				int first = agent_ports_first(count, seed, block);
+
+				assert_in_range(first, 20000, 32767 - count);
+				for (int other = 0; other < block; other++)
+					assert_int_not_equal(first,
+							     agent_ports_first(count, seed, other));
+			}
+}
+
+static void test_a_taken_port_excludes_its_block_only(void **state)
+{
+	struct agent_ports one = {0}, two = {0};
+	int seed = (int)(getpid() % AGENT_PORTS_SEED_MAX);
+	int stranger = listen_at(agent_ports_first(3, seed, 2) + 1);
+
+	assert_true(stranger >= 0);
+	int first = agent_ports_bind(&one, 3, seed);
+
+	assert_int_equal(first & 1 << 2, 0);
+	/* Another job with the same seed gets nothing that this one holds, and all once it lets go.
+	 */
+	assert_int_equal(agent_ports_bind(&two, 3, seed) & first, 0);
+	agent_ports_keep(&two, -1);
+	agent_ports_keep(&one, 5);
+	assert_int_equal(agent_ports_bind(&two, 3, seed), first & ~(1 << 5));
+	agent_ports_keep(&two, -1);
+	/* A program that sets SO_REUSEADDR can listen on what is held. */
+	close(stranger);
+	stranger = listen_at(agent_ports_first(3, seed, 5));
+	assert_true(stranger >= 0);
+	close(stranger);
+	agent_ports_keep(&one, -1);
+	assert_int_equal(agent_ports_bind(&one, 0, seed), ALL);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_blocks_lie_below_the_ephemeral_ports),
+		cmocka_unit_test(test_a_taken_port_excludes_its_block_only),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
