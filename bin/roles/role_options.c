@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "options.h"
+#include "roles/ray.h"
 
 /* clang-format off: one sentence, one macro */
 #define SERVICE                                                                                    \
@@ -17,11 +18,14 @@
 	"Of a role: it is ready once this works: tcp:PORT, http:[HOST]:PORT/PATH (2xx), "          \
 	"file:PATH "                                                                               \
 	"or command:LINE (exit code 0), asked on its first node; HOST is BERTH_ROLE_NAME_ADDR by " \
-	"default"
+	"default, a PORT +K is port K, from 0, of --ports"
 #define READY_TIMEOUT "Of a role: fail if it is not ready within TIME of its start (default: 10m)"
 #define AFTER                                                                                      \
 	"Of a role: start it once ROLE is ready; without --service and --ready, once ROLE has "    \
 	"ended with code 0; none: at once (default: a service at once, others after all services)"
+#define PORTS                                                                                      \
+	"Reserve N consecutive ports, the same ones on all its nodes, in BERTH_PORTS "             \
+	"(20480-20495)"
 #define CHDIR "Of a role: start its ranks in DIR"
 /* clang-format on */
 
@@ -39,6 +43,13 @@ const struct arguments_option role_options_table[] = {
 	 "program)",
 	 ARGUMENTS_TEXT, offsetof(struct role_options, separator),
 	 .expected = "a word that no program has as an argument"},
+	{"ray", NULL,
+	 "Run PROGRAM as a driver of Ray, with RAY_ADDRESS set, once a Ray cluster of berth's own "
+	 "runs on all nodes; end that with it",
+	 ARGUMENTS_FLAG, offsetof(struct role_options, ray)},
+	{"ray-args", "OPTIONS",
+	 "With --ray: more options for ray start, on all nodes, in the syntax of a shell",
+	 ARGUMENTS_TEXT, offsetof(struct role_options, ray_args), .expected = "options"},
 	{"service", NULL, SERVICE, ARGUMENTS_READ, .read = refuse},
 	{"restart", NULL, RESTART, ARGUMENTS_READ, .read = refuse},
 	{"ready", "WHAT", READY, ARGUMENTS_READ, .read = refuse},
@@ -77,6 +88,11 @@ static const struct arguments_option table[] = {
 	 ARGUMENTS_INT, ROLE(gpus_per_rank), 0, 1024},
 	{"per-node", NULL, "Start one process per node, with PET_* set", ARGUMENTS_FLAG,
 	 ROLE(per_node)},
+	{"overlap", NULL,
+	 "Use the GPUs and cores of other roles, too, on the job's first nodes: for a program that "
+	 "mostly waits",
+	 ARGUMENTS_FLAG, ROLE(overlap)},
+	{"ports", "N", PORTS, ARGUMENTS_INT, ROLE(ports), 1, LAUNCH_PORTS_MAX},
 	{"env", "NAME=VALUE", "Set a variable for the role's ranks (repeatable)", ARGUMENTS_READ,
 	 .read = add_env},
 	{"service", NULL, SERVICE, ARGUMENTS_FLAG, ROLE(service)},
@@ -142,9 +158,12 @@ static int add_line(struct role_options *options, const char *const *before, cha
 
 int role_options_read(struct role_options *options, char **rest, struct error *err)
 {
-	const char *before[] = {"berth run", "--role", options->first, NULL};
-	int rc = add_line(options, before, &rest, err);
+	const char *before[] = {"berth run", "--role", NULL, NULL};
+	int rc = options->ray ? ray_expand(options, &rest, err) : 0;
 
+	before[2] = options->first;
+	if (!rc)
+		rc = add_line(options, before, &rest, err);
 	before[1] = NULL;
 	while (!rc && rest) {
 		if (options->count == ROLES_MAX)
@@ -180,4 +199,7 @@ void role_options_free(struct role_options *options)
 	}
 	free(options->roles);
 	free(options->lines);
+	free(options->words);
+	for (size_t i = 0; i < ROLE_RAY_VARIABLES; i++)
+		free(options->variables[i]);
 }

@@ -9,11 +9,17 @@
 #include "arguments.h"
 #include "roles/roles.h"
 
+#define ROLE_RAY_VARIABLES 5
+
 struct role_options {
 	const char *first;     /* the name of the first role; NULL: there are no roles */
 	const char *separator; /* --separator, or NULL: ":" */
+	bool ray;	       /* --ray: the only program is a driver of Ray, see ray.h */
+	const char *ray_args;  /* --ray-args, or NULL */
 	struct role *roles;
 	size_t count;
+	/* Of --ray: the line of its roles, or NULL, and the variables in it. */
+	char **words, *variables[ROLE_RAY_VARIABLES];
 	char ***lines; /* [count]: the arguments of each role, malloced arrays of borrowed words */
 };
 
@@ -21,8 +27,8 @@ struct role_options {
  * verb's. */
 extern const struct arguments_option role_options_table[];
 
-/* Read what follows the first role's name, up to its NULL. On a wrong option the process exits like
- * arguments_parse. Return 0, or -ERR_USAGE. */
+/* Read what follows the first role's name, or the program of --ray, up to its NULL. On a wrong
+ * option the process exits like arguments_parse. Return 0, or -ERR_USAGE. */
 int role_options_read(struct role_options *options, char **rest, struct error *err);
 void role_options_free(struct role_options *options);
 

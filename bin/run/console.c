@@ -111,6 +111,7 @@ static void on_output(void *context, int rank, bool is_err, const char *text, si
 	struct console *console = source->console;
 	int id = source_id((size_t)(source - console->sources), rank);
 	char label[ROLE_NAME_MAX + 16];
+	bool driver;
 	size_t mark = console->over && !rank && is_err && newline ? progress_mark(text, size) : 0;
 
 	if (mark) {
@@ -125,10 +126,12 @@ static void on_output(void *context, int rank, bool is_err, const char *text, si
 		return;
 	}
 	end_progress(console);
+	/* A driver's output looks as if it ran alone. */
+	driver = console->options->roles.ray && source != console->sources;
 	snprintf(label, sizeof label, "%s%s%d", source->role ? source->role : "",
 		 source->role ? " " : "", rank);
-	printer_line(console->printer, id, console->labels ? label : NULL, is_err, text, size,
-		     newline);
+	printer_line(console->printer, id, console->labels && !driver ? label : NULL, is_err, text,
+		     size, newline);
 }
 
 static void on_collapsed(void *context, const char *ranks, int rank, bool is_err, const char *text,

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "alloc/scheduler_tool.h"
-#include "ask_launcher.h" /* generated: ask_launcher_text, from ask_launcher.py */
+#include "ask_launcher.h" /* generated: file_text, from ask_launcher.py */
 #include "base/json.h"
 #include "base/log.h"
 #include "process/executable.h"
@@ -123,7 +123,7 @@ int run_ask_launcher(struct run_setup *setup, const char *const *argv, struct er
 	for (size_t i = 0; i < asked.module; i++) /* python's own options */
 		line[used++] = (char *)(uintptr_t)argv[i];
 	line[used++] = (char *)(uintptr_t) "-c";
-	line[used++] = (char *)(uintptr_t)ask_launcher_text;
+	line[used++] = (char *)(uintptr_t)file_text;
 	line[used++] = (char *)(uintptr_t)asked.name;
 	for (const char *const *word = argv + asked.first; *word; word++)
 		line[used++] = (char *)(uintptr_t)*word;

@@ -383,7 +383,8 @@ static int show_roles(const struct run_setup *setup, struct error *err)
 		own.plan = request->plan;
 		if (i && !setup->options->json)
 			putchar('\n');
-		rc = show_one(&own, request->argv, options->roles[i].name, claims, roles, err);
+		rc = show_one(&own, request->argv, options->roles[i].name,
+			      options->roles[i].overlap ? NULL : claims, roles, err);
 	}
 	roles_close(set);
 	out = json_pack("{s:s, s:o}", "schema", "berth.dryrun/1", "roles", roles);

@@ -100,8 +100,12 @@ const struct arguments_option run_options_table[] = {
 	 "Wait until what the ranks need is free of other runs of this job, in the order in which "
 	 "the runs were started; fail after TIME (default: wait forever)",
 	 ARGUMENTS_READ, .read = read_wait, .optional = true},
+	{"ports", "N",
+	 "Reserve N consecutive ports, the same ones on all nodes, in BERTH_PORTS (20480-20495)",
+	 ARGUMENTS_INT, RUN(launch.ports), 1, LAUNCH_PORTS_MAX},
 	{"port-hold", "on|off",
-	 "Keep MASTER_PORT bound, without listening, while rank 0 runs, so that no other job takes "
+	 "Keep MASTER_PORT and BERTH_PORTS bound, without listening, while ranks run, so that no "
+	 "other job takes "
 	 "it, and fail if another user listens on it (default: on); off is for programs that bind "
 	 "it without SO_REUSEADDR",
 	 ARGUMENTS_BOOL, RUN(job.port_hold), 0},
@@ -226,14 +230,19 @@ void run_options_free(struct run_options *options)
 int run_options_roles(const struct run_options *options, struct error *err)
 {
 	const struct plan_request *plan = &options->shared.plan;
+	static const char place[] = "write it after --role NAME";
+	static const char one[] = "Ray's nodes and the driver are one process per node";
+	const char *own = options->roles.ray ? one : place;
 	const struct {
 		const char *name, *why;
 		bool given;
 	} refused[] = {
-		{"-n", "write it after --role NAME", plan->ranks != 0},
-		{"--ranks-per-node", "write it after --role NAME", plan->ranks_per_node != 0},
-		{"--gpus-per-rank", "write it after --role NAME", plan->gpus_per_rank != 0},
-		{"--per-node", "write it after --role NAME", plan->per_node},
+		{"--ray", "it has roles of its own", options->roles.ray && options->roles.first},
+		{"-n", own, plan->ranks != 0},
+		{"--ranks-per-node", own, plan->ranks_per_node != 0},
+		{"--gpus-per-rank", own, plan->gpus_per_rank != 0},
+		{"--per-node", own, plan->per_node},
+		{"--ports", own, options->launch.ports != 0},
 		{"--master-addr", "each role has an address of its own",
 		 options->master_addr != NULL},
 		{"--port", "each role has a port of its own", plan->port != 0},
@@ -249,8 +258,9 @@ int run_options_roles(const struct run_options *options, struct error *err)
 
 	for (size_t i = 0; i < sizeof refused / sizeof *refused; i++)
 		if (refused[i].given)
-			return error_set(err, ERR_USAGE, "%s conflicts with --role: %s",
-					 refused[i].name, refused[i].why);
+			return error_set(err, ERR_USAGE, "%s conflicts with %s: %s",
+					 refused[i].name, options->roles.first ? "--role" : "--ray",
+					 refused[i].why);
 	return 0;
 }
 
@@ -261,6 +271,8 @@ int run_options_conflicts(const struct run_options *options, struct error *err)
 		return error_set(err, ERR_USAGE,
 				 "--json needs --dry-run; --report FILE writes how a job ended as "
 				 "JSON");
+	if (options->roles.ray_args && !options->roles.ray)
+		return error_set(err, ERR_USAGE, "--ray-args needs --ray");
 	if (options->quiet && options->verbose)
 		return error_set(err, ERR_USAGE, "--quiet conflicts with --verbose");
 	if (options->pty && (options->label || options->collapse == RUN_COLLAPSE_ON))

@@ -37,7 +37,7 @@ static int check_arguments(void *input, struct error *err)
 	if (!rc)
 		rc = run_options_conflicts(&arguments->run, err);
 	/* Without a program, arguments_parse reports that next. */
-	if (!rc && arguments->run.roles.first)
+	if (!rc && (arguments->run.roles.first || arguments->run.roles.ray))
 		return run_options_roles(&arguments->run, err);
 	return rc || !arguments->program
 		       ? rc
@@ -93,7 +93,7 @@ int verb_run(int argc, char **argv)
 
 	run_options_default(&arguments.run);
 	arguments_parse(&command, argc, argv, &arguments);
-	if (arguments.run.roles.first && read_roles(&arguments, &err))
+	if ((arguments.run.roles.first || arguments.run.roles.ray) && read_roles(&arguments, &err))
 		rc = verb_fail(&err);
 	else
 		rc = run_program(&arguments.run, (const char *const *)arguments.program, false);

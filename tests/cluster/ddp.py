@@ -27,6 +27,8 @@ def main():
     print(f'rank {dist.get_rank()} of {dist.get_world_size()} on {os.uname().nodename} local '
           f'{os.environ["LOCAL_RANK"]} at {os.environ["MASTER_ADDR"]} trained to {float(total):.2f}', flush=True)
     dist.barrier()
+    # PyTorch 1.13's threads end the process with abort() if they still run at its exit.
+    dist.destroy_process_group()
 
 
 main()

@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# shellcheck shell=sh
+# What the roles of berth run --ray execute, by the word in $0: node, ready, driver, version.
+# Ray itself is used by its command line only.
+
+address() { # IPv6 in brackets
+	case $BERTH_ROLE_RAY_ADDR in
+	*:*) echo "[$BERTH_ROLE_RAY_ADDR]:$BERTH_ROLE_RAY_PORT" ;;
+	*) echo "$BERTH_ROLE_RAY_ADDR:$BERTH_ROLE_RAY_PORT" ;;
+	esac
+}
+
+refuse() {
+	echo "$1" >&2
+	exit 64
+}
+
+# Ray's own Python.
+python() {
+	python=$(sed -n '1s/^#! *//p' "$(command -v ray)")
+	case $python in
+	*/python*) ;;
+	*) python=python3 ;;
+	esac
+	"$python" "$@" 2>/dev/null
+}
+
+# "2.60.0 with Python 3.11". Ray's own --version imports all of it, which takes a second.
+version() {
+	python -c '
+import importlib.metadata, sys
+print(importlib.metadata.version("ray"), "with Python %d.%d" % sys.version_info[:2])'
+}
+
+gpus() {
+	IFS=,
+	# shellcheck disable=SC2086 # the names between the commas
+	set -- ${CUDA_VISIBLE_DEVICES-${ROCR_VISIBLE_DEVICES-${ZE_AFFINITY_MASK-}}}
+	echo $#
+	unset IFS
+}
+
+# Each node's own directory, which berth removes. Ray's sockets need 63 more characters of the 107
+# that a socket's path may have; the other name is good for as long as this shell runs.
+directory() {
+	dir=${BERTH_PLAN_FILE%/*}/ray
+	log=$dir/start.log
+	mkdir -p "$dir" && exec 9<"$dir" || exit 74
+	[ ${#dir} -le 44 ] || dir=/proc/$$/fd/9
+}
+
+start() {
+	start_version=$(version)
+	[ -z "$BERTH_RAY_VERSION" ] || [ -z "$start_version" ] || [ "$start_version" = "$BERTH_RAY_VERSION" ] ||
+		refuse "Ray is $start_version on $(hostname), and $BERTH_RAY_VERSION where berth run was started: use the same on all nodes"
+	directory
+	first=${BERTH_PORTS%-*}
+	eval "set -- $BERTH_RAY_ARGS"
+	set -- --node-ip-address="$PET_LOCAL_ADDR" --temp-dir="$dir" --num-cpus="$(nproc)" --num-gpus="$(gpus)" \
+		--object-manager-port=$((first + 1)) --node-manager-port=$((first + 2)) --runtime-env-agent-port=$((first + 3)) \
+		--dashboard-agent-grpc-port=$((first + 4)) --dashboard-agent-listen-port=$((first + 5)) \
+		--metrics-export-port=$((first + 6)) --min-worker-port=0 --max-worker-port=0 "$@"
+	if [ "$BERTH_NODE_RANK" = 0 ]; then
+		export AUTOSCALER_METRIC_PORT=$((first + 8)) DASHBOARD_METRIC_PORT=$((first + 9))
+		set -- --head --port="$BERTH_ROLE_RAY_PORT" --dashboard-port="$first" --ray-client-server-port=$((first + 7)) "$@"
+	else
+		set -- --address="$(address)" "$@"
+	fi
+	# Ray's workers are not ranks: a library in them must not look for the others.
+	for name in $(env | sed -n 's/^\([A-Z0-9_]*\)=.*/\1/p'); do
+		case $name in
+		RANK | WORLD_SIZE | LOCAL_RANK | LOCAL_WORLD_SIZE | NODE_RANK | GROUP_RANK | MASTER_ADDR | MASTER_PORT | OMP_NUM_THREADS | \
+			JAX_COORDINATOR_ADDRESS | JAX_NUM_PROCESSES | JAX_PROCESS_ID | PET_* | PMI_* | PMIX_* | OMPI_* | BERTH_RAY*) unset "$name" ;;
+		esac
+	done
+	# Its lines interest only if it fails.
+	ray start --block "$@" >"$log" 2>&1
+	code=$?
+	tail -n 20 "$log" >&2
+	exit $code
+}
+
+[ "$0" = driver ] || command -v ray >/dev/null ||
+	refuse "ray is not in PATH on $(hostname): install it there, too, or activate its environment before berth run"
+case $0 in
+version) version ;;
+node) start ;;
+ready)
+	# Which takes a second of a core, also if nothing listens yet.
+	python -Sc 'import socket, sys; socket.create_connection(sys.argv[1:], 1)' \
+		"$BERTH_ROLE_RAY_ADDR" "$BERTH_ROLE_RAY_PORT" || refuse "Ray's head does not listen yet"
+	joined=$(ray status --address="$(address)" 2>&1 | awk '/^Pending/ { exit } / node_/ { n += $1 } END { print n + 0 }')
+	echo "$joined of $BERTH_ROLE_RAY_WORLD_SIZE nodes have joined"
+	[ "$joined" -ge "$BERTH_ROLE_RAY_WORLD_SIZE" ]
+	;;
+driver)
+	RAY_ADDRESS=$(address)
+	export RAY_ADDRESS
+	unset BERTH_RAY BERTH_RAY_ARGS BERTH_RAY_VERSION
+	exec "$@"
+	;;
+esac
