@@ -74,20 +74,15 @@ int ray_expand(struct role_options *options, char ***program, struct error *err)
 {
 	char **variables = options->variables;
 	int rc = find_variables(options, err);
+	static const char ready[] = "command:sh -c '" RUN_SCRIPT "' ready";
 	/* The ports are numbered in ray.sh. */
 	const char *const roles[] = {
-		"--per-node", "--service",  "--ports",
-		"10",	      "--ready",    "command:sh -c '" RUN_SCRIPT "' ready",
-		"--env",      variables[0], "--env",
-		variables[1], "--env",	    variables[2],
-		"--env",      variables[3], "--env",
-		variables[4], "--",	    "sh",
-		"-c",	      RUN_SCRIPT,   "node",
-		SEPARATOR,    "--role",	    "driver",
-		"--overlap",  "--per-node", "-N",
-		"1",	      "--env",	    variables[0],
-		"--env",      variables[1], "--env",
-		variables[2], "--",	    "sh",
+		"--per-node", "--service",  "--ports", "10",	     "--ready", ready,
+		"--env",      variables[0], "--env",   variables[1], "--env",	variables[2],
+		"--env",      variables[3], "--env",   variables[4], "--",	"sh",
+		"-c",	      RUN_SCRIPT,   "node",    SEPARATOR,    "--role",	"driver",
+		"--overlap",  "--per-node", "-N",      "1",	     "--env",	variables[0],
+		"--env",      variables[1], "--env",   variables[2], "--",	"sh",
 		"-c",	      RUN_SCRIPT,   "driver"};
 	size_t count = sizeof roles / sizeof *roles, words = 0;
 

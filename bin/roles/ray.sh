@@ -53,10 +53,12 @@ start() {
 	start_version=$(version)
 	[ -z "$BERTH_RAY_VERSION" ] || [ -z "$start_version" ] || [ "$start_version" = "$BERTH_RAY_VERSION" ] ||
 		refuse "Ray is $start_version on $(hostname), and $BERTH_RAY_VERSION where berth run was started: use the same on all nodes"
+	(eval "set -- $BERTH_RAY_ARGS") 2>/dev/null || refuse "--ray-args is not a list of words of a shell: $BERTH_RAY_ARGS"
 	directory
 	first=${BERTH_PORTS%-*}
+	address=$PET_LOCAL_ADDR
 	eval "set -- $BERTH_RAY_ARGS"
-	set -- --node-ip-address="$PET_LOCAL_ADDR" --temp-dir="$dir" --num-cpus="$(nproc)" --num-gpus="$(gpus)" \
+	set -- --node-ip-address="$address" --temp-dir="$dir" --num-cpus="$(nproc)" --num-gpus="$(gpus)" \
 		--object-manager-port=$((first + 1)) --node-manager-port=$((first + 2)) --runtime-env-agent-port=$((first + 3)) \
 		--dashboard-agent-grpc-port=$((first + 4)) --dashboard-agent-listen-port=$((first + 5)) \
 		--metrics-export-port=$((first + 6)) --min-worker-port=0 --max-worker-port=0 "$@"
@@ -73,6 +75,7 @@ start() {
 			JAX_COORDINATOR_ADDRESS | JAX_NUM_PROCESSES | JAX_PROCESS_ID | PET_* | PMI_* | PMIX_* | OMPI_* | BERTH_RAY*) unset "$name" ;;
 		esac
 	done
+	[ "$BERTH_ROLE_RAY_WORLD_SIZE" = 1 ] || export VLLM_HOST_IP="$address"
 	# Its lines interest only if it fails.
 	ray start --block "$@" >"$log" 2>&1
 	code=$?
@@ -96,6 +99,8 @@ ready)
 driver)
 	RAY_ADDRESS=$(address)
 	export RAY_ADDRESS
+	# vLLM finds the driver's node among Ray's by this address; else it takes that of the default route.
+	[ "$BERTH_ROLE_RAY_WORLD_SIZE" = 1 ] || export VLLM_HOST_IP="$BERTH_ROLE_RAY_ADDR"
 	unset BERTH_RAY BERTH_RAY_ARGS BERTH_RAY_VERSION
 	exec "$@"
 	;;

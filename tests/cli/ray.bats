@@ -61,6 +61,8 @@ gone() { ! pgrep -f "sleep 777|ray start.*$1" >/dev/null; }
 	chmod +x shim/python3
 	expect 64 env PATH="$PWD/shim:$PATH" "$BERTH" run --ray -- touch started
 	[[ $output == *'[ray 0] Ray is 2.59.0 with Python 3.11 on '*', and 2.60.0 with Python '* ]]
+	expect 64 "$BERTH" run --ray --ray-args "--resources='{" -- touch started
+	[[ $output == *"[ray 0] --ray-args is not a list of words of a shell: --resources='{"* ]]
 	[ ! -e started ]
 }
 

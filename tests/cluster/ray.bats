@@ -8,7 +8,7 @@ setup_file() {
 	# The driver: Ray's own list of nodes, then what the test asks for.
 	cat >"$SHARE/driver.sh" <<-'S'
 	ray status | grep ' node_'
-	echo "driving at $RAY_ADDRESS"
+	echo "driving at $RAY_ADDRESS, vLLM at $VLLM_HOST_IP"
 	eval "$1"
 	S
 }
@@ -44,7 +44,7 @@ drives() {
 	finish all
 	[ "$status" = 7 ]
 	[ "$(grep -c ' node_' "$SHARE/all.out")" -eq 3 ]
-	has '^driving at 10.9.0.11:'
+	has '^driving at 10.9.0.11:[0-9]*, vLLM at 10.9.0.11$'
 	[ -n "${RAY-}" ] || has '1 node_10.9.0.13'
 	no_ray n1 n2 n3
 }
