@@ -88,6 +88,10 @@ static const struct arguments_option table[] = {
 	 ARGUMENTS_INT, ROLE(gpus_per_rank), 0, 1024},
 	{"per-node", NULL, "Start one process per node, with PET_* set", ARGUMENTS_FLAG,
 	 ROLE(per_node)},
+	{"het-group", "N",
+	 "Use the nodes of this group of a heterogeneous Slurm job, from 0 (default: of all "
+	 "groups)",
+	 ARGUMENTS_INT, ROLE(group), 0, 1000},
 	{"overlap", NULL,
 	 "Use the GPUs and cores of other roles, too, on the job's first nodes: for a program that "
 	 "mostly waits",
@@ -124,7 +128,7 @@ static void read_role(int argc, char **argv, struct role *role)
 		.doc = "One of several programs of a job, after --role.",
 	};
 
-	*role = (struct role){.gpus_per_rank = -1, .ready.timeout_ms = JOB_READY_MS};
+	*role = (struct role){.gpus_per_rank = -1, .group = -1, .ready.timeout_ms = JOB_READY_MS};
 	arguments_parse(&command, argc, argv, role);
 }
 

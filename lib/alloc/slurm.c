@@ -26,6 +26,8 @@ struct slurm_reader {
 	const struct env *env;
 	bool in_step;
 	const char *list_name, *tasks_name; /* SLURM_STEP_... or SLURM_JOB_... */
+	int groups;			    /* of a heterogeneous job; else 0 */
+	char *nodes, *tasks;		    /* of its groups, in the syntax of one */
 	struct hosts hosts;		    /* of that list */
 	struct alloc made;
 };
@@ -178,7 +180,65 @@ static int check_step(struct slurm_reader *r, struct error *err)
 	return id ? number_int64(name, id, LEAST_STEP, UINT32_MAX, &ignored, err) : 0;
 }
 
-static int reject_het_job(struct slurm_reader *r, struct error *err)
+/* ---- heterogeneous jobs ---- */
+
+/* The variable of one group: "SLURM_JOB_NODELIST_HET_GROUP_0". */
+static const char *of_group(const struct env *env, const char *base, int group, char *name,
+			    size_t size)
+{
+	snprintf(name, size, "%s_HET_GROUP_%d", base, group);
+	return alloc_env(env, name);
+}
+
+/* The values of all groups, separated by commas, as one group's list may be. */
+static char *of_groups(const struct slurm_reader *r, const char *base, struct error *err)
+{
+	char *all = NULL, name[80];
+
+	for (int group = 0; group < r->groups; group++) {
+		const char *value = of_group(r->env, base, group, name, sizeof name);
+		char *longer =
+			value ? text_format("%s%s%s", all ? all : "", all ? "," : "", value) : NULL;
+
+		free(all);
+		all = longer;
+		if (value && all && !strpbrk(value, "\n\r\t"))
+			continue;
+		if (!value)
+			error_set(err, ERR_DATA,
+				  "SLURM_HET_SIZE is %d, but %s is not set, although Slurm sets "
+				  "it in a heterogeneous job",
+				  r->groups, name);
+		else if (all)
+			error_set(err, ERR_DATA, "%s has a line break", name);
+		else
+			error_memory(err, "the allocation");
+		free(all);
+		return NULL;
+	}
+	return all;
+}
+
+static int number_groups(struct slurm_reader *r, struct error *err)
+{
+	size_t n = 0;
+	char name[80];
+	int rc = 0;
+
+	r->made.groups = r->groups;
+	for (int group = 0; !rc && group < r->groups; group++) {
+		struct hosts hosts = {0};
+		const char *list = of_group(r->env, "SLURM_JOB_NODELIST", group, name, sizeof name);
+
+		rc = hostlist_expand(list, &hosts, err);
+		for (size_t i = 0; i < hosts.count && n < r->made.node_count; i++)
+			r->made.nodes[n++].group = group;
+		hosts_free(&hosts);
+	}
+	return rc;
+}
+
+static int read_groups(struct slurm_reader *r, struct error *err)
 {
 	const char *name, *size = first_set(r->env, "SLURM_HET_SIZE", "SLURM_PACK_SIZE", &name);
 	int components, rc;
@@ -188,10 +248,16 @@ static int reject_het_job(struct slurm_reader *r, struct error *err)
 	rc = number_int(name, size, 1, MAX_PER_NODE, &components, err);
 	if (rc || components == 1)
 		return rc;
-	return error_set(err, ERR_USAGE,
-			 "%s is %d: berth does not support heterogeneous jobs. Submit one "
-			 "component with all nodes; the nodes of a component may differ.",
-			 name, components);
+	if (slurm_in_step(r->env))
+		return error_set(err, ERR_USAGE,
+				 "%s is %d: a step of a heterogeneous job has ranks of several "
+				 "groups, which do not know each other. Start berth run in the job "
+				 "script, without srun.",
+				 name, components);
+	r->groups = components;
+	r->nodes = of_groups(r, "SLURM_JOB_NODELIST", err);
+	r->tasks = r->nodes ? of_groups(r, "SLURM_TASKS_PER_NODE", err) : NULL;
+	return r->tasks ? 0 : -err->code;
 }
 
 static int check_same_id(struct slurm_reader *r, struct error *err)
@@ -231,7 +297,10 @@ static int read_nodes(struct slurm_reader *r, struct error *err)
 	r->in_step = slurm_in_step(r->env);
 	if (r->in_step)
 		list = alloc_env(r->env, r->list_name = "SLURM_STEP_NODELIST");
-	else
+	else if (r->groups) {
+		list = r->nodes;
+		r->list_name = "SLURM_JOB_NODELIST_HET_GROUP_*";
+	} else
 		list = first_set(r->env, "SLURM_JOB_NODELIST", "SLURM_NODELIST", &r->list_name);
 	if (!list)
 		return error_set(
@@ -260,7 +329,7 @@ static int check_count(struct slurm_reader *r, struct error *err)
 			   : first_set(r->env, "SLURM_JOB_NUM_NODES", "SLURM_NNODES", &name);
 	int count, rc;
 
-	if (!text)
+	if (!text || r->groups)
 		return 0;
 	rc = number_int(name, text, 1, HOSTLIST_MAX_HOSTS, &count, err);
 	if (rc || (size_t)count == r->hosts.count)
@@ -272,7 +341,9 @@ static int check_count(struct slurm_reader *r, struct error *err)
 
 static int take_nodes(struct slurm_reader *r, struct error *err)
 {
-	return alloc_set_nodes(&r->made, &r->hosts, false, err);
+	int rc = alloc_set_nodes(&r->made, &r->hosts, false, err);
+
+	return rc ? rc : number_groups(r, err);
 }
 
 /* Find the node this process is on, by Slurm's name for it (gethostname may differ). A login node
@@ -292,7 +363,7 @@ static int find_this_node(struct slurm_reader *r, struct error *err)
 			 "SLURMD_NODENAME is '%.80s', which %s does not list: '%.200s'. They "
 			 "belong to different jobs; check whether the variables of another job "
 			 "were exported into this one.",
-			 name, r->list_name, env_get(r->env, r->list_name));
+			 name, r->list_name, r->nodes ? r->nodes : env_get(r->env, r->list_name));
 }
 
 /* ---- tasks ---- */
@@ -324,6 +395,10 @@ static int read_tasks(struct slurm_reader *r, struct error *err)
 					       "SLURM_JOB_CPUS_PER_NODE", &r->tasks_name);
 	int *counts, rc;
 
+	if (r->groups) {
+		text = r->tasks;
+		r->tasks_name = "SLURM_TASKS_PER_NODE_HET_GROUP_*";
+	}
 	if (!text)
 		return 0;
 	counts = calloc(count, sizeof *counts);
@@ -388,7 +463,7 @@ static int gpus_in_list(const char *name, const char *text, int *out, struct err
 
 static int read_gpus(struct slurm_reader *r, struct error *err)
 {
-	const char *each = alloc_env(r->env, "SLURM_GPUS_PER_NODE");
+	const char *each = r->groups ? NULL : alloc_env(r->env, "SLURM_GPUS_PER_NODE");
 	const char *here = alloc_env(r->env, "SLURM_GPUS_ON_NODE");
 	const char *name = "SLURM_JOB_GPUS";
 	const char *list = r->in_step
@@ -474,9 +549,9 @@ static int read_slurm(const struct env *env, const struct alloc_request *request
 		      struct error *err)
 {
 	static int (*const steps[])(struct slurm_reader *, struct error *) = {
-		check_values,	  check_step,  reject_het_job, check_same_id,  read_nodes,
-		reject_arbitrary, check_count, take_nodes,     find_this_node, read_tasks,
-		read_gpus,	  read_times,  read_array,     set_job_id};
+		check_values,	  check_step,  read_groups, check_same_id,  read_nodes,
+		reject_arbitrary, check_count, take_nodes,  find_this_node, read_tasks,
+		read_gpus,	  read_times,  read_array,  set_job_id};
 	struct slurm_reader r = {.env = env, .made = *out};
 	int rc = 0;
 
@@ -484,6 +559,8 @@ static int read_slurm(const struct env *env, const struct alloc_request *request
 	for (size_t i = 0; !rc && i < sizeof steps / sizeof *steps; i++)
 		rc = steps[i](&r, err);
 	hosts_free(&r.hosts);
+	free(r.nodes);
+	free(r.tasks);
 	*out = r.made;
 	return rc;
 }

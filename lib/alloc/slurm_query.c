@@ -182,7 +182,8 @@ bool slurm_lacks_gpus(const struct env *env, const struct alloc *alloc)
 					    "SLURM_GPUS_PER_NODE", "SLURM_GPUS_PER_TASK",
 					    "SLURM_GPUS_ON_NODE",  "SLURM_GPUS_PER_SOCKET",
 					    "SLURM_TRES_PER_TASK"};
-	bool unknown = false, any = alloc->this_node < 0;
+	/* Of a heterogeneous job, the variables describe the first group. */
+	bool unknown = false, any = alloc->this_node < 0 || alloc->groups;
 
 	for (size_t i = 0; i < alloc->node_count; i++) {
 		unknown |= alloc->nodes[i].gpus < 0;

@@ -52,26 +52,34 @@ static const char *const kept_variables[] = {"SLURM_CONF",  "SLURM_JOB_ID",
 					     "PMIX_MCA_*", /* settings, no place */
 					     NULL};
 
-/* How many nodes one step can serve: all, or one if their GPU counts differ. */
-static size_t part_size(const struct alloc *alloc)
+/* How many nodes one step can serve, from first on: those of its group, or one if the numbers of
+ * GPUs in it differ. */
+static size_t part_size(const struct alloc *alloc, size_t first)
 {
-	for (size_t i = 1; i < alloc->node_count; i++)
-		if (alloc->nodes[i].gpus != alloc->nodes[0].gpus)
-			return 1;
-	return alloc->node_count;
+	size_t end = first + 1;
+	bool same = true;
+
+	for (; end < alloc->node_count && alloc->nodes[end].group == alloc->nodes[first].group;
+	     end++)
+		same &= alloc->nodes[end].gpus == alloc->nodes[first].gpus;
+	for (size_t i = 0; i < first; i++)
+		same &= alloc->nodes[i].group != alloc->nodes[first].group;
+	return same ? end - first : 1;
 }
 
 static struct alloc part_of(const struct alloc *alloc, size_t first)
 {
 	return (struct alloc){.source = alloc->source,
 			      .nodes = alloc->nodes + first,
-			      .node_count = part_size(alloc)};
+			      .groups = alloc->groups,
+			      .node_count = part_size(alloc, first)};
 }
 
 /* The srun command for the nodes of part, which all have the same number of GPUs. */
 static struct launcher_command make_line(const struct launcher_job *job, const struct alloc *part)
 {
-	char nodes[40], tasks[40], gpus[40], *list = NULL, *names = launcher_node_list(part);
+	char nodes[40], tasks[40], gpus[40], group[40], *list = NULL,
+							*names = launcher_node_list(part);
 	int gpu_count = part->nodes[0].gpus;
 	struct launcher_command command = {0};
 	struct utsname self;
@@ -88,10 +96,11 @@ static struct launcher_command make_line(const struct launcher_job *job, const s
 		 : part->node_count == 1 ? "--gpus=%d"
 					 : "--gpus-per-node=%d",
 		 gpu_count);
+	snprintf(group, sizeof group, "--het-group=%d", part->nodes[0].group);
 	if (names && asprintf(&list, "--nodelist=%s", names) >= 0)
 		command.argv = launcher_argv(
+			(const char *const[]){"srun", part->groups ? group : NULL, NULL}, NULL,
 			(const char *const[]){
-				"srun",
 				nodes,
 				tasks,
 				"--ntasks-per-node=1",
@@ -117,8 +126,7 @@ static struct launcher_command make_line(const struct launcher_job *job, const s
 				job->launch->berth_path,
 				self.machine,
 				NULL,
-			},
-			NULL, NULL);
+			});
 	else
 		list = NULL;
 	free(names);
@@ -139,9 +147,9 @@ static int start_part(const struct launcher_job *job, const struct env *env, siz
 		return rc;
 	process->nodes_covered =
 		calloc(job->launch->alloc->node_count, sizeof *process->nodes_covered);
-	if (process->nodes_covered) /* if memory is out it stands for all nodes, and messages about
-				       its end are less exact */
-		process->nodes_covered[first] = true;
+	/* If memory is out it stands for all nodes, and messages about its end are less exact. */
+	for (size_t i = 0; process->nodes_covered && i < part.node_count; i++)
+		process->nodes_covered[first + i] = true;
 	return 0;
 }
 
@@ -165,7 +173,8 @@ static int srun_start(const struct launcher_job *job, struct launcher_process **
 		env_drop_matching(env, dropped_variables, kept_variables);
 	if (!processes || !env)
 		rc = error_memory(err, "srun's start");
-	for (size_t first = 0; !rc && first < nodes; first += part_size(job->launch->alloc)) {
+	for (size_t first = 0; !rc && first < nodes;
+	     first += part_size(job->launch->alloc, first)) {
 		rc = start_part(job, env, first, &processes[started], err);
 		started += !rc;
 	}
@@ -187,7 +196,11 @@ static char *command_line(const struct launcher_job *job)
 
 	launcher_command_free(&command);
 	if (one && part.node_count < job->launch->alloc->node_count &&
-	    asprintf(&all, "%s (one such command per node: their GPU counts differ)", one) >= 0) {
+	    asprintf(&all,
+		     part.groups
+			     ? "%s (one such command per group, or per node if GPU counts differ)"
+			     : "%s (one such command per node: their GPU counts differ)",
+		     one) >= 0) {
 		free(one);
 		return all;
 	}

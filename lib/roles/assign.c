@@ -109,20 +109,58 @@ static int wanted(const struct role *role, const struct alloc *alloc)
 	return is_beside_others(role) ? 1 : 0;
 }
 
-int roles_assign(const struct role *roles, size_t count, const struct alloc *alloc, bool *uses,
-		 bool *shared, struct error *err)
+/* A role without GPUs of its own needs no group, but each other role does, if one has: else they
+ * would be cut off from what is left. */
+static int check_groups(const struct role *roles, size_t count, const struct alloc *alloc,
+			struct error *err)
 {
-	size_t nodes = alloc->node_count, next = 0;
+	long with = -1, without = -1;
+
+	for (size_t i = 0; i < count; i++) {
+		if (roles[i].group >= alloc->groups)
+			return error_set(
+				err, ERR_USAGE,
+				"role %s asks for --het-group %d, and the job has %d groups (%s)",
+				roles[i].name, roles[i].group, alloc->groups, alloc->why);
+		if (roles[i].group >= 0)
+			with = (long)i;
+		else if (!is_beside_others(&roles[i]))
+			without = (long)i;
+	}
+	return with < 0 || without < 0
+		       ? 0
+		       : error_set(err, ERR_USAGE,
+				   "role %s has --het-group, so role %s needs it, too",
+				   roles[with].name, roles[without].name);
+}
+
+/* The roles of a group share out its nodes, which are consecutive; group -1: of all nodes. */
+static int assign_group(const struct role *roles, size_t count, const struct alloc *alloc,
+			int group, bool *uses, struct error *err)
+{
+	struct alloc part = *alloc;
+	size_t first_node = 0, nodes, next = 0;
 	long taken = 0, rest = -1;
 
-	memset(uses, 0, count * nodes * sizeof *uses);
+	while (group >= 0 && first_node < alloc->node_count &&
+	       alloc->nodes[first_node].group != group)
+		first_node++;
+	part.nodes += first_node;
+	part.node_count = 0;
+	while (first_node + part.node_count < alloc->node_count &&
+	       (group < 0 || part.nodes[part.node_count].group == group))
+		part.node_count++;
+	nodes = part.node_count;
 	for (size_t i = 0; i < count; i++) {
-		int need = wanted(&roles[i], alloc);
+		int need = wanted(&roles[i], &part);
 
+		if (roles[i].group != group)
+			continue;
 		if (need > (int)nodes)
 			return error_set(err, ERR_USAGE,
-					 "role %s asks for %d nodes, and the job has %zu (%s)",
-					 roles[i].name, need, nodes, alloc->why);
+					 "role %s asks for %d nodes, and the %s has %zu (%s)",
+					 roles[i].name, need, group < 0 ? "job" : "group", nodes,
+					 alloc->why);
 		if (nodes == 1 || is_beside_others(&roles[i]))
 			continue;
 		if (!need && rest >= 0)
@@ -138,22 +176,38 @@ int roles_assign(const struct role *roles, size_t count, const struct alloc *all
 	if (taken + (rest >= 0) > (long)nodes)
 		return error_set(
 			err, ERR_USAGE,
-			"the roles need %ld nodes, and the job has %zu (%s): give a role "
+			"the roles need %ld nodes, and the %s has %zu (%s): give a role "
 			"fewer with --nodes or -n, or --gpus-per-rank 0 to a role that can "
 			"share its nodes with others",
-			taken + (rest >= 0), nodes, alloc->why);
+			taken + (rest >= 0), group < 0 ? "job" : "group", nodes, alloc->why);
 	for (size_t i = 0; i < count; i++) {
-		bool beside = nodes > 1 && is_beside_others(&roles[i]);
-		size_t need = (size_t)wanted(&roles[i], alloc), first = beside ? 0 : next;
+		bool beside = nodes == 1 || is_beside_others(&roles[i]);
+		size_t need = (size_t)wanted(&roles[i], &part), first = beside ? 0 : next;
 
+		if (roles[i].group != group)
+			continue;
 		if (nodes == 1)
 			need = 1;
 		else if (!need)
 			need = nodes - (size_t)taken;
 		for (size_t n = 0; n < need; n++)
-			uses[i * nodes + (nodes == 1 ? 0 : first + n)] = true;
+			uses[i * alloc->node_count + first_node + first + n] = true;
 		next += beside ? 0 : need;
 	}
+	return 0;
+}
+
+int roles_assign(const struct role *roles, size_t count, const struct alloc *alloc, bool *uses,
+		 bool *shared, struct error *err)
+{
+	size_t nodes = alloc->node_count;
+	int rc = check_groups(roles, count, alloc, err);
+
+	memset(uses, 0, count * nodes * sizeof *uses);
+	for (int group = -1; !rc && group < alloc->groups; group++)
+		rc = assign_group(roles, count, alloc, group, uses, err);
+	if (rc)
+		return rc;
 	for (size_t i = 0; i < count; i++) {
 		shared[i] = false;
 		for (size_t k = 0; k < count; k++)

@@ -20,6 +20,7 @@ struct role {
 	bool service, restart;		  /* --restart: alone, at most --max-restarts times */
 	bool overlap;			  /* it uses what other roles use, too */
 	int nodes, ranks, ranks_per_node; /* 0: option absent */
+	int group;			  /* of a heterogeneous job; -1: option absent */
 	int gpus_per_rank;		  /* 0: none; -1: option absent */
 	int ports;			  /* 0: none */
 	bool per_node;

@@ -62,6 +62,22 @@ teardown() {
 	nothing_left n1
 }
 
+@test "Slurm: a heterogeneous job: all groups are one job, or a role has a group" {
+	submit het -N1 -w n3 : -N2 -w n1,n2 <<-'S'
+	"$BERTH" run --ranks-per-node 1 -- sh -c 'echo "one $RANK of $WORLD_SIZE on $SLURMD_NODENAME at $MASTER_ADDR in $SLURM_STEP_NODELIST"'
+	"$BERTH" run --role serve --het-group 1 --service -N 1 -n 1 -- python3 serve.py : --role train --het-group 0 -n 1 -- python3 ask.py : \
+		--role rest --het-group 1 --ranks-per-node 1 -- python3 ask.py 2>&1
+	S
+	finish het
+	[ "$status" = 0 ]
+	has '^one 0 of 3 on n3 at 10.9.0.13 in n\[3,1-2\]$'
+	has '^one 1 of 3 on n1 at 10.9.0.13'
+	has '^one 2 of 3 on n2 at 10.9.0.13'
+	has '^\[train 0\] train 0 1 127.0.0.1 n3 hello 10.9.0.11$'
+	has '^\[rest 0\] rest 0 1 127.0.0.1 n2 hello 10.9.0.11$'
+	nothing_left n1 n2 n3
+}
+
 @test "PBS: the same line" {
 	local conf=$SLURM_CONF
 	python3 "$HERE/pbs.py" begin n1 n2 3>&-

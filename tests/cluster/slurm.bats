@@ -749,7 +749,7 @@ away() {
 		65|SLURM_TASKS_PER_NODE is '1', which has counts for 1 node, but SLURM_JOB_NODELIST lists 2
 		65|SLURM_GPUS_ON_NODE.*many
 		65|SLURM_STEP_NUM_TASKS is 1, but SLURM_STEP_TASKS_PER_NODE is '3'|has counts for 1 node,
-		64|SLURM_HET_SIZE is 2: berth does not support heterogeneous jobs
+		65|SLURM_HET_SIZE is 2, but SLURM_JOB_NODELIST_HET_GROUP_0 is not set
 		64|--iface nosuch0: n1 has no such interface
 		76|only1
 		64|--iface only2: n1 has no such interface

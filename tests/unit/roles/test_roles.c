@@ -118,7 +118,8 @@ static void test_decide(void **state)
 	}
 }
 
-/* "a 2n 4r 1k 0g S >b": nodes, ranks, ranks per node, GPUs per rank, a service, --after b. */
+/* "a 2n 4r 1k 0g 1h S >b": nodes, ranks, ranks per node, GPUs per rank, --het-group, a service,
+ * --after b. */
 static size_t read_roles(const char *text, struct role *roles, char *words)
 {
 	size_t count = 0;
@@ -133,11 +134,14 @@ static size_t read_roles(const char *text, struct role *roles, char *words)
 		else if (word[0] == 'S')
 			role->service = true;
 		else if (word[0] < '0' || word[0] > '9')
-			roles[count++] = (struct role){.name = word, .gpus_per_rank = -1};
+			roles[count++] =
+				(struct role){.name = word, .gpus_per_rank = -1, .group = -1};
 		else if (kind == 'n')
 			role->nodes = atoi(word);
 		else if (kind == 'r')
 			role->ranks = atoi(word);
+		else if (kind == 'h')
+			role->group = atoi(word);
 		else if (kind == 'k')
 			role->ranks_per_node = atoi(word);
 		else
@@ -148,7 +152,8 @@ static size_t read_roles(const char *text, struct role *roles, char *words)
 
 static void test_assign(void **state)
 {
-	/* Nodes with so many slots, or GPUs with "g". The answer: the nodes of each role. */
+	/* Nodes with so many slots, or GPUs with "g"; "/" between groups. The answer: the nodes of
+	 * each role. */
 	static const struct {
 		const char *nodes, *roles, *answer;
 	} rows[] = {
@@ -168,6 +173,17 @@ static void test_assign(void **state)
 		{"8g 8g", "a 4r 2g b 1r", "0 1"},
 		{"8g 8g", "a 8r 2g", "01"},
 		{"0 0", "a 1r b 1r", "0 1"}, /* unknown slots count as one */
+		{"4 4 / 4 4", "a", "0123"},
+		{"4 4 / 4 4", "a 1h b 0h", "23 01"},
+		{"4 4 / 4 4", "a 1h 1n b 1h c 0h", "2 3 01"},
+		{"4 4 / 4 4", "a 1h d 0g", "23 0"},
+		{"4 / 4 4", "a 0h d 0g b 1h", "0+ 0+ 12"},
+		{"4 / 8g 8g", "a 0h b 1h 16r", "0 12"}, /* slots of its own group */
+		{"4 / 4", "a 0h b", "role a has --het-group, so role b needs it, too"},
+		{"4 / 4", "a 2h", "asks for --het-group 2, and the job has 2 groups"},
+		{"4 4", "a 0h", "the job has 0 groups"},
+		{"4 / 4 4", "a 1h 3n", "asks for 3 nodes, and the group has 2"},
+		{"4 / 4 4", "a 1h 2n b 1h", "need 3 nodes, and the group has 2"},
 	};
 
 	for (size_t i = 0; i < ROWS(rows); i++) {
@@ -180,11 +196,17 @@ static void test_assign(void **state)
 		size_t count;
 
 		strcpy(text, rows[i].nodes);
-		for (char *word = strtok(text, " "); word; word = strtok(NULL, " "))
-			nodes[alloc.node_count++] =
-				strchr(word, 'g')
-					? (struct alloc_node){.slots = 1, .gpus = atoi(word)}
-					: (struct alloc_node){.slots = atoi(word), .gpus = -1};
+		for (char *word = strtok(text, " "); word; word = strtok(NULL, " ")) {
+			bool gpus = strchr(word, 'g') != NULL;
+
+			if (*word == '/')
+				alloc.groups = alloc.groups ? alloc.groups + 1 : 2;
+			else
+				nodes[alloc.node_count++] = (struct alloc_node){
+					.slots = gpus ? 1 : atoi(word),
+					.gpus = gpus ? atoi(word) : -1,
+					.group = alloc.groups ? alloc.groups - 1 : 0};
+		}
 		count = read_roles(rows[i].roles, roles, words);
 		if (roles_assign(roles, count, &alloc, uses, shared, &err)) {
 			assert_int_equal(err.code, ERR_USAGE);
