@@ -20,7 +20,7 @@ static const char *is_unusable(const struct run_options *options)
 		bool given;
 		const char *name;
 	} list[] = {
-		{options->roles.count > 0, "--role"},
+		{options->roles.count > 0, options->roles.ray ? "--ray" : "--role"},
 		{options->shared.plan.ranks > 0, "--ranks"},
 		{options->shared.plan.ranks_per_node > 0, "--ranks-per-node"},
 		{options->shared.plan.per_node, "--per-node"},

@@ -7,11 +7,11 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <netdb.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -20,7 +20,8 @@
 
 #define ANSWER_MS 5000
 #define COMMAND_MS 30000 /* Python may need that long to import */
-#define READY_MARK "+"	 /* the child's whole text if it is ready; else a reason */
+#define PAUSE_MS 20
+#define READY_MARK "+" /* the child's whole text if it is ready; else a reason */
 
 /* ---- in the child: text receives the reason, or stays empty ---- */
 
@@ -73,48 +74,83 @@ static void ask_http(const struct message_ask_ready *question, char *text, size_
 		snprintf(text, size, "%s", line);
 }
 
-/* A file and not a pipe, which a process that the command leaves behind would keep open. */
-static bool last_line(int fd, char *out, size_t size)
+/* Read once, and keep the end of what was read in out, a string of at most size bytes. Return false
+ * if nothing more can come. */
+static bool keep_end(int fd, char *out, size_t size)
 {
-	off_t end = lseek(fd, 0, SEEK_END), from = end < (off_t)size ? 0 : end - (off_t)size + 1;
-	ssize_t n = pread(fd, out, size - 1, from);
-	char *begin;
+	char chunk[4096];
+	ssize_t n = read(fd, chunk, sizeof chunk);
+	size_t used = strlen(out), more = n > 0 ? (size_t)n : 0, drop;
 
-	out[n > 0 ? n : 0] = '\0';
-	while (n > 0 && out[n - 1] == '\n')
-		out[--n] = '\0';
-	begin = strrchr(out, '\n');
-	if (begin)
-		memmove(out, begin + 1, strlen(begin + 1) + 1);
-	return *out;
+	if (more > size - 1)
+		more = size - 1;
+	drop = used + more > size - 1 ? used + more - (size - 1) : 0;
+	memmove(out, out + drop, used - drop);
+	memcpy(out + used - drop, chunk + (n > 0 ? (size_t)n - more : 0), more);
+	out[used - drop + more] = '\0';
+	return n > 0 || (n < 0 && errno == EAGAIN);
+}
+
+/* The last line of text, which it changes. */
+static const char *last_line(char *text)
+{
+	char *end = text + strlen(text), *begin;
+
+	while (end > text && end[-1] == '\n')
+		*--end = '\0';
+	begin = strrchr(text, '\n');
+	return begin ? begin + 1 : text;
+}
+
+/* Wait for the command, however much it writes, and whoever it leaves behind with its output. */
+static bool wait_for(pid_t pid, int fd, char *said, size_t size, int *status)
+{
+	struct pollfd output = {fd, POLLIN, 0};
+	pid_t ended = 0;
+
+	while (!ended) {
+		if (poll(&output, 1, PAUSE_MS) > 0 && !keep_end(fd, said, size))
+			break;
+		ended = waitpid(pid, status, WNOHANG);
+	}
+	if (!ended)
+		ended = waitpid(pid, status, 0);
+	keep_end(fd, said, size);
+	return ended == pid;
 }
 
 static void ask_command(const struct agent_job *job, const char *line, char *text, size_t size)
 {
 	struct env *env;
-	char **envp, said[300];
-	int status = 0, output = memfd_create("output", MFD_CLOEXEC);
+	char **envp, said[300] = "";
+	int status = 0, ends[2];
 	pid_t pid;
 
 	if (agent_job_environment(job, &env, &(struct error){0}) || !(envp = env_to_envp(env))) {
 		snprintf(text, size, "memory is out");
 		return;
 	}
+	if (pipe2(ends, O_CLOEXEC)) {
+		snprintf(text, size, "%s", strerror(errno));
+		return;
+	}
 	pid = fork();
 	if (!pid) {
-		dup2(output, STDOUT_FILENO);
-		dup2(output, STDERR_FILENO);
+		dup2(ends[1], STDOUT_FILENO);
+		dup2(ends[1], STDERR_FILENO);
 		if (!job->cwd[0] || !chdir(job->cwd[0]))
 			execle("/bin/sh", "sh", "-c", line, (char *)NULL, envp);
 		_exit(127);
 	}
-	if (pid < 0 || waitpid(pid, &status, 0) != pid)
+	close(ends[1]);
+	fcntl(ends[0], F_SETFL, O_NONBLOCK);
+	if (pid < 0 || !wait_for(pid, ends[0], said, sizeof said, &status))
 		snprintf(text, size, "cannot run it: %s", strerror(errno));
 	else if (WIFSIGNALED(status))
 		snprintf(text, size, "killed by signal %d", WTERMSIG(status));
 	else if (WEXITSTATUS(status))
-		snprintf(text, size, "exit code %d%s%s", WEXITSTATUS(status),
-			 last_line(output, said, sizeof said) ? ": " : "", said);
+		snprintf(text, size, "exit code %d%s%s", WEXITSTATUS(status), *said ? ": " : "",
+			 last_line(said));
 }
 
 static _Noreturn void run_child(int fd, const struct agent_job *job,

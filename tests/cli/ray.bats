@@ -124,3 +124,8 @@ time.sleep(1000)' : --role train -n 1 -- sh -c 'echo "$BERTH_ROLE_SERVE_PORTS ${
 	[[ $output == *"role serve has 2 ports of its own"* ]]
 	expect 64 "$BERTH" run --role serve --service --ready http::+64/ -- true : --role train -- true
 }
+
+@test "--ready: a command may write without end, and leave others behind with its output" {
+	expect 0 "$BERTH" run --role serve --service -n 1 --ready 'command:head -c 100000000 /dev/zero; sleep 1000 & exit 0' -- sleep 1000 : \
+		--role train -n 1 -- true
+}
