@@ -37,7 +37,6 @@ gpus() {
 	# shellcheck disable=SC2086 # the names between the commas
 	set -- ${CUDA_VISIBLE_DEVICES-${ROCR_VISIBLE_DEVICES-${ZE_AFFINITY_MASK-}}}
 	echo $#
-	unset IFS
 }
 
 # Each node's own directory, which berth removes. Ray's sockets need 63 more characters of the 107

@@ -26,6 +26,13 @@
 #define PORTS                                                                                      \
 	"Reserve N consecutive ports, the same ones on all its nodes, in BERTH_PORTS "             \
 	"(20480-20495)"
+#define OVERLAP                                                                                    \
+	"Of a role: use the GPUs and cores of other roles, too, on the job's first nodes: for a "  \
+	"program that mostly waits"
+#define HET_GROUP                                                                                  \
+	"Of a role: use the nodes of this group of a heterogeneous Slurm job, from 0 (default: "   \
+	"of "                                                                                      \
+	"all groups)"
 #define CHDIR "Of a role: start its ranks in DIR"
 /* clang-format on */
 
@@ -55,6 +62,8 @@ const struct arguments_option role_options_table[] = {
 	{"ready", "WHAT", READY, ARGUMENTS_READ, .read = refuse},
 	{"ready-timeout", "TIME", READY_TIMEOUT, ARGUMENTS_READ, .read = refuse},
 	{"after", "ROLE", AFTER, ARGUMENTS_READ, .read = refuse},
+	{"overlap", NULL, OVERLAP, ARGUMENTS_READ, .read = refuse},
+	{"het-group", "N", HET_GROUP, ARGUMENTS_READ, .read = refuse},
 	{"chdir", "DIR", CHDIR, ARGUMENTS_READ, .read = refuse},
 	{0},
 };
@@ -88,14 +97,8 @@ static const struct arguments_option table[] = {
 	 ARGUMENTS_INT, ROLE(gpus_per_rank), 0, 1024},
 	{"per-node", NULL, "Start one process per node, with PET_* set", ARGUMENTS_FLAG,
 	 ROLE(per_node)},
-	{"het-group", "N",
-	 "Use the nodes of this group of a heterogeneous Slurm job, from 0 (default: of all "
-	 "groups)",
-	 ARGUMENTS_INT, ROLE(group), 0, 1000},
-	{"overlap", NULL,
-	 "Use the GPUs and cores of other roles, too, on the job's first nodes: for a program that "
-	 "mostly waits",
-	 ARGUMENTS_FLAG, ROLE(overlap)},
+	{"het-group", "N", HET_GROUP, ARGUMENTS_INT, ROLE(group), 0, 1000},
+	{"overlap", NULL, OVERLAP, ARGUMENTS_FLAG, ROLE(overlap)},
 	{"ports", "N", PORTS, ARGUMENTS_INT, ROLE(ports), 1, LAUNCH_PORTS_MAX},
 	{"env", "NAME=VALUE", "Set a variable for the role's ranks (repeatable)", ARGUMENTS_READ,
 	 .read = add_env},

@@ -104,10 +104,9 @@ const struct arguments_option run_options_table[] = {
 	 "Reserve N consecutive ports, the same ones on all nodes, in BERTH_PORTS (20480-20495)",
 	 ARGUMENTS_INT, RUN(launch.ports), 1, LAUNCH_PORTS_MAX},
 	{"port-hold", "on|off",
-	 "Keep MASTER_PORT and BERTH_PORTS bound, without listening, while ranks run, so that no "
-	 "other job takes "
-	 "it, and fail if another user listens on it (default: on); off is for programs that bind "
-	 "it without SO_REUSEADDR",
+	 "Keep MASTER_PORT, while rank 0 runs, and BERTH_PORTS bound without listening, so that no "
+	 "other job takes them, and fail if another user listens on MASTER_PORT (default: on); off "
+	 "is for programs that bind them without SO_REUSEADDR",
 	 ARGUMENTS_BOOL, RUN(job.port_hold), 0},
 	{"launcher", "fork|srun|prterun|mpirun|pals|tm|ssh|hand|loopback",
 	 "Start the agents with fork (this machine), srun (Slurm), prterun, mpirun, pals or tm "

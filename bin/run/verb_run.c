@@ -15,8 +15,8 @@ static const struct arguments_option role_table[] = {
 	{"role", "NAME",
 	 "Start several programs in this job, each with ranks and nodes of its own: --role NAME "
 	 "[OPTIONS] -- PROGRAM : --role NAME [OPTIONS] -- PROGRAM. A role takes -N, -n, "
-	 "--ranks-per-node, --per-node, --gpus-per-rank (0: none), --env and the three below; the "
-	 "job's options stand before the first --role",
+	 "--ranks-per-node, --per-node, --gpus-per-rank (0: none), --ports, --env and the options "
+	 "below from --service on; the job's options stand before the first --role",
 	 ARGUMENTS_REST, offsetof(struct arguments, program)},
 	{0},
 };

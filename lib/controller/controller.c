@@ -7,6 +7,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/random.h>
 #include <unistd.h>
 
 #include "agent/ports.h"
@@ -278,7 +279,10 @@ int controller_init_children(struct controller *controller, struct error *err)
 	const struct launch_options *launch = controller->launch;
 	struct children_events events = {controller, on_message,  on_message,
 					 on_lost,    on_rejected, job_is_suspended};
+	uint16_t *seed = &controller->ports_seed;
 
+	if (launch->ports && getrandom(seed, sizeof *seed, 0) != sizeof *seed)
+		*seed = (uint16_t)getpid();
 	return children_init(&controller->children, controller->loop, -1, controller->count,
 			     launch->fan_out ? (size_t)launch->fan_out : TREE_FANOUT,
 			     launch->node_timeout_ms, &events, err);

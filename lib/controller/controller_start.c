@@ -6,7 +6,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -502,9 +501,6 @@ int controller_start(struct loop *loop, const struct launch_options *launch, int
 	controllers = controller;
 	loop_timer_after(loop, &controller->second, CONNECTION_HEARTBEAT_MS);
 	controller->nodes = calloc(controller->count, sizeof *controller->nodes);
-	if (launch->ports &&
-	    getrandom(&controller->ports_seed, sizeof controller->ports_seed, 0) < 0)
-		controller->ports_seed = (uint16_t)getpid();
 	rc = controller->nodes ? controller_init_children(controller, err)
 			       : error_memory(err, "the nodes");
 	if (!rc)

@@ -7,8 +7,6 @@ setup() {
 	export PATH=$FIXTURES/ray:$PATH PYTHONPATH=$FIXTURES/ray
 }
 
-gone() { ! pgrep -f "sleep 777|ray start.*$1" >/dev/null; }
-
 @test "--ray: the driver runs once Ray's node has joined, looks as if alone, and its code is the job's" {
 	export RAY_SEEN=$PWD/seen
 	expect 3 "$BERTH" run --ray --ray-args "--resources='{\"a b\": 1}'" -- \
@@ -16,7 +14,7 @@ gone() { ! pgrep -f "sleep 777|ray start.*$1" >/dev/null; }
 	[ "${lines[2]}" = ' 1 node_127.0.0.1' ]
 	[[ ${lines[5]} =~ ^127.0.0.1:[0-9]+\ unset\ 32\ [2-3][0-9]{4}-[0-9]{5}\ :$ ]]
 	grep -qx 'cpus [1-9][0-9]* gpus 0 {"a b": 1} rank None nodes None' seen.127.0.0.1
-	gone "$PWD"
+	! kill -0 "$(sed -n 's/^daemon //p' seen.127.0.0.1)"
 	compgen -G "${TMPDIR:-/tmp}/berth-*/ray" && return 1
 	true
 }

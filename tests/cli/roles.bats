@@ -232,6 +232,10 @@ print('asked')"
 	--role a --ready-timeout 0 -- true|expected a time from 1s to 1d
 	--ready tcp:1 -- true|come after --role NAME
 	--service -- true|come after --role NAME
+	--overlap -- true|come after --role NAME
+	--het-group 0 -- true|come after --role NAME
+	--role a --het-group 0 -- true|role a asks for --het-group 0, and the job has 0 groups
+	--role a --het-group x -- true|expected a whole number
 	-n 2 --role a -- true|-n conflicts with --role
 	--wait --role a -- true|--wait conflicts with --role
 	--spares 1 --role a -- true|--spares conflicts with --role

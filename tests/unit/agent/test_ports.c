@@ -44,9 +44,9 @@ static void test_a_taken_port_excludes_its_block_only(void **state)
 {
 	struct agent_ports one = {0}, two = {0};
 	int seed = (int)(getpid() % AGENT_PORTS_SEED_MAX);
-	int stranger = listen_at(agent_ports_first(3, seed, 2) + 1);
+	int taken = listen_at(agent_ports_first(3, seed, 2) + 1);
 
-	assert_true(stranger >= 0);
+	assert_true(taken >= 0);
 	int first = agent_ports_bind(&one, 3, seed);
 
 	assert_int_equal(first & 1 << 2, 0);
@@ -58,10 +58,10 @@ static void test_a_taken_port_excludes_its_block_only(void **state)
 	assert_int_equal(agent_ports_bind(&two, 3, seed), first & ~(1 << 5));
 	agent_ports_keep(&two, -1);
 	/* A program that sets SO_REUSEADDR can listen on what is held. */
-	close(stranger);
-	stranger = listen_at(agent_ports_first(3, seed, 5));
-	assert_true(stranger >= 0);
-	close(stranger);
+	close(taken);
+	taken = listen_at(agent_ports_first(3, seed, 5));
+	assert_true(taken >= 0);
+	close(taken);
 	agent_ports_keep(&one, -1);
 	assert_int_equal(agent_ports_bind(&one, 0, seed), ALL);
 }
