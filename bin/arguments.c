@@ -83,6 +83,8 @@ static void add_advice(char *text, size_t size)
 		}
 	if (meant)
 		text_append(text, size, ". Did you mean --%s?", meant);
+	else if (capture.command->unknown)
+		text_append(text, size, ". %s", capture.command->unknown);
 }
 
 static void print_error(const char *text, const char *name)

@@ -58,6 +58,7 @@ struct arguments_command {
 	struct arguments_option positional; /* for arguments that are not options. ARGUMENTS_REST:
 					       PROGRAM, which is required, and its arguments */
 	const char *usage, *doc;	    /* args_doc and doc of argp */
+	const char *unknown;		    /* what to do about an option that it lacks; or NULL */
 	int (*check)(void *input, struct error *err); /* called last; may be NULL */
 };
 

@@ -129,6 +129,7 @@ static void read_role(int argc, char **argv, struct role *role)
 		.check = check,
 		.usage = "[--] PROGRAM [ARGUMENTS]",
 		.doc = "One of several programs of a job, after --role.",
+		.unknown = "Options of the whole job stand before the first --role",
 	};
 
 	*role = (struct role){.gpus_per_rank = -1, .group = -1, .ready.timeout_ms = JOB_READY_MS};

@@ -17,6 +17,11 @@ int agent_ports_first(int count, int seed, int block)
 	return LOWEST + (seed + block * STRIDE) % ((HIGHEST - LOWEST) / count) * count;
 }
 
+int agent_ports_seed(int count, int first)
+{
+	return (first - LOWEST) / count;
+}
+
 static void close_block(struct agent_ports *ports, int block)
 {
 	for (int i = 0; i < ports->count; i++) {

@@ -17,6 +17,8 @@ struct agent_ports {
 
 /* The first port of a block. Pure. */
 int agent_ports_first(int count, int seed, int block);
+/* The seed whose block 0 begins there. Pure. */
+int agent_ports_seed(int count, int first);
 /* Bind each block of count ports that is free. Return them: bit I is block I. count 0: bind
  * nothing, and return all. */
 int agent_ports_bind(struct agent_ports *ports, int count, int seed);

@@ -281,7 +281,9 @@ int controller_init_children(struct controller *controller, struct error *err)
 					 on_lost,    on_rejected, job_is_suspended};
 	uint16_t *seed = &controller->ports_seed;
 
-	if (launch->ports && getrandom(seed, sizeof *seed, 0) != sizeof *seed)
+	if (launch->first_port)
+		*seed = (uint16_t)agent_ports_seed(launch->ports, launch->first_port);
+	else if (launch->ports && getrandom(seed, sizeof *seed, 0) != sizeof *seed)
 		*seed = (uint16_t)getpid();
 	return children_init(&controller->children, controller->loop, -1, controller->count,
 			     launch->fan_out ? (size_t)launch->fan_out : TREE_FANOUT,

@@ -408,7 +408,7 @@ int job_open(struct loop *loop, const struct job_request *request, const struct 
 			   .attempt = job_attempt(request)},
 		.loop = loop,
 		.node_count = request->launch->alloc->node_count,
-		.blocks = -1,
+		.blocks = request->launch->first_port ? 1 : -1,
 		.deadline.due = on_deadline,
 		.first.settle.due = on_settled,
 		.second.due = on_second,

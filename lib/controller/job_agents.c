@@ -44,10 +44,14 @@ static void handle_inventory(struct job *job, size_t node, const struct message 
 	}
 	job->blocks &= message->inventory.blocks;
 	if (job->request->launch->ports && !job->blocks) {
-		job_fail(job, ERR_UNAVAILABLE, (long)node,
-			 "no block of %d ports is free on all nodes (--ports); the last one asked "
-			 "was %s",
-			 job->request->launch->ports, job_node_name(job, node));
+		job_fail(
+			job, ERR_UNAVAILABLE, (long)node,
+			"no block of %d ports%s is free on all nodes (--ports); the last one asked "
+			"was %s",
+			job->request->launch->ports,
+			job->request->launch->first_port ? ", the one from before the restart,"
+							 : "",
+			job_node_name(job, node));
 		return;
 	}
 	job->nodes[node].inventory_received = true;

@@ -78,6 +78,7 @@ struct launch_options {
 	int fan_out;		/* agents below one agent in the tree; 0: TREE_FANOUT */
 	const char *role;	/* of the ranks; NULL: there are no roles */
 	int ports; /* up to LAUNCH_PORTS_MAX, --ports: how many to reserve on each node; 0: none */
+	int first_port; /* of them; 0: any */
 };
 
 /* What a launcher needs to know. Borrowed during the calls. */

@@ -34,7 +34,8 @@ struct jobs {
 		bool dismissed; /* a service that is no longer needed: its end does not count */
 		int restarts;	/* how often it was restarted */
 		struct job_request again; /* of the last restart */
-	} jobs[];			  /* [request->count] */
+		struct launch_options launch;
+	} jobs[]; /* [request->count] */
 };
 
 static void on_drained(struct loop_source *source, uint32_t events)
@@ -169,7 +170,7 @@ static void start(struct jobs *jobs, size_t i, struct job *const *all)
 	jobs->request->entries[i].role->released = true;
 }
 
-/* Start a service again, on the same nodes and at the same port, while the others run. It blocks
+/* Start a service again, on the same nodes and at the same ports, while the others run. It blocks
  * the loop until the agents have ended, which is less than a node may be silent. */
 static void restart(struct jobs *jobs, size_t i)
 {
@@ -179,7 +180,10 @@ static void restart(struct jobs *jobs, size_t i)
 	struct job_result result;
 	struct error err;
 
+	jobs->jobs[i].launch = *entry->request->launch;
+	jobs->jobs[i].launch.first_port = job_first_port(jobs->jobs[i].job);
 	jobs->jobs[i].again = *entry->request;
+	jobs->jobs[i].again.launch = &jobs->jobs[i].launch;
 	jobs->jobs[i].again.plan.port = port;
 	jobs->jobs[i].again.plan.attempt += n;
 	job_finish(jobs->jobs[i].job, &result);

@@ -88,6 +88,19 @@ SAY='echo "rank $RANK of $WORLD_SIZE on $(hostname) at $MASTER_ADDR arguments $*
 	[ "$(grep -l second lines.txt.runs/*/rank-0000.log)" = lines.txt.runs/7/rank-0000.log ]
 }
 
+@test "server.sh: a program that starts when the server answers" {
+	mkdir -p www && touch www/health
+	SERVER="python3 -m http.server --directory $SHARE/www \$BERTH_PORTS" sends server "$SCRIPTS/server.sh" \
+		sh -c 'echo "asks $BERTH_ROLE_SERVE_ADDR:$BERTH_ROLE_SERVE_PORTS on $(hostname)"' sh
+	has '^\[train 0\] asks 10.9.0.11:2[0-9]* on n2$'
+	grep -q 'JobState=COMPLETED' server.end
+}
+
+@test "ray.sh: a driver on two nodes of a stand-in for Ray" {
+	PATH="$FIXTURES/ray:$PATH" PYTHONPATH=$FIXTURES/ray sends ray "$SCRIPTS/ray.sh" ray status
+	[ "$(grep -c ' node_10.9.0.1' <<<"$output")" -eq 2 ]
+}
+
 @test "interactive.sh: from the login node" {
 	expect 0 timeout 60 bash "$SCRIPTS/interactive.sh" --quiet --nodes=2 -- sh -c "$SAY"
 	has '^rank 0 of 8 on n1 at 10.9.0.11'

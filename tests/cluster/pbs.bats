@@ -334,7 +334,7 @@ meet() {
 # For qsub -v: variables that a user's modules would set.
 variables() {
 	local own
-	own="PATH=$(dirname "$BERTH"):$SHARE/fake:$TOOLS:/usr/bin:/bin"
+	own="PATH=$(dirname "$BERTH"):$SHARE/fake:$FIXTURES/ray:$TOOLS:/usr/bin:/bin"
 	echo "BERTH_TOPOLOGY,LD_LIBRARY_PATH,OMPI_ALLOW_RUN_AS_ROOT=1,OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1,$own"
 }
 
@@ -349,20 +349,24 @@ variables() {
 	S
 	chmod +x "$SHARE/say" "$SHARE/fake/torchrun"
 	cd "$SHARE"
-	for name in one-node several-nodes torchrun mpi; do
+	mkdir -p www && touch www/health
+	export SERVER="python3 -m http.server --directory $SHARE/www \$BERTH_PORTS" PYTHONPATH=$FIXTURES/ray
+	for name in one-node several-nodes torchrun mpi server ray; do
 		# In shell syntax; qsub -v cannot pass a value with a comma.
 		more="'a  b' x,y"
 		export PROGRAM="./say $more"
 		case $name in
 		one-node) expected='^rank 1 of [24] on n1 .* at 127.0.0.1' ;;
 		several-nodes) expected='^rank 7 of 8 on n2 .* at 10.9.0.11' ;;
+		server) expected='^.train 0. rank 0 of 4 on n2 .* at 127.0.0.1' ;;
+		ray) expected='^rank 0 of 1 on n1 .* at 127.0.0.1' ;;
 		mpi) expected='^rank 3 of 4 on n2 .* at 10.9.0.11' ;;
 		torchrun)
 			PROGRAM="train.py $more"
 			expected='^torchrun <train.py> <a  b> <x,y> on n2: 2 nodes, node 1, 10.9.0.11'
 			;;
 		esac
-		job=$("$TOOLS/qsub" -o "$SHARE/$name.out" -v "PROGRAM,$(variables)" "$scripts/$name.sh")
+		job=$("$TOOLS/qsub" -o "$SHARE/$name.out" -v "PROGRAM,SERVER,PYTHONPATH,$(variables)" "$scripts/$name.sh")
 		within 60 grep -q '"code"' "$SHARE/pbs/jobs/$job.json" || true
 		output=$(cat "$name.out")
 		echo "# $name: $output"

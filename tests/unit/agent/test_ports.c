@@ -34,6 +34,9 @@ static void test_blocks_lie_below_the_ephemeral_ports(void **state)
 				int first = agent_ports_first(count, seed, block);
 
 				assert_in_range(first, 20000, 32767 - count);
+				assert_int_equal(
+					agent_ports_first(count, agent_ports_seed(count, first), 0),
+					first);
 				for (int other = 0; other < block; other++)
 					assert_int_not_equal(first,
 							     agent_ports_first(count, seed, other));

@@ -1,0 +1,24 @@
+#!/bin/sh
+# SPDX-License-Identifier: BSD-3-Clause
+# A server on the first node beside a program on the others, which starts when the server is ready. SERVER is the
+# server's command line; it listens on the port BERTH_PORTS and answers /health. The program finds it at
+# BERTH_ROLE_SERVE_ADDR and BERTH_ROLE_SERVE_PORTS.
+#
+#   SERVER='vllm serve MODEL --port $BERTH_PORTS' PROGRAM='python train.py' \
+#       qsub -l select=3:ncpus=64:ngpus=4 -l place=scatter -v SERVER,PROGRAM server.sh
+#
+# The shell parses SERVER and PROGRAM as command lines. More in docs/guides/serving.md.
+#PBS -N berth
+#PBS -j oe
+#PBS -l select=2:ncpus=2
+#PBS -l place=scatter
+#PBS -l walltime=01:00:00
+
+cd "$PBS_O_WORKDIR" || exit
+berth=$(command -v @bindir@/berth || echo berth) # the installed one, else the one in PATH
+trap : TERM # PBS signals this shell, too, on qdel and at the walltime; it has to wait for berth
+export SERVER
+# shellcheck disable=SC2016 # SERVER has variables of its rank
+eval "'$berth' run --report 'berth-$PBS_JOBID.json' \
+	--role serve --service --nodes 1 --per-node --ports 1 --ready http::+0/health -- \
+	sh -c 'eval \"exec \$SERVER\"' : --role train -- ${PROGRAM:?not set: submit with qsub -v SERVER,PROGRAM}"
