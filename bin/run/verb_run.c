@@ -45,7 +45,7 @@ static int check_arguments(void *input, struct error *err)
 					     (const char *const *)arguments->program, err);
 }
 
-/* program becomes that of the first role. */
+/* program becomes that of the first role; with --ray it stays the driver. */
 static int read_roles(struct arguments *arguments, struct error *err)
 {
 	struct role_options *roles = &arguments->run.roles;
@@ -58,7 +58,7 @@ static int read_roles(struct arguments *arguments, struct error *err)
 		rc = run_check_launchers(&own, roles->roles[i].argv, err);
 		roles->roles[i].per_node = own.shared.plan.per_node;
 	}
-	if (!rc)
+	if (!rc && !roles->ray)
 		arguments->program = (char **)(uintptr_t)roles->roles[0].argv;
 	return rc;
 }

@@ -231,7 +231,7 @@ json_t *job_report(const struct job_result *result)
 	else if (result->code)
 		next = "see last_lines, and the rank's log if --log-dir was given";
 	return json_pack("{s:s, s:s, s:i, s:i, s:o, s:o, s:o, s:O?, s:o, s:o, s:i, s:O?, s:O?, "
-			 "s:O?, s:o, s:o, s:O*}",
+			 "s:O?, s:o, s:o, s:O*, s:O*}",
 			 "schema", "berth.run/1", "by",
 			 result->by_program || !result->code ? "program" : "berth", "code",
 			 result->code, "signal", result->signal, "rank",
@@ -242,7 +242,8 @@ json_t *job_report(const struct job_result *result)
 			 result->ranks, "attempts", result->attempts, "left_out",
 			 result->excluded_nodes, "not_restarted",
 			 json_text(result->no_restart_reason), "stacks", json_text(result->stacks),
-			 "roles", result->roles);
+			 "roles", result->roles, "role",
+			 json_object_get(json_array_get(result->roles, result->role), "role"));
 }
 
 void job_result_free(struct job_result *result)

@@ -107,6 +107,14 @@ static void add_row(struct page *page, const char *title, const char *text)
 	page_add(page, "</td></tr>\n");
 }
 
+/* Of a rank, of an entry of roles, or of the first cause; "" without roles. */
+static const char *role_of(const json_t *object)
+{
+	const char *role = text_of(object, "role");
+
+	return role ? role : "";
+}
+
 /* What became of the run, in one line: of an exception also where. */
 static void add_headline(struct page *page, const json_t *document)
 {
@@ -128,8 +136,19 @@ static void add_headline(struct page *page, const json_t *document)
 		page_format(page, ":%.0f)", number_of(exception, "line", 0));
 	}
 	if (code != 0 && text && node && number_of(document, "rank", -1) >= 0) {
-		page_format(page, ", rank %.0f of %zu on ", number_of(document, "rank", -1),
-			    json_array_size(json_object_get(document, "ranks")));
+		const json_t *roles = json_object_get(document, "roles"), *one;
+		size_t world_size = json_array_size(json_object_get(document, "ranks")), i;
+
+		json_array_foreach(roles, i, one)
+		{
+			if (role_of(one)[0] && !strcmp(role_of(one), role_of(document)))
+				world_size = (size_t)number_of(one, "world_size", 0);
+		}
+		page_format(page, ", rank %.0f of %zu", number_of(document, "rank", -1),
+			    world_size);
+		page_add(page, role_of(document)[0] ? " of role " : "");
+		page_text(page, role_of(document));
+		page_add(page, " on ");
 		page_text(page, node);
 	}
 	page_add(page, "</h1>\n");
@@ -238,12 +257,13 @@ static bool has_failed(const json_t *rank)
 	       !json_is_true(json_object_get(rank, "stopped"));
 }
 
-static int by_number(const void *a, const void *b)
+static int by_role_and_number(const void *a, const void *b)
 {
 	double one = number_of(*(json_t *const *)a, "rank", -1);
 	double other = number_of(*(json_t *const *)b, "rank", -1);
+	int role = strcmp(role_of(*(json_t *const *)a), role_of(*(json_t *const *)b));
 
-	return (one > other) - (one < other);
+	return role ? role : (one > other) - (one < other);
 }
 
 static void add_rank(struct page *page, const json_t *rank)
@@ -272,7 +292,7 @@ static void add_ranks(struct page *page, const json_t *ranks)
 {
 	size_t count = json_array_size(ranks), failed = 0, room[2];
 	json_t **sorted = calloc(count + 1, sizeof *sorted);
-	const char *last = NULL;
+	const char *last = NULL, *role = "";
 
 	page->failed |= !sorted;
 	for (size_t i = 0; sorted && i < count; i++) {
@@ -283,7 +303,7 @@ static void add_ranks(struct page *page, const json_t *ranks)
 		free(sorted);
 		return;
 	}
-	qsort(sorted, count, sizeof *sorted, by_number);
+	qsort(sorted, count, sizeof *sorted, by_role_and_number);
 	page_format(page, "<h2>Ranks by node</h2>\n<p>");
 	if (failed)
 		page_format(page, "%zu of %zu ranks failed by themselves.", failed, count);
@@ -300,9 +320,12 @@ static void add_ranks(struct page *page, const json_t *ranks)
 			continue;
 		room[has_failed(sorted[i])]--;
 		node = node ? node : "";
-		if (!last || strcmp(node, last) != 0) {
+		if (!last || strcmp(node, last) != 0 || strcmp(role_of(sorted[i]), role) != 0) {
+			role = role_of(sorted[i]);
 			page_add(page, last ? "</div>\n<div class=\"node\"><b>"
 					    : "<div class=\"node\"><b>");
+			page_text(page, role);
+			page_add(page, *role ? " on " : "");
 			page_text(page, node);
 			page_add(page, network ? ", network " : "");
 			page_text(page, network ? network : "");

@@ -41,6 +41,16 @@ load ../support/berth
 	[[ $output != *'see last_lines'* ]]
 }
 
+@test "roles: ranks stand by role and node, and the headline has that of the first cause" {
+	run "$BERTH" run --report "$DIR/r.json" --role serve --service -n 1 --ready "file:$DIR/up" -- sh -c "touch $DIR/up; sleep 20" : \
+		--role train -n 2 -- python3 -c 'import os; assert os.environ["RANK"] != "1", "no"; import time; time.sleep(20)'
+	[ "$status" = 1 ]
+	expect 0 "$BERTH" report "$DIR/r.json" -o -
+	[[ $output == *"AssertionError: no (&lt;string&gt;:1), rank 1 of 2 of role train on $HOST</h1>"* ]]
+	[[ $output == *"<b>serve on $HOST, "*'>Rank 0<small>stopped'*"<b>train on $HOST, "*'>Rank 0<small>stopped'*'>Rank 1<small>code 1,'* ]]
+	[ "$(grep -c 'class="node"' <<<"$output")" = 2 ]
+}
+
 @test "a directory with logs/: the headline is green, with the date, the duration and the attempts" {
 	mkdir -p run/logs
 	cat >run/logs/report.json <<-'J'
