@@ -137,14 +137,15 @@ static void add_headline(struct page *page, const json_t *document)
 	}
 	if (code != 0 && text && node && number_of(document, "rank", -1) >= 0) {
 		const json_t *roles = json_object_get(document, "roles"), *one;
-		size_t world_size = json_array_size(json_object_get(document, "ranks")), i;
+		double world_size = (double)json_array_size(json_object_get(document, "ranks"));
+		size_t i;
 
 		json_array_foreach(roles, i, one)
 		{
 			if (role_of(one)[0] && !strcmp(role_of(one), role_of(document)))
-				world_size = (size_t)number_of(one, "world_size", 0);
+				world_size = number_of(one, "world_size", 0);
 		}
-		page_format(page, ", rank %.0f of %zu", number_of(document, "rank", -1),
+		page_format(page, ", rank %.0f of %.0f", number_of(document, "rank", -1),
 			    world_size);
 		page_add(page, role_of(document)[0] ? " of role " : "");
 		page_text(page, role_of(document));
