@@ -17,8 +17,7 @@
 cd "$PBS_O_WORKDIR" || exit
 berth=$(command -v @bindir@/berth || echo berth) # the installed one, else the one in PATH
 trap : TERM # PBS signals this shell, too, on qdel and at the walltime; it has to wait for berth
-export SERVER
-# shellcheck disable=SC2016 # SERVER has variables of its rank
+export SERVER="${SERVER:?not set: submit with qsub -v SERVER,PROGRAM}"
 eval "'$berth' run --report 'berth-$PBS_JOBID.json' \
 	--role serve --service --nodes 1 --per-node --ports 1 --ready http::+0/health -- \
 	sh -c 'eval \"exec \$SERVER\"' : --role train -- ${PROGRAM:?not set: submit with qsub -v SERVER,PROGRAM}"

@@ -16,9 +16,10 @@
  * descendants, removes dir (tmpdir.h; borrowed), and exits as the child did: with the same code or
  * by the same signal.
  *
- * So the process that started this one sees no difference, and any two of controller, agent and
- * guardian may be killed at once. Call this while the process has one thread. Return 0 or
- * -ERR_UNAVAILABLE; the guardian itself never returns. */
+ * So the process that started this one sees no difference. The controller may be killed
+ * together with either of agent and guardian; both of these only if the agent is its child. Call
+ * this while the process has one thread. Return 0 or -ERR_UNAVAILABLE; the guardian itself never
+ * returns. */
 int guardian_fork(const char *dir, int lock_fd, pid_t *guardian, struct error *err);
 
 #endif

@@ -83,7 +83,7 @@ kill_program() { on "$1" pkill -KILL -f "^[^ ]*python[^ ]* [^ ]*$2"; }
 	nothing_left n1 n2 n3 n4
 }
 
-@test "the server's port is taken by a stranger: its own message is the cause" {
+@test "the server's port is taken by another program: its own message is the cause" {
 	submit taken -N4 <<-'S'
 	$PYTHON -m http.server 8008 --bind 0.0.0.0 >/dev/null 2>&1 &
 	until (: </dev/tcp/127.0.0.1/8008) 2>/dev/null; do sleep 0.1; done

@@ -15,7 +15,7 @@ except ImportError:
     torch = None
 
 RANK, WORLD = int(os.environ['RANK']), int(os.environ['WORLD_SIZE'])
-URL = f"http://{os.environ['BERTH_ROLE_SERVE_ADDR']}:{os.environ.get('PORT') or os.environ['BERTH_ROLE_SERVE_PORTS']}/"
+URL = f"http://{os.environ['BERTH_ROLE_SERVE_ADDR']}:{os.environ['BERTH_ROLE_SERVE_PORTS']}/"
 
 
 def ask(x):
