@@ -30,9 +30,8 @@
 	"Of a role: use the GPUs and cores of other roles, too, on the job's first nodes: for a "  \
 	"program that mostly waits"
 #define HET_GROUP                                                                                  \
-	"Of a role: use the nodes of this group of a heterogeneous Slurm job, from 0 (default: "   \
-	"of "                                                                                      \
-	"all groups)"
+	"Of a role: use the nodes of this group, from 0, of a heterogeneous Slurm job, or of "     \
+	"this part of a PBS job's select (default: of all)"
 #define CHDIR "Of a role: start its ranks in DIR"
 /* clang-format on */
 
@@ -64,6 +63,7 @@ const struct arguments_option role_options_table[] = {
 	{"after", "ROLE", AFTER, ARGUMENTS_READ, .read = refuse},
 	{"overlap", NULL, OVERLAP, ARGUMENTS_READ, .read = refuse},
 	{"het-group", "N", HET_GROUP, ARGUMENTS_READ, .read = refuse},
+	{"chunk", .type = ARGUMENTS_ALIAS},
 	{"chdir", "DIR", CHDIR, ARGUMENTS_READ, .read = refuse},
 	{0},
 };
@@ -98,6 +98,7 @@ static const struct arguments_option table[] = {
 	{"per-node", NULL, "Start one process per node, with PET_* set", ARGUMENTS_FLAG,
 	 ROLE(per_node)},
 	{"het-group", "N", HET_GROUP, ARGUMENTS_INT, ROLE(group), 0, 1000},
+	{"chunk", .type = ARGUMENTS_ALIAS},
 	{"overlap", NULL, OVERLAP, ARGUMENTS_FLAG, ROLE(overlap)},
 	{"ports", "N", PORTS, ARGUMENTS_INT, ROLE(ports), 1, LAUNCH_PORTS_MAX},
 	{"env", "NAME=VALUE", "Set a variable for the role's ranks (repeatable)", ARGUMENTS_READ,

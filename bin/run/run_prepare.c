@@ -26,6 +26,7 @@
 #define LAUNCH_MS 10000	  /* an agent on a real OpenPBS needs 0.2 s, */
 #define LAUNCH_NODE_MS 50 /* and each further node less than that */
 #define GPUS_MS 2000	  /* for the number of GPUs, if srun needs it */
+#define CHUNKS_MS 10000	  /* for the chunks of a PBS job, if roles name them */
 
 /* Choose the first N nodes, or simulate N. */
 static int choose_nodes(struct run_setup *setup, struct error *err)
@@ -128,6 +129,27 @@ static void ask_scheduler(struct run_setup *setup)
 	if (options->restarts.max_restarts && setup->alloc.node_count > 1)
 		also |= ALLOC_QUERY_SCRIPT;
 	alloc_query_begin(&setup->query, setup->env, &setup->alloc, also, ALLOC_QUERY_MS);
+}
+
+/* Which nodes the roles' chunks are only qstat knows. */
+static int ask_chunks(struct run_setup *setup, struct error *err)
+{
+	const struct role_options *options = &setup->options->roles;
+	bool asked = false;
+
+	for (size_t i = 0; i < options->count; i++)
+		asked |= options->roles[i].group >= 0;
+	if (!asked || setup->alloc.source != ALLOC_FROM_PBS)
+		return 0;
+	if (!setup->options->dry_run)
+		alloc_query_wait(&setup->query, CHUNKS_MS, true);
+	return setup->alloc.groups
+		       ? 0
+		       : error_set(err, ERR_UNAVAILABLE,
+				   "--chunk: cannot find the nodes of the job's chunks: %s",
+				   *setup->query.why ? setup->query.why
+						     : "qstat -f does not show exec_host and a "
+						       "select that fits it");
 }
 
 static int check_wait(const struct run_setup *setup, struct error *err)
@@ -341,7 +363,7 @@ int run_prepare(struct run_setup *out, struct error *err)
 	/* Last, because the scheduler's tool has run meanwhile. */
 	if (!rc && !options->dry_run && slurm_lacks_gpus(out->env, &out->alloc))
 		alloc_query_wait(&out->query, GPUS_MS, true);
-	return rc;
+	return rc ? rc : ask_chunks(out, err);
 }
 
 void run_setup_free(struct run_setup *setup)

@@ -31,7 +31,7 @@ struct alloc_node {
 	char *name; /* as the scheduler spells it; launchers pass this name */
 	int slots;  /* tasks the scheduler granted here; 0: unknown */
 	int gpus;   /* GPUs granted here; -1: unknown */
-	int group;  /* of a heterogeneous job, from 0 */
+	int group;  /* of a heterogeneous job, from 0; under PBS: the part of its select */
 };
 
 /* The end of the year 9999. A later value is not a time; even a thousand times this fits in
@@ -44,7 +44,7 @@ struct alloc {
 	char *job_id;		  /* the scheduler's, or berth's own: "local-HOST-PID-TIME" */
 	size_t node_count;	  /* >= 1 */
 	struct alloc_node *nodes; /* in the scheduler's order; nodes[0] is the first node */
-	int groups;		  /* of a heterogeneous job; else 0 */
+	int groups; /* of a heterogeneous job, or under PBS, once qstat has answered; else 0 */
 	/* The index in nodes of the node this process runs on. -1: none of them (a login node), or
 	 * unknown. */
 	int this_node;

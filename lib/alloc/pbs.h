@@ -24,6 +24,7 @@ struct pbs_job_info {
 	char *run_count;  /* 1 the first time */
 	char *exec_host;  /* "n1/0*4+n2/0*4" */
 	char *exec_vnode; /* "(n1:ncpus=4:ngpus=2)+(n2:ncpus=4:ngpus=2)" */
+	char *select;	  /* as requested, "1:ncpus=4:ngpus=2+2:ncpus=8" */
 	char *queue;
 };
 /* Read the output of `qstat -f -F json` or `qstat -f` for one job. Return -ERR_DATA if the text is
@@ -32,9 +33,10 @@ int pbs_job_info_read(const char *text, const char *job_id, struct pbs_job_info 
 		      struct error *err);
 void pbs_job_info_free(struct pbs_job_info *answer);
 
-/* Copy what berth understands of the answer into alloc: end_time, end_reason, restarts and the
- * nodes' GPUs. An end time that the user has given stays. A part that it does not understand
- * changes nothing, and end_reason names that part. Reads the time zone. */
+/* Copy what berth understands of the answer into alloc: end_time, end_reason, restarts, the nodes'
+ * GPUs, and the part of select that each node's first chunk is for, as its group. An end time that
+ * the user has given stays. A part that it does not understand changes nothing, and end_reason
+ * names that part. Reads the time zone. */
 void pbs_job_info_apply(const struct pbs_job_info *answer, struct alloc *alloc);
 
 /* The attributes of the job in the output of `qstat -f -F json`: a new reference, or NULL and the

@@ -33,6 +33,7 @@ void pbs_job_info_free(struct pbs_job_info *answer)
 	free(answer->run_count);
 	free(answer->exec_host);
 	free(answer->exec_vnode);
+	free(answer->select);
 	free(answer->queue);
 	memset(answer, 0, sizeof *answer);
 }
@@ -45,6 +46,7 @@ static char **field(struct pbs_job_info *answer, const char *name)
 		char **field;
 	} known[] = {
 		{"Resource_List.walltime", &answer->walltime},
+		{"Resource_List.select", &answer->select},
 		{"stime", &answer->start},
 		{"start_time", &answer->start},
 		{"run_count", &answer->run_count},
@@ -89,6 +91,7 @@ static int read_json(const char *text, const char *job_id, struct pbs_job_info *
 		     struct error *err)
 {
 	JSON_AUTO root = NULL;
+	char name[80];
 	const char *key;
 	json_t *jobs, *job, *value;
 	int rc = json_read("qstat's output", text, strlen(text), ANSWER_MAX, &root, err);
@@ -101,8 +104,13 @@ static int read_json(const char *text, const char *job_id, struct pbs_job_info *
 	if (!json_is_object(job))
 		return error_set(err, ERR_DATA, "qstat's output has no job %.80s", job_id);
 	json_object_foreach(job, key, value) if (!rc) rc = read_member(out, key, value, err);
-	value = json_object_get(json_object_get(job, "Resource_List"), "walltime");
-	return rc ? rc : read_member(out, "Resource_List.walltime", value, err);
+	json_object_foreach(json_object_get(job, "Resource_List"), key, value)
+	{
+		snprintf(name, sizeof name, "Resource_List.%s", key);
+		if (!rc)
+			rc = read_member(out, name, value, err);
+	}
+	return rc;
 }
 
 /* Parse "    name = value", with continuation lines already joined. */
@@ -295,12 +303,56 @@ static void apply_gpus(const struct pbs_job_info *answer, struct alloc *alloc)
 	free(gpus);
 }
 
+/* How many chunks a part of select asks for: "2:ncpus=4" for 2, "ncpus=4" for 1. */
+static long part_chunks(const char *part)
+{
+	char *end;
+	long count = strtol(part, &end, 10);
+
+	return end == part || (*end && !strchr(":+", *end)) ? 1 : count;
+}
+
+/* PBS places chunks in the order of select, so the nodes of a part are consecutive. A node with
+ * chunks of two parts belongs to the first one. Unless the numbers of chunks agree, nothing is
+ * set. */
+static void apply_groups(const struct pbs_job_info *answer, struct alloc *alloc)
+{
+	const char *host = answer->exec_host, *part = answer->select;
+	int *groups = calloc(alloc->node_count, sizeof *groups), count = 0;
+	bool fits = groups && host && part;
+
+	for (size_t i = 0; fits && i < alloc->node_count; i++)
+		groups[i] = -1;
+	for (; fits && *part; count++) {
+		for (long left = part_chunks(part); fits && left > 0; left--) {
+			long node = node_of(alloc, host, strcspn(host, "/+"));
+
+			fits = *host;
+			if (node >= 0 && groups[node] < 0)
+				groups[node] = count;
+			host += strcspn(host, "+");
+			host += *host == '+';
+		}
+		part += strcspn(part, "+");
+		part += *part == '+';
+	}
+	for (size_t i = 0; fits && i < alloc->node_count; i++)
+		fits = groups[i] >= 0;
+	if (fits && !*host) {
+		alloc->groups = count;
+		for (size_t i = 0; i < alloc->node_count; i++)
+			alloc->nodes[i].group = groups[i];
+	}
+	free(groups);
+}
+
 void pbs_job_info_apply(const struct pbs_job_info *answer, struct alloc *alloc)
 {
 	int runs;
 
 	apply_times(answer, alloc);
 	apply_gpus(answer, alloc);
+	apply_groups(answer, alloc);
 	if (answer->run_count &&
 	    !number_int("run_count", answer->run_count, 1, 1 << 20, &runs, NULL))
 		alloc->restarts = runs - 1;

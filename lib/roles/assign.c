@@ -120,7 +120,7 @@ static int check_groups(const struct role *roles, size_t count, const struct all
 		if (roles[i].group >= alloc->groups)
 			return error_set(
 				err, ERR_USAGE,
-				"role %s asks for --het-group %d, and the job has %d groups (%s)",
+				"role %s asks for group %d, from 0, and the job has %d groups (%s)",
 				roles[i].name, roles[i].group, alloc->groups, alloc->why);
 		if (roles[i].group >= 0)
 			with = (long)i;
@@ -130,7 +130,7 @@ static int check_groups(const struct role *roles, size_t count, const struct all
 	return with < 0 || without < 0
 		       ? 0
 		       : error_set(err, ERR_USAGE,
-				   "role %s has --het-group, so role %s needs it, too",
+				   "role %s has --het-group or --chunk, so role %s needs it, too",
 				   roles[with].name, roles[without].name);
 }
 

@@ -234,8 +234,11 @@ print('asked')"
 	--service -- true|come after --role NAME
 	--overlap -- true|come after --role NAME
 	--het-group 0 -- true|come after --role NAME
-	--role a --het-group 0 -- true|role a asks for --het-group 0, and the job has 0 groups
+	--role a --het-group 0 -- true|role a asks for group 0, from 0, and the job has 0 groups
 	--role a --het-group x -- true|expected a whole number
+	--chunk 0 -- true|come after --role NAME
+	--role a --chunk 0 -- true|role a asks for group 0, from 0, and the job has 0 groups
+	--role a --chunk -1 -- true|expected a whole number
 	-n 2 --role a -- true|-n conflicts with --role
 	--wait --role a -- true|--wait conflicts with --role
 	--spares 1 --role a -- true|--spares conflicts with --role

@@ -78,14 +78,29 @@ teardown() {
 	nothing_left n1 n2 n3
 }
 
-@test "PBS: the same line" {
+@test "PBS: the same line, and a role has a chunk" {
 	local conf=$SLURM_CONF
-	python3 "$HERE/pbs.py" begin n1 n2 3>&-
+	python3 "$HERE/pbs.py" begin n1 n2 n3 3>&-
 	unset SLURM_CONF # a PBS job has no Slurm variables
 	pbs_job roles 2:mpiprocs=1 <<-'S'
 	env -u BERTH_TOPOLOGY "$BERTH" run --role serve --service --nodes 1 -- python3 serve.py : --role train -- python3 ask.py 2>&1
 	S
-	export SLURM_CONF=$conf
 	[ "$status" = 0 ]
 	has '^\[train 0\] train 0 1 127.0.0.1 n2 hello 10.9.0.11$'
+	pbs_job chunks 1:ncpus=1+2:ncpus=2 <<-'S'
+	unset BERTH_TOPOLOGY
+	"$BERTH" run --role serve --chunk 1 --service -N 1 -n 1 -- python3 serve.py : --role train --chunk 0 -n 1 -- python3 ask.py : \
+		--role rest --chunk 1 -n 1 -- python3 ask.py 2>&1
+	"$BERTH" run --role train --chunk 2 -n 1 -- true 2>&1
+	echo "code $?"
+	PATH=/bin PBS_CONF_FILE=/no/such "$BERTH" run --role train --chunk 0 -n 1 -- true 2>&1
+	echo "code $?"
+	S
+	export SLURM_CONF=$conf
+	has '^\[train 0\] train 0 1 127.0.0.1 n1 hello 10.9.0.12$'
+	has '^\[rest 0\] rest 0 1 127.0.0.1 n3 hello 10.9.0.12$'
+	has 'role train asks for group 2, from 0, and the job has 2 groups'
+	has '^code 64$'
+	has "--chunk: cannot find the nodes of the job's chunks: found no qstat in PATH or in PBS_EXEC"
+	has '^code 69$'
 }

@@ -300,6 +300,7 @@ static void answers(void **state)
 				    "pbs-n1.bed.test:1:2 pbs-n2.bed.test:1:2");
 		assert_int_equal(alloc.end_time, local_time(2, 4, 31));
 		assert_int_equal(alloc.restarts, 0);
+		assert_int_equal(alloc.groups, 1);
 		assert_string_equal(alloc.end_reason,
 				    "qstat: started Sat Nov 21 02:02:31 2026, walltime 00:02:00");
 		pbs_job_info_free(&answer);
@@ -382,6 +383,41 @@ static void gpus_of_chunks(void **state)
 		pbs_job_info_apply(&answer, &alloc);
 		if (strcmp(capture_nodes(&alloc), rows[i].expected))
 			fail_msg("row %zu: %s", i, capture_nodes(&alloc));
+		alloc_free(&alloc);
+	}
+}
+
+static void groups_of_chunks(void **state)
+{
+	static const struct {
+		const char *select, *host;
+		int count, first, second; /* groups, and those of n1 and n2 */
+	} rows[] = {
+		{"1:ngpus=4+1:ncpus=8", "n1/0*4+n2/0*8", 2, 0, 1},
+		{"2:ncpus=4", "n1/0*4+n2/0*4", 1, 0, 0},
+		{"ncpus=4+ngpus=1:ncpus=2", "n1/0*4+n2/0*2", 2, 0, 1},
+		{"2:ncpus=1+3", "n1/0+n1/1+n1/2+n2/0+n2/1", 2, 0, 1}, /* n1 has both */
+		{"1+1:ncpus=0+1", "n1/0+n3/0+n2/0", 3, 0, 2},	      /* --nodes left out n3 */
+		{"1:ncpus=4+1:host=n2", "n1/0*4+n2/0*8", 2, 0, 1},
+		{"2:ncpus=4+1:ncpus=8", "n1/0*4+n2/0*8", 0, 0, 0}, /* too few hosts */
+		{"1:ncpus=4", "n1/0*4+n2/0*8", 0, 0, 0},	   /* too many */
+		{"1:ncpus=4+1:ncpus=8", "n1/0*4+n1/0*8", 0, 0, 0}, /* n2 is missing */
+		{"99999999999999999999:ncpus=4", "n1/0*4+n2/0*8", 0, 0, 0},
+		{"", "n1/0+n2/0", 0, 0, 0},
+		{NULL, "n1/0+n2/0", 0, 0, 0},
+		{"2:ncpus=1", NULL, 0, 0, 0},
+	};
+
+	for (size_t i = 0; i < ROWS(rows); i++) {
+		struct alloc alloc = two_nodes("n1.x", "n2.x");
+		struct pbs_job_info answer = {.exec_host = (char *)(uintptr_t)rows[i].host,
+					      .select = (char *)(uintptr_t)rows[i].select};
+
+		pbs_job_info_apply(&answer, &alloc);
+		if (alloc.groups != rows[i].count || alloc.nodes[0].group != rows[i].first ||
+		    alloc.nodes[1].group != rows[i].second)
+			fail_msg("row %zu: %d groups, %d, %d", i, alloc.groups,
+				 alloc.nodes[0].group, alloc.nodes[1].group);
 		alloc_free(&alloc);
 	}
 }
@@ -525,11 +561,17 @@ static int end(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(good),	      cmocka_unit_test(bad),
-		cmocka_unit_test(large),      cmocka_unit_test(whose),
-		cmocka_unit_test(array_task), cmocka_unit_test(durations),
-		cmocka_unit_test(answers),    cmocka_unit_test(odd_answers),
-		cmocka_unit_test(requests),   cmocka_unit_test(gpus_of_chunks),
+		cmocka_unit_test(good),
+		cmocka_unit_test(bad),
+		cmocka_unit_test(large),
+		cmocka_unit_test(whose),
+		cmocka_unit_test(array_task),
+		cmocka_unit_test(durations),
+		cmocka_unit_test(answers),
+		cmocka_unit_test(odd_answers),
+		cmocka_unit_test(requests),
+		cmocka_unit_test(gpus_of_chunks),
+		cmocka_unit_test(groups_of_chunks),
 		cmocka_unit_test(asked),
 	};
 

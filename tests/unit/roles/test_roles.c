@@ -179,8 +179,8 @@ static void test_assign(void **state)
 		{"4 4 / 4 4", "a 1h d 0g", "23 0"},
 		{"4 / 4 4", "a 0h d 0g b 1h", "0+ 0+ 12"},
 		{"4 / 8g 8g", "a 0h b 1h 16r", "0 12"}, /* slots of its own group */
-		{"4 / 4", "a 0h b", "role a has --het-group, so role b needs it, too"},
-		{"4 / 4", "a 2h", "asks for --het-group 2, and the job has 2 groups"},
+		{"4 / 4", "a 0h b", "role a has --het-group or --chunk, so role b needs it, too"},
+		{"4 / 4", "a 2h", "asks for group 2, from 0, and the job has 2 groups"},
 		{"4 4", "a 0h", "the job has 0 groups"},
 		{"4 / 4 4", "a 1h 3n", "asks for 3 nodes, and the group has 2"},
 		{"4 / 4 4", "a 1h 2n b 1h", "need 3 nodes, and the group has 2"},
