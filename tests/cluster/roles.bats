@@ -104,3 +104,32 @@ teardown() {
 	has "--chunk: cannot find the nodes of the job's chunks: found no qstat in PATH or in PBS_EXEC"
 	has '^code 69$'
 }
+
+@test "PBS: walltime with roles: the trainer saves while its server still serves, and a new job continues" {
+	local conf=$SLURM_CONF
+	[ -d "$TOOLS" ] || python3 "$HERE/pbs.py" begin n1 n2 n3 3>&-
+	unset SLURM_CONF
+	rm -f "$SHARE"/wall.*
+	pbs_start wall 2:mpiprocs=1 -l walltime=00:00:40 <<-S
+	unset BERTH_TOPOLOGY
+	export PBS_CONF_FILE=$CLUSTER/share/pbs/pbs.conf
+	turn=\${BERTH_REQUEUES:-0}
+	[ \$turn = 0 ] || until [ -e wall.go ]; do sleep 0.1; done
+	"\$BERTH" run --requeue --end-time +8s --warn-before 4s --report wall.report.\$turn \\
+		--role serve --service -N 1 -n 1 -- python3 serve.py : --role train -n 1 -- sh -c '
+		[ '\$turn' = 0 ] || exec python3 ask.py
+		until [ -e "\$BERTH_STOP_FILE" ]; do sleep 0.1; done
+		python3 ask.py; exit 75' 2>&1
+	S
+	finish wall
+	export SLURM_CONF=$conf
+	[ "$status" = 75 ]
+	has '^\[train 0\] train 0 1 127.0.0.1 n2 hello 10.9.0.11$'
+	holds "$SHARE/wall.report.0" 'r["code"] == 75 and r["kind"] == "stopped" and r["role"] == "train" and "qsub" in r["next"]'
+	nothing_left n1 n2
+	touch "$SHARE/wall.go"
+	within 60 test -e "$SHARE/wall.report.1"
+	holds "$SHARE/wall.report.1" 'r["code"] == 0'
+	has_line() { grep -q '^\[train 0\] train 0 1 .* hello ' "$SHARE/wall.out"; }
+	within 10 has_line
+}
