@@ -33,6 +33,7 @@ def vllm():
     parser.add_argument('--max-logprobs', type=int, default=20)
     options = parser.parse_args(ARGUMENTS)
     assert options.headless == (options.node_rank > 0)
+    assert options.nnodes == 1 or 'VLLM_HOST_IP' in os.environ, 'takes the address of the default route'
     if options.weight_transfer_config:
         assert os.environ['VLLM_SERVER_DEV_MODE'] == '1'
     return options, (options.master_addr, options.master_port), os.environ.get('VLLM_HOST_IP')
