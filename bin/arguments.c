@@ -49,8 +49,8 @@ static const struct {
 	{"gpus-per-task", "Use --gpus-per-rank N"},
 	{"module", "Use -- python -m MODULE"},
 	{"map-by", "Leave it out: berth places ranks near their GPUs; see --dry-run"},
-	{"bind-to", "Leave it out: berth binds ranks to cores; see --bind"},
-	{"cpu-bind", "Leave it out: berth binds ranks to cores; see --bind"},
+	{"bind-to", "Leave it out: berth binds ranks to cores"},
+	{"cpu-bind", "Leave it out: berth binds ranks to cores"},
 	{"mpi", "Leave it out: berth serves PMIx; see --pmix"},
 };
 

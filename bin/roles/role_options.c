@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "container_options.h"
 #include "options.h"
 #include "roles/ray.h"
 
@@ -125,7 +126,7 @@ static int check(void *input, struct error *err)
 static void read_role(int argc, char **argv, struct role *role)
 {
 	static const struct arguments_command command = {
-		.tables = {{table}},
+		.tables = {{table}, {container_options_table, ROLE(container)}},
 		.positional = {.type = ARGUMENTS_REST, .offset = ROLE(argv)},
 		.check = check,
 		.usage = "[--] PROGRAM [ARGUMENTS]",
@@ -203,6 +204,7 @@ void role_options_free(struct role_options *options)
 		if (options->roles) {
 			free(options->roles[i].env);
 			free(options->roles[i].ready.place);
+			container_free(&options->roles[i].container);
 		}
 		free(options->lines[i]);
 	}

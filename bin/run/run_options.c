@@ -223,6 +223,7 @@ void run_options_free(struct run_options *options)
 	free(options->env);
 	options->env = NULL;
 	options->env_count = 0;
+	container_free(&options->job.container);
 	role_options_free(&options->roles);
 }
 

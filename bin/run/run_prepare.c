@@ -286,6 +286,39 @@ int run_lock_log_dir(const char *log_dir, struct error *err)
 			 log_dir, by);
 }
 
+static const struct container *container_of_role(const struct run_options *options, size_t i)
+{
+	return i < options->roles.count && options->roles.roles[i].container.image
+		       ? &options->roles.roles[i].container
+		       : &options->job.container;
+}
+
+/* That of a container is in its image. */
+static int check_programs(const struct run_options *options, const char *const *argv,
+			  const struct env *env, struct error *err)
+{
+	int rc = 0;
+
+	for (size_t i = 0; !rc && (!i || i < options->roles.count); i++)
+		if (!container_of_role(options, i)->image)
+			rc = executable_check(i ? options->roles.roles[i].argv[0] : argv[0], env,
+					      err);
+	return rc;
+}
+
+/* On a login node, images and what is bound may be missing. */
+static int check_containers(const struct run_setup *setup, struct error *err)
+{
+	const struct run_options *options = setup->options;
+	int rc = 0;
+
+	for (size_t i = 0; !rc && setup->alloc.this_node >= 0 && (!i || i < options->roles.count);
+	     i++)
+		if (container_of_role(options, i)->image)
+			rc = container_check(container_of_role(options, i), err);
+	return rc;
+}
+
 int run_prepare(struct run_setup *out, struct error *err)
 {
 	const struct run_options *options = out->options;
@@ -311,9 +344,7 @@ int run_prepare(struct run_setup *out, struct error *err)
 	    !number_duration_ms("", argv[0], &time_ms, NULL))
 		rc = error_set(err, ERR_USAGE, "--wait %s: write --wait=%s", argv[0], argv[0]);
 	if (!rc)
-		rc = executable_check(argv[0], out->env, err);
-	for (size_t i = 1; !rc && i < options->roles.count; i++)
-		rc = executable_check(options->roles.roles[i].argv[0], out->env, err);
+		rc = check_programs(options, argv, out->env, err);
 	/* First in a child, with a time limit: this process would hang in a file system that does
 	 * not answer, and react to no signal. */
 	for (int i = 0; i < 2 && !rc && !options->dry_run; i++)
@@ -350,6 +381,8 @@ int run_prepare(struct run_setup *out, struct error *err)
 		rc = choose_nodes(out, err);
 	if (!rc)
 		rc = check_wait(out, err);
+	if (!rc)
+		rc = check_containers(out, err);
 	if (!rc && !options->roles.count)
 		rc = run_check_kept_options(out, argv, err);
 	if (!rc && !options->roles.count)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* berth run: a program as a job. */
+#include "container_options.h"
 #include "run/run.h"
 #include "run/run_options.h"
 #include "verb.h"
@@ -63,11 +64,25 @@ static int read_roles(struct arguments *arguments, struct error *err)
 	return rc;
 }
 
+/* A role without an image is in that of the job. */
+static int prepare_containers(struct run_options *options, struct error *err)
+{
+	int rc = container_options_prepare(&options->job.container, err);
+
+	for (size_t i = 0; !rc && i < options->roles.count; i++) {
+		rc = container_options_prepare(&options->roles.roles[i].container, err);
+		if (rc)
+			error_prefix(err, "role %s", options->roles.roles[i].name);
+	}
+	return rc;
+}
+
 int verb_run(int argc, char **argv)
 {
 	static const struct arguments_command command = {
 		.tables = {{options_table, offsetof(struct arguments, run.shared)},
 			   {run_options_table, offsetof(struct arguments, run)},
+			   {container_options_table, offsetof(struct arguments, run.job.container)},
 			   {run_rendezvous_table, offsetof(struct arguments, run)},
 			   {role_table, 0, given_role},
 			   {role_options_table, offsetof(struct arguments, run.roles)}},
@@ -93,7 +108,11 @@ int verb_run(int argc, char **argv)
 
 	run_options_default(&arguments.run);
 	arguments_parse(&command, argc, argv, &arguments);
-	if ((arguments.run.roles.first || arguments.run.roles.ray) && read_roles(&arguments, &err))
+	rc = arguments.run.roles.first || arguments.run.roles.ray ? read_roles(&arguments, &err)
+								  : 0;
+	if (!rc)
+		rc = prepare_containers(&arguments.run, &err);
+	if (rc)
 		rc = verb_fail(&err);
 	else
 		rc = run_program(&arguments.run, (const char *const *)arguments.program, false);

@@ -40,6 +40,7 @@ void agent_job_free(struct agent_job *job)
 	free(job->base);
 	free(job->cwd);
 	bytes_free(&job->data);
+	container_free(&job->container);
 	json_decref(job->document);
 	memset(job, 0, sizeof *job);
 }
@@ -96,6 +97,8 @@ int agent_job_read(const struct message *message, struct agent_job *job, struct 
 	if (read_nodes(job, from, err) || read_strings(job, message->wire, err))
 		return -err->code;
 	limits_from_json(from->limits, &job->limits);
+	if (from->container && container_from_json(from->container, &job->container, err))
+		return -err->code;
 	job->log_dir = from->log_dir;
 	job->stop_file = from->stop_file && *from->stop_file ? from->stop_file : NULL;
 	job->attempt = message->wire->attempt;

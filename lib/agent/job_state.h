@@ -9,6 +9,7 @@
 #include "base/bytes.h"
 #include "base/env.h"
 #include "base/error.h"
+#include "container/container.h"
 #include "overlay/messages.h"
 #include "pmix/server_process.h"
 #include "process/rlimits.h"
@@ -35,6 +36,7 @@ struct agent_job {
 	bool pmix_disabled, pmix_required, hold_port;
 	enum agent_job_stdin input;
 	struct limits limits; /* for the ranks */
+	struct container container;
 };
 
 /* Read JOB into *job. The caller has set id, host, layout.node_index and layout.node_count; all

@@ -62,6 +62,8 @@ static int rank_environment(struct agent_ranks *ranks, const struct env *base, s
 		rc = apply_change(env, changes[i], err);
 	if (!rc)
 		rc = agent_pmix_environment(ranks->pmix, (int)local_rank, env, err);
+	if (!rc && ranks->job.container.image)
+		rc = container_environment(&ranks->job.container, ranks->dir, env, err);
 	if (!rc && !(*out = env_to_envp(env)))
 		rc = error_memory(err, "the environment");
 	env_free(env);
@@ -262,8 +264,8 @@ static int rank_stdin(const struct agent_ranks *ranks, size_t local_rank)
 
 /* Read one rank's part of START. */
 static int fill_rank(struct agent_ranks *ranks, const json_t *entry, size_t local_rank,
-		     const struct env *base, const unsigned char **at, size_t *left,
-		     struct supervise_rank *out, struct error *err)
+		     const char *const *argv, const struct env *base, const unsigned char **at,
+		     size_t *left, struct supervise_rank *out, struct error *err)
 {
 	const char *cpus = json_string_value(json_object_get(entry, "cpus"));
 	const char **changes = NULL;
@@ -279,7 +281,7 @@ static int fill_rank(struct agent_ranks *ranks, const json_t *entry, size_t loca
 	free(changes);
 	*out = (struct supervise_rank){
 		.rank = agent_job_rank(&ranks->job, local_rank),
-		.argv = ranks->job.argv,
+		.argv = argv,
 		.envp = envp,
 		.cwd = ranks->job.cwd[0],
 		.cpus_os = set,
@@ -312,6 +314,7 @@ static int start_ranks(struct agent_ranks *ranks, const json_t *list, const unsi
 	size_t count = agent_job_rank_count(&ranks->job);
 	struct supervise_rank *starts = calloc(count, sizeof *starts);
 	struct env *base = NULL;
+	const char **command = NULL; /* of a container */
 	int rc = starts ? agent_job_environment(&ranks->job, &base, err)
 			: error_memory(err, "ranks");
 
@@ -320,8 +323,13 @@ static int start_ranks(struct agent_ranks *ranks, const json_t *list, const unsi
 		rc = agent_stdin_new(ranks->loop, ranks->uplink, input, count, &ranks->inputs, err);
 	else if (!rc && input >= AGENT_JOB_STDIN_FIRST && count && !agent_job_rank(&ranks->job, 0))
 		rc = agent_stdin_new(ranks->loop, ranks->uplink, input, 1, &ranks->inputs, err);
+	if (!rc && ranks->job.container.image) {
+		command = container_command(&ranks->job.container, ranks->dir, ranks->job.argv);
+		rc = command ? 0 : error_memory(err, "ranks");
+	}
 	for (size_t i = 0; !rc && i < count; i++)
-		rc = fill_rank(ranks, json_array_get(list, i), i, base, &at, &left, &starts[i],
+		rc = fill_rank(ranks, json_array_get(list, i), i,
+			       command ? command : ranks->job.argv, base, &at, &left, &starts[i],
 			       err);
 	if (!rc)
 		rc = supervise_start(ranks->supervise, starts, count, err);
@@ -333,6 +341,7 @@ static int start_ranks(struct agent_ranks *ranks, const json_t *list, const unsi
 		idset_free((struct idset *)starts[i].cpus_os);
 	}
 	free(starts);
+	free(command);
 	env_free(base);
 	return rc;
 }

@@ -33,6 +33,7 @@
 
 #include "base/env.h"
 #include "base/error.h"
+#include "container/container.h"
 #include "base/log.h"
 #include "launch/launcher.h"
 #include "plan/plan.h"
@@ -96,11 +97,12 @@ struct job_role {
 /* What to run. */
 struct job_request {
 	const struct launch_options *launch;
-	const char *const *argv;  /* the ranks' program; looked up in PATH on each node */
-	const char *cwd;	  /* the ranks' directory; NULL: the agent's */
-	struct plan_request plan; /* port: the requested MASTER_PORT, 0: any; attempt: from 0 at
-				     each start of the job */
-	const char *log_dir;	  /* or NULL; see logs_attempt_dir */
+	const char *const *argv;    /* the ranks' program; looked up in PATH on each node */
+	struct container container; /* in which they run it; image NULL: none */
+	const char *cwd;	    /* the ranks' directory; NULL: the agent's */
+	struct plan_request plan;   /* port: the requested MASTER_PORT, 0: any; attempt: from 0 at
+				       each start of the job */
+	const char *log_dir;	    /* or NULL; see logs_attempt_dir */
 	size_t spares; /* number of spares: the last nodes of alloc, which have agents but no ranks;
 			  losing one does not end the job */
 	enum job_pmix pmix;

@@ -300,6 +300,9 @@ static int send_job(const struct job *job, struct error *err)
 		.input = job_input_kind(request),
 		.stop_file = env_get(request->launch->env, "BERTH_STOP_FILE"),
 		.limits = limits_to_json(&request->limits),
+		.container = request->container.image
+				     ? container_to_json(&request->container, request->launch->env)
+				     : NULL,
 	};
 
 	if (!envp || add_list(&data, request->argv) || add_list(&data, (const char *const *)envp) ||

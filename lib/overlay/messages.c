@@ -112,6 +112,7 @@ static const struct json_field job_fields[] = {
 	{FIELD(job, input, number), .max = INT32_MAX},
 	{FIELD(job, stop_file, borrowed), JSON_NULLABLE},
 	{FIELD(job, limits, any_object), JSON_NULLABLE},
+	{FIELD(job, container, any_object), JSON_NULLABLE},
 	{0}};
 static const struct json_field start_fields[] = {{FIELD(start, ranks, array)},
 						 {FIELD(start, plan, any_object)},

@@ -181,7 +181,8 @@ struct message_job {
 	int block; /* the block of ports to keep */
 	int input; /* enum agent_job_stdin */
 	const char *stop_file;
-	json_t *limits; /* process/rlimits.h */
+	json_t *limits;	   /* process/rlimits.h */
+	json_t *container; /* container/container.h; NULL: none */
 };
 struct message_start {
 	json_t *ranks; /* [{rank, cpus}] */

@@ -259,6 +259,8 @@ static int fill(struct roles_one *one, const struct job_request *base, const boo
 	one->request = *base;
 	one->request.launch = &one->launch;
 	one->request.argv = role->argv;
+	if (role->container.image)
+		one->request.container = role->container;
 	one->request.cwd = role->chdir ? role->chdir : base->cwd;
 	one->request.plan = plan_of(role, &base->plan, shared);
 	one->request.role = &one->job_role;

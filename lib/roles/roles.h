@@ -24,8 +24,9 @@ struct role {
 	int gpus_per_rank;		  /* 0: none; -1: option absent */
 	int ports;			  /* 0: none */
 	bool per_node;
-	struct job_ready ready; /* text NULL: option absent */
-	const char **env;	/* "NAME=VALUE", env_count of them */
+	struct container container; /* image NULL: the job's */
+	struct job_ready ready;	    /* text NULL: option absent */
+	const char **env;	    /* "NAME=VALUE", env_count of them */
 	size_t env_count;
 };
 

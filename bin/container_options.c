@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "container_options.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/bytes.h"
+
+#define CONTAINER(member) offsetof(struct container, member)
+
+static int keep(char **slot, const char *text, struct error *err)
+{
+	free(*slot);
+	*slot = strdup(text);
+	return *slot ? 0 : error_memory(err, "the container's options");
+}
+
+static int read_image(const char *text, void *out, struct error *err)
+{
+	if (!*text)
+		return error_set(err, ERR_USAGE, "--container: expected an image, not ''");
+	return keep(&((struct container *)out)->image, text, err);
+}
+
+static int read_runtime(const char *text, void *out, struct error *err)
+{
+	return keep(&((struct container *)out)->runtime, text, err);
+}
+
+static int add_bind(const char *text, void *out, struct error *err)
+{
+	struct container *container = out;
+	char **added;
+	int rc = container_check_bind(text, err);
+
+	if (rc)
+		return rc;
+	added = array_add(&container->binds, &container->bind_count, sizeof *added);
+	return added ? keep(added, text, err) : error_memory(err, "--bind");
+}
+
+const struct arguments_option container_options_table[] = {
+	{.type = ARGUMENTS_GROUP, .group = 17, .doc = "Containers"},
+	{"container", "IMAGE",
+	 "Start the ranks in this image, a file (SIF) or a directory that all nodes see; of a "
+	 "role: in an image of its own",
+	 ARGUMENTS_READ, .read = read_image},
+	{"container-runtime", "NAME",
+	 "Start containers with apptainer or singularity, or the one at this path (default: the "
+	 "first in PATH)",
+	 ARGUMENTS_READ, .read = read_runtime},
+	{"container-per", "node|rank",
+	 "One container for all ranks of a node, or one for each rank (default: node)",
+	 ARGUMENTS_BOOL, CONTAINER(per_rank), 1},
+	{"bind", "/PATH[:/PATH[:ro]]",
+	 "Show this file or directory of the host in the container, there or at the second path "
+	 "(repeatable)",
+	 ARGUMENTS_READ, .read = add_bind},
+	{0},
+};
+
+int container_options_prepare(struct container *container, struct error *err)
+{
+	struct env *env;
+	char *path;
+	int rc;
+
+	if (!container->image)
+		return container->runtime || container->per_rank || container->bind_count
+			       ? error_set(err, ERR_USAGE, "%s needs --container IMAGE",
+					   container->runtime	 ? "--container-runtime"
+					   : container->per_rank ? "--container-per"
+								 : "--bind")
+			       : 0;
+	if (container->image[0] != '/' && !strstr(container->image, "://")) {
+		path = realpath(container->image, NULL);
+		if (!path)
+			return error_set(err, ERR_INPUT, "--container: cannot read '%.200s': %m",
+					 container->image);
+		free(container->image);
+		container->image = path;
+	}
+	env = env_capture();
+	rc = env ? container_find_runtime(container->runtime, env, &path, err)
+		 : error_memory(err, "the environment");
+	env_free(env);
+	if (rc)
+		return rc;
+	free(container->runtime);
+	container->runtime = path;
+	return 0;
+}

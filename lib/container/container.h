@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Ranks in a container: the runtime's command line in front of the program's, and what of the
+ * environment the image's own variables must not replace. The agent stays outside. It starts the
+ * runtime where it would start the program, so a rank's place, descriptors, session and signals are
+ * those of the runtime, which passes them on. */
+#ifndef BERTH_CONTAINER_CONTAINER_H
+#define BERTH_CONTAINER_CONTAINER_H
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "base/env.h"
+#include "base/error.h"
+
+/* All strings and lists are malloced. */
+struct container {
+	char *image;   /* a file or a directory; NULL: no container */
+	char *runtime; /* a path whose last part is the runtime's name */
+	bool per_rank; /* else the ranks of a node share one, and its namespaces */
+	char **binds; /* "/HOST", "/HOST:/CONTAINER" or "/HOST:/CONTAINER:ro", bind_count of them */
+	size_t bind_count;
+	char **exact; /* names of variables whose values replace the image's */
+	size_t exact_count;
+};
+
+/* Find the runtime called name, or the first one that is installed if it is NULL, in env's PATH.
+ * *out is malloced. Return 0, -ERR_USAGE if berth does not know it, or -ERR_UNAVAILABLE. */
+int container_find_runtime(const char *name, const struct env *env, char **out, struct error *err);
+/* Check the form of --bind. -ERR_USAGE. */
+int container_check_bind(const char *bind, struct error *err);
+/* Check that image is there, whole, and for this machine's architecture, as far as its first bytes
+ * tell. -ERR_INPUT, -ERR_DATA. */
+int container_check_image(const char *image, struct error *err);
+/* Check the image, and that what is bound exists. For a machine on which ranks will run. */
+int container_check(const struct container *container, struct error *err);
+
+/* For JOB. What env has from an option or a site file is exact. A new reference; NULL if memory is
+ * out. */
+json_t *container_to_json(const struct container *container, const struct env *env);
+/* -ERR_DATA, -ERR_UNAVAILABLE. Call container_free even on failure. */
+int container_from_json(const json_t *json, struct container *out, struct error *err);
+void container_free(struct container *container);
+
+/* The command line that runs argv in the container, with the agent's directory dir in it, at the
+ * same path. A malloced list of borrowed strings; NULL if memory is out. Looks for the devices of
+ * GPUs. */
+const char **container_command(const struct container *container, const char *dir,
+			       const char *const *argv);
+/* Change a rank's environment to that of the runtime: variables of berth and of the scheduler, and
+ * those that are exact, reach the program as they are. Of the others the runtime decides; those
+ * that would mix the host's programs into the image are left out. What the runtime remembers of a
+ * container that ranks share lies in dir, the agent's directory. -ERR_UNAVAILABLE. */
+int container_environment(const struct container *container, const char *dir, struct env *env,
+			  struct error *err);
+
+#endif
