@@ -50,8 +50,9 @@ const struct arguments_option container_options_table[] = {
 	 "first in PATH)",
 	 ARGUMENTS_READ, .read = read_runtime},
 	{"container-per", "node|rank",
-	 "One container for all ranks of a node, or one for each rank (default: node)",
-	 ARGUMENTS_BOOL, CONTAINER(per_rank), 1},
+	 "One container for each rank, or one that all ranks of a node share, as MPI programs need "
+	 "where Apptainer has no privileges (default: rank)",
+	 ARGUMENTS_BOOL, CONTAINER(shared), 0},
 	{"bind", "/PATH[:/PATH[:ro]]",
 	 "Show this file or directory of the host in the container, there or at the second path "
 	 "(repeatable)",
@@ -66,11 +67,11 @@ int container_options_prepare(struct container *container, struct error *err)
 	int rc;
 
 	if (!container->image)
-		return container->runtime || container->per_rank || container->bind_count
+		return container->runtime || container->shared || container->bind_count
 			       ? error_set(err, ERR_USAGE, "%s needs --container IMAGE",
-					   container->runtime	 ? "--container-runtime"
-					   : container->per_rank ? "--container-per"
-								 : "--bind")
+					   container->runtime  ? "--container-runtime"
+					   : container->shared ? "--container-per"
+							       : "--bind")
 			       : 0;
 	if (container->image[0] != '/' && !strstr(container->image, "://")) {
 		path = realpath(container->image, NULL);

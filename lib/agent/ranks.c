@@ -237,6 +237,7 @@ static int start_supervise(struct agent_ranks *ranks, struct error *err)
 	struct supervise_options options = {
 		.this_system = ranks->this_system,
 		.exempt_pid = server_process_pid(ranks->pmix->process),
+		.spared = container_processes(&ranks->job.container),
 		.prompt = ranks->job.input == AGENT_JOB_STDIN_TERMINAL ||
 			  ranks->job.input == AGENT_JOB_STDIN_PTY,
 	};

@@ -97,7 +97,7 @@ int container_check(const struct container *container, struct error *err)
 static const struct json_field fields[] = {
 	{"image", &json_as_text, JSON_MEMBER(struct container, image)},
 	{"runtime", &json_as_text, JSON_MEMBER(struct container, runtime)},
-	{"per_rank", &json_as_bool, JSON_MEMBER(struct container, per_rank)},
+	{"shared", &json_as_bool, JSON_MEMBER(struct container, shared)},
 	{"binds", &json_as_list, JSON_LIST(struct container, binds, bind_count),
 	 .entry = &json_as_text},
 	{"exact", &json_as_list, JSON_LIST(struct container, exact, exact_count),
@@ -177,6 +177,15 @@ const char **container_command(const struct container *container, const char *di
 	return line;
 }
 
+const char *const *container_processes(const struct container *container)
+{
+	static const char *const names[] = {
+		"starter", "starter-suid", "appinit",	     "squashfuse_ll", "squashfuse",
+		"fuse2fs", "gocryptfs",	   "fuse-overlayfs", "fusermount3",   NULL};
+
+	return container->image ? names : NULL;
+}
+
 static bool is_exact(const struct container *container, const struct env_var *var)
 {
 	static const char *const of_schedulers[] = {"SLURM_*", "PBS_*", "PAI_*", NULL};
@@ -200,9 +209,9 @@ int container_environment(const struct container *container, const char *dir, st
 	} settings[] = {
 		{"QUIET", "1"},	  /* no remarks on standard error */
 		{"NO_EVAL", "1"}, /* no shell expands values */
-		{"SHARENS", container->per_rank ? NULL : "1"},
+		{"SHARENS", container->shared ? "1" : NULL},
 		/* Its record of a shared container would stay in HOME after SIGKILL. */
-		{"CONFIGDIR", container->per_rank ? NULL : dir},
+		{"CONFIGDIR", container->shared ? dir : NULL},
 	};
 	const char *prefix = runtime_of(container->runtime)->prefix;
 	size_t count = env_count(env);

@@ -17,7 +17,7 @@
 struct container {
 	char *image;   /* a file or a directory; NULL: no container */
 	char *runtime; /* a path whose last part is the runtime's name */
-	bool per_rank; /* else the ranks of a node share one, and its namespaces */
+	bool shared;   /* by the ranks of a node, with its namespaces; else one for each rank */
 	char **binds; /* "/HOST", "/HOST:/CONTAINER" or "/HOST:/CONTAINER:ro", bind_count of them */
 	size_t bind_count;
 	char **exact; /* names of variables whose values replace the image's */
@@ -47,6 +47,9 @@ void container_free(struct container *container);
  * GPUs. */
 const char **container_command(const struct container *container, const char *dir,
 			       const char *const *argv);
+/* The names of the runtime's own processes, in a list that NULL ends; NULL without a container. If
+ * a signal ends one, the program dies of SIGBUS or its exit code is lost. */
+const char *const *container_processes(const struct container *container);
 /* Change a rank's environment to that of the runtime: variables of berth and of the scheduler, and
  * those that are exact, reach the program as they are. Of the others the runtime decides; those
  * that would mix the host's programs into the image are left out. What the runtime remembers of a

@@ -59,6 +59,7 @@ int supervise_new(struct loop *loop, const struct supervise_options *options,
 		return error_memory(err, "supervising the ranks");
 	supervise->this_system = options->this_system;
 	supervise->exempt_pid = options->exempt_pid;
+	supervise->spared = options->spared;
 	supervise->prompt = options->prompt;
 	supervise->events = *events;
 	supervise->reading = true;

@@ -97,6 +97,10 @@ struct supervise_options {
 	 * reaps it or its children. The caller ends and reaps it once no rank runs: finished waits
 	 * for that. */
 	pid_t exempt_pid;
+	/* Names of processes that stand between the agent and the program, or hold its files, in a
+	 * list that NULL ends; or NULL. While ranks run, they get no signal but SIGKILL, unless
+	 * there is no other process in a rank's group. */
+	const char *const *spared;
 	bool prompt; /* deliver unfinished lines, such as a prompt or a progress bar, within 0.1 s,
 			not 2 s */
 	const char *cgroup_root; /* where cgroups are mounted; NULL: "/sys/fs/cgroup" */

@@ -46,6 +46,7 @@ struct rank_process {
 struct supervise {
 	bool this_system, reading, pidfds;
 	pid_t exempt_pid; /* 0: none */
+	const char *const *spared;
 	bool prompt;
 	struct rlimit files; /* the limit before it was raised; the ranks get it back */
 	struct supervise_events events;

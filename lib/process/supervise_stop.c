@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/wait.h>
 
 #include "base/log.h"
@@ -10,13 +11,6 @@
 
 #define STOP_MS 20	 /* between checks during a stop */
 #define LEFTOVER_MS 1000 /* the remaining grace once no rank runs */
-
-/* Signal a rank's process group. Before its setsid it has none yet. */
-static void signal_group(pid_t pid, int signal)
-{
-	if (kill(-pid, signal) && errno == ESRCH)
-		kill(pid, signal);
-}
 
 static bool in_rank_group(const struct supervise *supervise, pid_t group)
 {
@@ -26,16 +20,44 @@ static bool in_rank_group(const struct supervise *supervise, pid_t group)
 	return false;
 }
 
-/* Signal the descendants that have left the ranks' process groups. */
-static void signal_others(const struct supervise *supervise, int signal)
+static bool is_spared(const struct supervise *supervise, const struct process_tree_entry *process,
+		      int signal)
+{
+	if (!supervise->spared || signal == SIGKILL)
+		return false;
+	for (size_t i = 0; supervise->spared[i]; i++)
+		if (!strcmp(supervise->spared[i], process->name))
+			return true;
+	return false;
+}
+
+/* Signal the descendants in a rank's process group, or, with group 0, those in none. Return their
+ * number. */
+static size_t signal_listed(const struct supervise *supervise, pid_t group, int signal)
 {
 	struct process_tree list = {0};
+	size_t count = 0;
 
 	if (!supervise_list(supervise, &list))
-		for (size_t i = 0; i < list.count; i++)
-			if (list.items[i].alive && !in_rank_group(supervise, list.items[i].group))
-				process_tree_signal(&list.items[i], signal);
+		for (size_t i = 0; i < list.count; i++) {
+			const struct process_tree_entry *process = &list.items[i];
+
+			if (process->alive && !is_spared(supervise, process, signal) &&
+			    (group ? process->group == group
+				   : !in_rank_group(supervise, process->group)))
+				count += !process_tree_signal(process, signal);
+		}
 	process_tree_free(&list);
+	return count;
+}
+
+/* Signal a rank's process group. Before its setsid it has none yet. */
+static void signal_group(const struct supervise *supervise, pid_t pid, int signal)
+{
+	if (supervise->spared && signal != SIGKILL && signal_listed(supervise, pid, signal))
+		return;
+	if (kill(-pid, signal) && errno == ESRCH)
+		kill(pid, signal);
 }
 
 void supervise_signal(struct supervise *supervise, int signal)
@@ -45,15 +67,15 @@ void supervise_signal(struct supervise *supervise, int signal)
 
 		if (supervise->processes[i].ended || pid <= 0)
 			continue;
-		signal_group(pid, signal);
+		signal_group(supervise, pid, signal);
 		/* A stopped process does not see it. */
 		if (signal == SIGTERM || signal == SIGINT || signal == SIGHUP || signal == SIGQUIT)
-			kill(-pid, SIGCONT);
+			signal_group(supervise, pid, SIGCONT);
 	}
 	if (signal == SIGSTOP || signal == SIGCONT)
 		/* Other signals are for the rank's own group. A suspended job, however, must not
 		 * use any CPU, so whatever has left the groups stops and continues, too. */
-		signal_others(supervise, signal);
+		signal_listed(supervise, 0, signal);
 }
 
 static void mark_stopped(struct supervise *supervise)
@@ -72,10 +94,10 @@ static void term_all(struct supervise *supervise)
 		/* Ranks that have ended count, too: children may be left in their groups. */
 		if (pid <= 0)
 			continue;
-		signal_group(pid, SIGTERM);
-		kill(-pid, SIGCONT); /* a stopped process does not see SIGTERM */
+		signal_group(supervise, pid, SIGTERM);
+		signal_group(supervise, pid, SIGCONT); /* a stopped process does not see SIGTERM */
 	}
-	signal_others(supervise, SIGTERM);
+	signal_listed(supervise, 0, SIGTERM);
 }
 
 static void kill_all(struct supervise *supervise, char *left, size_t size)
@@ -85,7 +107,7 @@ static void kill_all(struct supervise *supervise, char *left, size_t size)
 	mark_stopped(supervise);
 	for (size_t i = 0; i < supervise->count; i++)
 		if (supervise->processes[i].pid > 0)
-			signal_group(supervise->processes[i].pid, SIGKILL);
+			signal_group(supervise, supervise->processes[i].pid, SIGKILL);
 	if (!supervise_list(supervise, &list)) {
 		for (size_t i = 0; i < list.count; i++)
 			if (list.items[i].alive)
@@ -131,6 +153,10 @@ void supervise_continue_stop(struct supervise *supervise)
 		finish_stop(supervise, NULL);
 		return;
 	}
+	if (supervise->state == STATE_TERM && !supervise->running && supervise->spared) {
+		supervise->spared = NULL;
+		term_all(supervise);
+	}
 	if (supervise->state == STATE_TERM) {
 		if (!supervise->running && supervise->deadline_ms > now + LEFTOVER_MS)
 			supervise->deadline_ms = now + LEFTOVER_MS;
@@ -164,6 +190,8 @@ void supervise_stop(struct supervise *supervise, int grace_ms)
 	if (supervise->state == STATE_RUN) {
 		supervise->state = STATE_TERM;
 		supervise->deadline_ms = deadline;
+		if (!supervise->running)
+			supervise->spared = NULL;
 		if (grace_ms > 0 && !are_all_gone(supervise))
 			term_all(supervise);
 	} else if (deadline < supervise->deadline_ms) {

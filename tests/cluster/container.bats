@@ -1,0 +1,151 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# berth run --container under a real Slurm and in jobs of the stand-in for PBS, with Apptainer (APPTAINER; see
+# apptainer.sh). The image has a shell and little more; PyTorch is the host's, bound in.
+
+load support.bash
+
+# image DIR: programs with their libraries, and a file that the host lacks
+image() {
+	local program library
+	mkdir -p "$1"/{usr/bin,usr/lib64,etc,tmp,proc,sys,dev,root,run,var/tmp}
+	ln -s usr/bin "$1/bin"
+	ln -s usr/lib "$1/lib"
+	ln -s usr/lib64 "$1/lib64"
+	cp /etc/passwd /etc/group "$1/etc"
+	echo image >"$1/etc/berth-image"
+	for program in sh cat env grep hostname id kill ls readlink sleep sort wc; do
+		cp -L "/bin/$program" "$1/usr/bin"
+		for library in $(ldd "/bin/$program" | grep -o '/[^ ]*'); do
+			mkdir -p "$1/usr/${library%/*}"
+			cp -L "$library" "$1/$library"
+		done
+	done
+}
+
+setup_file() {
+	# This root lacks a capability that Apptainer would ask for.
+	export PATH=$APPTAINER/bin:$PATH APPTAINER_NO_PRIVS=1 IMAGE=$SHARE/image.sif
+	image "$SHARE/image"
+	apptainer -q build "$IMAGE" "$SHARE/image"
+	python3 "$HERE/pbs.py" begin n1 n2 3>&-
+}
+
+setup() {
+	export HERE
+	cd "$SHARE"
+}
+
+teardown() {
+	cancel_jobs
+	for node in n1 n2; do revive "$node"; done
+}
+
+# What a rank sees of its place, by the same line inside and outside; ranks end when all have started.
+SHOWS='echo "$RANK/$WORLD_SIZE $LOCAL_RANK at $MASTER_ADDR gpu <$CUDA_VISIBLE_DEVICES> nic $NCCL_SOCKET_IFNAME in $PWD: $(grep Cpus_allowed_list /proc/self/status)"
+	[ ! -e /etc/berth-image ] || echo "image $(hostname) $(readlink /proc/self/ns/mnt)" >&2
+	: >met.$BERTH_JOB_ID.$RANK; until [ $(ls met.$BERTH_JOB_ID.* | wc -l) = $WORLD_SIZE ]; do sleep 0.1; done'
+
+@test "Slurm: the same place inside as outside, in one container per rank or per node" {
+	export SHOWS
+	submit place -N2 <<-'S'
+	"$BERTH" run --ranks-per-node 2 -- sh -c "$SHOWS" >outside
+	for per in node rank; do
+		"$BERTH" run --ranks-per-node 2 --container $IMAGE --container-per $per -- sh -c "$SHOWS" >inside.$per 2>space.$per || exit
+	done
+	S
+	finish place
+	[ "$status" = 0 ]
+	for per in node rank; do
+		cat inside.$per
+		diff <(sort outside) <(sort inside.$per)
+		[ "$(grep -c 'gpu' inside.$per)" = 4 ]
+	done
+	[ "$(grep '^image' space.node | sort -u | wc -l)" = 2 ]
+	[ "$(grep '^image' space.rank | sort -u | wc -l)" = 4 ]
+	nothing_left n1 n2
+}
+
+@test "Slurm: variables arrive as they are; the host's PATH and PYTHONPATH do not, unless --env names them" {
+	export PYTHONPATH=/of/host ODD='a  $HOME `id` "q" \n'"'"
+	submit variables -N1 <<-'S'
+	"$BERTH" run -n 1 --container $IMAGE --env "GIVEN=$ODD" -- sh -c 'printf "<%s>" "$GIVEN" "$PYTHONPATH" "$PATH" "$SLURM_JOB_ID"; echo'
+	"$BERTH" run -n 1 --container $IMAGE --env PYTHONPATH=/mine --env PATH=/mine:/bin -- sh -c 'echo "<$PYTHONPATH><$PATH>"'
+	S
+	finish variables
+	[ "$status" = 0 ]
+	grep -qxF "<$ODD><></usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin><$job>" variables.out
+	has '^</mine></mine:/bin>$'
+}
+
+@test "Slurm: DistributedDataParallel on two nodes, over the fast network" {
+	/usr/bin/python3 -c 'import torch.distributed' 2>/dev/null || skip 'no PyTorch (Debian: python3-torch)'
+	submit ddp -N2 <<-'S'
+	"$BERTH" run --ranks-per-node 2 --container $IMAGE --bind /usr:/usr:ro --bind /etc/alternatives --bind "$HERE" -- \
+		sh -c 'cat /etc/berth-image; exec /usr/bin/python3 "$0"' "$HERE/ddp.py"
+	S
+	finish ddp
+	[ "$status" = 0 ]
+	[ "$(grep -c '^image$' ddp.out)" = 4 ]
+	has 'rank 3 of 4 on n2 local 1 at 10.9.0.11 trained'
+	nothing_left n1 n2
+}
+
+@test "Slurm: a stop signal reaches the program once, and its code is the job's" {
+	for per in node rank; do
+		export PER=$per
+		submit signal -N2 <<-'S'
+		"$BERTH" run --ranks-per-node 2 --container $IMAGE --container-per $PER --stop-grace 20s -- sh -c '
+			trap "echo caught \$RANK" TERM; echo up; until [ -e "$BERTH_STOP_FILE" ]; do sleep 0.1; done; sleep 1; exit 75' &
+		until [ "$(grep -c "^up$" signal.out)" = 4 ]; do sleep 0.1; done
+		kill -TERM $!
+		wait $!
+		S
+		finish signal
+		[ "$status" = 75 ]
+		for rank in 0 1 2 3; do [ "$(grep -c "^caught $rank$" signal.out)" = 1 ]; done
+		nothing_left n1 n2
+	done
+}
+
+@test "Slurm: scancel, which signals all processes of a step: the program saves" {
+	submit cancel -N2 <<-'S'
+	"$BERTH" run --ranks-per-node 2 --container $IMAGE -- sh -c 'trap "" TERM; echo up; until [ -e "$BERTH_STOP_FILE" ]; do sleep 0.1; done
+		sleep 1; cat /etc/berth-image; exit 75' 2>&1
+	S
+	until_seen "$SHARE/cancel.out" '^up$'
+	until [ "$(grep -c '^up$' cancel.out)" = 4 ]; do sleep 0.1; done
+	scancel "$job"
+	within 30 seen_images
+	nothing_left n1 n2
+}
+seen_images() { [ "$(grep -c '^image$' cancel.out)" = 4 ]; }
+
+@test "Slurm: an agent and a rank are killed: named, and nothing is left" {
+	for what in agent runtime; do
+		rm -f killed.*
+		submit killed -N2 <<-'S'
+		"$BERTH" run --ranks-per-node 2 --container $IMAGE -- sh -c 'echo up; exec sleep 79' 2>&1
+		S
+		until [ "$(grep -c '^up$' killed.out)" = 4 ]; do sleep 0.1; done
+		rank=$(on n2 pgrep -o -f 'Apptainer runtime parent')
+		if [ $what = agent ]; then on n2 kill -KILL "$(on n2 ps -o ppid= -p "$rank")"; else on n2 kill -KILL "$rank"; fi
+		finish killed
+		[ "$status" = "$([ $what = agent ] && echo 76 || echo 137)" ]
+		has 'n2'
+		nothing_left n1 n2
+	done
+}
+
+@test "PBS: the same line" {
+	local conf=$SLURM_CONF
+	unset SLURM_CONF
+	pbs_job pbs 2:ncpus=2:mpiprocs=2 <<-S
+	export PATH=$APPTAINER/bin:\$PATH APPTAINER_NO_PRIVS=1
+	"\$BERTH" run --ranks-per-node 2 --container $IMAGE -- sh -c 'cat /etc/berth-image; echo "\$RANK of \$WORLD_SIZE on \$(hostname) at \$MASTER_ADDR, \$PBS_JOBID"'
+	"\$BERTH" run --ranks-per-node 1 --container $IMAGE -- sh -c 'exit 9'
+	S
+	export SLURM_CONF=$conf
+	[ "$status" = 9 ]
+	[ "$(grep -c '^image$' pbs.out)" = 4 ]
+	has '^3 of 4 on n2 at 10.9.0.11, [0-9]*.pbs-head$'
+}
