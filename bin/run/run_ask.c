@@ -108,6 +108,12 @@ int run_ask_launcher(struct run_setup *setup, const char *const *argv, struct er
 
 	if (!asked.name || run_is_agent(setup))
 		return 0;
+	if (setup->options->job.container.image)
+		return error_set(err, ERR_USAGE,
+				 "--container: berth would ask the %s of the host for the ranks' "
+				 "variables, not that of the image. Name the program that it "
+				 "starts: berth run --container IMAGE -- python train.py",
+				 asked.name);
 	if (!asked.module)
 		rc = read_python(argv[0], setup->env, lines, sizeof lines, words, &count, err);
 	if (rc)

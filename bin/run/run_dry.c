@@ -21,6 +21,7 @@
 struct show {
 	const struct run_setup *setup;
 	const char *const *argv;
+	const struct container *container; /* image NULL: none */
 	struct plan_request request;
 	bool has_plan; /* this machine is the first node: there is a plan */
 	int *counts;   /* without a plan: ranks of each node, from the allocation; NULL: unknown */
@@ -213,6 +214,9 @@ static int print_json(const struct show *show, json_t *roles, struct error *err)
 		json_text(show->has_plan ? show->plan.network.address : show->request.master_addr),
 		"guessed", show->assumed, "nodes", nodes, "not_known",
 		json_text(show->has_plan ? NULL : why_no_plan(show, why)));
+	if (out && show->container->image)
+		json_object_set_new(out, "container",
+				    container_to_json(show->container, show->setup->env));
 	if (rc)
 		return rc;
 	if (out && show->role) {
@@ -269,6 +273,10 @@ static void print_program(const struct show *show, const struct paint *paint)
 
 	printf("%sprogram%s  %s\n", paint->bold, paint->off, line ? line : show->argv[0]);
 	free(line);
+	if (show->container->image)
+		printf("%sin%s       %s, by %s, one container %s\n", paint->bold, paint->off,
+		       show->container->image, show->container->runtime,
+		       show->container->shared ? "per node" : "per rank");
 }
 
 /* Not on the first node: print only what follows from the allocation and the options. */
@@ -343,10 +351,15 @@ static int print_text(const struct show *show, struct error *err)
 }
 
 /* One program, or one role with what the roles before it use. roles: the documents so far. */
-static int show_one(const struct run_setup *setup, const char *const *argv, const char *role,
-		    json_t *claims, json_t *roles, struct error *err)
+static int show_one(const struct run_setup *setup, const char *const *argv,
+		    const struct container *container, const char *role, json_t *claims,
+		    json_t *roles, struct error *err)
 {
-	struct show show = {.setup = setup, .argv = argv, .role = role, .claims = claims};
+	struct show show = {.setup = setup,
+			    .argv = argv,
+			    .container = container,
+			    .role = role,
+			    .claims = claims};
 	int rc = make(&show, err);
 
 	if (!rc)
@@ -383,7 +396,7 @@ static int show_roles(const struct run_setup *setup, struct error *err)
 		own.plan = request->plan;
 		if (i && !setup->options->json)
 			putchar('\n');
-		rc = show_one(&own, request->argv, options->roles[i].name,
+		rc = show_one(&own, request->argv, &request->container, options->roles[i].name,
 			      options->roles[i].overlap ? NULL : claims, roles, err);
 	}
 	roles_close(set);
@@ -396,5 +409,6 @@ static int show_roles(const struct run_setup *setup, struct error *err)
 int run_dry_run(const struct run_setup *setup, const char *const *argv, struct error *err)
 {
 	return setup->options->roles.count ? show_roles(setup, err)
-					   : show_one(setup, argv, NULL, NULL, NULL, err);
+					   : show_one(setup, argv, &setup->options->job.container,
+						      NULL, NULL, NULL, err);
 }

@@ -50,6 +50,9 @@ extra|cmd:munged|munge|munge|
 extra|cmd:ip|iproute2|iproute|
 extra|cmd:strace|strace|strace|
 extra|file:/usr/sbin/nft|nftables|nftables|
+extra|cmd:patchelf|patchelf||
+extra|cmd:mksquashfs|squashfs-tools|squashfs-tools|
+extra|cmd:squashfuse|squashfuse|squashfuse|
 extra|cmd:shellcheck|shellcheck|ShellCheck|
 extra|cmd:codespell|codespell|codespell|
 extra|cmd:clang-format-14|clang-format-14||

@@ -41,7 +41,8 @@ teardown() {
 }
 
 # What a rank sees of its place, by the same line inside and outside; ranks end when all have started.
-SHOWS='echo "$RANK/$WORLD_SIZE $LOCAL_RANK at $MASTER_ADDR gpu <$CUDA_VISIBLE_DEVICES> nic $NCCL_SOCKET_IFNAME in $PWD: $(grep Cpus_allowed_list /proc/self/status)"
+SHOWS='cpus=$(grep Cpus_allowed_list /proc/self/status)
+	echo "$RANK/$WORLD_SIZE $LOCAL_RANK at $MASTER_ADDR gpu <$CUDA_VISIBLE_DEVICES> nic $NCCL_SOCKET_IFNAME in $PWD: $cpus"
 	[ ! -e /etc/berth-image ] || echo "image $(hostname) $(readlink /proc/self/ns/mnt)" >&2
 	: >met.$BERTH_JOB_ID.$RANK; until [ $(ls met.$BERTH_JOB_ID.* | wc -l) = $WORLD_SIZE ]; do sleep 0.1; done'
 
@@ -136,16 +137,30 @@ seen_images() { [ "$(grep -c '^image$' cancel.out)" = 4 ]; }
 	done
 }
 
-@test "PBS: the same line" {
-	local conf=$SLURM_CONF
-	unset SLURM_CONF
-	pbs_job pbs 2:ncpus=2:mpiprocs=2 <<-S
-	export PATH=$APPTAINER/bin:\$PATH APPTAINER_NO_PRIVS=1
-	"\$BERTH" run --ranks-per-node 2 --container $IMAGE -- sh -c 'cat /etc/berth-image; echo "\$RANK of \$WORLD_SIZE on \$(hostname) at \$MASTER_ADDR, \$PBS_JOBID"'
-	"\$BERTH" run --ranks-per-node 1 --container $IMAGE -- sh -c 'exit 9'
-	S
-	export SLURM_CONF=$conf
-	[ "$status" = 9 ]
-	[ "$(grep -c '^image$' pbs.out)" = 4 ]
+where() {
+	export PATH=$(dirname "$BERTH"):$TOOLS:$PATH
+	export WHERE='cat /etc/berth-image; echo "$RANK of $WORLD_SIZE on $(hostname) at $MASTER_ADDR, $PBS_JOBID"'
+	rm -f script.*
+}
+
+@test "jobscripts/slurm/container.sh, submitted unchanged" {
+	where
+	sbatch --wait -o "$SHARE/script.out" --ntasks-per-node=2 "$SOURCE/jobscripts/slurm/container.sh" \
+		sh -c "$WHERE; [ \$RANK != 3 ] || exit 9" || code=$?
+	cat script.out
+	[ "$code" = 9 ]
+	grep -q '^image$' script.out
+}
+
+@test "jobscripts/pbs/container.sh, submitted unchanged" {
+	where
+	export PROGRAM="sh -c '$WHERE'"
+	job=$(env -u SLURM_CONF "$TOOLS/qsub" -o "$SHARE/script.out" -l select=2:ncpus=2:mpiprocs=2 \
+		-v IMAGE,PROGRAM,PATH,APPTAINER_NO_PRIVS "$SOURCE/jobscripts/pbs/container.sh")
+	within 60 grep -q '"code"' "$SHARE/pbs/jobs/$job.json" || true
+	output=$(cat script.out)
+	echo "$output"
+	grep -q '"code": 0' "$SHARE/pbs/jobs/$job.json"
+	[ "$(grep -c '^image$' script.out)" = 4 ]
 	has '^3 of 4 on n2 at 10.9.0.11, [0-9]*.pbs-head$'
 }
