@@ -25,6 +25,7 @@ static const char *is_unusable(const struct run_options *options)
 		{options->shared.plan.ranks_per_node > 0, "--ranks-per-node"},
 		{options->shared.plan.per_node, "--per-node"},
 		{options->nodes > 0, "--nodes"},
+		{options->job.container.image != NULL, "--container"},
 		{options->job.log_dir != NULL, "--log-dir"},
 		{options->report != NULL, "--report"},
 		{options->label, "--label"},

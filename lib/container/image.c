@@ -32,8 +32,8 @@ static uint64_t number(const unsigned char *at)
 /* The machine, as uname writes it, of an architecture's code in a SIF header; NULL: another one. */
 static const char *sif_machine(const unsigned char *code)
 {
-	static const char *const machines[] = {[1] = "i686",	[2] = "x86_64", [4] = "aarch64",
-					       [6] = "ppc64le", [11] = "s390x", [12] = "riscv64"};
+	static const char *const machines[] = {
+		[2] = "x86_64", [4] = "aarch64", [6] = "ppc64le", [11] = "s390x", [12] = "riscv64"};
 	size_t index = (size_t)(code[0] - '0') * 10 + (size_t)(code[1] - '0');
 
 	return index < sizeof machines / sizeof *machines ? machines[index] : NULL;

@@ -31,51 +31,66 @@ static bool is_spared(const struct supervise *supervise, const struct process_tr
 	return false;
 }
 
-/* Signal the descendants in a rank's process group, or, with group 0, those in none. Return their
- * number. */
-static size_t signal_listed(const struct supervise *supervise, pid_t group, int signal)
+/* Signal what is listed in a process group, or, with group 0, what is in no rank's. Return the
+ * number of processes. */
+static size_t signal_listed(const struct supervise *supervise, const struct process_tree *list,
+			    pid_t group, int signal)
 {
-	struct process_tree list = {0};
 	size_t count = 0;
 
-	if (!supervise_list(supervise, &list))
-		for (size_t i = 0; i < list.count; i++) {
-			const struct process_tree_entry *process = &list.items[i];
+	for (size_t i = 0; i < list->count; i++) {
+		const struct process_tree_entry *process = &list->items[i];
 
-			if (process->alive && !is_spared(supervise, process, signal) &&
-			    (group ? process->group == group
-				   : !in_rank_group(supervise, process->group)))
-				count += !process_tree_signal(process, signal);
-		}
-	process_tree_free(&list);
+		if (process->alive && !is_spared(supervise, process, signal) &&
+		    (group ? process->group == group : !in_rank_group(supervise, process->group)))
+			count += !process_tree_signal(process, signal);
+	}
 	return count;
 }
 
-/* Signal a rank's process group. Before its setsid it has none yet. */
-static void signal_group(const struct supervise *supervise, pid_t pid, int signal)
+/* Signal the descendants that have left the ranks' process groups. */
+static void signal_others(const struct supervise *supervise, int signal)
 {
-	if (supervise->spared && signal != SIGKILL && signal_listed(supervise, pid, signal))
-		return;
-	if (kill(-pid, signal) && errno == ESRCH)
-		kill(pid, signal);
+	struct process_tree list = {0};
+
+	if (!supervise_list(supervise, &list))
+		signal_listed(supervise, &list, 0, signal);
+	process_tree_free(&list);
+}
+
+/* Signal the process groups of the ranks; ended: also of those that have ended, in which children
+ * may be left. */
+static void signal_ranks(const struct supervise *supervise, bool ended, int signal)
+{
+	struct process_tree list = {0};
+	bool listed = supervise->spared && signal != SIGKILL && !supervise_list(supervise, &list);
+
+	for (size_t i = 0; i < supervise->count; i++) {
+		const struct rank_process *process = &supervise->processes[i];
+
+		if (process->pid <= 0 || (process->ended && !ended))
+			continue;
+		/* If the program has not started yet, what starts it gets the signal. */
+		if (listed &&
+		    (signal_listed(supervise, &list, process->pid, signal) || process->ended))
+			continue;
+		/* Before its setsid a rank has no group yet. */
+		if (kill(-process->pid, signal) && errno == ESRCH)
+			kill(process->pid, signal);
+	}
+	process_tree_free(&list);
 }
 
 void supervise_signal(struct supervise *supervise, int signal)
 {
-	for (size_t i = 0; i < supervise->count; i++) {
-		pid_t pid = supervise->processes[i].pid;
-
-		if (supervise->processes[i].ended || pid <= 0)
-			continue;
-		signal_group(supervise, pid, signal);
-		/* A stopped process does not see it. */
-		if (signal == SIGTERM || signal == SIGINT || signal == SIGHUP || signal == SIGQUIT)
-			signal_group(supervise, pid, SIGCONT);
-	}
+	signal_ranks(supervise, false, signal);
+	/* A stopped process does not see these. */
+	if (signal == SIGTERM || signal == SIGINT || signal == SIGHUP || signal == SIGQUIT)
+		signal_ranks(supervise, false, SIGCONT);
 	if (signal == SIGSTOP || signal == SIGCONT)
 		/* Other signals are for the rank's own group. A suspended job, however, must not
 		 * use any CPU, so whatever has left the groups stops and continues, too. */
-		signal_listed(supervise, 0, signal);
+		signal_others(supervise, signal);
 }
 
 static void mark_stopped(struct supervise *supervise)
@@ -88,16 +103,9 @@ static void mark_stopped(struct supervise *supervise)
 static void term_all(struct supervise *supervise)
 {
 	mark_stopped(supervise);
-	for (size_t i = 0; i < supervise->count; i++) {
-		pid_t pid = supervise->processes[i].pid;
-
-		/* Ranks that have ended count, too: children may be left in their groups. */
-		if (pid <= 0)
-			continue;
-		signal_group(supervise, pid, SIGTERM);
-		signal_group(supervise, pid, SIGCONT); /* a stopped process does not see SIGTERM */
-	}
-	signal_listed(supervise, 0, SIGTERM);
+	signal_ranks(supervise, true, SIGTERM);
+	signal_ranks(supervise, true, SIGCONT);
+	signal_others(supervise, SIGTERM);
 }
 
 static void kill_all(struct supervise *supervise, char *left, size_t size)
@@ -105,9 +113,7 @@ static void kill_all(struct supervise *supervise, char *left, size_t size)
 	struct process_tree list = {0};
 
 	mark_stopped(supervise);
-	for (size_t i = 0; i < supervise->count; i++)
-		if (supervise->processes[i].pid > 0)
-			signal_group(supervise, supervise->processes[i].pid, SIGKILL);
+	signal_ranks(supervise, true, SIGKILL);
 	if (!supervise_list(supervise, &list)) {
 		for (size_t i = 0; i < list.count; i++)
 			if (list.items[i].alive)

@@ -91,6 +91,19 @@ SHOWS='cpus=$(grep Cpus_allowed_list /proc/self/status)
 	nothing_left n1 n2
 }
 
+@test "Slurm: each role in an image of its own, and one in that of the job" {
+	mkdir -p other/etc
+	cp -r image/. other
+	echo other >other/etc/berth-image
+	submit roles -N2 <<-'S'
+	"$BERTH" run --container $IMAGE --role a -N 1 -n 1 -- cat /etc/berth-image : --role b --container other -n 1 -- cat /etc/berth-image
+	S
+	finish roles
+	[ "$status" = 0 ]
+	has '^\[a 0\] image$'
+	has '^\[b 0\] other$'
+}
+
 @test "Slurm: a stop signal reaches the program once, and its code is the job's" {
 	for per in node rank; do
 		export PER=$per

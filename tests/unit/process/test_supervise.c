@@ -113,9 +113,11 @@ static void on_note(void *context, const char *text)
 	snprintf(world->notes + used, sizeof world->notes - used, "%s\n", text);
 }
 
+static const char *const *spared;
+
 static void begin(struct world *world, bool this_system)
 {
-	struct supervise_options options = {.this_system = this_system};
+	struct supervise_options options = {.this_system = this_system, .spared = spared};
 	struct supervise_events events = {
 		.context = world,
 		.started = on_started,
@@ -706,6 +708,48 @@ static void test_term_is_enough(void **state)
 	assert_int_equal(world.end[0].code, 7);
 }
 
+/* The process that holds the files of the others gets no stop signal, as it tells the program;
+ * where it is alone, the program has not started yet, and it gets the signal. URG comes after TERM
+ * in both senses: a shell handles the lower number first. */
+static void test_spared(void **state)
+{
+	static const char *const names[] = {"holder", NULL};
+	static const char holds[] =
+		"#!/bin/sh\ntrap 'got=TERM; [ $# = 1 ] || exit 9' TERM\n"
+		"trap 'echo \"<$got>\" >\"$1/part\"; mv \"$1/part\" \"$1/answer\"' URG\n"
+		"echo held; while :; do sleep 0.05; done\n";
+	static const char script[] =
+		"trap 'kill -URG $!; until [ -e \"$0/answer\" ]; do sleep 0.05; done; "
+		"cat \"$0/answer\"; exit 7' TERM\n"
+		"\"$0/holder\" \"$0\" & while :; do sleep 0.05; done\n";
+	char dir[] = "/tmp/berth-test-supervise-XXXXXX", holder[64], answer[64];
+	struct world world;
+
+	assert_non_null(mkdtemp(dir));
+	snprintf(holder, sizeof holder, "%s/holder", dir);
+	snprintf(answer, sizeof answer, "%s/answer", dir);
+	write_script(holder, holds);
+	spared = names;
+	one(&world, (const char *const[]){"/bin/sh", "-c", script, dir, NULL});
+	until_text(&world, 0, "held");
+	supervise_signal(world.supervise, SIGTERM);
+	until(&world, &world.ends[0], 1);
+	assert_int_equal(world.end[0].code, 7);
+	assert_non_null(strstr(world.out[0][0], "<>"));
+	end(&world, 20000);
+
+	one(&world, (const char *const[]){holder, NULL});
+	until_text(&world, 0, "held");
+	supervise_signal(world.supervise, SIGTERM);
+	until(&world, &world.ends[0], 1);
+	assert_int_equal(world.end[0].code, 9);
+	end(&world, 20000);
+	spared = NULL;
+	unlink(answer);
+	unlink(holder);
+	rmdir(dir);
+}
+
 static void test_daemon(void **state)
 {
 	static const char *const modes[] = {"0", "1"};
@@ -1011,6 +1055,7 @@ int main(void)
 		cmocka_unit_test(test_stubborn),
 		cmocka_unit_test(test_stop_deadline),
 		cmocka_unit_test(test_term_is_enough),
+		cmocka_unit_test(test_spared),
 		cmocka_unit_test(test_daemon),
 		cmocka_unit_test(test_hopping),
 		cmocka_unit_test(test_orphans_are_reaped),
