@@ -3,7 +3,8 @@
 # Apptainer, which Debian 12 and 13 lack: the packages of Debian's development release, unpacked below DIR with
 # the C library that they need.
 #   apptainer.sh DIR COMMAND...   runs COMMAND with APPTAINER set to a directory with bin/apptainer; fetches it once;
-#                                 exits with code 77 if it is unavailable
+#                                 exits with code 77 if it is unavailable. With BERTH_TEST_NETWORK=yes, MPI_IMAGE is an
+#                                 image (600 MB) with Debian 13's Open MPI, likewise
 set -u
 dir=$1
 shift
@@ -34,6 +35,16 @@ if [ -z "${APPTAINER-}" ]; then
 	[ "$(uname -m)" = x86_64 ] || say 'its packages are unpacked on x86_64 only'
 	for tool in apt-get dpkg patchelf mksquashfs squashfuse; do command -v $tool >/dev/null || say "no $tool"; done
 	[ -e "$dir/apptainer/complete" ] || unpack || say "Debian's package apptainer cannot be had"
+fi
+if [ "${BERTH_TEST_NETWORK-}" = yes ]; then
+	MPI_IMAGE=$dir/apptainer-trixie
+	if [ ! -e "$MPI_IMAGE/usr/bin/mpirun" ]; then
+		command -v debootstrap >/dev/null || say 'no debootstrap'
+		rm -rf "$MPI_IMAGE"
+		timeout 600 debootstrap --variant=minbase --include=python3-mpi4py,openmpi-bin trixie "$MPI_IMAGE" \
+			http://deb.debian.org/debian >/dev/null || say 'Debian 13 cannot be had'
+	fi
+	export MPI_IMAGE
 fi
 "$APPTAINER/bin/apptainer" --version >/dev/null || say "$APPTAINER/bin/apptainer does not start here"
 export APPTAINER

@@ -134,6 +134,34 @@ SHOWS='cpus=$(grep Cpus_allowed_list /proc/self/status)
 }
 seen_images() { [ "$(grep -c '^image$' cancel.out)" = 4 ]; }
 
+@test "Slurm: near the time limit the ranks save, the job is requeued and goes on; --max-restarts starts them in place" {
+	rm -f limit.* saved
+	submit limit -N2 --requeue --open-mode=append <<-'S'
+	turn=${SLURM_RESTART_COUNT:-0}
+	[ $turn != 0 ] || export BERTH_END_TIME=$(($(date +%s) + 20))
+	"$BERTH" run --requeue --warn-before 15s --max-restarts 1 --ranks-per-node 1 --container $IMAGE -- sh -c '
+		echo "turn $0 attempt $BERTH_ATTEMPT rank $RANK of $WORLD_SIZE from $(cat saved 2>/dev/null)"
+		: >limit.$0.$BERTH_ATTEMPT.$RANK
+		until [ -e limit.$0.$BERTH_ATTEMPT.0 ] && [ -e limit.$0.$BERTH_ATTEMPT.1 ]; do sleep 0.1; done
+		[ "$RANK$BERTH_ATTEMPT" != 10 ] || exit 3
+		[ $0 = 0 ] || exit 0
+		until [ -e "$BERTH_STOP_FILE" ]; do sleep 0.1; done
+		[ $RANK != 0 ] || echo "step 7" >saved
+		exit 75' $turn 2>&1
+	code=$?
+	echo "turn $turn: code $code"
+	[ $code != 0 ] || touch limit.done
+	S
+	free_until limit.done "$job"
+	finish limit
+	for rank in 0 1; do
+		has "^turn 0 attempt 1 rank $rank of 2 from $"
+		has "^turn 1 attempt 2 rank $rank of 2 from step 7$"
+	done
+	has '^turn 1: code 0$'
+	nothing_left n1 n2
+}
+
 @test "Slurm: an agent and a rank are killed: named, and nothing is left" {
 	for what in agent runtime; do
 		rm -f killed.*
@@ -148,6 +176,32 @@ seen_images() { [ "$(grep -c '^image$' cancel.out)" = 4 ]; }
 		has 'n2'
 		nothing_left n1 n2
 	done
+}
+
+@test "Slurm: MPI ranks of an Open MPI and a PMIx that are newer than the host's" {
+	[ -n "${MPI_IMAGE-}" ] || skip 'no image with an Open MPI (long suite)'
+	cat >ring.py <<-'P'
+	import os
+	from mpi4py import MPI
+	world = MPI.COMM_WORLD
+	size = 8 << 20
+	sent, received = bytearray([world.rank]) * size, bytearray(size)
+	for step in range(world.size):
+	    source = (world.rank - step) % world.size
+	    world.Sendrecv([sent, MPI.BYTE], (world.rank + step) % world.size, 0, [received, MPI.BYTE], source, 0)
+	    assert received == bytearray([source]) * size
+	print('rank', world.rank, 'of', world.size, 'on', os.uname().nodename, MPI.Get_library_version().split(',')[0], flush=True)
+	P
+	for per in rank node; do
+		export PER=$per
+		submit mpi -N2 <<-'S'
+		"$BERTH" run --ranks-per-node 2 --container "$MPI_IMAGE" --container-per $PER -- python3 ring.py 2>&1
+		S
+		finish mpi
+		[ "$status" = 0 ]
+		has '^rank 3 of 4 on n2 Open MPI v5'
+	done
+	nothing_left n1 n2
 }
 
 where() {
