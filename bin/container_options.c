@@ -6,8 +6,6 @@
 
 #include "base/bytes.h"
 
-#define CONTAINER(member) offsetof(struct container, member)
-
 static int keep(char **slot, const char *text, struct error *err)
 {
 	free(*slot);
@@ -49,10 +47,6 @@ const struct arguments_option container_options_table[] = {
 	 "Start containers with apptainer or singularity, or the one at this path (default: the "
 	 "first in PATH)",
 	 ARGUMENTS_READ, .read = read_runtime},
-	{"container-per", "node|rank",
-	 "One container for each rank, or one that all ranks of a node share, as MPI programs need "
-	 "where Apptainer has no privileges (default: rank)",
-	 ARGUMENTS_BOOL, CONTAINER(shared), 0},
 	{"bind", "/PATH[:/PATH[:ro]]",
 	 "Show this file or directory of the host in the container, there or at the second path "
 	 "(repeatable)",
@@ -67,11 +61,9 @@ int container_options_prepare(struct container *container, struct error *err)
 	int rc;
 
 	if (!container->image)
-		return container->runtime || container->shared || container->bind_count
+		return container->runtime || container->bind_count
 			       ? error_set(err, ERR_USAGE, "%s needs --container IMAGE",
-					   container->runtime  ? "--container-runtime"
-					   : container->shared ? "--container-per"
-							       : "--bind")
+					   container->runtime ? "--container-runtime" : "--bind")
 			       : 0;
 	if (container->image[0] != '/' && !strstr(container->image, "://")) {
 		path = realpath(container->image, NULL);

@@ -274,9 +274,8 @@ static void print_program(const struct show *show, const struct paint *paint)
 	printf("%sprogram%s  %s\n", paint->bold, paint->off, line ? line : show->argv[0]);
 	free(line);
 	if (show->container->image)
-		printf("%sin%s       %s, by %s, one container %s\n", paint->bold, paint->off,
-		       show->container->image, show->container->runtime,
-		       show->container->shared ? "per node" : "per rank");
+		printf("%sin%s       %s, by %s\n", paint->bold, paint->off, show->container->image,
+		       show->container->runtime);
 }
 
 /* Not on the first node: print only what follows from the allocation and the options. */

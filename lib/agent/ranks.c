@@ -63,7 +63,7 @@ static int rank_environment(struct agent_ranks *ranks, const struct env *base, s
 	if (!rc)
 		rc = agent_pmix_environment(ranks->pmix, (int)local_rank, env, err);
 	if (!rc && ranks->job.container.image)
-		rc = container_environment(&ranks->job.container, ranks->dir, env, err);
+		rc = container_environment(&ranks->job.container, env, err);
 	if (!rc && !(*out = env_to_envp(env)))
 		rc = error_memory(err, "the environment");
 	env_free(env);

@@ -97,7 +97,6 @@ int container_check(const struct container *container, struct error *err)
 static const struct json_field fields[] = {
 	{"image", &json_as_text, JSON_MEMBER(struct container, image)},
 	{"runtime", &json_as_text, JSON_MEMBER(struct container, runtime)},
-	{"shared", &json_as_bool, JSON_MEMBER(struct container, shared)},
 	{"binds", &json_as_list, JSON_LIST(struct container, binds, bind_count),
 	 .entry = &json_as_text},
 	{"exact", &json_as_list, JSON_LIST(struct container, exact, exact_count),
@@ -179,9 +178,9 @@ const char **container_command(const struct container *container, const char *di
 
 const char *const *container_processes(const struct container *container)
 {
-	static const char *const names[] = {
-		"starter", "starter-suid", "appinit",	     "squashfuse_ll", "squashfuse",
-		"fuse2fs", "gocryptfs",	   "fuse-overlayfs", "fusermount3",   NULL};
+	static const char *const names[] = {"starter",	      "starter-suid", "squashfuse_ll",
+					    "squashfuse",     "fuse2fs",      "gocryptfs",
+					    "fuse-overlayfs", "fusermount3",  NULL};
 
 	return container->image ? names : NULL;
 }
@@ -198,21 +197,13 @@ static bool is_exact(const struct container *container, const struct env_var *va
 	return false;
 }
 
-int container_environment(const struct container *container, const char *dir, struct env *env,
-			  struct error *err)
+int container_environment(const struct container *container, struct env *env, struct error *err)
 {
 	/* They name programs and libraries of the host, and the runtime would pass them on; PATH
 	 * and LD_LIBRARY_PATH it replaces itself. */
 	static const char *const of_host[] = {"PYTHONPATH", "PYTHONHOME", "LD_PRELOAD"};
-	const struct {
-		const char *name, *value; /* NULL: not set */
-	} settings[] = {
-		{"QUIET", "1"},	  /* no remarks on standard error */
-		{"NO_EVAL", "1"}, /* no shell expands values */
-		{"SHARENS", container->shared ? "1" : NULL},
-		/* Its record of a shared container would stay in HOME after SIGKILL. */
-		{"CONFIGDIR", container->shared ? dir : NULL},
-	};
+	/* QUIET: no remarks on standard error. NO_EVAL: no shell expands values. */
+	static const char *const settings[] = {"QUIET", "NO_EVAL"};
 	const char *prefix = runtime_of(container->runtime)->prefix;
 	size_t count = env_count(env);
 	char name[400];
@@ -230,9 +221,8 @@ int container_environment(const struct container *container, const char *dir, st
 	for (size_t i = 0; i < sizeof of_host / sizeof *of_host; i++)
 		env_drop(env, of_host[i]);
 	for (size_t i = 0; !rc && i < sizeof settings / sizeof *settings; i++) {
-		snprintf(name, sizeof name, "%s_%s", prefix, settings[i].name);
-		if (settings[i].value)
-			rc = env_set(env, name, settings[i].value, ENV_FROM_BERTH, NULL, err);
+		snprintf(name, sizeof name, "%s_%s", prefix, settings[i]);
+		rc = env_set(env, name, "1", ENV_FROM_BERTH, NULL, err);
 	}
 	return rc;
 }

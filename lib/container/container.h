@@ -17,7 +17,6 @@
 struct container {
 	char *image;   /* a file or a directory; NULL: no container */
 	char *runtime; /* a path whose last part is the runtime's name */
-	bool shared;   /* by the ranks of a node, with its namespaces; else one for each rank */
 	char **binds; /* "/HOST", "/HOST:/CONTAINER" or "/HOST:/CONTAINER:ro", bind_count of them */
 	size_t bind_count;
 	char **exact; /* names of variables whose values replace the image's */
@@ -52,9 +51,7 @@ const char **container_command(const struct container *container, const char *di
 const char *const *container_processes(const struct container *container);
 /* Change a rank's environment to that of the runtime: variables of berth and of the scheduler, and
  * those that are exact, reach the program as they are. Of the others the runtime decides; those
- * that would mix the host's programs into the image are left out. What the runtime remembers of a
- * container that ranks share lies in dir, the agent's directory. -ERR_UNAVAILABLE. */
-int container_environment(const struct container *container, const char *dir, struct env *env,
-			  struct error *err);
+ * that would mix the host's programs into the image are left out. -ERR_UNAVAILABLE. */
+int container_environment(const struct container *container, struct env *env, struct error *err);
 
 #endif
