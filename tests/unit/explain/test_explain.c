@@ -22,6 +22,18 @@ static const struct {
 	 "the C10d store has failed. See inner exception for details.",
 	 "found no store"},
 	{"ValueError: Number of processes must be defined.", "only under Slurm and Open MPI"},
+	{"FATAL:   \"nosuch\": executable file not found in $PATH", "no such program in its PATH"},
+	{"FATAL:   While checking container encryption: could not open image /scratch/none.sif: "
+	 "failed "
+	 "to retrieve path for /scratch/none.sif: lstat /scratch/none.sif: no such file or "
+	 "directory",
+	 "does not see the image"},
+	{"FATAL:   container creation failed: image driver mount failure: image driver "
+	 "squashfuse_ll "
+	 "instance exited with error: squashfuse_ll exited: Something went wrong trying to read "
+	 "the "
+	 "squashfs image.",
+	 "could not make a container"},
 	{"RuntimeError: use_libuv was requested but PyTorch was build without libuv support",
 	 "built without it"},
 	{"[W socket.cpp:601] [c10d] The IPv6 network addresses of (node-0, 29500) cannot be "
