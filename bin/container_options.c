@@ -65,7 +65,9 @@ int container_options_prepare(struct container *container, struct error *err)
 			       ? error_set(err, ERR_USAGE, "%s needs --container IMAGE",
 					   container->runtime ? "--container-runtime" : "--bind")
 			       : 0;
-	if (container->image[0] != '/' && !strstr(container->image, "://")) {
+	if (strstr(container->image, "://")) /* also on a login node, which checks no files */
+		return container_check_image(container->image, err);
+	if (container->image[0] != '/') {
 		path = realpath(container->image, NULL);
 		if (!path)
 			return error_set(err, ERR_INPUT, "--container: cannot read '%.200s': %m",

@@ -7,10 +7,8 @@
  * fs/squashfs/squashfs_fs.h, struct squashfs_super_block. */
 #include "container/container.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <stdint.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/utsname.h>

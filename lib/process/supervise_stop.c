@@ -159,11 +159,12 @@ void supervise_continue_stop(struct supervise *supervise)
 		finish_stop(supervise, NULL);
 		return;
 	}
-	if (supervise->state == STATE_TERM && !supervise->running && supervise->spared) {
-		supervise->spared = NULL;
-		term_all(supervise);
-	}
 	if (supervise->state == STATE_TERM) {
+		/* No rank needs them any longer. */
+		if (!supervise->running && supervise->spared) {
+			supervise->spared = NULL;
+			term_all(supervise);
+		}
 		if (!supervise->running && supervise->deadline_ms > now + LEFTOVER_MS)
 			supervise->deadline_ms = now + LEFTOVER_MS;
 		if (now < supervise->deadline_ms) {

@@ -237,6 +237,13 @@ print('asked')"
 	--role a --het-group 0 -- true|role a asks for group 0, from 0, and the job has 0 groups
 	--role a --het-group x -- true|expected a whole number
 	--chunk 0 -- true|come after --role NAME
+	--bind /x -- true|--bind needs --container IMAGE
+	--container-runtime apptainer -- true|--container-runtime needs --container IMAGE
+	--container docker://debian -- true|each rank would pull it
+	--container /x --bind data -- true|expected /PATH, /PATH:/PATH or /PATH:/PATH:ro
+	--container /x --container-runtime docker -- true|expected apptainer or singularity
+	--role a --bind /x -- true|role a: --bind needs --container IMAGE
+	--role a --container /x --bind /a,/b -- true|without commas
 	--role a --chunk 0 -- true|role a asks for group 0, from 0, and the job has 0 groups
 	--role a --chunk -1 -- true|expected a whole number
 	-n 2 --role a -- true|-n conflicts with --role

@@ -118,12 +118,12 @@ SHOWS='cpus=$(grep Cpus_allowed_list /proc/self/status)
 	"$BERTH" run --ranks-per-node 2 --container $IMAGE -- sh -c 'trap "" TERM; echo up; until [ -e "$BERTH_STOP_FILE" ]; do sleep 0.1; done
 		sleep 1; cat /etc/berth-image; exit 75' 2>&1
 	S
-	until_seen "$SHARE/cancel.out" '^up$'
-	until [ "$(grep -c '^up$' cancel.out)" = 4 ]; do sleep 0.1; done
+	within 30 all_up cancel
 	scancel "$job"
 	within 30 seen_images
 	nothing_left n1 n2
 }
+all_up() { [ "$(grep -c '^up$' "$1.out" 2>/dev/null)" = 4 ]; }
 seen_images() { [ "$(grep -c '^image$' cancel.out)" = 4 ]; }
 
 @test "Slurm: near the time limit the ranks save, the job is requeued and goes on; --max-restarts starts them in place" {
@@ -160,7 +160,7 @@ seen_images() { [ "$(grep -c '^image$' cancel.out)" = 4 ]; }
 		submit killed -N2 <<-'S'
 		"$BERTH" run --ranks-per-node 2 --container $IMAGE -- sh -c 'echo up; exec sleep 79' 2>&1
 		S
-		until [ "$(grep -c '^up$' killed.out)" = 4 ]; do sleep 0.1; done
+		within 30 all_up killed
 		rank=$(on n2 pgrep -o -f 'Apptainer runtime parent')
 		if [ $what = agent ]; then on n2 kill -KILL "$(on n2 ps -o ppid= -p "$rank")"; else on n2 kill -KILL "$rank"; fi
 		finish killed
