@@ -33,8 +33,8 @@
 
 #include "base/env.h"
 #include "base/error.h"
-#include "container/container.h"
 #include "base/log.h"
+#include "container/container.h"
 #include "launch/launcher.h"
 #include "plan/plan.h"
 #include "process/rlimits.h"

@@ -92,7 +92,7 @@ SAY='echo "rank $RANK of $WORLD_SIZE on $(hostname) at $MASTER_ADDR arguments $*
 	mkdir -p www && touch www/health
 	SERVER="python3 -m http.server --directory $SHARE/www \$BERTH_PORTS" sends server "$SCRIPTS/server.sh" \
 		sh -c 'echo "asks $BERTH_ROLE_SERVE_ADDR:$BERTH_ROLE_SERVE_PORTS on $(hostname)"' sh
-	has '^\[train 0\] asks 10.9.0.11:[0-9]* on n2$'
+	has '^\[train 0\] asks 10.9.0.11:[0-9]{5} on n2$'
 	grep -q 'JobState=COMPLETED' server.end
 }
 
