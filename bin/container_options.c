@@ -40,12 +40,12 @@ static int add_bind(const char *text, void *out, struct error *err)
 const struct arguments_option container_options_table[] = {
 	{.type = ARGUMENTS_GROUP, .group = 17, .doc = "Containers"},
 	{"container", "IMAGE",
-	 "Start the ranks in this image, a file (SIF) or a directory that all nodes see; of a "
-	 "role: in an image of its own",
+	 "Start the ranks in this image, a file or a directory that all nodes see, or a name that "
+	 "the runtime knows; of a role: in an image of its own",
 	 ARGUMENTS_READ, .read = read_image},
 	{"container-runtime", "NAME",
-	 "Start containers with apptainer or singularity, or the one at this path (default: the "
-	 "first in PATH)",
+	 "Start containers with apptainer, singularity, ch-run, podman-hpc, podman, enroot, docker "
+	 "or bwrap, or the one at this path (default: the first of these in PATH)",
 	 ARGUMENTS_READ, .read = read_runtime},
 	{"bind", "/PATH[:/PATH[:ro]]",
 	 "Show this file or directory of the host in the container, there or at the second path "
@@ -57,6 +57,7 @@ const struct arguments_option container_options_table[] = {
 int container_options_prepare(struct container *container, struct error *err)
 {
 	struct env *env;
+	bool directory;
 	char *path;
 	int rc;
 
@@ -66,15 +67,7 @@ int container_options_prepare(struct container *container, struct error *err)
 					   container->runtime ? "--container-runtime" : "--bind")
 			       : 0;
 	if (strstr(container->image, "://")) /* also on a login node, which checks no files */
-		return container_check_image(container->image, err);
-	if (container->image[0] != '/') {
-		path = realpath(container->image, NULL);
-		if (!path)
-			return error_set(err, ERR_INPUT, "--container: cannot read '%.200s': %m",
-					 container->image);
-		free(container->image);
-		container->image = path;
-	}
+		return container_check_image(container->image, &directory, err);
 	env = env_capture();
 	rc = env ? container_find_runtime(container->runtime, env, &path, err)
 		 : error_memory(err, "the environment");
@@ -83,5 +76,13 @@ int container_options_prepare(struct container *container, struct error *err)
 		return rc;
 	free(container->runtime);
 	container->runtime = path;
+	if (container->image[0] == '/' || !container_is_path(container))
+		return 0;
+	path = realpath(container->image, NULL);
+	if (!path)
+		return error_set(err, ERR_INPUT, "--container: cannot read '%.200s': %m",
+				 container->image);
+	free(container->image);
+	container->image = path;
 	return 0;
 }

@@ -315,7 +315,8 @@ static int check_containers(const struct run_setup *setup, struct error *err)
 	for (size_t i = 0; !rc && setup->alloc.this_node >= 0 && (!i || i < options->roles.count);
 	     i++)
 		if (container_of_role(options, i)->image)
-			rc = container_check(container_of_role(options, i), err);
+			rc = container_check(container_of_role(options, i),
+					     setup->cwd ? setup->cwd : "/", err);
 	return rc;
 }
 

@@ -53,6 +53,8 @@ extra|file:/usr/sbin/nft|nftables|nftables|
 extra|cmd:patchelf|patchelf||
 extra|cmd:mksquashfs|squashfs-tools|squashfs-tools|
 extra|cmd:squashfuse|squashfuse|squashfuse|
+extra|cmd:ch-run|charliecloud-runtime||
+extra|cmd:bwrap|bubblewrap|bubblewrap|
 extra|cmd:shellcheck|shellcheck|ShellCheck|
 extra|cmd:codespell|codespell|codespell|
 extra|cmd:clang-format-14|clang-format-14||

@@ -16,6 +16,7 @@
 #include "hostlist/idset.h"
 #include "process/logs.h"
 #include "process/supervise.h"
+#include "process/tmpdir.h"
 
 #define OUTPUT_BATCH (32u << 10) /* send a message once this many bytes of output are collected */
 
@@ -43,9 +44,34 @@ static int apply_change(struct env *env, const char *change, struct error *err)
 	return rc;
 }
 
-/* Return the environment of one rank in the form that execve takes; malloced. */
+/* The rank's command line and environment become those of its container's runtime. */
+static int enter_container(struct agent_ranks *ranks, size_t local_rank, struct env *env,
+			   char ***argv, struct error *err)
+{
+	const struct agent_job *job = &ranks->job;
+	struct container_start start = {
+		.dir = ranks->dir, .cwd = job->cwd[0], .env = env, .argv = job->argv};
+	char name[200], *cwd = job->cwd[0] ? NULL : getcwd(NULL, 0), **removal;
+	int rc = container_removal(&job->container, &removal, err);
+
+	if (!start.cwd)
+		start.cwd = cwd ? cwd : "/";
+	snprintf(name, sizeof name, "berth-%s-%d-%d", job->id, (int)job->attempt,
+		 agent_job_rank(job, local_rank));
+	start.name = name;
+	if (!rc && removal)
+		rc = tmpdir_at_end(ranks->dir, (const char *const *)removal, name, err);
+	if (!rc && !(*argv = container_command(&job->container, &start)))
+		rc = error_memory(err, "the container's command line");
+	free(removal);
+	free(cwd);
+	return rc ? rc : container_environment(&job->container, env, err);
+}
+
+/* Return the environment of one rank in the form that execve takes, and its command line if it is
+ * in a container (otherwise NULL); both are malloced. */
 static int rank_environment(struct agent_ranks *ranks, const struct env *base, size_t local_rank,
-			    const char *const *changes, size_t count, char ***out,
+			    const char *const *changes, size_t count, char ***out, char ***argv,
 			    struct error *err)
 {
 	struct env *env = env_copy(base);
@@ -63,7 +89,7 @@ static int rank_environment(struct agent_ranks *ranks, const struct env *base, s
 	if (!rc)
 		rc = agent_pmix_environment(ranks->pmix, (int)local_rank, env, err);
 	if (!rc && ranks->job.container.image)
-		rc = container_environment(&ranks->job.container, env, err);
+		rc = enter_container(ranks, local_rank, env, argv, err);
 	if (!rc && !(*out = env_to_envp(env)))
 		rc = error_memory(err, "the environment");
 	env_free(env);
@@ -265,24 +291,24 @@ static int rank_stdin(const struct agent_ranks *ranks, size_t local_rank)
 
 /* Read one rank's part of START. */
 static int fill_rank(struct agent_ranks *ranks, const json_t *entry, size_t local_rank,
-		     const char *const *argv, const struct env *base, const unsigned char **at,
-		     size_t *left, struct supervise_rank *out, struct error *err)
+		     const struct env *base, const unsigned char **at, size_t *left,
+		     struct supervise_rank *out, struct error *err)
 {
 	const char *cpus = json_string_value(json_object_get(entry, "cpus"));
 	const char **changes = NULL;
 	struct idset *set = NULL;
-	char **envp = NULL;
+	char **envp = NULL, **argv = NULL;
 	size_t count;
 	int rc = bytes_next_strings(at, left, &changes, &count, err);
 
 	if (!rc)
 		rc = idset_parse(cpus ? cpus : "", &set, err);
 	if (!rc)
-		rc = rank_environment(ranks, base, local_rank, changes, count, &envp, err);
+		rc = rank_environment(ranks, base, local_rank, changes, count, &envp, &argv, err);
 	free(changes);
 	*out = (struct supervise_rank){
 		.rank = agent_job_rank(&ranks->job, local_rank),
-		.argv = argv,
+		.argv = argv ? (const char *const *)argv : ranks->job.argv,
 		.envp = envp,
 		.cwd = ranks->job.cwd[0],
 		.cpus_os = set,
@@ -315,7 +341,6 @@ static int start_ranks(struct agent_ranks *ranks, const json_t *list, const unsi
 	size_t count = agent_job_rank_count(&ranks->job);
 	struct supervise_rank *starts = calloc(count, sizeof *starts);
 	struct env *base = NULL;
-	const char **command = NULL; /* of a container */
 	int rc = starts ? agent_job_environment(&ranks->job, &base, err)
 			: error_memory(err, "ranks");
 
@@ -324,13 +349,8 @@ static int start_ranks(struct agent_ranks *ranks, const json_t *list, const unsi
 		rc = agent_stdin_new(ranks->loop, ranks->uplink, input, count, &ranks->inputs, err);
 	else if (!rc && input >= AGENT_JOB_STDIN_FIRST && count && !agent_job_rank(&ranks->job, 0))
 		rc = agent_stdin_new(ranks->loop, ranks->uplink, input, 1, &ranks->inputs, err);
-	if (!rc && ranks->job.container.image) {
-		command = container_command(&ranks->job.container, ranks->dir, ranks->job.argv);
-		rc = command ? 0 : error_memory(err, "ranks");
-	}
 	for (size_t i = 0; !rc && i < count; i++)
-		rc = fill_rank(ranks, json_array_get(list, i), i,
-			       command ? command : ranks->job.argv, base, &at, &left, &starts[i],
+		rc = fill_rank(ranks, json_array_get(list, i), i, base, &at, &left, &starts[i],
 			       err);
 	if (!rc)
 		rc = supervise_start(ranks->supervise, starts, count, err);
@@ -339,10 +359,11 @@ static int start_ranks(struct agent_ranks *ranks, const json_t *list, const unsi
 	agent_stdin_close_rank_ends(ranks->inputs);
 	for (size_t i = 0; starts && i < count; i++) {
 		free((void *)starts[i].envp);
+		if (starts[i].argv != ranks->job.argv)
+			free((void *)starts[i].argv); /* of a container */
 		idset_free((struct idset *)starts[i].cpus_os);
 	}
 	free(starts);
-	free(command);
 	env_free(base);
 	return rc;
 }

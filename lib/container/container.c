@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Apptainer, and Singularity, which it was before. Both read options and variables for the
- * container from the environment as well, under a prefix. Settings go there: a version that does
- * not know one ignores it. Sources: apptainer exec --help and the user guide's page on
- * environments, 1.4. */
-#include "container/container.h"
+/* What the user asked for: checks before the start, and its way to the agents. */
+#include "container/container_internal.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -12,32 +9,31 @@
 #include "base/bytes.h"
 #include "base/json_fields.h"
 
-static const struct runtime {
-	const char *name, *prefix; /* of its variables */
-} runtimes[] = {{"apptainer", "APPTAINER"}, {"singularity", "SINGULARITY"}};
-#define RUNTIMES (sizeof runtimes / sizeof *runtimes)
-
-/* NULL if path's last part is not the name of a runtime. */
-static const struct runtime *runtime_of(const char *path)
+/* "apptainer, singularity or bwrap", in out */
+static void list_runtimes(char *out, size_t size)
 {
-	const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+	const struct container_runtime *at;
 
-	for (size_t i = 0; i < RUNTIMES; i++)
-		if (!strcmp(runtimes[i].name, name))
-			return &runtimes[i];
-	return NULL;
+	*out = '\0';
+	for (size_t i = 0; (at = container_runtime_at(i)); i++)
+		text_append(out, size, "%s%s",
+			    !i				  ? ""
+			    : container_runtime_at(i + 1) ? ", "
+							  : " or ",
+			    at->name);
 }
 
 int container_find_runtime(const char *name, const struct env *env, char **out, struct error *err)
 {
-	char path[4096];
+	const struct container_runtime *at;
+	char path[4096], known[200];
 	bool found = false;
 
-	if (name && !runtime_of(name))
+	list_runtimes(known, sizeof known);
+	if (name && !container_runtime_of(name))
 		return error_set(err, ERR_USAGE,
-				 "--container-runtime '%.200s': expected apptainer or singularity, "
-				 "or the path of one",
-				 name);
+				 "--container-runtime '%.200s': expected %s, or the path of one",
+				 name, known);
 	if (name && strchr(name, '/')) {
 		found = !access(name, X_OK) && strlen(name) < sizeof path;
 		if (found)
@@ -45,8 +41,8 @@ int container_find_runtime(const char *name, const struct env *env, char **out, 
 	} else if (name) {
 		found = env_find_tool(env, name, path, sizeof path);
 	} else {
-		for (size_t i = 0; !found && i < RUNTIMES; i++)
-			found = env_find_tool(env, runtimes[i].name, path, sizeof path);
+		for (size_t i = 0; !found && (at = container_runtime_at(i)); i++)
+			found = env_find_tool(env, at->name, path, sizeof path);
 	}
 	if (!found && name)
 		return error_set(err, ERR_UNAVAILABLE,
@@ -55,8 +51,9 @@ int container_find_runtime(const char *name, const struct env *env, char **out, 
 				 name);
 	if (!found)
 		return error_set(err, ERR_UNAVAILABLE,
-				 "--container: found neither apptainer nor singularity in PATH. "
-				 "Load its module, or name its path with --container-runtime");
+				 "--container: found none of these in PATH: %s. Load its module, "
+				 "or name its path with --container-runtime",
+				 known);
 	*out = strdup(path);
 	return *out ? 0 : error_memory(err, "--container-runtime");
 }
@@ -76,19 +73,75 @@ int container_check_bind(const char *bind, struct error *err)
 	return 0;
 }
 
-int container_check(const struct container *container, struct error *err)
+bool container_is_path(const struct container *container)
 {
-	int rc = container_check_image(container->image, err);
+	const char *image = container->image;
 
-	for (size_t i = 0; !rc && i < container->bind_count; i++) {
-		char *source = strndup(container->binds[i], strcspn(container->binds[i], ":"));
+	return *image == '/' || *image == '.' || !container_runtime_of(container->runtime)->names;
+}
 
-		if (!source)
-			rc = error_memory(err, "--bind");
-		else if (access(source, F_OK))
-			rc = error_set(err, ERR_INPUT, "--bind: cannot bind '%s': %m", source);
-		free(source);
-	}
+static int check_kind(const struct container *container, const struct container_runtime *runtime,
+		      bool directory, struct error *err)
+{
+	if (directory ? runtime->directories : runtime->files)
+		return 0;
+	return error_set(err, ERR_USAGE, "--container: %s takes %s%s%s, and '%s' is a %s",
+			 runtime->name, runtime->directories ? "a directory" : "",
+			 runtime->directories && runtime->names ? " or " : "",
+			 runtime->names ? runtime->files ? "a file or a name of its own storage"
+							 : "a name of its own storage"
+					: "",
+			 container->image, directory ? "directory" : "file");
+}
+
+/* Some runtimes show what is bound only where the image has a place for it. */
+static int check_place(const struct container *container, const char *place, struct error *err)
+{
+	char path[8192];
+
+	snprintf(path, sizeof path, "%s%s", container->image, place);
+	if (!strncmp(place, "/tmp/", 5) || !access(path, F_OK))
+		return 0;
+	return error_set(err, ERR_INPUT,
+			 "--container: %s cannot show %s, as the image has no such path. Make one: "
+			 "mkdir -p %s",
+			 container_runtime_of(container->runtime)->name, place, path);
+}
+
+static int check_bound(const struct container *container, const struct container_runtime *runtime,
+		       const char *bind, bool directory, struct error *err)
+{
+	size_t from = strcspn(bind, ":");
+	const char *to = bind[from] ? bind + from + 1 : bind;
+	char *source = strndup(bind, from), *place = strndup(to, strcspn(to, ":"));
+	int rc = 0;
+
+	if (!source || !place)
+		rc = error_memory(err, "--bind");
+	else if (access(source, F_OK))
+		rc = error_set(err, ERR_INPUT, "--bind: cannot bind '%s': %m", source);
+	else if (strstr(to, ":ro") && !runtime->read_only)
+		rc = error_set(err, ERR_USAGE, "--bind '%s': %s cannot bind without writing", bind,
+			       runtime->name);
+	else if (runtime->fixed && directory)
+		rc = check_place(container, place, err);
+	free(source);
+	free(place);
+	return rc;
+}
+
+int container_check(const struct container *container, const char *cwd, struct error *err)
+{
+	const struct container_runtime *runtime = container_runtime_of(container->runtime);
+	bool path = container_is_path(container), directory = false;
+	int rc = path ? container_check_image(container->image, &directory, err) : 0;
+
+	if (!rc && path)
+		rc = check_kind(container, runtime, directory, err);
+	for (size_t i = 0; !rc && i < container->bind_count; i++)
+		rc = check_bound(container, runtime, container->binds[i], directory, err);
+	if (!rc && runtime->fixed && directory && !container_shows(container, cwd))
+		rc = check_place(container, cwd, err);
 	return rc;
 }
 
@@ -127,7 +180,7 @@ int container_from_json(const json_t *json, struct container *out, struct error 
 {
 	int rc = json_fields_read(fields, json, out, "container", err);
 
-	if (!rc && !runtime_of(out->runtime))
+	if (!rc && !container_runtime_of(out->runtime))
 		rc = error_set(err, ERR_DATA, "container: unknown runtime '%.200s'", out->runtime);
 	return rc;
 }
@@ -143,86 +196,4 @@ void container_free(struct container *container)
 	free(container->image);
 	free(container->runtime);
 	memset(container, 0, sizeof *container);
-}
-
-/* ---- starting it ---- */
-
-const char **container_command(const struct container *container, const char *dir,
-			       const char *const *argv)
-{
-	size_t count = 0, n = 0;
-	const char **line;
-
-	while (argv[count])
-		count++;
-	line = calloc(count + 2 * container->bind_count + 8, sizeof *line);
-	if (!line)
-		return NULL;
-	line[n++] = container->runtime;
-	line[n++] = "exec";
-	/* The host's driver, if there is one: the option warns otherwise. */
-	if (!access("/dev/nvidiactl", F_OK))
-		line[n++] = "--nv";
-	else if (!access("/dev/kfd", F_OK))
-		line[n++] = "--rocm";
-	line[n++] = "--bind";
-	line[n++] = dir;
-	for (size_t i = 0; i < container->bind_count; i++) {
-		line[n++] = "--bind";
-		line[n++] = container->binds[i];
-	}
-	line[n++] = container->image;
-	memcpy(line + n, argv, count * sizeof *line);
-	return line;
-}
-
-const char *const *container_processes(const struct container *container)
-{
-	static const char *const names[] = {"starter",	      "starter-suid", "squashfuse_ll",
-					    "squashfuse",     "fuse2fs",      "gocryptfs",
-					    "fuse-overlayfs", "fusermount3",  NULL};
-
-	return container->image ? names : NULL;
-}
-
-static bool is_exact(const struct container *container, const struct env_var *var)
-{
-	static const char *const of_schedulers[] = {"SLURM_*", "PBS_*", "PAI_*", NULL};
-
-	if (var->from == ENV_FROM_BERTH || env_name_matches(var->name, of_schedulers))
-		return true;
-	for (size_t i = 0; i < container->exact_count; i++)
-		if (!strcmp(container->exact[i], var->name))
-			return true;
-	return false;
-}
-
-int container_environment(const struct container *container, struct env *env, struct error *err)
-{
-	/* They name programs and libraries of the host, and the runtime would pass them on; PATH
-	 * and LD_LIBRARY_PATH it replaces itself. */
-	static const char *const of_host[] = {"PYTHONPATH", "PYTHONHOME", "LD_PRELOAD"};
-	/* QUIET: no remarks on standard error. NO_EVAL: no shell expands values. */
-	static const char *const settings[] = {"QUIET", "NO_EVAL"};
-	const char *prefix = runtime_of(container->runtime)->prefix;
-	size_t count = env_count(env);
-	char name[400];
-	int rc = 0;
-
-	for (size_t i = 0; !rc && i < count; i++) {
-		const struct env_var *var = env_at(env, i);
-
-		if (!var->value || !is_exact(container, var) ||
-		    strlen(var->name) > sizeof name - 40)
-			continue;
-		snprintf(name, sizeof name, "%sENV_%s", prefix, var->name);
-		rc = env_set(env, name, var->value, ENV_FROM_BERTH, NULL, err);
-	}
-	for (size_t i = 0; i < sizeof of_host / sizeof *of_host; i++)
-		env_drop(env, of_host[i]);
-	for (size_t i = 0; !rc && i < sizeof settings / sizeof *settings; i++) {
-		snprintf(name, sizeof name, "%s_%s", prefix, settings[i]);
-		rc = env_set(env, name, "1", ENV_FROM_BERTH, NULL, err);
-	}
-	return rc;
 }

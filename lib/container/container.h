@@ -15,7 +15,7 @@
 
 /* All strings and lists are malloced. */
 struct container {
-	char *image;   /* a file or a directory; NULL: no container */
+	char *image;   /* a path, or a name that the runtime knows; NULL: no container */
 	char *runtime; /* a path whose last part is the runtime's name */
 	char **binds; /* "/HOST", "/HOST:/CONTAINER" or "/HOST:/CONTAINER:ro", bind_count of them */
 	size_t bind_count;
@@ -29,10 +29,14 @@ int container_find_runtime(const char *name, const struct env *env, char **out, 
 /* Check the form of --bind. -ERR_USAGE. */
 int container_check_bind(const char *bind, struct error *err);
 /* Check that image is there, whole, and for this machine's architecture, as far as its first bytes
- * tell. -ERR_INPUT, -ERR_DATA. */
-int container_check_image(const char *image, struct error *err);
-/* Check the image, and that what is bound exists. For a machine on which ranks will run. */
-int container_check(const struct container *container, struct error *err);
+ * tell; *directory: is it one? -ERR_INPUT, -ERR_DATA. */
+int container_check_image(const char *image, bool *directory, struct error *err);
+/* Is the image a path? Some runtimes keep images under names, which begin with neither / nor a
+ * dot. */
+bool container_is_path(const struct container *container);
+/* Check that the runtime takes the image, that what is bound exists, and that it can be shown, as
+ * can cwd. For a machine on which ranks will run. -ERR_INPUT, -ERR_DATA, -ERR_USAGE. */
+int container_check(const struct container *container, const char *cwd, struct error *err);
 
 /* For JOB. What env has from an option or a site file is exact. A new reference; NULL if memory is
  * out. */
@@ -41,11 +45,21 @@ json_t *container_to_json(const struct container *container, const struct env *e
 int container_from_json(const json_t *json, struct container *out, struct error *err);
 void container_free(struct container *container);
 
-/* The command line that runs argv in the container, with the agent's directory dir in it, at the
- * same path. A malloced list of borrowed strings; NULL if memory is out. Looks for the devices of
- * GPUs. */
-const char **container_command(const struct container *container, const char *dir,
-			       const char *const *argv);
+/* What the command line of a rank needs. All is borrowed. */
+struct container_start {
+	const char *dir;       /* the agent's directory, which is visible in the container */
+	const char *cwd;       /* the program's working directory, visible as well */
+	const char *name;      /* of the container, unique on the machine */
+	const struct env *env; /* the rank's, before container_environment */
+	const char *const *argv;
+};
+
+/* The command line that runs a rank's program in the container, as execve takes it, in one malloced
+ * block; NULL if memory is out. Looks for the devices of GPUs and networks. */
+char **container_command(const struct container *container, const struct container_start *start);
+/* The command line that removes containers whose names follow, which may outlast their processes;
+ * likewise. *out is NULL if the runtime keeps none. -ERR_UNAVAILABLE. */
+int container_removal(const struct container *container, char ***out, struct error *err);
 /* The names of the runtime's own processes, in a list that NULL ends; NULL without a container. If
  * a signal ends one, the program dies of SIGBUS or its exit code is lost. */
 const char *const *container_processes(const struct container *container);

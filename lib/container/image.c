@@ -87,7 +87,7 @@ static int check_file(int fd, const char *image, uint64_t size, struct error *er
 	return 0;
 }
 
-int container_check_image(const char *image, struct error *err)
+int container_check_image(const char *image, bool *directory, struct error *err)
 {
 	struct stat info;
 	int fd, rc;
@@ -99,10 +99,11 @@ int container_check_image(const char *image, struct error *err)
 			"file that all nodes see (apptainer pull x.sif %.200s), and name "
 			"that",
 			image, image);
+	*directory = false;
 	fd = open(image, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
 	if (fd < 0 || fstat(fd, &info)) {
 		rc = error_set(err, ERR_INPUT, "--container: cannot read '%s': %m", image);
-	} else if (S_ISDIR(info.st_mode)) {
+	} else if ((*directory = S_ISDIR(info.st_mode))) {
 		rc = faccessat(fd, "bin/sh", F_OK, AT_SYMLINK_NOFOLLOW)
 			     ? error_set(err, ERR_DATA,
 					 "--container: the directory '%s' is not an image: it has "

@@ -5,19 +5,24 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>
+#include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/bytes.h"
 #include "base/file.h"
 
 #define PREFIX "berth-"
 #define PARENT_MAX 60 /* of a socket's 107 bytes */
 #define LOCK_MAX 64
+#define AT_END "at-end" /* words with a NUL behind each */
+#define AT_END_MS 5000
 
 /* The name of the lock in a directory: it holds the kernel's boot id. In a TMPDIR that machines
  * share, a lock of another machine may look free (Lustre's localflock, NFS's local_lock). False if
@@ -145,6 +150,59 @@ int tmpdir_create(const char *parent, char *out, size_t size, int *lock_fd, stru
 	return 0;
 }
 
+int tmpdir_at_end(const char *path, const char *const *command, const char *word, struct error *err)
+{
+	char file[PARENT_MAX + 64];
+	struct bytes text = {0};
+	int fd, rc = 0;
+
+	snprintf(file, sizeof file, "%s/" AT_END, path);
+	fd = file_open_append(file, err);
+	if (fd < 0)
+		return -err->code;
+	for (size_t i = 0; !rc && command[i] && !lseek(fd, 0, SEEK_END); i++)
+		rc = bytes_add(&text, command[i], strlen(command[i]) + 1);
+	if (rc || bytes_add(&text, word, strlen(word) + 1) ||
+	    file_write_all(fd, text.data, text.size))
+		rc = error_set(err, ERR_OUTPUT, "cannot write %s: %m", file);
+	close(fd);
+	bytes_free(&text);
+	return rc;
+}
+
+static void run_at_end(const char *path)
+{
+	char file[PARENT_MAX + 64], *text = NULL, **argv;
+	size_t size = 0, count = 0;
+	sigset_t none;
+	pid_t pid;
+	int fd;
+
+	snprintf(file, sizeof file, "%s/" AT_END, path);
+	if (file_read(file, 1 << 20, &text, &size, NULL))
+		return;
+	argv = calloc(size + 1, sizeof *argv); /* there are fewer words than bytes */
+	for (size_t i = 0; argv && i < size; i += strlen(text + i) + 1)
+		argv[count++] = text + i;
+	pid = count ? fork() : -1;
+	if (!pid) {
+		sigemptyset(&none);
+		sigprocmask(SIG_SETMASK, &none, NULL);
+		fd = open("/dev/null", O_RDWR);
+		for (int i = 0; i < 3; i++)
+			dup2(fd, i);
+		execv(argv[0], argv);
+		_exit(127);
+	}
+	for (int i = 0; pid > 0 && waitpid(pid, NULL, WNOHANG) == 0; i++)
+		if (i < AT_END_MS / 10)
+			usleep(10000);
+		else
+			kill(pid, SIGKILL);
+	free(argv);
+	free(text);
+}
+
 static int remove_one(const char *path, const struct stat *status, int kind, struct FTW *where)
 {
 	remove(path);
@@ -159,5 +217,6 @@ void tmpdir_remove(const char *path)
 	if (!name || strncmp(name + 1, PREFIX, strlen(PREFIX)) || lstat(path, &status) ||
 	    !S_ISDIR(status.st_mode) || status.st_uid != geteuid())
 		return;
+	run_at_end(path);
 	nftw(path, remove_one, 16, FTW_DEPTH | FTW_PHYS | FTW_MOUNT);
 }

@@ -19,6 +19,11 @@ void tmpdir_each(const char *parent, const char *file,
 		 void (*use)(void *context, const char *path, bool live), void *context);
 /* Is such a directory still locked? */
 bool tmpdir_is_live(const char *path);
+/* Let tmpdir_remove first run command, with word behind it, for a few seconds at most: it ends what
+ * outlasts the processes, after SIGKILL of whoever could. Of a later call only word counts: it is
+ * added. Return 0 or -ERR_OUTPUT. */
+int tmpdir_at_end(const char *path, const char *const *command, const char *word,
+		  struct error *err);
 /* Remove the directory and its contents without following links. Names that tmpdir_create does not
  * make are left alone. */
 void tmpdir_remove(const char *path);

@@ -3,24 +3,7 @@
 # apptainer.sh). The image has a shell and little more; PyTorch is the host's, bound in.
 
 load support.bash
-
-# image DIR: programs with their libraries, and a file that the host lacks
-image() {
-	local program library
-	mkdir -p "$1"/{usr/bin,usr/lib64,etc,tmp,proc,sys,dev,root,run,var/tmp}
-	ln -s usr/bin "$1/bin"
-	ln -s usr/lib "$1/lib"
-	ln -s usr/lib64 "$1/lib64"
-	cp /etc/passwd /etc/group "$1/etc"
-	echo image >"$1/etc/berth-image"
-	for program in sh cat env grep hostname id kill ls readlink sleep sort wc; do
-		cp -L "/bin/$program" "$1/usr/bin"
-		for library in $(ldd "/bin/$program" | grep -o '/[^ ]*'); do
-			mkdir -p "$1/usr/${library%/*}"
-			cp -L "$library" "$1/$library"
-		done
-	done
-}
+load image.bash
 
 setup_file() {
 	# This root lacks a capability that Apptainer would ask for.
@@ -39,12 +22,6 @@ teardown() {
 	cancel_jobs
 	for node in n1 n2; do revive "$node"; done
 }
-
-# What a rank sees of its place, by the same line inside and outside; ranks end when all have started.
-SHOWS='cpus=$(grep Cpus_allowed_list /proc/self/status)
-	echo "$RANK/$WORLD_SIZE $LOCAL_RANK at $MASTER_ADDR gpu <$CUDA_VISIBLE_DEVICES> nic $NCCL_SOCKET_IFNAME in $PWD: $cpus"
-	[ ! -e /etc/berth-image ] || echo "image $(hostname)" >&2
-	: >met.$BERTH_JOB_ID.$RANK; until [ $(ls met.$BERTH_JOB_ID.* | wc -l) = $WORLD_SIZE ]; do sleep 0.1; done'
 
 @test "Slurm: the same place inside as outside" {
 	export SHOWS
@@ -123,7 +100,6 @@ SHOWS='cpus=$(grep Cpus_allowed_list /proc/self/status)
 	within 30 seen_images
 	nothing_left n1 n2
 }
-all_up() { [ "$(grep -c '^up$' "$1.out" 2>/dev/null)" = 4 ]; }
 seen_images() { [ "$(grep -c '^image$' cancel.out)" = 4 ]; }
 
 @test "Slurm: near the time limit the ranks save, the job is requeued and goes on; --max-restarts starts them in place" {

@@ -6,6 +6,7 @@
 
 #include <sys/utsname.h>
 
+#include "base/bytes.h"
 #include "container/container.h"
 
 static char dir[200];
@@ -61,6 +62,7 @@ static void images(void **state)
 {
 	struct utsname host;
 	char path[300], other[8] = "04";
+	bool directory;
 	const char *here = "02";
 
 	uname(&host);
@@ -89,7 +91,7 @@ static void images(void **state)
 		int rc;
 
 		write_sif(path, rows[i].code, rows[i].size, rows[i].written, rows[i].objects);
-		rc = container_check_image(path, &err);
+		rc = container_check_image(path, &directory, &err);
 		if (rc != rows[i].rc || !strstr(err.text, rows[i].seen))
 			fail_msg("row %zu: %d %s", i, rc, err.text);
 	}
@@ -97,15 +99,15 @@ static void images(void **state)
 	struct error err = {0};
 
 	write_text(path, "", 0644);
-	assert_int_equal(container_check_image(path, &err), -ERR_DATA);
+	assert_int_equal(container_check_image(path, &directory, &err), -ERR_DATA);
 	put(dir, "root/etc/passwd", "");
 	snprintf(path, sizeof path, "%s/root", dir);
-	assert_int_equal(container_check_image(path, &err), -ERR_DATA);
+	assert_int_equal(container_check_image(path, &directory, &err), -ERR_DATA);
 	assert_non_null(strstr(err.text, "has no bin/sh"));
 	put_link(dir, "root/bin/sh", "/no/such/shell");
-	assert_int_equal(container_check_image(path, &err), 0);
-	assert_int_equal(container_check_image("/no/such.sif", &err), -ERR_INPUT);
-	assert_int_equal(container_check_image("docker://debian", &err), -ERR_USAGE);
+	assert_int_equal(container_check_image(path, &directory, &err), 0);
+	assert_int_equal(container_check_image("/no/such.sif", &directory, &err), -ERR_INPUT);
+	assert_int_equal(container_check_image("docker://debian", &directory, &err), -ERR_USAGE);
 }
 
 /* The names of runtimes are looked up in PATH; a name with "/" is used as it is. */
@@ -118,7 +120,7 @@ static void runtimes(void **state)
 	} rows[] = {{NULL, 0, "/singularity"},
 		    {"singularity", 0, "/singularity"},
 		    {"apptainer", -ERR_UNAVAILABLE, "cannot find apptainer"},
-		    {"docker", -ERR_USAGE, "expected apptainer or singularity"},
+		    {"rkt", -ERR_USAGE, "expected apptainer, singularity"},
 		    {"/no/such/apptainer", -ERR_UNAVAILABLE, "cannot find /no/such/apptainer"},
 		    {"", -ERR_USAGE, "expected apptainer"},
 		    {"apptainer/", -ERR_USAGE, "expected apptainer"}};
@@ -140,44 +142,122 @@ static void runtimes(void **state)
 	env_free(env);
 }
 
-static void command_and_environment(void **state)
+/* The command line with blanks between its words, without those that depend on this machine or
+ * user. */
+static char *command_line(const struct container *container, const struct container_start *start)
 {
-	static const char *const argv[] = {"python", "a b", NULL};
-	static const char *const expected[] = {"/x/apptainer", "exec",	"--bind", "/tmp/agent",
-					       "--bind",       "/d:/e", "i.sif",  "python",
-					       "a b",	       NULL};
-	struct container given = {.image = (char *)(uintptr_t) "i.sif",
-				  .runtime = (char *)(uintptr_t) "/x/apptainer",
-				  .binds = (char *[]){(char *)(uintptr_t) "/d:/e"},
-				  .bind_count = 1},
-			 container = {0};
+	static const char *const here[] = {
+		"--nv", "--rocm", "--gpus=all", "--device=*", "--userns=keep-id", "--user=*", NULL};
+	char **line = container_command(container, start);
+	struct bytes text = {0};
+
+	for (size_t i = 0; line[i]; i++)
+		if (!env_name_matches(line[i], here)) {
+			bytes_add(&text, i ? " " : "", i ? 1 : 0);
+			bytes_add(&text, line[i], strlen(line[i]));
+		}
+	bytes_add(&text, "", 1);
+	free(line);
+	return (char *)text.data;
+}
+
+#define TEXT(text) ((char *)(uintptr_t)(text))
+
+static void commands(void **state)
+{
+	static const struct {
+		const char *runtime, *image, *dir, *bind, *expected;
+	} rows[] = {
+		{"apptainer", "/i.sif", "/l/berth-1", "/d:/e:ro",
+		 "exec --bind /l/berth-1:/l/berth-1 --bind /d:/e:ro /i.sif python a b"},
+		{"singularity", "/i.sif", "/tmp/berth-1", "/d",
+		 "exec --bind /tmp/berth-1:/tmp/berth-1 --bind /d:/d /i.sif python a b"},
+		{"ch-run", "/i", "/l/berth-1", "/d:/e",
+		 "--bind /l:/l --bind /d:/e --bind /w:/w --cd /w /i -- python a b"},
+		{"ch-run", "/i", "/tmp/berth-1", "/:/w:rw", "--bind /:/w --cd /w /i -- python a b"},
+		{"podman", "nvcr.io/x:1", "/tmp/berth-1", "/d:/e:ro",
+		 "run --rm --interactive --network=host --ipc=host --pid=host --pull=never "
+		 "--log-driver=none --entrypoint= --security-opt=label=disable --ulimit=host "
+		 "--name=berth-9 --volume /tmp/berth-1:/tmp/berth-1 --volume /d:/e:ro --volume "
+		 "/w:/w --workdir /w --env SLURM_JOB_ID --env RANK --env GIVEN nvcr.io/x:1 python "
+		 "a b"},
+		{"podman-hpc", "/i", "/tmp/berth-1", "/w",
+		 "run --rm --interactive --network=host --ipc=host --pid=host --pull=never "
+		 "--log-driver=none --entrypoint= --security-opt=label=disable --ulimit=host "
+		 "--name=berth-9 --volume /tmp/berth-1:/tmp/berth-1 --volume /w:/w --workdir /w "
+		 "--env SLURM_JOB_ID --env RANK --env GIVEN --rootfs /i:O python a b"},
+		{"docker", "pytorch", "/tmp/berth-1", "/d:/e",
+		 "run --rm --interactive --network=host --ipc=host --pid=host --pull=never "
+		 "--log-driver=none --entrypoint= --ulimit=memlock=-1 --name=berth-9 --volume "
+		 "/tmp/berth-1:/tmp/berth-1 --volume /d:/e --volume /w:/w --workdir /w --env "
+		 "SLURM_JOB_ID --env RANK --env GIVEN pytorch python a b"},
+		{"enroot", "/i.sqsh", "/tmp/berth-1", "/d:/e:ro",
+		 "start --mount /tmp/berth-1:/tmp/berth-1 --mount "
+		 "/d:/e:none:x-create=auto,bind,ro --mount /w:/w --env SLURM_JOB_ID --env RANK "
+		 "--env GIVEN /i.sqsh sh -c cd \"$0\" && exec \"$@\" /w python a b"},
+		{"bwrap", "/i", "/tmp/berth-1", "/d:/e:ro",
+		 "--ro-bind /i / --dev-bind /dev /dev --bind /proc /proc --ro-bind /sys /sys "
+		 "--bind /tmp /tmp --ro-bind /d /e --bind /w /w --chdir /w -- python a b"},
+	};
 	struct env *env = env_new();
-	const char **line;
-	size_t at = 0;
+
+	env_set(env, "PATH", "/host", ENV_FROM_USER, NULL, NULL);
+	env_set(env, "SLURM_JOB_ID", "7", ENV_FROM_USER, NULL, NULL);
+	env_set(env, "RANK", "3", ENV_FROM_BERTH, NULL, NULL);
+	env_set(env, "GIVEN", "x", ENV_FROM_USER, NULL, NULL);
+	for (size_t i = 0; i < ROWS(rows); i++) {
+		char runtime[40], *line;
+		struct container container = {.image = TEXT(rows[i].image),
+					      .runtime = runtime,
+					      .binds = (char *[]){TEXT(rows[i].bind)},
+					      .bind_count = 1,
+					      .exact = (char *[]){TEXT("GIVEN")},
+					      .exact_count = 1};
+		struct container_start start = {
+			.dir = rows[i].dir,
+			.cwd = "/w",
+			.name = "berth-9",
+			.env = env,
+			.argv = (const char *const[]){"python", "a b", NULL}};
+
+		snprintf(runtime, sizeof runtime, "/x/%s", rows[i].runtime);
+		line = command_line(&container, &start);
+		assert_int_equal(strncmp(line, runtime, strlen(runtime)), 0);
+		assert_string_equal(line + strlen(runtime) + 1, rows[i].expected);
+		free(line);
+	}
+	env_free(env);
+}
+
+/* JOB takes the options to the agents, and what env has from --env is exact. */
+static struct container sent(const char *runtime, const char *image, const struct env *env)
+{
+	struct container given = {.image = TEXT(image), .runtime = TEXT(runtime)}, out = {0};
+	json_t *json = container_to_json(&given, env);
+
+	assert_int_equal(container_from_json(json, &out, NULL), 0);
+	json_decref(json);
+	return out;
+}
+
+static struct env *environment_of_a_rank(void)
+{
+	struct env *env = env_new();
 
 	env_set(env, "PATH", "/host", ENV_FROM_USER, NULL, NULL);
 	env_set(env, "PYTHONPATH", "/host", ENV_FROM_USER, NULL, NULL);
 	env_set(env, "GIVEN", "$HOME \n", ENV_FROM_OPTION, NULL, NULL);
 	env_set(env, "SLURM_JOB_ID", "7", ENV_FROM_USER, NULL, NULL);
 	env_set(env, "RANK", "3", ENV_FROM_BERTH, NULL, NULL);
+	env_set(env, "TMPDIR", "/l", ENV_FROM_USER, NULL, NULL);
+	return env;
+}
 
-	/* JOB takes it to the agents. */
-	json_t *json = container_to_json(&given, env);
+static void environment_with_a_prefix(void **state)
+{
+	struct env *env = environment_of_a_rank();
+	struct container container = sent("/x/apptainer", "/i.sif", env);
 
-	assert_int_equal(container_from_json(json, &container, NULL), 0);
-	json_object_set_new(json, "runtime", json_string("/x/docker"));
-	struct container bad = {0};
-
-	assert_int_equal(container_from_json(json, &bad, NULL), -ERR_DATA);
-	container_free(&bad);
-	json_decref(json);
-	line = container_command(&container, "/tmp/agent", argv);
-	for (size_t i = 0; line[at]; at++) {
-		if (!strcmp(line[at], "--nv") || !strcmp(line[at], "--rocm"))
-			continue; /* this machine has GPUs */
-		assert_string_equal(line[at], expected[i++]);
-	}
-	free(line);
 	assert_int_equal(container_environment(&container, env, NULL), 0);
 	assert_string_equal(env_get(env, "APPTAINERENV_GIVEN"), "$HOME \n");
 	assert_string_equal(env_get(env, "APPTAINERENV_SLURM_JOB_ID"), "7");
@@ -188,13 +268,117 @@ static void command_and_environment(void **state)
 	assert_null(env_get(env, "PYTHONPATH"));
 	env_free(env);
 	container_free(&container);
+
+	json_t *json = json_pack("{s:s, s:s, s:[], s:[]}", "image", "i", "runtime", "/x/rkt",
+				 "binds", "exact");
+	struct container bad = {0};
+
+	assert_int_equal(container_from_json(json, &bad, NULL), -ERR_DATA);
+	container_free(&bad);
+	json_decref(json);
+}
+
+/* ch-run and bwrap pass on what they have. */
+static void environment_of_the_image(void **state)
+{
+	struct env *env = environment_of_a_rank();
+	char image[300];
+	struct container container;
+
+	put(dir, "of-image/ch/environment",
+	    "PATH='/image/bin:/"
+	    "bin'\nGIVEN=image\n\nbad\n=bad\nRANK=9\nEMPTY=\nODD='it's'\nLAST=end");
+	snprintf(image, sizeof image, "%s/of-image", dir);
+	container = sent("/x/ch-run", image, env);
+	assert_int_equal(container_environment(&container, env, NULL), 0);
+	assert_string_equal(env_get(env, "PATH"), "/image/bin:/bin");
+	assert_string_equal(env_get(env, "GIVEN"), "$HOME \n");
+	assert_string_equal(env_get(env, "RANK"), "3");
+	assert_string_equal(env_get(env, "EMPTY"), "");
+	assert_string_equal(env_get(env, "ODD"), "it's");
+	assert_string_equal(env_get(env, "LAST"), "end");
+	assert_null(env_get(env, "bad"));
+	assert_null(env_get(env, "PYTHONPATH"));
+	assert_null(env_get(env, "TMPDIR"));
+	assert_non_null(env_get(env, "USER"));
+	container_free(&container);
+	env_free(env);
+
+	env = environment_of_a_rank();
+	env_set(env, "PYTHONPATH", "/given", ENV_FROM_OPTION, NULL, NULL);
+	container = sent("/x/bwrap", "/no/such", env);
+	assert_int_equal(container_environment(&container, env, NULL), 0);
+	assert_string_equal(env_get(env, "PATH"),
+			    "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin");
+	assert_string_equal(env_get(env, "PYTHONPATH"), "/given");
+	container_free(&container);
+	env_free(env);
+}
+
+/* What is refused before the start; image and bind: below dir. */
+static void checks(void **state)
+{
+	static const struct {
+		const char *runtime, *image, *bind, *cwd;
+		int rc;
+		const char *seen;
+	} rows[] = {
+		{"apptainer", "/tree", "/tree", "/w", 0, ""},
+		{"apptainer", "/tree", "/none", "/w", -ERR_INPUT, "cannot bind"},
+		{"ch-run", "/tree", NULL, "/tmp/x", 0, ""},
+		{"ch-run", "/tree", NULL, "/", 0, ""},
+		{"ch-run", "/tree", NULL, "/w", -ERR_INPUT, "cannot show /w, as the image has"},
+		{"ch-run", "/tree", "/tree:/etc", "/w", -ERR_INPUT, "mkdir -p"},
+		{"ch-run", "/tree", "/tree:/etc", "/etc/x", 0, ""},
+		{"ch-run", "/tree", "/tree:/etc:ro", "/", -ERR_USAGE, "without writing"},
+		{"ch-run", "/tree", "/tree:/none", "/", -ERR_INPUT, "cannot show /none"},
+		{"bwrap", "/tree", "/tree:/etc:ro", "/", 0, ""},
+		{"bwrap", "/x.sqsh", NULL, "/", -ERR_USAGE, "takes a directory, and"},
+		{"podman", "/tree", "/tree:/none", "/w", 0, ""},
+		{"podman", "/x.sqsh", NULL, "/w", -ERR_USAGE, "a directory or a name of its own"},
+		{"podman", "tree", NULL, "/w", 0, ""},
+		{"docker", "/tree", NULL, "/w", -ERR_USAGE, "takes a name of its own"},
+		{"enroot", "/tree", NULL, "/w", -ERR_USAGE, "takes a file or a name"},
+		{"enroot", "/x.sqsh", NULL, "/w", 0, ""},
+		{"enroot", "/none", NULL, "/w", -ERR_INPUT, "No such file"},
+	};
+	char path[300], squashfs[128] = "hsqs";
+
+	put(dir, "tree/etc/passwd", "");
+	put_link(dir, "tree/bin/sh", "/no/such/shell");
+	squashfs[40] = sizeof squashfs - 1;
+	snprintf(path, sizeof path, "%s/x.sqsh", dir);
+	FILE *file = fopen(path, "w");
+
+	assert_int_equal(fwrite(squashfs, 1, sizeof squashfs, file), sizeof squashfs);
+	fclose(file);
+	for (size_t i = 0; i < ROWS(rows); i++) {
+		char image[300], bind[300];
+		struct container container = {.image = image,
+					      .runtime = TEXT(rows[i].runtime),
+					      .binds = (char *[]){bind},
+					      .bind_count = rows[i].bind ? 1 : 0};
+		struct error err = {0};
+		int rc;
+
+		snprintf(image, sizeof image, "%s%s", *rows[i].image == '/' ? dir : "",
+			 rows[i].image);
+		snprintf(bind, sizeof bind, "%s%s", dir, rows[i].bind ? rows[i].bind : "");
+		rc = container_check(&container, rows[i].cwd, &err);
+		if (rc != rows[i].rc || !strstr(err.text, rows[i].seen))
+			fail_msg("row %zu: %d %s", i, rc, err.text);
+	}
 }
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {cmocka_unit_test(binds), cmocka_unit_test(images),
+	const struct CMUnitTest tests[] = {cmocka_unit_test(binds),
+					   cmocka_unit_test(images),
 					   cmocka_unit_test(runtimes),
-					   cmocka_unit_test(command_and_environment)};
+					   cmocka_unit_test(commands),
+					   cmocka_unit_test(environment_with_a_prefix),
+					   cmocka_unit_test(environment_of_the_image),
+					   cmocka_unit_test(checks)};
 	int rc;
 
 	snprintf(dir, sizeof dir, "%s", make_dir());

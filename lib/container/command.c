@@ -1,0 +1,313 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The command line that starts a rank in a container, and its environment. */
+#include "container/container_internal.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/bytes.h"
+#include "base/file.h"
+
+#define WORDS(...)                                                                                 \
+	(const char *const[])                                                                      \
+	{                                                                                          \
+		__VA_ARGS__, NULL                                                                  \
+	}
+
+/* ---- words ---- */
+
+struct words {
+	struct bytes text; /* each with its NUL */
+	size_t count;
+	bool failed; /* memory is out */
+};
+
+static void word(struct words *words, const char *format, ...)
+	__attribute__((format(printf, 2, 3)));
+
+static void word(struct words *words, const char *format, ...)
+{
+	va_list arguments;
+	char *text;
+
+	va_start(arguments, format);
+	if (vasprintf(&text, format, arguments) < 0) {
+		words->failed = true;
+	} else {
+		words->failed |= bytes_add(&words->text, text, strlen(text) + 1) != 0;
+		words->count++;
+		free(text);
+	}
+	va_end(arguments);
+}
+
+static void all(struct words *words, const char *const *list, const char *image)
+{
+	for (size_t i = 0; list && list[i]; i++)
+		word(words, "%s", *list[i] || !image ? list[i] : image);
+}
+
+/* The words as execve takes them, in one malloced block; NULL if memory is out. */
+static char **finish(struct words *words)
+{
+	size_t head = (words->count + 1) * sizeof(char *);
+	char **out = words->failed ? NULL : calloc(1, head + words->text.size), *at;
+
+	if (out) {
+		at = (char *)out + head;
+		memcpy(at, words->text.data, words->text.size);
+		for (size_t i = 0; i < words->count; i++, at += strlen(at) + 1)
+			out[i] = at;
+	}
+	bytes_free(&words->text);
+	return out;
+}
+
+/* ---- the command line ---- */
+
+/* bind: FROM[:TO[:ro]] */
+static void add_bind(struct words *words, const struct container_runtime *runtime, const char *bind)
+{
+	int from = (int)strcspn(bind, ":");
+	const char *to = bind[from] ? bind + from + 1 : bind;
+	int length = (int)strcspn(to, ":");
+	bool read_only = !strcmp(to + length, ":ro");
+
+	if (runtime->read_only && *runtime->read_only == '-') {
+		word(words, "%s", read_only ? runtime->read_only : runtime->bind);
+		word(words, "%.*s", from, bind);
+		word(words, "%.*s", length, to);
+	} else {
+		word(words, "%s", runtime->bind);
+		word(words, "%.*s:%.*s%s", from, bind, length, to,
+		     read_only ? runtime->read_only : "");
+	}
+}
+
+bool container_shows(const struct container *container, const char *path)
+{
+	for (size_t i = 0; i < container->bind_count; i++) {
+		const char *bind = container->binds[i], *to = strchr(bind, ':');
+		size_t length;
+
+		to = to ? to + 1 : bind;
+		length = strcspn(to, ":");
+		if (!strncmp(path, to, length) && (!path[length] || path[length] == '/'))
+			return true;
+	}
+	return false;
+}
+
+/* Show path of the host, unless it is visible anyway. */
+static void add_path(struct words *words, const struct container *container,
+		     const struct container_runtime *runtime, const char *path, size_t length)
+{
+	char bind[4096];
+
+	snprintf(bind, sizeof bind, "%.*s", (int)length, path);
+	if (length > 1 && !container_shows(container, bind) &&
+	    !(runtime->fixed && !strncmp(path, "/tmp/", 5)))
+		add_bind(words, runtime, bind);
+}
+
+static void add_binds(struct words *words, const struct container *container,
+		      const struct container_runtime *runtime, const struct container_start *start)
+{
+	size_t length = strlen(start->dir);
+
+	/* No image has a place for a directory with a new name, but it may have one for the
+	 * directory above it. */
+	while (runtime->fixed && start->dir[--length] != '/')
+		;
+	add_path(words, container, runtime, start->dir, length);
+	for (size_t i = 0; i < container->bind_count; i++)
+		add_bind(words, runtime, container->binds[i]);
+	if (!runtime->keeps_cwd)
+		add_path(words, container, runtime, start->cwd, strlen(start->cwd));
+}
+
+static void add_devices(struct words *words, const struct container_runtime *runtime)
+{
+	static const char *const fabric[] = {"/dev/infiniband", "/dev/cxi0", "/dev/cxi1",
+					     "/dev/cxi2",	"/dev/cxi3", "/dev/cxi4",
+					     "/dev/cxi5",	"/dev/cxi6", "/dev/cxi7"};
+
+	if (!access("/dev/nvidiactl", F_OK))
+		all(words, runtime->nvidia, NULL);
+	else if (!access("/dev/kfd", F_OK))
+		all(words, runtime->amd, NULL);
+	/* Those that have names have a /dev of their own; the others show the host's. */
+	for (size_t i = 0; runtime->called && i < sizeof fabric / sizeof *fabric; i++)
+		if (!access(fabric[i], F_OK))
+			word(words, "--device=%s", fabric[i]);
+}
+
+/* ---- variables ---- */
+
+static bool is_exact(const struct container *container, const struct env_var *var)
+{
+	static const char *const of_schedulers[] = {"SLURM_*", "PBS_*", "PAI_*", NULL};
+
+	if (!var->value)
+		return false;
+	if (var->from == ENV_FROM_BERTH || env_name_matches(var->name, of_schedulers))
+		return true;
+	for (size_t i = 0; i < container->exact_count; i++)
+		if (!strcmp(container->exact[i], var->name))
+			return true;
+	return false;
+}
+
+char **container_command(const struct container *container, const struct container_start *start)
+{
+	const struct container_runtime *runtime = container_runtime_of(container->runtime);
+	const char *image = container->image;
+	struct words words = {0};
+
+	word(&words, "%s", container->runtime);
+	all(&words, runtime->start, image);
+	if (runtime->called)
+		word(&words, "%s=%s", runtime->called, start->name);
+	/* Files are the user's, as outside. */
+	if (runtime->called && geteuid() && runtime->rootfs)
+		word(&words, "--userns=keep-id");
+	else if (runtime->called && geteuid())
+		word(&words, "--user=%d:%d", (int)geteuid(), (int)getegid());
+	add_devices(&words, runtime);
+	add_binds(&words, container, runtime, start);
+	if (runtime->cwd)
+		all(&words, WORDS(runtime->cwd, start->cwd), NULL);
+	for (size_t i = 0; runtime->env_option && i < env_count(start->env); i++)
+		if (is_exact(container, env_at(start->env, i)))
+			all(&words, WORDS(runtime->env_option, env_at(start->env, i)->name), NULL);
+	if (runtime->rootfs && *image == '/')
+		word(&words, "%s", runtime->rootfs);
+	if (!runtime->image_first) /* :O: what the program writes to it is not kept */
+		word(&words, "%s%s", image, runtime->rootfs && *image == '/' ? ":O" : "");
+	if (runtime->end)
+		word(&words, "%s", runtime->end);
+	if (!runtime->keeps_cwd && !runtime->cwd)
+		all(&words, WORDS("sh", "-c", "cd \"$0\" && exec \"$@\"", start->cwd), NULL);
+	all(&words, start->argv, "");
+	return finish(&words);
+}
+
+int container_removal(const struct container *container, char ***out, struct error *err)
+{
+	const struct container_runtime *runtime = container_runtime_of(container->runtime);
+	struct words words = {0};
+
+	*out = NULL;
+	if (!runtime->remove)
+		return 0;
+	word(&words, "%s", container->runtime);
+	all(&words, runtime->remove, NULL);
+	*out = finish(&words);
+	return *out ? 0 : error_memory(err, "the container's command line");
+}
+
+const char *const *container_processes(const struct container *container)
+{
+	return container->image ? container_runtime_of(container->runtime)->processes : NULL;
+}
+
+/* ---- environment ---- */
+
+static bool is_given(const struct container *container, const struct env *env, const char *name)
+{
+	const struct env_var *var = env_find(env, name);
+
+	return var && is_exact(container, var);
+}
+
+/* The image's variables, which Charliecloud's ch-convert puts into /ch/environment: NAME=VALUE or
+ * NAME='VALUE' in each line. */
+static int add_of_image(const struct container *container, struct env *env, struct error *err)
+{
+	char path[4096], *text = NULL, *next, *line, *value;
+	size_t size, length;
+	int rc = 0;
+
+	snprintf(path, sizeof path, "%s/ch/environment", container->image);
+	if (file_read(path, 1 << 20, &text, &size, NULL))
+		return 0;
+	for (line = text; !rc && line && *line; line = next) {
+		next = strchr(line, '\n');
+		if (next)
+			*next++ = '\0';
+		value = strchr(line, '=');
+		if (!value || value == line)
+			continue;
+		*value++ = '\0';
+		length = strlen(value);
+		if (length > 1 && *value == '\'' && value[length - 1] == '\'') {
+			value[length - 1] = '\0';
+			value++;
+		}
+		if (!is_given(container, env, line))
+			rc = env_set(env, line, value, ENV_FROM_USER, NULL, err);
+	}
+	free(text);
+	return rc;
+}
+
+/* The program has all variables of the runtime. Paths belong to the image. */
+static int change_all(const struct container *container, struct env *env, struct error *err)
+{
+	static const char path[] = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+	int rc = 0;
+
+	if (!is_given(container, env, "LD_LIBRARY_PATH"))
+		env_drop(env, "LD_LIBRARY_PATH");
+	if (!is_given(container, env, "PATH"))
+		rc = env_set(env, "PATH", path, ENV_FROM_USER, NULL, err);
+	if (!rc)
+		rc = add_of_image(container, env, err);
+	env_drop(env, "TMPDIR");	    /* ch-run would show it as /tmp */
+	return !rc && !env_get(env, "USER") /* ch-run needs one */
+		       ? env_setf(env, "USER", ENV_FROM_BERTH, NULL, err, "%d", (int)geteuid())
+		       : rc;
+}
+
+/* Variables with the runtime's prefix. */
+static int add_prefixed(const struct container *container, const struct container_runtime *runtime,
+			struct env *env, struct error *err)
+{
+	size_t count = env_count(env);
+	char name[400];
+	int rc = 0;
+
+	for (size_t i = 0; !rc && i < count; i++) {
+		const struct env_var *var = env_at(env, i);
+
+		if (!is_exact(container, var) || strlen(var->name) > sizeof name - 40)
+			continue;
+		snprintf(name, sizeof name, "%sENV_%s", runtime->prefix, var->name);
+		rc = env_set(env, name, var->value, ENV_FROM_BERTH, NULL, err);
+	}
+	for (size_t i = 0; !rc && runtime->settings[i]; i++) {
+		snprintf(name, sizeof name, "%s_%s", runtime->prefix, runtime->settings[i]);
+		rc = env_set(env, name, "1", ENV_FROM_BERTH, NULL, err);
+	}
+	return rc;
+}
+
+int container_environment(const struct container *container, struct env *env, struct error *err)
+{
+	/* They name programs and libraries of the host. */
+	static const char *const of_host[] = {"PYTHONPATH", "PYTHONHOME", "LD_PRELOAD"};
+	const struct container_runtime *runtime = container_runtime_of(container->runtime);
+	int rc = 0;
+
+	if (runtime->prefix)
+		rc = add_prefixed(container, runtime, env, err);
+	for (size_t i = 0; i < sizeof of_host / sizeof *of_host; i++)
+		if (runtime->prefix || !is_given(container, env, of_host[i]))
+			env_drop(env, of_host[i]);
+	if (!runtime->prefix && !runtime->env_option)
+		rc = change_all(container, env, err);
+	return rc;
+}

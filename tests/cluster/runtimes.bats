@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# berth run --container-runtime under a real Slurm: Charliecloud and bubblewrap; container.bats has
+# Apptainer.
+
+load support.bash
+load image.bash
+
+setup_file() {
+	image "$SHARE/image"
+	mkdir -p "$SHARE/image$SHARE" # a place for the job's directory
+}
+
+setup() {
+	cd "$SHARE"
+}
+
+teardown() {
+	cancel_jobs
+	for node in n1 n2; do revive "$node"; done
+}
+
+# place RUNTIME: the same place inside as outside, and the image's PATH
+place() {
+	command -v "$1" >/dev/null || skip "no $1"
+	export RUNTIME=$1 ODD='a  $HOME `id` "q"'"'"
+	rm -f met.*
+	submit place -N2 <<-'S'
+	"$BERTH" run --ranks-per-node 2 -- sh -c "$SHOWS" >outside &&
+		"$BERTH" run --ranks-per-node 2 --env "GIVEN=$ODD" --container-runtime $RUNTIME --container ./image -- \
+			sh -c 'echo "<$GIVEN><$PATH>" >&2; '"$SHOWS" >inside 2>space
+	S
+	finish place
+	cat inside space
+	[ "$status" = 0 ]
+	diff <(sort outside) <(sort inside)
+	[ "$(grep -c 'gpu' inside)" = 4 ]
+	[ "$(grep -c '^image n[12]$' space)" = 4 ]
+	[ "$(grep -cxF "<$ODD></usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin>" space)" = 4 ]
+	nothing_left n1 n2
+}
+
+# ends RUNTIME: a stop signal, and an agent and a program that are killed
+ends() {
+	command -v "$1" >/dev/null || skip "no $1"
+	export RUNTIME=$1
+	submit signal -N2 <<-'S'
+	"$BERTH" run --ranks-per-node 2 --container ./image --container-runtime $RUNTIME --stop-grace 20s -- sh -c '
+		trap "echo caught \$RANK" TERM; echo up; until [ -e "$BERTH_STOP_FILE" ]; do sleep 0.1; done; sleep 1; exit 75' &
+	until [ "$(grep -c "^up$" signal.out)" = 4 ]; do sleep 0.1; done
+	kill -TERM $!
+	wait $!
+	S
+	finish signal
+	[ "$status" = 75 ]
+	for rank in 0 1 2 3; do [ "$(grep -c "^caught $rank$" signal.out)" = 1 ]; done
+	nothing_left n1 n2
+	for what in agent program; do
+		submit killed -N2 <<-'S'
+		"$BERTH" run --ranks-per-node 2 --container ./image --container-runtime $RUNTIME -- sh -c 'echo up; exec sleep 79' 2>&1
+		S
+		within 30 all_up killed
+		if [ $what = agent ]; then
+			on n2 kill -KILL "$(on n2 pgrep -x -P "$(on n2 pgrep -x berth-guard)" berth)"
+		else
+			on n2 kill -KILL "$(on n2 pgrep -n -f '^sleep 79')"
+		fi
+		finish killed
+		[ "$status" = "$([ $what = agent ] && echo 76 || echo 137)" ]
+		has 'n2'
+		nothing_left n1 n2
+	done
+}
+
+@test "Charliecloud: the same place inside as outside" { place ch-run; }
+@test "Charliecloud: signals, kills" { ends ch-run; }
+@test "bubblewrap: the same place inside as outside" { place bwrap; }
+@test "bubblewrap: signals, kills" { ends bwrap; }
