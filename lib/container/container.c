@@ -2,8 +2,14 @@
 /* What the user asked for: checks before the start, and its way to the agents. */
 #include "container/container_internal.h"
 
+#include <errno.h>
+#include <limits.h>
+#include <sched.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/bytes.h"
@@ -130,12 +136,51 @@ static int check_bound(const struct container *container, const struct container
 	return rc;
 }
 
+/* Can this user make a user namespace? 0, or the error's number. */
+static int try_namespace(void)
+{
+	int status = 0;
+	pid_t pid = fork();
+
+	if (!pid)
+		_exit(unshare(CLONE_NEWUSER) ? errno : 0);
+	return pid > 0 && waitpid(pid, &status, 0) == pid && WIFEXITED(status) ? WEXITSTATUS(status)
+									       : 0;
+}
+
+static int check_namespaces(const char *path, const struct container_runtime *runtime,
+			    struct error *err)
+{
+	char real[PATH_MAX], program[PATH_MAX + 100], *slash;
+	struct stat info;
+	int number = geteuid() && !runtime->privileged ? try_namespace() : 0;
+
+	if (!number)
+		return 0;
+	if (runtime->setuid && realpath(path, real)) {
+		for (int i = 0; i < 2 && (slash = strrchr(real, '/')); i++)
+			*slash = '\0';
+		snprintf(program, sizeof program, "%s/%s", real, runtime->setuid);
+		if (!stat(program, &info) && (info.st_mode & S_ISUID))
+			return 0;
+	}
+	return error_set(err, ERR_UNAVAILABLE,
+			 "--container: %s needs user namespaces, and this system refuses them: %s. "
+			 "The administrator can allow them (sysctl user.max_user_namespaces, "
+			 "kernel.unprivileged_userns_clone)%s.",
+			 runtime->name,
+			 number == ENOSPC ? "their number is limited" : strerror(number),
+			 runtime->setuid ? ", or install the part with setuid" : "");
+}
+
 int container_check(const struct container *container, const char *cwd, struct error *err)
 {
 	const struct container_runtime *runtime = container_runtime_of(container->runtime);
 	bool path = container_is_path(container), directory = false;
 	int rc = path ? container_check_image(container->image, &directory, err) : 0;
 
+	if (!rc)
+		rc = check_namespaces(container->runtime, runtime, err);
 	if (!rc && path)
 		rc = check_kind(container, runtime, directory, err);
 	for (size_t i = 0; !rc && i < container->bind_count; i++)

@@ -21,9 +21,11 @@ struct container_runtime {
 	const char *const *settings;		/* of the runtime: variables, without the prefix */
 	const char *const *nvidia, *const *amd; /* options that show the GPUs */
 	const char *const *processes;		/* container_processes */
-	bool image_first;			/* start has it */
-	bool keeps_cwd; /* shows the working directory, and starts the program there */
-	bool fixed;	/* what is bound needs a place in the image; /tmp is the host's */
+	const char *setuid; /* below its prefix: a program that needs no user namespace */
+	bool privileged;    /* a service of root's does the work */
+	bool image_first;   /* start has it */
+	bool keeps_cwd;	    /* shows the working directory, and starts the program there */
+	bool fixed;	    /* what is bound needs a place in the image; /tmp is the host's */
 	bool files, directories, names; /* what the image may be; names: in its own storage */
 };
 

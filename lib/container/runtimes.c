@@ -39,8 +39,10 @@
 const char CONTAINER_IMAGE[] = "";
 
 static const struct container_runtime runtimes[] = {
-	{"apptainer", .prefix = "APPTAINER", APPTAINER},
-	{"singularity", .prefix = "SINGULARITY", APPTAINER},
+	{"apptainer", .prefix = "APPTAINER", .setuid = "libexec/apptainer/bin/starter-suid",
+	 APPTAINER},
+	{"singularity", .prefix = "SINGULARITY", .setuid = "libexec/singularity/bin/starter-suid",
+	 APPTAINER},
 	{"ch-run", .start = WORDS(NULL), .bind = "--bind", .cwd = "--cd", .end = "--",
 	 .processes = WORDS("ch-run"), .fixed = true, .files = true, .directories = true},
 	{"podman-hpc", PODMAN},
@@ -50,8 +52,8 @@ static const struct container_runtime runtimes[] = {
 	 .processes = WORDS("squashfuse", "fuse-overlayfs", "fuse-shim"), .files = true,
 	 .names = true},
 	{"docker", DOCKER("--ulimit=memlock=-1"), .nvidia = WORDS("--gpus=all"),
-	 .remove = WORDS("rm", "--force")},
-	{"bwrap",
+	 .remove = WORDS("rm", "--force"), .privileged = true},
+	{"bwrap", .setuid = "bin/bwrap",
 	 .start = WORDS("--ro-bind", CONTAINER_IMAGE, "/", "--dev-bind", "/dev", "/dev", "--bind",
 			"/proc", "/proc", "--ro-bind", "/sys", "/sys", "--bind", "/tmp", "/tmp"),
 	 .bind = "--bind", .read_only = "--ro-bind", .cwd = "--chdir", .end = "--",

@@ -75,3 +75,22 @@ ends() {
 @test "Charliecloud: signals, kills" { ends ch-run; }
 @test "bubblewrap: the same place inside as outside" { place bwrap; }
 @test "bubblewrap: signals, kills" { ends bwrap; }
+
+@test "user namespaces are forbidden: refused before the start" {
+	command -v ch-run >/dev/null || skip 'no ch-run'
+	rm -f go pid
+	mkfifo go
+	# The limit counts below the namespace in which it is set. From outside, that one gets users of its own.
+	cat >limited <<-'S'
+	echo 0 >/proc/sys/user/max_user_namespaces
+	exec setpriv --reuid 1 --regid 1 --clear-groups "$BERTH" run -n 1 --container-runtime ch-run --container ./image -- cat
+	S
+	unshare -U sh -c 'echo $$ >pid; read -r _ <go; exec sh limited' >out 2>&1 &
+	within 10 test -s pid
+	echo 0 0 65536 | tee "/proc/$(cat pid)/uid_map" >"/proc/$(cat pid)/gid_map"
+	echo >go
+	wait $! || code=$?
+	cat out
+	[ "$code" = 69 ]
+	grep -q 'ch-run needs user namespaces, and this system refuses them: their number is limited' out
+}
