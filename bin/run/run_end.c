@@ -282,6 +282,22 @@ void run_end_print(const struct run_setup *setup, const struct job_result *resul
 		log_user(stopped ? LOG_NOTE : LOG_ERROR, "stopped by Ctrl-C (SIGINT)");
 }
 
+/* The job's container, and those of roles that have one of their own. */
+static void add_containers(json_t *report, const struct run_setup *setup)
+{
+	const struct run_options *options = setup->options;
+	json_t *roles = json_object_get(report, "roles");
+
+	if (options->job.container.image)
+		json_object_set_new(report, "container",
+				    container_to_json(&options->job.container, setup->env));
+	for (size_t i = 0; i < options->roles.count; i++)
+		if (options->roles.roles[i].container.image)
+			json_object_set_new(
+				json_array_get(roles, i), "container",
+				container_to_json(&options->roles.roles[i].container, setup->env));
+}
+
 int run_end_report(const struct run_setup *setup, const struct job_result *result,
 		   const struct run_end *end, int timeout_ms, struct error *err)
 {
@@ -300,6 +316,7 @@ int run_end_report(const struct run_setup *setup, const struct job_result *resul
 			json_array_append_new(program, json_text(setup->program[i]));
 		json_object_set_new(report, "version", json_string(BERTH_VERSION));
 		json_object_set_new(report, "program", program);
+		add_containers(report, setup);
 		json_object_set_new(report, "kind", json_string(kind_names[end->kind]));
 		json_object_set_new(report, "why", json_text(end->why[0] ? end->why : NULL));
 		json_object_set_new(report, "known", explain_row_json(end->known));

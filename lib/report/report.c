@@ -210,6 +210,7 @@ static void add_facts(struct page *page, const json_t *document)
 
 	page_add(page, "<table>\n");
 	add_command(page, json_object_get(document, "program"));
+	add_row(page, "Container", text_of(json_object_get(document, "container"), "image"));
 	add_attempts(page, json_object_get(document, "attempts"));
 	add_row(page, "berth", text_of(document, "version"));
 	snprintf(code, sizeof code, "%.0f", number_of(document, "code", -1));

@@ -68,12 +68,14 @@ teardown() {
 	cp -r image/. other
 	echo other >other/etc/berth-image
 	submit roles -N2 <<-'S'
-	"$BERTH" run --container $IMAGE --role a -N 1 -n 1 -- cat /etc/berth-image : --role b --container other -n 1 -- cat /etc/berth-image
+	"$BERTH" run --report report --container $IMAGE --role a -N 1 -n 1 -- cat /etc/berth-image : --role b --container other -n 1 -- cat /etc/berth-image
 	S
 	finish roles
 	[ "$status" = 0 ]
 	has '^\[a 0\] image$'
 	has '^\[b 0\] other$'
+	[ "$(grep -c '"image": ' report)" = 2 ]
+	grep -q "$SHARE/other" report
 }
 
 @test "Slurm: a stop signal reaches the program once, and its code is the job's" {

@@ -26,7 +26,7 @@ place() {
 	rm -f met.*
 	submit place -N2 <<-'S'
 	"$BERTH" run --ranks-per-node 2 -- sh -c "$SHOWS" >outside &&
-		"$BERTH" run --ranks-per-node 2 --env "GIVEN=$ODD" --container-runtime $RUNTIME --container ./image -- \
+		"$BERTH" run --ranks-per-node 2 --env "GIVEN=$ODD" --report report --container-runtime $RUNTIME --container ./image -- \
 			sh -c 'echo "<$GIVEN><$PATH>" >&2; '"$SHOWS" >inside 2>space
 	S
 	finish place
@@ -36,6 +36,9 @@ place() {
 	[ "$(grep -c 'gpu' inside)" = 4 ]
 	[ "$(grep -c '^image n[12]$' space)" = 4 ]
 	[ "$(grep -cxF "<$ODD></usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin>" space)" = 4 ]
+	grep -q '"runtime": ".*/'"$1" report
+	"$BERTH" report -o report.html report
+	grep -q "Container.*$SHARE/image" report.html
 	nothing_left n1 n2
 }
 
