@@ -241,7 +241,7 @@ print('asked')"
 	--container-runtime apptainer -- true|--container-runtime needs --container IMAGE
 	--container docker://debian -- true|each rank would pull it
 	--container /x --bind data -- true|expected /PATH, /PATH:/PATH or /PATH:/PATH:ro
-	--container /x --container-runtime docker -- true|expected apptainer or singularity
+	--container /x --container-runtime rkt -- true|expected apptainer, singularity
 	--role a --bind /x -- true|role a: --bind needs --container IMAGE
 	--role a --container /x --bind /a,/b -- true|without commas
 	--role a --chunk 0 -- true|role a asks for group 0, from 0, and the job has 0 groups
