@@ -40,8 +40,9 @@ static int add_bind(const char *text, void *out, struct error *err)
 const struct arguments_option container_options_table[] = {
 	{.type = ARGUMENTS_GROUP, .group = 17, .doc = "Containers"},
 	{"container", "IMAGE",
-	 "Start the ranks in this image, a file or a directory that all nodes see, or a name that "
-	 "the runtime knows; of a role: in an image of its own",
+	 "Start the ranks in this image: a file or a directory that all nodes see, a name that the "
+	 "runtime knows, or a URI (docker://NAME:TAG), which is pulled once; of a role: in an "
+	 "image of its own",
 	 ARGUMENTS_READ, .read = read_image},
 	{"container-runtime", "NAME",
 	 "Start containers with apptainer, singularity, ch-run, podman-hpc, podman, enroot, docker "
@@ -57,7 +58,6 @@ const struct arguments_option container_options_table[] = {
 int container_options_prepare(struct container *container, struct error *err)
 {
 	struct env *env;
-	bool directory;
 	char *path;
 	int rc;
 
@@ -66,16 +66,18 @@ int container_options_prepare(struct container *container, struct error *err)
 			       ? error_set(err, ERR_USAGE, "%s needs --container IMAGE",
 					   container->runtime ? "--container-runtime" : "--bind")
 			       : 0;
-	if (strstr(container->image, "://")) /* also on a login node, which checks no files */
-		return container_check_image(container->image, &directory, err);
 	env = env_capture();
 	rc = env ? container_find_runtime(container->runtime, env, &path, err)
 		 : error_memory(err, "the environment");
+	if (!rc) {
+		free(container->runtime);
+		container->runtime = path;
+		if (strstr(container->image, "://"))
+			rc = container_name_pulled(container, env, err);
+	}
 	env_free(env);
 	if (rc)
 		return rc;
-	free(container->runtime);
-	container->runtime = path;
 	if (container->image[0] == '/' || !container_is_path(container))
 		return 0;
 	path = realpath(container->image, NULL);

@@ -9,7 +9,7 @@
 /* They fill a struct container, which container_free frees; runtime is what the user wrote. */
 extern const struct arguments_option container_options_table[];
 
-/* Make image absolute, and runtime the path of a runtime on this machine; refuse an image that
- * would have to be pulled. -ERR_USAGE, -ERR_INPUT or -ERR_UNAVAILABLE. */
+/* Make image absolute, and runtime the path of a runtime on this machine; say where the image of
+ * a URI will be. -ERR_USAGE, -ERR_INPUT or -ERR_UNAVAILABLE. */
 int container_options_prepare(struct container *container, struct error *err);
 #endif

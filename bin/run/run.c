@@ -106,6 +106,8 @@ static int prepare_job(struct run_setup *setup, struct error *err)
 	const struct run_options *options = setup->options;
 	int rc = run_check_rendezvous(setup, err);
 
+	if (!rc)
+		rc = run_pull_images(setup, err);
 	if (!rc && options->job.log_dir) {
 		rc = run_lock_log_dir(options->job.log_dir, err);
 		setup->bad_report |= rc && !options->report; /* that there is the other run's */

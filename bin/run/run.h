@@ -73,6 +73,9 @@ int run_end_report(const struct run_setup *setup, const struct job_result *resul
  * -ERR_OUTPUT if another run writes there. */
 int run_lock_log_dir(const char *log_dir, struct error *err);
 
+/* run_prepare.c: the images of all roles. See container_pull. */
+int run_pull_images(const struct run_setup *setup, struct error *err);
+
 /* run_task.c: refuse to be one of several ranks of mpirun, torchrun or another berth run, unless
  * --nested, --dry-run or --node-rank is given. own_program: this is berth train. Return 0, or
  * -ERR_USAGE with the right line. */

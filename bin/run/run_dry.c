@@ -274,7 +274,9 @@ static void print_program(const struct show *show, const struct paint *paint)
 	printf("%sprogram%s  %s\n", paint->bold, paint->off, line ? line : show->argv[0]);
 	free(line);
 	if (show->container->image)
-		printf("%sin%s       %s, by %s\n", paint->bold, paint->off, show->container->image,
+		printf("%sin%s       %s%s%s, by %s\n", paint->bold, paint->off,
+		       show->container->image, show->container->pulled_from ? ", pulled from " : "",
+		       show->container->pulled_from ? show->container->pulled_from : "",
 		       show->container->runtime);
 }
 

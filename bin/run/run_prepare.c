@@ -320,6 +320,15 @@ static int check_containers(const struct run_setup *setup, struct error *err)
 	return rc;
 }
 
+int run_pull_images(const struct run_setup *setup, struct error *err)
+{
+	int rc = 0;
+
+	for (size_t i = 0; !rc && (!i || i < setup->options->roles.count); i++)
+		rc = container_pull(container_of_role(setup->options, i), setup->env, err);
+	return rc;
+}
+
 int run_prepare(struct run_setup *out, struct error *err)
 {
 	const struct run_options *options = out->options;

@@ -195,17 +195,24 @@ char **container_command(const struct container *container, const struct contain
 	return finish(&words);
 }
 
+char **container_words(const char *runtime, const char *const *list, const char *const *more)
+{
+	struct words words = {0};
+
+	word(&words, "%s", runtime);
+	all(&words, list, NULL);
+	all(&words, more, NULL);
+	return finish(&words);
+}
+
 int container_removal(const struct container *container, char ***out, struct error *err)
 {
 	const struct container_runtime *runtime = container_runtime_of(container->runtime);
-	struct words words = {0};
 
 	*out = NULL;
 	if (!runtime->remove)
 		return 0;
-	word(&words, "%s", container->runtime);
-	all(&words, runtime->remove, NULL);
-	*out = finish(&words);
+	*out = container_words(container->runtime, runtime->remove, WORDS(NULL));
 	return *out ? 0 : error_memory(err, "the container's command line");
 }
 

@@ -176,7 +176,7 @@ static int check_namespaces(const char *path, const struct container_runtime *ru
 int container_check(const struct container *container, const char *cwd, struct error *err)
 {
 	const struct container_runtime *runtime = container_runtime_of(container->runtime);
-	bool path = container_is_path(container), directory = false;
+	bool path = container_is_path(container) && !container->pulled_from, directory = false;
 	int rc = path ? container_check_image(container->image, &directory, err) : 0;
 
 	if (!rc)
@@ -194,6 +194,7 @@ int container_check(const struct container *container, const char *cwd, struct e
 
 static const struct json_field fields[] = {
 	{"image", &json_as_text, JSON_MEMBER(struct container, image)},
+	{"pulled_from", &json_as_text, JSON_MEMBER(struct container, pulled_from), JSON_OPTIONAL},
 	{"runtime", &json_as_text, JSON_MEMBER(struct container, runtime)},
 	{"binds", &json_as_list, JSON_LIST(struct container, binds, bind_count),
 	 .entry = &json_as_text},
@@ -239,6 +240,7 @@ void container_free(struct container *container)
 	free(container->binds);
 	free(container->exact);
 	free(container->image);
+	free(container->pulled_from);
 	free(container->runtime);
 	memset(container, 0, sizeof *container);
 }

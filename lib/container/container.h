@@ -15,8 +15,9 @@
 
 /* All strings and lists are malloced. */
 struct container {
-	char *image;   /* a path, or a name that the runtime knows; NULL: no container */
-	char *runtime; /* a path whose last part is the runtime's name */
+	char *image;	   /* a path, or a name that the runtime knows; NULL: no container */
+	char *pulled_from; /* the URI of an image that berth pulls to there; NULL: it does not */
+	char *runtime;	   /* a path whose last part is the runtime's name */
 	char **binds; /* "/HOST", "/HOST:/CONTAINER" or "/HOST:/CONTAINER:ro", bind_count of them */
 	size_t bind_count;
 	char **exact; /* names of variables whose values replace the image's */
@@ -31,6 +32,15 @@ int container_check_bind(const char *bind, struct error *err);
 /* Check that image is there, whole, and for this machine's architecture, as far as its first bytes
  * tell; *directory: is it one? -ERR_INPUT, -ERR_DATA. */
 int container_check_image(const char *image, bool *directory, struct error *err);
+/* The image is a URI: move it to pulled_from, and let image be the path to which container_pull
+ * pulls it: $BERTH_IMAGES, $XDG_CACHE_HOME/berth/images or ~/.cache/berth/images. -ERR_USAGE. */
+int container_name_pulled(struct container *container, const struct env *env, struct error *err);
+/* Pull the image of a URI unless it is there, which can take minutes, or wait for another process
+ * that pulls it, an hour at most. Then delete images of other URIs that were used longest ago and
+ * are not in use, until BERTH_IMAGES_GB (100 if it is not set) are left. The image stays as long as
+ * this process. Does nothing if pulled_from is NULL. -ERR_UNAVAILABLE, -ERR_OUTPUT, -ERR_IO,
+ * -ERR_DATA. */
+int container_pull(const struct container *container, const struct env *env, struct error *err);
 /* Is the image a path? Some runtimes keep images under names, which begin with neither / nor a
  * dot. */
 bool container_is_path(const struct container *container);

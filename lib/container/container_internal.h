@@ -14,6 +14,8 @@ struct container_runtime {
 	const char *cwd;	   /* the option of the working directory */
 	const char *called;	   /* the option of the container's name */
 	const char *const *remove; /* words that remove containers by their names */
+	const char *const *pull;   /* words before FILE URI that pull an image */
+	const char *suffix;	   /* of such a file */
 	const char *rootfs;	   /* the option before an image that is a directory */
 	const char *end;	   /* before the program */
 	const char *prefix;	   /* variables that begin so reach the program, without it; or: */
@@ -35,6 +37,9 @@ extern const char CONTAINER_IMAGE[];
 const struct container_runtime *container_runtime_of(const char *path);
 /* The row at index, in the order in which they are looked for; NULL behind the last. */
 const struct container_runtime *container_runtime_at(size_t index);
+
+/* A command line of the runtime's, as container_command returns it; lists end with NULL. */
+char **container_words(const char *runtime, const char *const *list, const char *const *more);
 
 /* Does the user's --bind show path? */
 bool container_shows(const struct container *container, const char *path);

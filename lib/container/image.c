@@ -92,13 +92,6 @@ int container_check_image(const char *image, bool *directory, struct error *err)
 	struct stat info;
 	int fd, rc;
 
-	if (strstr(image, "://"))
-		return error_set(
-			err, ERR_USAGE,
-			"--container '%.200s': each rank would pull it. Pull it once, to a "
-			"file that all nodes see (apptainer pull x.sif %.200s), and name "
-			"that",
-			image, image);
 	*directory = false;
 	fd = open(image, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
 	if (fd < 0 || fstat(fd, &info)) {

@@ -19,7 +19,8 @@
 	.settings = WORDS("QUIET", "NO_EVAL"), .nvidia = WORDS("--nv"), .amd = WORDS("--rocm"),    \
 	.processes = WORDS("starter", "starter-suid", "squashfuse_ll", "squashfuse", "fuse2fs",    \
 			   "gocryptfs", "fuse-overlayfs", "fusermount3"),                          \
-	.keeps_cwd = true, .files = true, .directories = true
+	.pull = WORDS("pull", "--disable-cache"), .suffix = ".sif", .keeps_cwd = true,             \
+	.files = true, .directories = true
 /* Processes, network and memory are the host's, as outside. No entry point of the image runs, and
  * nothing is pulled: each rank would. */
 #define DOCKER(...)                                                                                \
@@ -49,8 +50,8 @@ static const struct container_runtime runtimes[] = {
 	{"podman", PODMAN},
 	{"enroot", .start = WORDS("start"), .bind = "--mount",
 	 .read_only = ":none:x-create=auto,bind,ro", .env_option = "--env",
-	 .processes = WORDS("squashfuse", "fuse-overlayfs", "fuse-shim"), .files = true,
-	 .names = true},
+	 .processes = WORDS("squashfuse", "fuse-overlayfs", "fuse-shim"),
+	 .pull = WORDS("import", "--output"), .suffix = ".sqsh", .files = true, .names = true},
 	{"docker", DOCKER("--ulimit=memlock=-1"), .nvidia = WORDS("--gpus=all"),
 	 .remove = WORDS("rm", "--force"), .privileged = true},
 	{"bwrap", .setuid = "bin/bwrap",

@@ -239,7 +239,6 @@ print('asked')"
 	--chunk 0 -- true|come after --role NAME
 	--bind /x -- true|--bind needs --container IMAGE
 	--container-runtime apptainer -- true|--container-runtime needs --container IMAGE
-	--container docker://debian -- true|each rank would pull it
 	--container /x --bind data -- true|expected /PATH, /PATH:/PATH or /PATH:/PATH:ro
 	--container /x --container-runtime rkt -- true|expected apptainer, singularity
 	--role a --bind /x -- true|role a: --bind needs --container IMAGE
@@ -253,6 +252,35 @@ print('asked')"
 	--launcher loopback -N 2 --role a -- true : --role b -- true|roles a and b have neither --nodes nor -n
 	E
 	expect 66 "$BERTH" run --role a -- true : --role b -- no-such-program
+}
+
+@test "an image of a registry: what berth refuses before it pulls" {
+	mkdir bin
+	printf '#!/bin/sh\necho "$*" >&2; exit 3\n' >bin/apptainer
+	cp bin/apptainer bin/podman
+	chmod +x bin/*
+	PATH=$PWD/bin:$PATH
+	long=docker://$(printf 'a%.0s' $(seq 230))
+	export BERTH_IMAGES=$PWD/images
+	while IFS='|' read -r code settings image expected; do
+		# shellcheck disable=SC2086
+		run env $settings "$BERTH" run -n 1 --container $image -- true
+		echo "$settings $image: $output"
+		[ "$status" = "$code" ]
+		[[ $output =~ $expected ]]
+	done <<-E
+	64|BERTH_IMAGES=images|docker://x|BERTH_IMAGES=images: expected a path that begins with /
+	64|-u BERTH_IMAGES -u HOME -u XDG_CACHE_HOME|docker://x|HOME is not set; name a directory for pulled images with BERTH_IMAGES
+	65|BERTH_IMAGES_GB=x|docker://x|BERTH_IMAGES_GB is "x": expected a whole number
+	64|X=1|$long|the name is too long
+	64|X=1|docker://x --container-runtime podman|berth pulls with apptainer, singularity and enroot. Pull it with podman
+	73|BERTH_IMAGES=/proc/x|docker://x|/proc/x
+	69|X=1|docker://x/y:1|pull --disable-cache $PWD/images/docker%3A%2F%2Fx%2Fy%3A1.sif.part docker://x/y:1
+	69|X=1|docker://x/y:1|apptainer cannot pull docker://x/y:1 .exit code 3.; its messages are above
+	E
+	[ -z "$(find images -name '*.sif*' ! -name '*.lock')" ]
+	"$BERTH" run -n 1 --dry-run --container docker://x/y:1 -- true >dry
+	grep -q 'x%2Fy%3A1.sif, pulled from docker://x/y:1, by' dry
 }
 
 @test "one of several tasks of srun: refused, because a task is one rank" {

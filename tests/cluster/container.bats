@@ -68,7 +68,8 @@ teardown() {
 	cp -r image/. other
 	echo other >other/etc/berth-image
 	submit roles -N2 <<-'S'
-	"$BERTH" run --report report --container $IMAGE --role a -N 1 -n 1 -- cat /etc/berth-image : --role b --container other -n 1 -- cat /etc/berth-image
+	"$BERTH" run --report report --container $IMAGE --role a -N 1 -n 1 -- cat /etc/berth-image : \
+		--role b --container other -n 1 -- cat /etc/berth-image
 	S
 	finish roles
 	[ "$status" = 0 ]
@@ -146,6 +147,63 @@ seen_images() { [ "$(grep -c '^image$' cancel.out)" = 4 ]; }
 		has 'n2'
 		nothing_left n1 n2
 	done
+}
+
+# On n1, outside of any job.
+pulls() { on n1 env -C "$SHARE" "$BERTH" run -n 1 --container "docker://127.0.0.1:$port/$1" -- "${@:2}" 3>&-; }
+no_pull() { ! on n1 pgrep -f -- --disable-cache; }
+images() { find images -name '*.sif' | wc -l; }
+
+@test "an image of a registry: pulled once by two runs, whole after a kill, deleted when there is no room" {
+	export APPTAINER_NOHTTPS=1 BERTH_IMAGES=$SHARE/images
+	rm -rf images registry.out used
+	on n1 python3 "$HERE/registry.py" "$SHARE/image" >registry.out 3>&- &
+	registry=$!
+	within 10 test -s registry.out
+	port=$(head -1 registry.out)
+
+	# The run is killed in a pull: what is there is not taken for the image, and nothing goes on.
+	touch image.hold
+	pulls one id >killed.out 2>&1 &
+	within 20 grep -q layer registry.out
+	on n1 pkill -KILL -x berth
+	wait $! || code=$?
+	[ "$code" = 137 ]
+	[ "$(images)" = 0 ]
+	within 10 no_pull
+
+	# One run pulls, and the other waits for it.
+	pulls one cat /etc/berth-image >one.out 2>&1 &
+	one=$!
+	pulls one cat /etc/berth-image >two.out 2>&1 &
+	within 20 grep -q 'waiting for another run that pulls' one.out two.out
+	rm image.hold
+	wait $! $one
+	[ "$(cat one.out two.out | grep -cx image)" = 2 ]
+	[ "$(grep -c layer registry.out)" = 2 ]
+
+	# No room: an image stays while a run uses it.
+	export BERTH_IMAGES_GB=0
+	mkfifo used
+	exec 4<>used
+	pulls one sh -c 'echo up; cat used' >one.out 2>&1 4>&- &
+	within 20 grep -qx up one.out
+	pulls two id 4>&-
+	[ "$(images)" = 2 ]
+	[ "$(grep -c layer registry.out)" = 3 ]
+	exec 4>&-
+	wait $!
+	pulls three id 2>&1 | grep -c '^berth: note: deleted .* to make room' | grep -x 2
+	[ "$(images)" = 1 ]
+
+	port=1
+	code=0
+	pulls one id >failed.out 2>&1 || code=$?
+	cat failed.out
+	[ "$code" = 69 ]
+	grep -q 'apptainer cannot pull docker://127.0.0.1:1/one (exit code 255); its messages are above' failed.out
+	[ "$(images)" = 1 ]
+	kill $registry
 }
 
 @test "Slurm: MPI ranks of an Open MPI and a PMIx that are newer than the host's" {

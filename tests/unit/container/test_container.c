@@ -107,7 +107,43 @@ static void images(void **state)
 	put_link(dir, "root/bin/sh", "/no/such/shell");
 	assert_int_equal(container_check_image(path, &directory, &err), 0);
 	assert_int_equal(container_check_image("/no/such.sif", &directory, &err), -ERR_INPUT);
-	assert_int_equal(container_check_image("docker://debian", &directory, &err), -ERR_USAGE);
+}
+
+/* Where the image of a URI will be. */
+static void pulled(void **state)
+{
+	static const struct {
+		const char *runtime, *images, *cache, *path; /* path NULL: -ERR_USAGE */
+	} rows[] = {
+		{"/bin/apptainer", NULL, NULL,
+		 "/home/a/.cache/berth/images/docker%3A%2F%2FR_1%2Fx%3A1.0.sif"},
+		{"/bin/apptainer", NULL, "/c", "/c/berth/images/docker%3A%2F%2FR_1%2Fx%3A1.0.sif"},
+		{"/bin/enroot", "/i", "/c", "/i/docker%3A%2F%2FR_1%2Fx%3A1.0.sqsh"},
+		{"/bin/enroot", "i", "/c", NULL},
+		{"/bin/podman", "/i", "/c", NULL},
+		{"/bin/ch-run", "/i", "/c", NULL},
+	};
+
+	for (size_t i = 0; i < ROWS(rows); i++) {
+		struct container container = {.image = strdup("docker://R_1/x:1.0"),
+					      .runtime = strdup(rows[i].runtime)};
+		struct env *env = env_new();
+		struct error err = {0};
+
+		env_set(env, "HOME", "/home/a", ENV_FROM_USER, NULL, &err);
+		if (rows[i].images)
+			env_set(env, "BERTH_IMAGES", rows[i].images, ENV_FROM_USER, NULL, &err);
+		if (rows[i].cache)
+			env_set(env, "XDG_CACHE_HOME", rows[i].cache, ENV_FROM_USER, NULL, &err);
+		int rc = container_name_pulled(&container, env, &err);
+
+		if (rc != (rows[i].path ? 0 : -ERR_USAGE) ||
+		    (!rc && (strcmp(container.image, rows[i].path) != 0 ||
+			     strcmp(container.pulled_from, "docker://R_1/x:1.0") != 0)))
+			fail_msg("row %zu: %d %s %s", i, rc, container.image, err.text);
+		container_free(&container);
+		env_free(env);
+	}
 }
 
 /* The names of runtimes are looked up in PATH; a name with "/" is used as it is. */
@@ -374,6 +410,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {cmocka_unit_test(binds),
 					   cmocka_unit_test(images),
+					   cmocka_unit_test(pulled),
 					   cmocka_unit_test(runtimes),
 					   cmocka_unit_test(commands),
 					   cmocka_unit_test(environment_with_a_prefix),
