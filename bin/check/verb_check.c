@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "check/check.h"
 #include "check/check_text.h"
+#include "container_options.h"
 #include "run/run.h"
 #include "show.h"
 #include "verb.h"
@@ -86,12 +87,15 @@ static int absolute(const char *path, const char *cwd, char **out, struct error 
 static int run_check(const struct arguments *arguments, const struct run_setup *setup, json_t **out,
 		     struct error *err)
 {
+	const struct container *container = &arguments->run.job.container;
+	JSON_AUTO json = container->image ? container_to_json(container, setup->env) : NULL;
 	const char *const prober[] = {setup->berth_path, "check", "--prober", NULL};
 	char *checkpoint = NULL;
 	struct check_request request = {
 		.launch = &setup->launch,
 		.prober = prober,
 		.version = BERTH_VERSION,
+		.container = json,
 		.plan_request = arguments->run.shared.plan,
 		.note = on_note,
 		.context = (void *)arguments,
@@ -132,7 +136,9 @@ static int show(const struct arguments *arguments, const struct run_setup *setup
 int verb_check(int argc, char **argv)
 {
 	static const struct arguments_command command = {
-		.tables = {{options}, {run_rendezvous_table, offsetof(struct arguments, run)}},
+		.tables = {{options},
+			   {container_options_table, RUN(job.container)},
+			   {run_rendezvous_table, offsetof(struct arguments, run)}},
 		.positional = ARGUMENTS_NONE,
 		.check = check_options,
 		.doc = "Examine every node of the job and the network between them, in seconds: "
@@ -153,7 +159,9 @@ int verb_check(int argc, char **argv)
 	arguments_parse(&command, argc, argv, &arguments);
 	if (arguments.prober)
 		check_prober(env_capture(), BERTH_VERSION);
-	rc = run_prepare(&setup, &err);
+	rc = container_options_prepare(&arguments.run.job.container, &err);
+	if (!rc)
+		rc = run_prepare(&setup, &err);
 	if (!rc && run_is_agent(&setup)) {
 		rc = run_as_agent(&setup, &err);
 		run_setup_free(&setup);
@@ -161,6 +169,8 @@ int verb_check(int argc, char **argv)
 	}
 	if (!rc)
 		rc = run_check_rendezvous(&setup, &err);
+	if (!rc)
+		rc = run_pull_images(&setup, &err);
 	if (!rc)
 		rc = run_check(&arguments, &setup, &result, &err);
 	if (!rc)

@@ -6,6 +6,7 @@
 
 #include "arguments.h"
 #include "base/bytes.h"
+#include "container_options.h"
 #include "run/run.h"
 #include "run/run_options.h"
 #include "train/train_options.h"
@@ -38,18 +39,52 @@ static char *trainer_path(void)
 	return text_format("%.*sberth-train", slash ? (int)(slash - self) + 1 : 0, self);
 }
 
+/* Show what the trainer reads and writes in the container; of what is still to be made, the
+ * directory that is to hold it. */
+static int show_paths(struct container *container, const struct train_options *options,
+		      struct error *err)
+{
+	const char *data = options->data ? strchr(options->data, ':') : NULL;
+	const char *const paths[] = {data ? data + 1 : options->data,
+				     options->checkpoint.directory,
+				     options->checkpoint.resume,
+				     options->init,
+				     options->metrics,
+				     options->log_order};
+	int rc = 0;
+
+	for (size_t i = 0; !rc && i < sizeof paths / sizeof *paths; i++) {
+		char **added, *path = paths[i] && *paths[i] == '/' ? strdup(paths[i]) : NULL;
+
+		while (path && *path && access(path, F_OK))
+			*strrchr(path, '/') = '\0';
+		if (!path || !*path) {
+			free(path);
+			continue;
+		}
+		rc = container_check_bind(path, err);
+		added = array_add(&container->binds, &container->bind_count, sizeof *added);
+		if (added)
+			*added = path;
+		else
+			free(path);
+	}
+	return rc;
+}
+
 static int run_trainer(struct arguments *arguments, struct error *err)
 {
 	const struct train_arguments *train = &arguments->train;
 	const char *argv[TRAIN_MAX_ARGUMENTS + 3];
-	char *path = trainer_path();
+	bool inside = arguments->run.job.container.image != NULL;
+	char *path = inside ? strdup("berth-train") : trainer_path(); /* in the image's PATH */
 	int count = 0, code;
 
 	if (!path) {
 		error_memory(err, "the command line");
 		return -1;
 	}
-	if (access(path, X_OK)) {
+	if (!inside && access(path, X_OK)) {
 		error_set(
 			err, ERR_UNAVAILABLE,
 			"the trainer is not installed: there is no %s that can be run; the Python "
@@ -73,6 +108,7 @@ int verb_train(int argc, char **argv)
 	static const struct arguments_command command = {
 		.tables = {{options_table, offsetof(struct arguments, run.shared)},
 			   {run_options_table, offsetof(struct arguments, run)},
+			   {container_options_table, offsetof(struct arguments, run.job.container)},
 			   {run_rendezvous_table, offsetof(struct arguments, run)},
 			   {train_options_table, offsetof(struct arguments, train),
 			    train_arguments_add_given}},
@@ -82,7 +118,8 @@ int verb_train(int argc, char **argv)
 		.check = check_arguments,
 		.usage = "MODEL",
 		.doc = "Train MODEL (convnet, linear, resnet18, resnet34, resnet50, resnet101 or "
-		       "resnet152) data-parallel on all ranks: berth run of berth-train.\vExample: "
+		       "resnet152) data-parallel on all ranks: berth run of berth-train, with "
+		       "--container that of the image.\vExample: "
 		       "berth train convnet -n 2 --ckpt ckpt --metrics logs",
 	};
 	struct arguments arguments = {0};
@@ -95,7 +132,10 @@ int verb_train(int argc, char **argv)
 	arguments_parse(&command, argc, argv, &arguments);
 	/* Check the options before agents and ranks start. */
 	checked = arguments.train.options;
-	if (train_defaults(&checked, &err))
+	if (train_defaults(&checked, &err) ||
+	    container_options_prepare(&arguments.run.job.container, &err) ||
+	    (arguments.run.job.container.image &&
+	     show_paths(&arguments.run.job.container, &checked, &err)))
 		code = verb_fail(&err);
 	else
 		code = run_trainer(&arguments, &err);

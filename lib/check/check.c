@@ -93,12 +93,13 @@ static void send_begin(struct check_session *session)
 		json_array_append_new(names, json_text(check->nodes[i].name));
 	for (size_t i = 0; i < check->count; i++)
 		send_question(session, (long)i,
-			      json_pack("{s:s, s:i, s:i, s:s, s:s, s:O, s:o, s:s, s:i}", "ask",
-					"begin", "node", (int)i, "count", (int)check->count,
+			      json_pack("{s:s, s:i, s:i, s:s, s:s, s:O, s:o, s:s, s:i, s:O*}",
+					"ask", "begin", "node", (int)i, "count", (int)check->count,
 					"token", session->token, "secret", secret, "names", names,
 					"checkpoint", json_text(check->request->checkpoint),
 					"fabric", fabric_of(&check->inventories[i]), "head_port",
-					i == 0 ? session->master_port : 0));
+					i == 0 ? session->master_port : 0, "container",
+					check->request->container));
 	json_decref(names);
 }
 

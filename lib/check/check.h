@@ -27,6 +27,7 @@ struct check_request {
 	const struct launch_options *launch;
 	const char *const *prober; /* the command that calls check_prober on a node */
 	const char *version;	   /* of this berth */
+	const json_t *container;   /* container_to_json; NULL: none */
 	const char *checkpoint;	   /* the directory that all nodes must see, absolute; or NULL */
 	struct plan_request plan_request; /* iface, subnet, master_addr, port: as for a job */
 	void (*note)(void *context, enum log_level level, const char *text); /* may be NULL */

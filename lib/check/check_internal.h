@@ -21,8 +21,8 @@
 struct prober {
 	const struct env *env;
 	const char *version;
-	const json_t
-		*begin; /* the first question: {node, count, names, token, checkpoint, fabric} */
+	const json_t *begin; /* the first question: {node, count, names, token, checkpoint, fabric,
+				container} */
 	size_t node_index, node_count;
 	const char *token; /* identifies this check; safe in file names */
 	const char *checkpoint;
@@ -122,6 +122,8 @@ json_t *probe_gpus_collect(const struct prober *prober);
 void probe_gpus_judge(struct check *check);
 json_t *probe_plugin_collect(const struct prober *prober);
 void probe_plugin_judge(struct check *check);
+json_t *probe_container_collect(const struct prober *prober);
+void probe_container_judge(struct check *check);
 json_t *probe_names_collect(const struct prober *prober);
 void probe_names_judge(struct check *check);
 void probe_clock_judge(struct check *check);

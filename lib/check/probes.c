@@ -8,6 +8,7 @@ const struct check_probe check_probes[] = {
 	{"checkpoint", probe_checkpoint_collect, probe_checkpoint_run, probe_checkpoint_judge},
 	{"gpus", probe_gpus_collect, NULL, probe_gpus_judge},
 	{"plugin", probe_plugin_collect, NULL, probe_plugin_judge},
+	{"container", probe_container_collect, NULL, probe_container_judge},
 	{"names", probe_names_collect, NULL, probe_names_judge},
 	{"clock", NULL, NULL, probe_clock_judge},
 	{"network", NULL, NULL, probe_network_judge},

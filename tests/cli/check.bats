@@ -154,6 +154,64 @@ setup() {
 	has 'ok gpus [^ ]+ 1 of 2 are granted to this job: not in use, no errors'
 }
 
+# tool NAME LINE...: a program of the image, whose output is these lines
+tool() { (echo '#!/bin/sh' && printf "echo '%s'\n" "${@:2}") >"image/usr/bin/$1" && chmod +x "image/usr/bin/$1"; }
+inside() { check --container image --container-runtime bwrap "$@"; }
+
+@test "an image: what it has, and what does not fit the node" {
+	command -v bwrap >/dev/null || skip 'no bwrap'
+	load ../cluster/image
+	image image
+	tool getconf 'glibc 2.17'
+	tool python3 PyTorch=2.9.0 CUDA=13.0.48
+	tool mpirun 'mpirun (Open MPI) 4.1.6'
+	tool ldconfig 'libpmix.so.2 => /libpmix.so.2'
+	inside
+	[ "$status" = 0 ]
+	outside=$(getconf GNU_LIBC_VERSION)
+	has "ok container [^ ]+ glibc 2.17 \(${outside#glibc } outside\), CUDA 13.0.48, PyTorch 2.9.0, mpirun \(Open MPI\) 4.1.6"
+	tool ldconfig
+	inside
+	[ "$status" = 0 ]
+	has 'note container [^ ]+ mpirun \(Open MPI\) 4.1.6 in the image has no PMIx: each rank would be alone'
+	mkdir image/usr/lib/openmpi
+	touch image/usr/lib/openmpi/mca_pmix_pmix3x.so
+	inside
+	has 'ok container'
+
+	ln -s "$FAULTS" libcuda.so.1 # a driver for CUDA 12.8
+	LD_LIBRARY_PATH=$PWD inside
+	[ "$status" = 76 ]
+	has 'FAULT container [^ ]+ the image has CUDA 13.0.48, and the driver here is for CUDA 12. Fix: use an image with an older CUDA'
+	CUDA_VERSION=12.9 LD_LIBRARY_PATH=$PWD inside
+	[ "$status" = 0 ]
+	mkdir -p image/usr/local/cuda-13.0/compat
+	touch image/usr/local/cuda-13.0/compat/libcuda.so.1
+	LD_LIBRARY_PATH=$PWD inside
+	[ "$status" = 0 ]
+
+	BERTH_TOPOLOGY=$FIXTURES/topo/gb200.xml inside
+	has 'FAULT container [^ ]+ the image has no libibverbs.so.1: NCCL would silently use TCP'
+	tool ldconfig 'libibverbs.so.1 => /libibverbs.so.1'
+	BERTH_TOPOLOGY=$FIXTURES/topo/gb200.xml inside
+	has 'ok container'
+
+	BERTH_TOPOLOGY=$FIXTURES/topo/grace-hopper.xml inside
+	has 'FAULT container [^ ]+ the image has no aws-ofi-nccl plug-in: NCCL would silently use TCP'
+	has 'skipped plugin [^ ]+ the image needs it, see container'
+	tool ldconfig 'libnccl-net-ofi.so => /libnccl-net-ofi.so'
+	BERTH_TOPOLOGY=$FIXTURES/topo/grace-hopper.xml inside
+	has 'ok container'
+
+	inside --bind /no/such
+	[ "$status" = 66 ]
+	rm image/bin/sh
+	ln -s cat image/bin/sh
+	inside
+	[ "$status" = 76 ]
+	has 'FAULT container [^ ]+ no container starts: sh: invalid option'
+}
+
 @test "a port in use, bad options" {
 	python3 -c 'import socket, time
 s = socket.socket(socket.AF_INET6); s.bind(("::", 0)); s.listen()

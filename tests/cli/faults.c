@@ -10,7 +10,8 @@
  * - mute: the prober does not read its requests
  * - sums: one bit of the data on large connections is wrong
  * - busy: it waits for a core before it accepts, before it sends its token for the ring, and before
- *   it removes its file */
+ *   it removes its file
+ * Under the name libcuda.so.1, it is a driver for CUDA 12.8. */
 #undef _FORTIFY_SOURCE /* it defines some of these functions in headers, which clang refuses */
 #include <dlfcn.h>
 #include <signal.h>
@@ -57,6 +58,13 @@ EXPORT int clock_gettime(clockid_t clock, struct timespec *out)
 	if (clock == CLOCK_REALTIME && fault("clock"))
 		out->tv_sec += 90;
 	return rc;
+}
+
+EXPORT int cuDriverGetVersion(int *out);
+int cuDriverGetVersion(int *out)
+{
+	*out = 12080;
+	return 0;
 }
 
 EXPORT int statvfs(const char *path, struct statvfs *out)

@@ -79,6 +79,23 @@ teardown() {
 	grep -q "$SHARE/other" report
 }
 
+@test "Slurm: berth train, with the image's berth-train; its checkpoints are outside" {
+	mkdir -p work
+	for EPOCHS in 1 2; do
+		export EPOCHS SHARE
+		submit train -N2 -D "$SHARE/work" <<-'S'
+		"$BERTH" train linear --data synthetic:8,n=64 --device cpu --epochs $EPOCHS --ckpt "$SHARE/ckpt" --metrics "$SHARE/metrics" \
+			--ranks-per-node 2 --container $IMAGE --bind /usr:/usr:ro --bind /etc/alternatives \
+			--bind "$BUILD" --env "PATH=$BUILD/bin:/usr/bin:/bin" 2>&1
+		S
+		finish train
+		[ "$status" = 0 ]
+		has "epoch $EPOCHS"
+	done
+	has 'resum'
+	nothing_left n1 n2
+}
+
 @test "Slurm: a stop signal reaches the program once, and its code is the job's" {
 	submit signal -N2 <<-'S'
 	"$BERTH" run --ranks-per-node 2 --container $IMAGE --stop-grace 20s -- sh -c '

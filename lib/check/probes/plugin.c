@@ -45,7 +45,8 @@ json_t *probe_plugin_collect(const struct prober *prober)
 {
 	char found[600] = "", problem[600] = "";
 
-	if (!speaks_ofi(check_text(prober->begin, "fabric")))
+	if (!speaks_ofi(check_text(prober->begin, "fabric")) ||
+	    json_object_get(prober->begin, "container"))
 		return json_object();
 	if (load_plugin(prober, found, sizeof found, problem, sizeof problem))
 		return json_pack("{s:o}", "found", json_text(found));
@@ -72,6 +73,9 @@ void probe_plugin_judge(struct check *check)
 		else if (!check->inventories[i].gpu_count)
 			check_add(check, i, "plugin", CHECK_SKIPPED, NULL,
 				  "no GPU on this node, so NCCL is not used");
+		else if (check->request->container)
+			check_add(check, i, "plugin", CHECK_SKIPPED, NULL,
+				  "the image needs it, see container");
 		else
 			check_add(check, i, "plugin", CHECK_FAULT,
 				  "load the aws-ofi-nccl module, or add its lib directory to "
