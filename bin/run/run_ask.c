@@ -11,57 +11,20 @@
 #include "ask_launcher.h" /* generated: file_text, from ask_launcher.py */
 #include "base/json.h"
 #include "base/log.h"
-#include "process/executable.h"
 #include "run/run.h"
 
 #define ASK_MS 120000 /* its import of PyTorch from a cold file system takes this long at most */
 #define ANSWER_BYTES (1 << 20)
-#define WORDS_MAX 8 /* of the interpreter's line */
 
-/* Find in a script's first two lines the Python that runs it: "#!/usr/bin/env python3", or, as pip
- * writes it for long paths, #!/bin/sh and '''exec' "/long path/python" "$0" "$@". lines is changed,
- * and words points into it. Return the number of words, 0 if there is no Python. */
-static size_t find_python(char *lines, char **words)
-{
-	char *second = strchr(lines, '\n'), *rest = NULL;
-	size_t count = 0;
-
-	if (strncmp(lines, "#!", 2) != 0 || !second)
-		return 0;
-	*second++ = '\0';
-	if (strstr(lines, "python")) {
-		for (char *word = strtok_r(lines + 2, " \t", &rest); word && count < WORDS_MAX;
-		     word = strtok_r(NULL, " \t", &rest))
-			words[count++] = word;
-		return count;
-	}
-	if (strncmp(second, "'''exec' ", 9) != 0)
-		return 0;
-	second += 9;
-	words[0] = strtok_r(second, *second == '"' ? "\"" : " ", &rest);
-	return words[0] && strstr(words[0], "python");
-}
-
-static int read_python(const char *name, const struct env *env, char *lines, size_t size,
-		       char **words, size_t *count, struct error *err)
-{
-	char path[4096];
-	FILE *file;
-
-	executable_find(name, env, path, sizeof path);
-	file = fopen(path, "re");
-	if (!file)
-		return error_set(err, ERR_INPUT, "cannot read '%s': %m", path);
-	lines[fread(lines, 1, size - 1, file)] = '\0';
-	fclose(file);
-	*count = find_python(lines, words);
-	if (!*count)
-		return error_set(err, ERR_USAGE,
-				 "'%s' does not begin with the Python that runs it, which berth "
-				 "asks for the ranks' variables: start it as python -m MODULE",
-				 path);
-	return 0;
-}
+/* Run the Python that $0, a launcher, names in its first lines: "#!/usr/bin/env python3", or, as
+ * pip writes it for long paths, #!/bin/sh and '''exec' "/long path/python" "$0" "$@". */
+static const char with_its_python[] =
+	"{ read -r one; read -r two; } <\"$(command -v \"$0\")\"\n"
+	"case $one in *python*) eval \"exec ${one#??} \\\"\\$@\\\"\" ;; esac\n"
+	"two=${two#\"'''exec' \"}\n"
+	"case $two in *python*) eval \"exec ${two%% \\\"\\$0\\\"*} \\\"\\$@\\\"\" ;; esac\n"
+	"echo '{\"usage\": true, \"error\": \"it does not begin with the Python that runs it; "
+	"start it as python -m MODULE\"}'";
 
 /* Take over the answer: variables into setup->env, the program, and the sizes. */
 static int apply(struct run_setup *setup, const json_t *answer, struct error *err)
@@ -99,47 +62,60 @@ static int apply(struct run_setup *setup, const json_t *answer, struct error *er
 int run_ask_launcher(struct run_setup *setup, const char *const *argv, struct error *err)
 {
 	struct run_asked asked = run_asked(setup->options, argv);
-	char lines[1024], *words[WORDS_MAX];
+	const struct container *container = &setup->options->job.container;
+	struct container_start start = {
+		.dir = setup->cwd, .cwd = setup->cwd, .name = "berth-ask", .env = setup->env};
 	struct scheduler_tool_output output = {0};
+	enum scheduler_tool_result result = SCHEDULER_TOOL_UNAVAILABLE;
 	const char *why = "it did not answer within 120 s", *text;
-	size_t count = 0, used = 0;
-	char **line;
+	size_t used = 0;
+	struct env *env;
+	const char **line;
+	char **inside = NULL;
 	int rc = 0;
 
 	if (!asked.name || run_is_agent(setup))
 		return 0;
-	if (setup->options->job.container.image)
-		return error_set(err, ERR_USAGE,
-				 "--container: berth would ask the %s of the host for the ranks' "
-				 "variables, not that of the image. Name the program that it "
-				 "starts: berth run --container IMAGE -- python train.py",
-				 asked.name);
-	if (!asked.module)
-		rc = read_python(argv[0], setup->env, lines, sizeof lines, words, &count, err);
-	if (rc)
-		return rc;
 	while (argv[used])
 		used++;
-	line = calloc(count + used + 4, sizeof *line);
-	if (!line)
-		return error_memory(err, "the launcher's arguments");
+	line = calloc(used + 7, sizeof *line);
+	env = env_copy(setup->env);
+	if (!line || !env)
+		rc = error_memory(err, "the launcher's arguments");
 	used = 0;
-	for (size_t i = 0; i < count; i++)
-		line[used++] = words[i];
-	for (size_t i = 0; i < asked.module; i++) /* python's own options */
-		line[used++] = (char *)(uintptr_t)argv[i];
-	line[used++] = (char *)(uintptr_t) "-c";
-	line[used++] = (char *)(uintptr_t)file_text;
-	line[used++] = (char *)(uintptr_t)asked.name;
-	for (const char *const *word = argv + asked.first; *word; word++)
-		line[used++] = (char *)(uintptr_t)*word;
-	enum scheduler_tool_result result =
-		scheduler_tool_run(line, setup->env, ASK_MS, ANSWER_BYTES, &output);
-
+	if (!rc && !asked.module) {
+		line[used++] = "sh";
+		line[used++] = "-c";
+		line[used++] = with_its_python;
+		line[used++] = argv[0];
+	}
+	for (size_t i = 0; !rc && i < asked.module; i++) /* python's own options */
+		line[used++] = argv[i];
+	if (!rc) {
+		line[used++] = "-c";
+		line[used++] = file_text;
+		line[used++] = asked.name;
+		for (const char *const *word = argv + asked.first; *word; word++)
+			line[used++] = *word;
+	}
+	start.argv = line;
+	if (!rc && container->image)
+		rc = container_pull(container, setup->env, err);
+	if (!rc && container->image && !(inside = container_command(container, &start)))
+		rc = error_memory(err, "the launcher's arguments");
+	if (!rc && inside)
+		rc = container_environment(container, env, err);
+	if (!rc)
+		result = scheduler_tool_run(inside ? inside : (char **)(uintptr_t)line, env, ASK_MS,
+					    ANSWER_BYTES, &output);
+	free(line);
+	free(inside);
+	env_free(env);
+	if (rc)
+		return rc;
 	if (result == SCHEDULER_TOOL_EXITED)
 		setup->answer = json_loads(output.text ? output.text : "", 0, NULL);
 	free(output.text);
-	free(line);
 	text = json_string_value(json_object_get(setup->answer, "error"));
 	if (!text && setup->answer)
 		return apply(setup, setup->answer, err);

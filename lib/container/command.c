@@ -155,6 +155,8 @@ static bool is_exact(const struct container *container, const struct env_var *va
 		return false;
 	if (var->from == ENV_FROM_BERTH || env_name_matches(var->name, of_schedulers))
 		return true;
+	if (var->from == ENV_FROM_OPTION || var->from == ENV_FROM_SITE) /* not with an agent */
+		return true;
 	for (size_t i = 0; i < container->exact_count; i++)
 		if (!strcmp(container->exact[i], var->name))
 			return true;

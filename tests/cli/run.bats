@@ -709,6 +709,28 @@ fake_launchers() {
 	export PATH="$DIR/bin:$PATH" PYTHONPATH="$DIR/fake" HOME="$DIR"
 }
 
+@test "accelerate launch in an image: its own accelerate is asked" {
+	command -v bwrap >/dev/null || skip 'no bwrap'
+	fake_launchers
+	mkdir -p image/usr/bin image/etc image/dev image/proc image/sys image/tmp
+	for name in bin lib lib64; do ln -s usr/$name image/$name; done
+	touch image/usr/bin/sh
+	rm bin/accelerate # the host has none
+	printf 'precision bf16\nnum_processes 2\n' >c.yaml
+	for first in '#!/usr/bin/python3' "#!/bin/sh
+'''exec' \"/usr/bin/python3\" \"\$0\" \"\$@\""; do
+		echo "$first" >bin/accelerate
+		mkdir -p "mine" && mv bin/accelerate mine && chmod +x mine/accelerate
+		expect 0 "$BERTH" run --container image --container-runtime bwrap --bind /usr:/usr:ro --env "PATH=$DIR/mine:/usr/bin:/bin" \
+			--env "PYTHONPATH=$DIR/fake" -- accelerate launch --config_file c.yaml show.py --lr 1
+		[ "$(sort <<<"$output")" = $'0 2 bf16 None False 127.0.0.1 --lr 1\n1 2 bf16 None False 127.0.0.1 --lr 1' ]
+	done
+	echo '#!/bin/sh' >mine/accelerate
+	expect 64 "$BERTH" run --container image --container-runtime bwrap --bind /usr:/usr:ro --env "PATH=$DIR/mine:/usr/bin:/bin" -- \
+		accelerate launch show.py
+	[[ $output == *"does not begin with the Python that runs it"* ]]
+}
+
 @test "accelerate launch: one job whose ranks get accelerate's variables and berth's places" {
 	fake_launchers
 	printf 'precision bf16\nnum_processes 2\n' >c.yaml
