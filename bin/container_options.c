@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/bytes.h"
 
@@ -46,7 +47,7 @@ const struct arguments_option container_options_table[] = {
 	 ARGUMENTS_READ, .read = read_image},
 	{"container-runtime", "NAME",
 	 "Start containers with apptainer, singularity, ch-run, podman-hpc, podman, enroot, docker "
-	 "or bwrap, or the one at this path (default: the first of these in PATH)",
+	 "or bwrap, or the one at this path (default: the first in PATH that takes the image)",
 	 ARGUMENTS_READ, .read = read_runtime},
 	{"bind", "/PATH[:/PATH[:ro]]",
 	 "Show this file or directory of the host in the container, there or at the second path "
@@ -55,36 +56,45 @@ const struct arguments_option container_options_table[] = {
 	{0},
 };
 
-int container_options_prepare(struct container *container, struct error *err)
+static int make_absolute(struct container *container, struct error *err)
 {
-	struct env *env;
-	char *path;
-	int rc;
+	char *path = realpath(container->image, NULL);
 
-	if (!container->image)
-		return container->runtime || container->bind_count
-			       ? error_set(err, ERR_USAGE, "%s needs --container IMAGE",
-					   container->runtime ? "--container-runtime" : "--bind")
-			       : 0;
-	env = env_capture();
-	rc = env ? container_find_runtime(container->runtime, env, &path, err)
-		 : error_memory(err, "the environment");
-	if (!rc) {
-		free(container->runtime);
-		container->runtime = path;
-		if (strstr(container->image, "://"))
-			rc = container_name_pulled(container, env, err);
-	}
-	env_free(env);
-	if (rc)
-		return rc;
-	if (container->image[0] == '/' || !container_is_path(container))
-		return 0;
-	path = realpath(container->image, NULL);
 	if (!path)
 		return error_set(err, ERR_INPUT, "--container: cannot read '%.200s': %m",
 				 container->image);
 	free(container->image);
 	container->image = path;
 	return 0;
+}
+
+int container_options_prepare(struct container *container, struct error *err)
+{
+	struct env *env;
+	char *path;
+	int rc = 0;
+
+	if (!container->image)
+		return container->runtime || container->bind_count
+			       ? error_set(err, ERR_USAGE, "%s needs --container IMAGE",
+					   container->runtime ? "--container-runtime" : "--bind")
+			       : 0;
+	/* What is a file here is not meant as a name, unless a runtime with names was chosen. */
+	if (!container->runtime && !access(container->image, F_OK))
+		rc = make_absolute(container, err);
+	env = rc ? NULL : env_capture();
+	if (!rc)
+		rc = env ? container_find_runtime(container->runtime, container->image, env, &path,
+						  err)
+			 : error_memory(err, "the environment");
+	if (!rc) {
+		free(container->runtime);
+		container->runtime = path;
+		if (strstr(container->image, "://"))
+			rc = container_name_pulled(container, env, err);
+		else if (*container->image != '/' && container_is_path(container))
+			rc = make_absolute(container, err);
+	}
+	env_free(env);
+	return rc;
 }

@@ -37,7 +37,6 @@ test|cmd:scdoc|scdoc|scdoc|module load scdoc
 test|cmd:mpirun|openmpi-bin|openmpi|module load openmpi
 test|cmd:ps|procps|procps-ng|
 extra|file:/usr/include/gloo/allreduce.h|libgloo-dev g++|gloo-devel gcc-c++|
-extra|cmd:pmix_info|libpmix-bin|pmix-tools|
 extra|cmd:ucx_info|ucx-utils|ucx|
 extra|cmd:fi_info|libfabric-bin|libfabric|
 extra|file:/usr/sbin/sshd|openssh-server|openssh|

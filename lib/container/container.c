@@ -29,7 +29,24 @@ static void list_runtimes(char *out, size_t size)
 			    at->name);
 }
 
-int container_find_runtime(const char *name, const struct env *env, char **out, struct error *err)
+/* May the runtime take the image, as far as that is known here? */
+static bool takes(const struct container_runtime *runtime, const char *image)
+{
+	struct stat info;
+
+	if (strstr(image, "://"))
+		return runtime->pull;
+	if (*image != '/' && *image != '.')
+		return runtime->names;
+	if (stat(image, &info))
+		return true;
+	return S_ISDIR(info.st_mode)
+		       ? runtime->directories
+		       : runtime->files && (runtime->prefix || !container_is_sif(image));
+}
+
+int container_find_runtime(const char *name, const char *image, const struct env *env, char **out,
+			   struct error *err)
 {
 	const struct container_runtime *at;
 	char path[4096], known[200];
@@ -47,8 +64,11 @@ int container_find_runtime(const char *name, const struct env *env, char **out, 
 	} else if (name) {
 		found = env_find_tool(env, name, path, sizeof path);
 	} else {
-		for (size_t i = 0; !found && (at = container_runtime_at(i)); i++)
-			found = env_find_tool(env, at->name, path, sizeof path);
+		/* If none takes the image, the first one: the reason follows from both. */
+		for (int any = 0; any < 2; any++)
+			for (size_t i = 0; !found && (at = container_runtime_at(i)); i++)
+				found = (any || takes(at, image)) &&
+					env_find_tool(env, at->name, path, sizeof path);
 	}
 	if (!found && name)
 		return error_set(err, ERR_UNAVAILABLE,
@@ -89,8 +109,12 @@ bool container_is_path(const struct container *container)
 static int check_kind(const struct container *container, const struct container_runtime *runtime,
 		      bool directory, struct error *err)
 {
-	if (directory ? runtime->directories : runtime->files)
+	if (takes(runtime, container->image))
 		return 0;
+	if (!directory && runtime->files)
+		return error_set(err, ERR_USAGE,
+				 "--container: %s cannot start '%s', which is one of Apptainer's",
+				 runtime->name, container->image);
 	return error_set(err, ERR_USAGE, "--container: %s takes %s%s%s, and '%s' is a %s",
 			 runtime->name, runtime->directories ? "a directory" : "",
 			 runtime->directories && runtime->names ? " or " : "",

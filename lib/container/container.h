@@ -24,9 +24,10 @@ struct container {
 	size_t exact_count;
 };
 
-/* Find the runtime called name, or the first one that is installed if it is NULL, in env's PATH.
+/* Find the runtime called name, or if it is NULL the first that takes the image, in env's PATH.
  * *out is malloced. Return 0, -ERR_USAGE if berth does not know it, or -ERR_UNAVAILABLE. */
-int container_find_runtime(const char *name, const struct env *env, char **out, struct error *err);
+int container_find_runtime(const char *name, const char *image, const struct env *env, char **out,
+			   struct error *err);
 /* Check the form of --bind. -ERR_USAGE. */
 int container_check_bind(const char *bind, struct error *err);
 /* Check that image is there, whole, and for this machine's architecture, as far as its first bytes

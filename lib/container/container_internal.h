@@ -41,6 +41,8 @@ const struct container_runtime *container_runtime_at(size_t index);
 /* A command line of the runtime's, as container_command returns it; lists end with NULL. */
 char **container_words(const char *runtime, const char *const *list, const char *const *more);
 
+/* Is the file one of Apptainer's? */
+bool container_is_sif(const char *image);
 /* Does the user's --bind show path? */
 bool container_shows(const struct container *container, const char *path);
 

@@ -5,7 +5,7 @@
  * Layout of SIF: github.com/apptainer/sif, pkg/sif/sif.go and descriptor.go: a header of 128 bytes,
  * then descriptors of 585 bytes; numbers are little-endian. Of squashfs: the kernel's
  * fs/squashfs/squashfs_fs.h, struct squashfs_super_block. */
-#include "container/container.h"
+#include "container/container_internal.h"
 
 #include <fcntl.h>
 #include <stdint.h>
@@ -57,6 +57,22 @@ static uint64_t sif_end(int fd, const unsigned char *header)
 	return end;
 }
 
+static bool is_sif(const unsigned char *header)
+{
+	return !memcmp(header + 32, "SIF_MAGIC", 10);
+}
+
+bool container_is_sif(const char *image)
+{
+	unsigned char header[SIF_HEADER] = {0};
+	int fd = open(image, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+	bool sif = fd >= 0 && pread(fd, header, sizeof header, 0) > 0 && is_sif(header);
+
+	if (fd >= 0)
+		close(fd);
+	return sif;
+}
+
 static int check_file(int fd, const char *image, uint64_t size, struct error *err)
 {
 	unsigned char header[SIF_HEADER] = {0};
@@ -68,7 +84,7 @@ static int check_file(int fd, const char *image, uint64_t size, struct error *er
 		return error_set(err, ERR_INPUT, "--container: cannot read '%s': %m", image);
 	if (!memcmp(header, "hsqs", 4)) {
 		end = number(header + 40);
-	} else if (!memcmp(header + 32, "SIF_MAGIC", 10)) {
+	} else if (is_sif(header)) {
 		machine = sif_machine(header + 45);
 		if (machine && !uname(&host) && strcmp(machine, host.machine) != 0)
 			return error_set(

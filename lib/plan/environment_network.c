@@ -160,7 +160,6 @@ void environment_add_interfaces(struct environment_builder *m)
 	put_include(m, from, "OMPI_MCA_btl_tcp_if_include", "OMPI_MCA_btl_tcp_if_exclude", range);
 	put_include(m, from, "OMPI_MCA_oob_tcp_if_include", "OMPI_MCA_oob_tcp_if_exclude", range);
 	put_include(m, from, "PRTE_MCA_prte_if_include", "PRTE_MCA_prte_if_exclude", range);
-	put_include(m, from, "PMIX_MCA_ptl_base_if_include", "PMIX_MCA_ptl_base_if_exclude", range);
 }
 
 /* The number that Cray MPICH gives a Slingshot NIC: its position by name. -1: the rank has none. */

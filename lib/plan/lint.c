@@ -399,9 +399,9 @@ static void lint_fixed(json_t *list, const struct env *env, size_t count)
 /* Open MPI and its relatives accept one list or the other. */
 static void lint_exclude(json_t *list, const struct env *env, size_t count)
 {
-	static const char *const names[] = {
-		"OMPI_MCA_btl_tcp_if_exclude", "OMPI_MCA_oob_tcp_if_exclude",
-		"PRTE_MCA_prte_if_exclude", "PMIX_MCA_ptl_base_if_exclude"};
+	static const char *const names[] = {"OMPI_MCA_btl_tcp_if_exclude",
+					    "OMPI_MCA_oob_tcp_if_exclude",
+					    "PRTE_MCA_prte_if_exclude"};
 
 	for (size_t i = 0; count > 1 && i < sizeof names / sizeof *names; i++)
 		if (env_get(env, names[i]))

@@ -24,14 +24,6 @@ both() { [ "$(grep -cE -- "$1" <<<"$output")" = 2 ] || { echo "not said twice: $
 	fi
 }
 
-@test "PMIx: its connections" {
-	need pmix_info libpmix-bin
-	# It wraps its lines at the terminal's width.
-	# PMIx 7 has other options.
-	ranked sh -c '{ pmix_info --param all all --level 9 || pmix_info --param all; } 2>/dev/null | tr -s " \n" " "; echo'
-	both 'ptl_base_if_include" \(current value: "127.0.0.0/8", data source: environment'
-}
-
 @test "UCX" {
 	need ucx_info ucx-utils
 	ranked ucx_info -c

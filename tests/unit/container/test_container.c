@@ -146,30 +146,48 @@ static void pulled(void **state)
 	}
 }
 
-/* The names of runtimes are looked up in PATH; a name with "/" is used as it is. */
+/* The names of runtimes are looked up in PATH; a name with "/" is used as it is. Without a name,
+ * the image decides. */
 static void runtimes(void **state)
 {
+	/* Of ch-run, podman, enroot and bwrap, which are all there. */
 	static const struct {
-		const char *name;
+		const char *name, *image;
 		int rc;
 		const char *seen;
-	} rows[] = {{NULL, 0, "/singularity"},
-		    {"singularity", 0, "/singularity"},
-		    {"apptainer", -ERR_UNAVAILABLE, "cannot find apptainer"},
-		    {"rkt", -ERR_USAGE, "expected apptainer, singularity"},
-		    {"/no/such/apptainer", -ERR_UNAVAILABLE, "cannot find /no/such/apptainer"},
-		    {"", -ERR_USAGE, "expected apptainer"},
-		    {"apptainer/", -ERR_USAGE, "expected apptainer"}};
+	} rows[] = {{NULL, "/", 0, "/ch-run"},
+		    {NULL, "/no/such", 0, "/ch-run"},
+		    {NULL, "debian:13", 0, "/podman"},
+		    {NULL, "docker://debian", 0, "/enroot"},
+		    {NULL, "x.sqsh", 0, "/ch-run"},
+		    {NULL, "x.sif", 0, "/ch-run"}, /* none takes it */
+		    {"podman", "/", 0, "/podman"},
+		    {"apptainer", "/", -ERR_UNAVAILABLE, "cannot find apptainer"},
+		    {"rkt", "/", -ERR_USAGE, "expected apptainer, singularity"},
+		    {"/no/such/apptainer", "/", -ERR_UNAVAILABLE, "cannot find /no/such/apptainer"},
+		    {"", "/", -ERR_USAGE, "expected apptainer"},
+		    {"apptainer/", "/", -ERR_USAGE, "expected apptainer"}};
+	static const char *const installed[] = {"ch-run", "podman", "enroot", "bwrap"};
 	struct env *env = env_new();
-	char path[300];
+	char path[300], image[300];
 
-	snprintf(path, sizeof path, "%s/singularity", dir);
-	write_text(path, "#!/bin/sh\n", 0755);
+	for (size_t i = 0; i < ROWS(installed); i++) {
+		snprintf(path, sizeof path, "%s/%s", dir, installed[i]);
+		write_text(path, "#!/bin/sh\n", 0755);
+	}
+	snprintf(path, sizeof path, "%s/x.sqsh", dir);
+	write_text(path, "hsqs", 0644);
+	snprintf(path, sizeof path, "%s/x.sif", dir);
+	write_sif(path, "02", 1, 1, 1);
 	env_set(env, "PATH", dir, ENV_FROM_USER, NULL, NULL);
 	for (size_t i = 0; i < ROWS(rows); i++) {
 		struct error err = {0};
 		char *found = NULL;
-		int rc = container_find_runtime(rows[i].name, env, &found, &err);
+		int rc;
+
+		snprintf(image, sizeof image, "%s%s%s", rows[i].image[0] == 'x' ? dir : "",
+			 rows[i].image[0] == 'x' ? "/" : "", rows[i].image);
+		rc = container_find_runtime(rows[i].name, image, env, &found, &err);
 
 		if (rc != rows[i].rc || !strstr(rc ? err.text : found, rows[i].seen))
 			fail_msg("row %zu: %d %s", i, rc, rc ? err.text : found);
