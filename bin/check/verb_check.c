@@ -165,6 +165,7 @@ int verb_check(int argc, char **argv)
 	if (!rc && run_is_agent(&setup)) {
 		rc = run_as_agent(&setup, &err);
 		run_setup_free(&setup);
+		run_options_free(&arguments.run);
 		return rc < 0 ? verb_fail(&err) : rc;
 	}
 	if (!rc)
@@ -176,5 +177,6 @@ int verb_check(int argc, char **argv)
 	if (!rc)
 		rc = show(&arguments, &setup, result, &err);
 	run_setup_free(&setup);
+	run_options_free(&arguments.run);
 	return rc ? verb_fail(&err) : 0;
 }

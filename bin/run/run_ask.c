@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "alloc/scheduler_tool.h"
 #include "ask_launcher.h" /* generated: file_text, from ask_launcher.py */
@@ -63,8 +64,9 @@ int run_ask_launcher(struct run_setup *setup, const char *const *argv, struct er
 {
 	struct run_asked asked = run_asked(setup->options, argv);
 	const struct container *container = &setup->options->job.container;
+	char name[40];
 	struct container_start start = {
-		.dir = setup->cwd, .cwd = setup->cwd, .name = "berth-ask", .env = setup->env};
+		.dir = setup->cwd, .cwd = setup->cwd, .name = name, .env = setup->env};
 	struct scheduler_tool_output output = {0};
 	enum scheduler_tool_result result = SCHEDULER_TOOL_UNAVAILABLE;
 	const char *why = "it did not answer within 120 s", *text;
@@ -99,6 +101,7 @@ int run_ask_launcher(struct run_setup *setup, const char *const *argv, struct er
 			line[used++] = *word;
 	}
 	start.argv = line;
+	snprintf(name, sizeof name, "berth-ask-%d", (int)getpid());
 	if (!rc && container->image)
 		rc = container_pull(container, setup->env, err);
 	if (!rc && container->image && !(inside = container_command(container, &start)))

@@ -47,14 +47,17 @@ static json_t *look_inside(const struct prober *prober, const struct container *
 			   const char *cwd)
 {
 	static const char *const program[] = {"sh", "-c", file_text, NULL};
+	char name[64];
 	struct env *env = env_copy(prober->env);
 	struct container_start start = {
-		.dir = cwd, .cwd = cwd, .name = prober->token, .env = env, .argv = program};
-	char **argv = env ? container_command(container, &start) : NULL;
+		.dir = cwd, .cwd = cwd, .name = name, .env = env, .argv = program};
 	struct scheduler_tool_output output = {0};
 	enum scheduler_tool_result result = SCHEDULER_TOOL_UNAVAILABLE;
 	json_t *out = NULL;
+	char **argv;
 
+	snprintf(name, sizeof name, "berth-%.32s-%zu", prober->token, prober->node_index);
+	argv = env ? container_command(container, &start) : NULL;
 	if (argv && !container_environment(container, env, NULL))
 		result = scheduler_tool_run(argv, env, START_MS, ANSWER_BYTES, &output);
 	if (result == SCHEDULER_TOOL_EXITED)
