@@ -44,10 +44,11 @@ static void word(struct words *words, const char *format, ...)
 	va_end(arguments);
 }
 
-static void all(struct words *words, const char *const *list, const char *image)
+/* empty: what stands for an empty word; or NULL */
+static void all(struct words *words, const char *const *list, const char *empty)
 {
 	for (size_t i = 0; list && list[i]; i++)
-		word(words, "%s", *list[i] || !image ? list[i] : image);
+		word(words, "%s", *list[i] || !empty ? list[i] : empty);
 }
 
 /* The words as execve takes them, in one malloced block; NULL if memory is out. */
@@ -210,11 +211,13 @@ char **container_words(const char *runtime, const char *const *list, const char 
 int container_removal(const struct container *container, char ***out, struct error *err)
 {
 	const struct container_runtime *runtime = container_runtime_of(container->runtime);
+	struct words words = {0};
 
 	*out = NULL;
 	if (!runtime->remove)
 		return 0;
-	*out = container_words(container->runtime, runtime->remove, WORDS(NULL));
+	all(&words, runtime->remove, container->runtime);
+	*out = finish(&words);
 	return *out ? 0 : error_memory(err, "the container's command line");
 }
 

@@ -13,7 +13,7 @@ struct container_runtime {
 	const char *read_only;	   /* behind FROM:TO; an option instead of bind; NULL: it cannot */
 	const char *cwd;	   /* the option of the working directory */
 	const char *called;	   /* the option of the container's name */
-	const char *const *remove; /* words that remove containers by their names */
+	const char *const *remove; /* a command; CONTAINER_RUNTIME: the runtime's path */
 	const char *const *pull;   /* words before FILE URI that pull an image */
 	const char *suffix;	   /* of such a file */
 	const char *rootfs;	   /* the option before an image that is a directory */
@@ -31,7 +31,7 @@ struct container_runtime {
 	bool files, directories, names; /* what the image may be; names: in its own storage */
 };
 
-extern const char CONTAINER_IMAGE[];
+extern const char CONTAINER_IMAGE[], CONTAINER_RUNTIME[];
 
 /* NULL if path's last part is not the name of a runtime. */
 const struct container_runtime *container_runtime_of(const char *path);

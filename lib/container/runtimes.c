@@ -34,10 +34,17 @@
 	DOCKER("--security-opt=label=disable", "--ulimit=host"),                                   \
 		.nvidia = WORDS("--device=nvidia.com/gpu=all"),                                    \
 		.processes = WORDS("conmon", "catatonit", "podman pause", "fuse-overlayfs"),       \
-		.remove = WORDS("rm", "--force", "--ignore", "--time=0"), .rootfs = "--rootfs",    \
-		.directories = true
+		.remove = WORDS("/bin/sh", "-c", PODMAN_REMOVE, CONTAINER_RUNTIME),                \
+		.rootfs = "--rootfs", .directories = true
+/* The pause process, which keeps a user's namespace, may have ended with the ranks that started it.
+ * Podman then refuses all until its state is migrated, which would stop containers if any ran. */
+#define PODMAN_REMOVE                                                                              \
+	"rm() { \"$0\" rm --force --ignore --time=0 \"$@\"; }\n"                                   \
+	"seen=$(rm \"$@\" 2>&1) && exit\n"                                                         \
+	"case $seen in *'podman system migrate'*) \"$0\" system migrate && rm \"$@\" ;; esac"
 
 const char CONTAINER_IMAGE[] = "";
+const char CONTAINER_RUNTIME[] = "";
 
 static const struct container_runtime runtimes[] = {
 	{"apptainer", .prefix = "APPTAINER", .setuid = "libexec/apptainer/bin/starter-suid",
@@ -53,7 +60,7 @@ static const struct container_runtime runtimes[] = {
 	 .processes = WORDS("squashfuse", "fuse-overlayfs", "fuse-shim"),
 	 .pull = WORDS("import", "--output"), .suffix = ".sqsh", .files = true, .names = true},
 	{"docker", DOCKER("--ulimit=memlock=-1"), .nvidia = WORDS("--gpus=all"),
-	 .remove = WORDS("rm", "--force"), .privileged = true},
+	 .remove = WORDS(CONTAINER_RUNTIME, "rm", "--force"), .privileged = true},
 	{"bwrap", .setuid = "bin/bwrap",
 	 .start = WORDS("--ro-bind", CONTAINER_IMAGE, "/", "--dev-bind", "/dev", "/dev", "--bind",
 			"/proc", "/proc", "--ro-bind", "/sys", "/sys", "--bind", "/tmp", "/tmp"),

@@ -5,8 +5,11 @@
 #include "../rows.h"
 
 #include <sys/utsname.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "base/bytes.h"
+#include "base/file.h"
 #include "container/container.h"
 
 static char dir[200];
@@ -216,6 +219,50 @@ static char *command_line(const struct container *container, const struct contai
 }
 
 #define TEXT(text) ((char *)(uintptr_t)(text))
+/* Whatever the order in which Podman's processes were killed, its container goes. */
+static void removal(void **state)
+{
+	static const char fake[] =
+		"#!/bin/sh\n"
+		"echo \"$@\" >>\"$0.log\"\n"
+		"[ \"$1\" = system ] && exec touch \"$0.migrated\"\n"
+		"[ -e \"$0.migrated\" ] && exit\n"
+		"echo 'try resetting with \"podman system migrate\"' >&2; exit 1\n";
+	char podman[300], log[300], *words[12] = {0}, **line, *text;
+	struct container container = {.image = TEXT("debian"), .runtime = podman};
+	struct error err = {0};
+	size_t size, count = 0;
+	pid_t pid;
+	int status;
+
+	snprintf(podman, sizeof podman, "%s/podman", dir);
+	snprintf(log, sizeof log, "%s/podman.log", dir);
+	write_text(podman, fake, 0755);
+	assert_int_equal(container_removal(&container, &line, &err), 0);
+	for (; line[count]; count++)
+		words[count] = line[count];
+	words[count] = TEXT("x");
+	pid = fork();
+	if (!pid) {
+		execv(words[0], words);
+		_exit(1);
+	}
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_int_equal(status, 0);
+	assert_int_equal(file_read(log, 1000, &text, &size, &err), 0);
+	assert_string_equal(text, "rm --force --ignore --time=0 x\nsystem migrate\n"
+				  "rm --force --ignore --time=0 x\n");
+	free(text);
+	free(line);
+	container.runtime = TEXT("/bin/docker");
+	assert_int_equal(container_removal(&container, &line, &err), 0);
+	assert_string_equal(line[0], "/bin/docker");
+	assert_string_equal(line[1], "rm");
+	free(line);
+	container.runtime = TEXT("/bin/apptainer");
+	assert_int_equal(container_removal(&container, &line, &err), 0);
+	assert_null(line);
+}
 
 static void commands(void **state)
 {
@@ -430,6 +477,7 @@ int main(void)
 					   cmocka_unit_test(images),
 					   cmocka_unit_test(pulled),
 					   cmocka_unit_test(runtimes),
+					   cmocka_unit_test(removal),
 					   cmocka_unit_test(commands),
 					   cmocka_unit_test(environment_with_a_prefix),
 					   cmocka_unit_test(environment_of_the_image),
