@@ -421,7 +421,10 @@ size_t supervise_running(const struct supervise *supervise)
 
 void supervise_start_timer(struct supervise *supervise)
 {
-	loop_timer_after(supervise->loop, &supervise->timer, supervise->pidfds ? TICK_MS : POLL_MS);
+	loop_timer_after(supervise->loop, &supervise->timer,
+			 supervise_repeat_signals(supervise) ? SUPERVISE_STOP_MS
+			 : supervise->pidfds		     ? TICK_MS
+							     : POLL_MS);
 }
 
 void supervise_free(struct supervise *supervise)

@@ -99,7 +99,8 @@ struct supervise_options {
 	pid_t exempt_pid;
 	/* Names of processes that stand between the agent and the program, or hold its files, in a
 	 * list that NULL ends; or NULL. While ranks run, they get no signal but SIGKILL, unless
-	 * there is no other process in a rank's group. */
+	 * there is no other process in a rank's group: then the program has not started yet, and
+	 * gets the signal as soon as it has. */
 	const char *const *spared;
 	bool prompt; /* deliver unfinished lines, such as a prompt or a progress bar, within 0.1 s,
 			not 2 s */

@@ -36,6 +36,7 @@ struct rank_process {
 	struct loop_source report; /* -1 once its program runs */
 	bool ended;		   /* ended was called; a zombie until pid is -1 */
 	bool stopped_by_us;
+	int unheard;	/* a signal that only spared processes have got; 0: none */
 	int start_code; /* not 0: it did not start, and start_error holds the cause */
 	char start_error[512];
 	int64_t forked_ms;
@@ -76,6 +77,10 @@ void supervise_reap_orphans(struct supervise *supervise);
 
 /* supervise_stop.c: one step of a stop. */
 void supervise_continue_stop(struct supervise *supervise);
+/* Give programs that have started meanwhile what they have not heard. Return true if there is more.
+ */
+bool supervise_repeat_signals(struct supervise *supervise);
+#define SUPERVISE_STOP_MS 20 /* between checks during a stop, and between repetitions */
 
 void supervise_start_timer(struct supervise *supervise);
 void supervise_reap(struct rank_process *process);

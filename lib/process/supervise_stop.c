@@ -9,7 +9,6 @@
 #include "base/log.h"
 #include "process/supervise_internal.h"
 
-#define STOP_MS 20	 /* between checks during a stop */
 #define LEFTOVER_MS 1000 /* the remaining grace once no rank runs */
 
 static bool in_rank_group(const struct supervise *supervise, pid_t group)
@@ -60,20 +59,23 @@ static void signal_others(const struct supervise *supervise, int signal)
 
 /* Signal the process groups of the ranks; ended: also of those that have ended, in which children
  * may be left. */
-static void signal_ranks(const struct supervise *supervise, bool ended, int signal)
+static void signal_ranks(struct supervise *supervise, bool ended, int signal)
 {
 	struct process_tree list = {0};
 	bool listed = supervise->spared && signal != SIGKILL && !supervise_list(supervise, &list);
 
 	for (size_t i = 0; i < supervise->count; i++) {
-		const struct rank_process *process = &supervise->processes[i];
+		struct rank_process *process = &supervise->processes[i];
 
 		if (process->pid <= 0 || (process->ended && !ended))
 			continue;
-		/* If the program has not started yet, what starts it gets the signal. */
 		if (listed &&
 		    (signal_listed(supervise, &list, process->pid, signal) || process->ended))
 			continue;
+		/* The program has not started yet: what starts it gets the signal, and may end, or
+		 * not pass it on. */
+		if (listed && signal != SIGCONT && signal != SIGSTOP)
+			process->unheard = signal;
 		/* Before its setsid a rank has no group yet. */
 		if (kill(-process->pid, signal) && errno == ESRCH)
 			kill(process->pid, signal);
@@ -81,9 +83,31 @@ static void signal_ranks(const struct supervise *supervise, bool ended, int sign
 	process_tree_free(&list);
 }
 
+bool supervise_repeat_signals(struct supervise *supervise)
+{
+	struct process_tree list = {0};
+	bool more = false;
+
+	for (size_t i = 0; i < supervise->count; i++) {
+		struct rank_process *process = &supervise->processes[i];
+
+		if (!process->unheard || process->ended || !supervise->spared)
+			continue;
+		if (!list.items && supervise_list(supervise, &list))
+			return true;
+		if (signal_listed(supervise, &list, process->pid, process->unheard))
+			process->unheard = 0;
+		more |= process->unheard;
+	}
+	process_tree_free(&list);
+	return more;
+}
+
 void supervise_signal(struct supervise *supervise, int signal)
 {
 	signal_ranks(supervise, false, signal);
+	if (supervise->state == STATE_RUN && supervise_repeat_signals(supervise))
+		supervise_start_timer(supervise);
 	/* A stopped process does not see these. */
 	if (signal == SIGTERM || signal == SIGINT || signal == SIGHUP || signal == SIGQUIT)
 		signal_ranks(supervise, false, SIGCONT);
@@ -168,7 +192,8 @@ void supervise_continue_stop(struct supervise *supervise)
 		if (!supervise->running && supervise->deadline_ms > now + LEFTOVER_MS)
 			supervise->deadline_ms = now + LEFTOVER_MS;
 		if (now < supervise->deadline_ms) {
-			loop_timer_after(supervise->loop, &supervise->timer, STOP_MS);
+			supervise_repeat_signals(supervise);
+			loop_timer_after(supervise->loop, &supervise->timer, SUPERVISE_STOP_MS);
 			return;
 		}
 		log_info(LOG_PROCESS,
@@ -185,7 +210,7 @@ void supervise_continue_stop(struct supervise *supervise)
 	else if (now >= supervise->deadline_ms)
 		finish_stop(supervise, left[0] ? left : "a process hidden from /proc");
 	else
-		loop_timer_after(supervise->loop, &supervise->timer, STOP_MS);
+		loop_timer_after(supervise->loop, &supervise->timer, SUPERVISE_STOP_MS);
 }
 
 void supervise_stop(struct supervise *supervise, int grace_ms)
@@ -204,5 +229,6 @@ void supervise_stop(struct supervise *supervise, int grace_ms)
 	} else if (deadline < supervise->deadline_ms) {
 		supervise->deadline_ms = deadline;
 	}
-	loop_timer_after(supervise->loop, &supervise->timer, supervise->running ? STOP_MS : 0);
+	loop_timer_after(supervise->loop, &supervise->timer,
+			 supervise->running ? SUPERVISE_STOP_MS : 0);
 }

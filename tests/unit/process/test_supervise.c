@@ -722,8 +722,12 @@ static void test_spared(void **state)
 		"trap 'kill -URG $!; until [ -e \"$0/answer\" ]; do sleep 0.05; done; "
 		"cat \"$0/answer\"; exit 7' TERM\n"
 		"\"$0/holder\" \"$0\" & while :; do sleep 0.05; done\n";
+	static const char starts[] = "#!/bin/sh\ntrap : TERM\necho starting\n"
+				     "until read -r _ <\"$2/answer\"; do :; done 2>/dev/null\n"
+				     "\"$1\" signals\n";
 	char dir[] = "/tmp/berth-test-supervise-XXXXXX", holder[64], answer[64];
 	struct world world;
+	int fd;
 
 	assert_non_null(mkdtemp(dir));
 	snprintf(holder, sizeof holder, "%s/holder", dir);
@@ -746,6 +750,22 @@ static void test_spared(void **state)
 	supervise_signal(world.supervise, SIGTERM);
 	until(&world, &world.ends[0], 1);
 	assert_int_equal(world.end[0].code, 7);
+	end(&world, 20000);
+
+	/* The program starts after the signal, of which what starts it makes nothing. As anywhere,
+	 * it may come before the program is ready for it. */
+	assert_int_equal(unlink(holder), 0);
+	unlink(answer);
+	assert_int_equal(mkfifo(answer, 0600), 0);
+	write_script(holder, starts);
+	one(&world, (const char *const[]){holder, probe, dir, NULL});
+	until_text(&world, 0, "starting");
+	supervise_signal(world.supervise, SIGTERM);
+	fd = open(answer, O_WRONLY);
+	assert_int_equal(write(fd, "\n", 1), 1);
+	close(fd);
+	until(&world, &world.ends[0], 1);
+	assert_true(world.end[0].code == 7 || world.end[0].code == 128 + SIGTERM);
 	end(&world, 20000);
 	spared = NULL;
 	unlink(answer);
