@@ -34,17 +34,17 @@
 	DOCKER("--security-opt=label=disable", "--ulimit=host"),                                   \
 		.nvidia = WORDS("--device=nvidia.com/gpu=all"),                                    \
 		.processes = WORDS("conmon", "catatonit", "podman pause", "fuse-overlayfs"),       \
-		.remove = WORDS("/bin/sh", "-c", PODMAN_REMOVE, CONTAINER_RUNTIME),                \
+		.remove = WORDS("/bin/sh", "-c", podman_remove, CONTAINER_RUNTIME),                \
 		.rootfs = "--rootfs", .directories = true
-/* The pause process, which keeps a user's namespace, may have ended with the ranks that started it.
- * Podman then refuses all until its state is migrated, which would stop containers if any ran. */
-#define PODMAN_REMOVE                                                                              \
-	"rm() { \"$0\" rm --force --ignore --time=0 \"$@\"; }\n"                                   \
-	"seen=$(rm \"$@\" 2>&1) && exit\n"                                                         \
-	"case $seen in *'podman system migrate'*) \"$0\" system migrate && rm \"$@\" ;; esac"
-
 const char CONTAINER_IMAGE[] = "";
 const char CONTAINER_RUNTIME[] = "";
+
+/* The pause process, which keeps a user's namespace, may have ended with the ranks that started it.
+ * Podman then refuses all until its state is migrated, which would stop containers if any ran. */
+static const char podman_remove[] =
+	"rm() { \"$0\" rm --force --ignore --time=0 \"$@\"; }\n"
+	"seen=$(rm \"$@\" 2>&1) && exit\n"
+	"case $seen in *'podman system migrate'*) \"$0\" system migrate && rm \"$@\" ;; esac";
 
 static const struct container_runtime runtimes[] = {
 	{"apptainer", .prefix = "APPTAINER", .setuid = "libexec/apptainer/bin/starter-suid",
