@@ -32,13 +32,16 @@ static char *new_token(const struct env *env)
 			   (unsigned long long)random[1]);
 }
 
-/* What all nodes compare their own with. Empty if Ray is not here, as on a login node. */
-static char *find_version(const struct env *env)
+/* What all nodes compare their own with. Empty if Ray is not here, as on a login node, or in an
+ * image.
+ */
+static char *find_version(const struct env *env, bool inside)
 {
 	static char sh[] = "sh", option[] = "-c", word[] = "version";
 	char *argv[] = {sh, option, (char *)(uintptr_t)file_text, word, NULL}, *out;
 	struct scheduler_tool_output answer = {0};
-	bool known = scheduler_tool_run(argv, env, VERSION_MS, VERSION_MAX, &answer) ==
+	bool known = !inside &&
+		     scheduler_tool_run(argv, env, VERSION_MS, VERSION_MAX, &answer) ==
 			     SCHEDULER_TOOL_EXITED &&
 		     !answer.code && answer.text;
 
@@ -61,7 +64,7 @@ static int find_variables(struct role_options *options, struct error *err)
 	out[2] = text_format("RAY_AUTH_MODE=%s", env_get(env, "RAY_AUTH_MODE")
 							 ? env_get(env, "RAY_AUTH_MODE")
 							 : "token");
-	out[3] = find_version(env);
+	out[3] = find_version(env, options->ray_inside);
 	out[4] = text_format("BERTH_RAY_ARGS=%s", options->ray_args ? options->ray_args : "");
 	env_free(env);
 	for (size_t i = 0; i < ROLE_RAY_VARIABLES; i++)

@@ -63,7 +63,10 @@ start() {
 		--metrics-export-port=$((first + 6)) --min-worker-port=0 --max-worker-port=0 "$@"
 	if [ "$BERTH_NODE_RANK" = 0 ]; then
 		export AUTOSCALER_METRIC_PORT=$((first + 8)) DASHBOARD_METRIC_PORT=$((first + 9))
-		set -- --head --port="$BERTH_ROLE_RAY_PORT" --dashboard-port="$first" --ray-client-server-port=$((first + 7)) "$@"
+		# ray start refuses the option without what Ray Client needs, which Ray's package alone does not bring.
+		! python -c 'import importlib.util, sys; sys.exit(not importlib.util.find_spec("grpc"))' ||
+			set -- --ray-client-server-port=$((first + 7)) "$@"
+		set -- --head --port="$BERTH_ROLE_RAY_PORT" --dashboard-port="$first" "$@"
 	else
 		set -- --address="$(address)" "$@"
 	fi

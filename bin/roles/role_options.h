@@ -15,6 +15,7 @@ struct role_options {
 	const char *first;     /* the name of the first role; NULL: there are no roles */
 	const char *separator; /* --separator, or NULL: ":" */
 	bool ray;	       /* --ray: the only program is a driver of Ray, see ray.h */
+	bool ray_inside;       /* Ray is that of an image */
 	const char *ray_args;  /* --ray-args, or NULL */
 	struct role *roles;
 	size_t count;

@@ -50,8 +50,10 @@ static int check_arguments(void *input, struct error *err)
 static int read_roles(struct arguments *arguments, struct error *err)
 {
 	struct role_options *roles = &arguments->run.roles;
-	int rc = role_options_read(roles, arguments->program, err);
+	int rc;
 
+	roles->ray_inside = arguments->run.job.container.image != NULL;
+	rc = role_options_read(roles, arguments->program, err);
 	for (size_t i = 0; !rc && i < roles->count; i++) {
 		struct run_options own = arguments->run;
 

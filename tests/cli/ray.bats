@@ -4,6 +4,7 @@
 load ../support/berth
 
 setup() {
+	make_dir
 	export PATH=$FIXTURES/ray:$PATH PYTHONPATH=$FIXTURES/ray
 }
 
@@ -17,6 +18,29 @@ setup() {
 	! kill -0 "$(sed -n 's/^daemon //p' seen.127.0.0.1)"
 	compgen -G "${TMPDIR:-/tmp}/berth-*/ray" && return 1
 	true
+}
+
+@test "--ray: the port of Ray Client, if its packages are there" {
+	export RAY_SEEN=$PWD/seen PYTHONPATH=$PYTHONPATH:$PWD/more
+	mkdir -p more/grpc
+	touch more/grpc/__init__.py
+	expect 0 "$BERTH" run --ray -- true
+	grep -qE '^client [0-9]{5}$' seen.127.0.0.1
+	rm -r more
+	if ! python3 -c 'import grpc' 2>/dev/null; then
+		expect 0 "$BERTH" run --ray -- true
+		grep -qx 'client None' seen.127.0.0.1
+	fi
+}
+
+@test "--ray in an image: Ray is the image's, the host has none" {
+	command -v bwrap >/dev/null || skip 'no bwrap'
+	mkdir -p image/usr/bin image/etc image/dev image/proc image/sys image/tmp "image$FIXTURES"
+	for name in bin lib lib64; do ln -s usr/$name image/$name; done
+	touch image/usr/bin/sh image/etc/inside
+	expect 0 env PATH="${PATH#*:}" "$BERTH" run --ray --container image --container-runtime bwrap --bind /usr:/usr:ro --bind "$FIXTURES" \
+		--env "PATH=$FIXTURES/ray:/usr/bin:/bin" -- sh -c 'ls /etc/inside; ray status'
+	[[ $output == *'/etc/inside'*' 1 node_127.0.0.1'* ]]
 }
 
 @test "--ray: GPUs as planned; the driver sees what its node has, and claims nothing" {
