@@ -13,7 +13,9 @@
 #include <unistd.h>
 
 #include "base/bytes.h"
+#include "base/file.h"
 #include "base/json_fields.h"
+#include "base/log.h"
 
 /* "apptainer, singularity or bwrap", in out */
 static void list_runtimes(char *out, size_t size)
@@ -197,6 +199,34 @@ static int check_namespaces(const char *path, const struct container_runtime *ru
 			 runtime->setuid ? ", or install the part with setuid" : "");
 }
 
+/* Without a driver of NVIDIA, nothing is known or wrong. */
+static int check_cuda(const struct container *container, struct error *err)
+{
+	char driver[64];
+	bool compat;
+	int needed, has;
+
+	if (file_read_line("/sys/module/nvidia/version", driver, sizeof driver))
+		return 0;
+	has = container_cuda_of_driver(driver);
+	needed = container_cuda_of_image(container->image, &compat);
+	if (!has || needed <= has)
+		return 0;
+	if (!compat)
+		return error_set(
+			err, ERR_UNAVAILABLE,
+			"--container: the image has CUDA %d, and the driver here (%s) is "
+			"for CUDA %d. Use an image with an older CUDA, or one with NVIDIA's "
+			"cuda-compat.",
+			needed, driver, has);
+	log_user(
+		LOG_WARNING,
+		"--container: the image has CUDA %d, and the driver here (%s) is for CUDA %d: GPUs "
+		"work only if the image has NVIDIA's cuda-compat",
+		needed, driver, has);
+	return 0;
+}
+
 int container_check(const struct container *container, const char *cwd, struct error *err)
 {
 	const struct container_runtime *runtime = container_runtime_of(container->runtime);
@@ -207,6 +237,8 @@ int container_check(const struct container *container, const char *cwd, struct e
 		rc = check_namespaces(container->runtime, runtime, err);
 	if (!rc && path)
 		rc = check_kind(container, runtime, directory, err);
+	if (!rc && *container->image == '/')
+		rc = check_cuda(container, err);
 	for (size_t i = 0; !rc && i < container->bind_count; i++)
 		rc = check_bound(container, runtime, container->binds[i], directory, err);
 	if (!rc && runtime->fixed && directory && !container_shows(container, cwd))

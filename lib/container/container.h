@@ -49,6 +49,10 @@ bool container_is_path(const struct container *container);
  * can cwd. For a machine on which ranks will run. -ERR_INPUT, -ERR_DATA, -ERR_USAGE. */
 int container_check(const struct container *container, const char *cwd, struct error *err);
 
+/* The newest major version of CUDA for which a driver is, as /sys/module/nvidia/version names it;
+ * 0: unknown. */
+int container_cuda_of_driver(const char *driver);
+
 /* For JOB. What env has from an option or a site file is exact. A new reference; NULL if memory is
  * out. */
 json_t *container_to_json(const struct container *container, const struct env *env);

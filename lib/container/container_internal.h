@@ -41,6 +41,9 @@ const struct container_runtime *container_runtime_at(size_t index);
 /* A command line of the runtime's, as container_command returns it; lists end with NULL. */
 char **container_words(const char *runtime, const char *const *list, const char *const *more);
 
+/* The major version of CUDA that an image's variables name, as those of NVIDIA's images; 0: none.
+ * *compat: it has, or may have, NVIDIA's cuda-compat, with which an older driver may do. */
+int container_cuda_of_image(const char *image, bool *compat);
 /* Is the file one of Apptainer's? */
 bool container_is_sif(const char *image);
 /* Does the user's --bind show path? */

@@ -7,13 +7,20 @@
  * fs/squashfs/squashfs_fs.h, struct squashfs_super_block. */
 #include "container/container_internal.h"
 
+#include <ctype.h>
 #include <fcntl.h>
 #include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/utsname.h>
 #include <unistd.h>
 
+#include "base/bytes.h"
+#include "base/file.h"
+
+#define HEAD_BYTES (1 << 20) /* of a SIF: before its file system, what apptainer inspect shows */
 #define SIF_HEADER 128
 #define SIF_DESCRIPTOR 585
 #define SIF_DESCRIPTORS_MAX 1024
@@ -125,4 +132,81 @@ int container_check_image(const char *image, bool *directory, struct error *err)
 	if (fd >= 0)
 		close(fd);
 	return rc;
+}
+
+/* ---- CUDA ---- */
+
+int container_cuda_of_driver(const char *driver)
+{
+	/* The oldest driver of each, from the release notes of CUDA 13.0. */
+	static const struct {
+		int cuda, driver, minor;
+	} rows[] = {{13, 580, 65}, {12, 525, 60}, {11, 450, 80}, {10, 0, 0}};
+	int major, minor;
+	size_t i = 0;
+
+	if (sscanf(driver, "%d.%d", &major, &minor) != 2)
+		return 0;
+	while (major < rows[i].driver || (major == rows[i].driver && minor < rows[i].minor))
+		i++;
+	return rows[i].cuda;
+}
+
+/* The value that a line of a shell or of /ch/environment gives to CUDA_VERSION; 0: none. */
+static int cuda_in(const char *text)
+{
+	static const char name[] = "CUDA_VERSION=";
+
+	for (const char *at = text; (at = strstr(at, name)); at++) {
+		const char *value = at + strlen(name);
+
+		/* In JSON, quotes and the line's end are two characters. */
+		while (*value && *value != '\n' && strncmp(value, "\\n", 2) != 0 &&
+		       !isdigit((unsigned char)*value))
+			value++;
+		if ((at == text || !(isalnum((unsigned char)at[-1]) || at[-1] == '_')) &&
+		    isdigit((unsigned char)*value))
+			return (int)strtol(value, NULL, 10);
+	}
+	return 0;
+}
+
+static int cuda_of_sif(const char *image)
+{
+	char *text = calloc(1, HEAD_BYTES + 1);
+	int fd = open(image, O_RDONLY | O_CLOEXEC), cuda = 0;
+	ssize_t size = text && fd >= 0 ? pread(fd, text, HEAD_BYTES, 0) : 0;
+
+	for (ssize_t i = 0; i < size; i++)
+		if (!text[i])
+			text[i] = ' ';
+	if (size > 0)
+		cuda = cuda_in(text);
+	if (fd >= 0)
+		close(fd);
+	free(text);
+	return cuda;
+}
+
+int container_cuda_of_image(const char *image, bool *compat)
+{
+	static const char *const files[] = {".singularity.d/env/10-docker2singularity.sh",
+					    "ch/environment"};
+	char path[4096], *text;
+	size_t size;
+	int cuda = 0;
+
+	/* What is in a file system of a SIF is not seen: NVIDIA's images have it. */
+	snprintf(path, sizeof path, "%s/usr/local/cuda/compat/libcuda.so.1", image);
+	*compat = container_is_sif(image) || !access(path, F_OK);
+	if (container_is_sif(image))
+		return cuda_of_sif(image);
+	for (size_t i = 0; !cuda && i < sizeof files / sizeof *files; i++) {
+		snprintf(path, sizeof path, "%s/%s", image, files[i]);
+		if (file_read(path, HEAD_BYTES, &text, &size, NULL))
+			continue;
+		cuda = cuda_in(text);
+		free(text);
+	}
+	return cuda;
 }

@@ -97,3 +97,27 @@ ends() {
 	[ "$code" = 69 ]
 	grep -q 'ch-run needs user namespaces, and this system refuses them: their number is limited' out
 }
+
+# with_driver VERSION COMMAND...: on a machine that seems to have this driver of NVIDIA's
+with_driver() {
+	unshare -m sh -c 'mount -t tmpfs none /sys/module && mkdir /sys/module/nvidia && echo "$0" >/sys/module/nvidia/version && exec "$@"' "$@"
+}
+
+@test "an image whose CUDA is newer than the driver: refused before the start, but for cuda-compat" {
+	command -v bwrap >/dev/null || skip 'no bwrap'
+	local cuda=image/.singularity.d/env/10-docker2singularity.sh
+	mkdir -p image/.singularity.d/env
+	echo 'export CUDA_VERSION="${CUDA_VERSION:-"13.0.1"}"' >$cuda
+	run with_driver 575.57.08 "$BERTH" run -n 1 --container ./image --container-runtime bwrap -- cat /etc/berth-image
+	echo "$output"
+	[ "$status" = 69 ]
+	has 'the image has CUDA 13, and the driver here .575.57.08. is for CUDA 12'
+	run with_driver 580.65.06 "$BERTH" run -n 1 --container ./image --container-runtime bwrap -- cat /etc/berth-image
+	[ "$status" = 0 ]
+	mkdir -p image/usr/local/cuda/compat
+	touch image/usr/local/cuda/compat/libcuda.so.1
+	run with_driver 575.57.08 "$BERTH" run -n 1 --container ./image --container-runtime bwrap -- cat /etc/berth-image
+	[ "$status" = 0 ]
+	has 'warning: --container: the image has CUDA 13'
+	rm -r image/.singularity.d image/usr/local
+}

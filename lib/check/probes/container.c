@@ -95,23 +95,13 @@ json_t *probe_container_collect(const struct prober *prober)
 
 /* ---- in the controller ---- */
 
-/* The newest major version of CUDA that the node's driver is for; 0: unknown. The oldest driver of
- * each is from the release notes of CUDA 13.0. */
 static int cuda_of_driver(const json_t *versions)
 {
-	static const struct {
-		int cuda, driver, minor;
-	} rows[] = {{13, 580, 65}, {12, 525, 60}, {11, 450, 80}, {10, 0, 0}};
-	int driver, minor, cuda;
-	size_t i = 0;
+	int cuda;
 
-	if (sscanf(check_text(versions, "CUDA of the driver"), "%d", &cuda) == 1)
-		return cuda;
-	if (sscanf(check_text(versions, "driver"), "%d.%d", &driver, &minor) != 2)
-		return 0;
-	while (driver < rows[i].driver || (driver == rows[i].driver && minor < rows[i].minor))
-		i++;
-	return rows[i].cuda;
+	return sscanf(check_text(versions, "CUDA of the driver"), "%d", &cuda) == 1
+		       ? cuda
+		       : container_cuda_of_driver(check_text(versions, "driver"));
 }
 
 static bool has_nic(const struct inventory *inventory, enum nic_kind one, enum nic_kind other)

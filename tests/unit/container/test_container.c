@@ -10,7 +10,7 @@
 
 #include "base/bytes.h"
 #include "base/file.h"
-#include "container/container.h"
+#include "container/container_internal.h"
 
 static char dir[200];
 
@@ -110,6 +110,52 @@ static void images(void **state)
 	put_link(dir, "root/bin/sh", "/no/such/shell");
 	assert_int_equal(container_check_image(path, &directory, &err), 0);
 	assert_int_equal(container_check_image("/no/such.sif", &directory, &err), -ERR_INPUT);
+}
+
+static void cuda(void **state)
+{
+	static const struct {
+		const char *driver;
+		int cuda;
+	} rows[] = {{"580.65.06", 13}, {"595.1.2", 13},	  {"580.64.99", 12}, {"525.60.13", 12},
+		    {"525.59", 11},    {"450.80.02", 11}, {"390.157", 10},   {"", 0},
+		    {"x", 0},	       {"580", 0}};
+	static const struct {
+		const char *text;
+		int cuda;
+	} texts[] = {
+		{"A=1\nCUDA_VERSION=12.8.1\n", 12},
+		{"CUDA_VERSION='11.0'", 11},
+		{"NV_CUDA_VERSION=9\nexport CUDA_VERSION=\\\"${CUDA_VERSION:-\\\"13.0.1\\\"}\\\"",
+		 13},
+		{"NV_CUDA_VERSION=9\n", 0},
+		{"CUDA_VERSION=\nB=12\n", 0},
+		{"CUDA_VERSION=\\nB=12\n", 0},
+		{"CUDA_VERSION=", 0},
+		{"", 0},
+	};
+	char path[300];
+	bool compat;
+
+	for (size_t i = 0; i < ROWS(rows); i++)
+		if (container_cuda_of_driver(rows[i].driver) != rows[i].cuda)
+			fail_msg("%s: %d", rows[i].driver,
+				 container_cuda_of_driver(rows[i].driver));
+	for (size_t i = 0; i < ROWS(texts); i++) {
+		put(dir, "cuda/ch/environment", texts[i].text);
+		snprintf(path, sizeof path, "%s/cuda", dir);
+		if (container_cuda_of_image(path, &compat) != texts[i].cuda || compat)
+			fail_msg("%s: %d", texts[i].text, container_cuda_of_image(path, &compat));
+		/* A SIF has them in an object of its own. */
+		snprintf(path, sizeof path, "%s/cuda.sif", dir);
+		write_sif(path, "02", 1, 1, 1);
+		FILE *file = fopen(path, "a");
+		fprintf(file, "\n%s", texts[i].text);
+		fclose(file);
+		if (container_cuda_of_image(path, &compat) != texts[i].cuda || !compat)
+			fail_msg("SIF, %s: %d", texts[i].text,
+				 container_cuda_of_image(path, &compat));
+	}
 }
 
 /* Where the image of a URI will be. */
@@ -475,6 +521,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {cmocka_unit_test(binds),
 					   cmocka_unit_test(images),
+					   cmocka_unit_test(cuda),
 					   cmocka_unit_test(pulled),
 					   cmocka_unit_test(runtimes),
 					   cmocka_unit_test(removal),
