@@ -58,7 +58,7 @@ static int show_paths(struct container *container, const struct train_options *o
 
 		while (path && *path && access(path, F_OK))
 			*strrchr(path, '/') = '\0';
-		if (!path || !*path) {
+		if (!path || !*path || container_shows(container, path)) {
 			free(path);
 			continue;
 		}

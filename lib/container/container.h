@@ -30,6 +30,8 @@ int container_find_runtime(const char *name, const char *image, const struct env
 			   struct error *err);
 /* Check the form of --bind. -ERR_USAGE. */
 int container_check_bind(const char *bind, struct error *err);
+/* Does one of the binds show path? */
+bool container_shows(const struct container *container, const char *path);
 /* Check that image is there, whole, and for this machine's architecture, as far as its first bytes
  * tell; *directory: is it one? -ERR_INPUT, -ERR_DATA. */
 int container_check_image(const char *image, bool *directory, struct error *err);

@@ -46,7 +46,4 @@ char **container_words(const char *runtime, const char *const *list, const char 
 int container_cuda_of_image(const char *image, bool *compat);
 /* Is the file one of Apptainer's? */
 bool container_is_sif(const char *image);
-/* Does the user's --bind show path? */
-bool container_shows(const struct container *container, const char *path);
-
 #endif
