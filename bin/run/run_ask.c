@@ -20,6 +20,8 @@
 /* Run the Python that $0, a launcher, names in its first lines: "#!/usr/bin/env python3", or, as
  * pip writes it for long paths, #!/bin/sh and '''exec' "/long path/python" "$0" "$@". */
 static const char with_its_python[] =
+	"command -v \"$0\" >/dev/null || { echo '{\"error\": \"there is no such program\"}'; exit; "
+	"}\n"
 	"{ read -r one; read -r two; } <\"$(command -v \"$0\")\"\n"
 	"case $one in *python*) eval \"exec ${one#??} \\\"\\$@\\\"\" ;; esac\n"
 	"two=${two#\"'''exec' \"}\n"

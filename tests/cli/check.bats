@@ -210,6 +210,11 @@ inside() { check --container image --container-runtime bwrap "$@"; }
 	inside
 	[ "$status" = 76 ]
 	has 'FAULT container [^ ]+ no container starts: sh: invalid option'
+	cp -L /bin/true image/usr/bin/true
+	ln -sf true image/bin/sh
+	inside
+	[ "$status" = 76 ]
+	has 'FAULT container [^ ]+ no container starts: it ended without a message'
 }
 
 @test "a port in use, bad options" {

@@ -725,6 +725,9 @@ fake_launchers() {
 			--env "PYTHONPATH=$DIR/fake" -- accelerate launch --config_file c.yaml show.py --lr 1
 		[ "$(sort <<<"$output")" = $'0 2 bf16 None False 127.0.0.1 --lr 1\n1 2 bf16 None False 127.0.0.1 --lr 1' ]
 	done
+	expect 69 "$BERTH" run --container image --container-runtime bwrap --bind /usr:/usr:ro --env "PATH=$DIR/none:/bin" -- \
+		accelerate launch show.py
+	[[ $output == *"cannot ask accelerate for the ranks' variables: there is no such program"* ]]
 	echo '#!/bin/sh' >mine/accelerate
 	expect 64 "$BERTH" run --container image --container-runtime bwrap --bind /usr:/usr:ro --env "PATH=$DIR/mine:/usr/bin:/bin" -- \
 		accelerate launch show.py

@@ -99,17 +99,7 @@ teardown() {
 }
 
 @test "Slurm: a stop signal reaches the program once, and its code is the job's" {
-	submit signal -N2 <<-'S'
-	"$BERTH" run --ranks-per-node 2 --container $IMAGE --stop-grace 20s -- sh -c '
-		trap "echo caught \$RANK" TERM; echo up; until [ -e "$BERTH_STOP_FILE" ]; do sleep 0.1; done; sleep 1; exit 75' &
-	until [ "$(grep -c "^up$" signal.out)" = 4 ]; do sleep 0.1; done
-	kill -TERM $!
-	wait $!
-	S
-	finish signal
-	[ "$status" = 75 ]
-	for rank in 0 1 2 3; do [ "$(grep -c "^caught $rank$" signal.out)" = 1 ]; done
-	nothing_left n1 n2
+	stops --container "$IMAGE"
 }
 
 @test "Slurm: scancel, which signals all processes of a step: the program saves" {

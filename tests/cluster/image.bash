@@ -28,3 +28,19 @@ SHOWS='cpus=$(grep Cpus_allowed_list /proc/self/status)
 export SHOWS
 
 all_up() { [ "$(grep -c '^up$' "$1.out" 2>/dev/null)" = 4 ]; }
+
+# stops OPTIONS...: a stop signal reaches each rank's program once, and its code is the job's
+stops() {
+	export OPTIONS="$*"
+	submit signal -N2 <<-'S'
+	"$BERTH" run --ranks-per-node 2 $OPTIONS --stop-grace 20s -- sh -c '
+		trap "echo caught \$RANK" TERM; echo up; until [ -e "$BERTH_STOP_FILE" ]; do sleep 0.1; done; sleep 1; exit 75' &
+	until [ "$(grep -c "^up$" signal.out)" = 4 ]; do sleep 0.1; done
+	kill -TERM $!
+	wait $!
+	S
+	finish signal
+	[ "$status" = 75 ]
+	for rank in 0 1 2 3; do [ "$(grep -c "^caught $rank$" signal.out)" = 1 ]; done
+	nothing_left n1 n2
+}

@@ -46,17 +46,7 @@ place() {
 ends() {
 	command -v "$1" >/dev/null || skip "no $1"
 	export RUNTIME=$1
-	submit signal -N2 <<-'S'
-	"$BERTH" run --ranks-per-node 2 --container ./image --container-runtime $RUNTIME --stop-grace 20s -- sh -c '
-		trap "echo caught \$RANK" TERM; echo up; until [ -e "$BERTH_STOP_FILE" ]; do sleep 0.1; done; sleep 1; exit 75' &
-	until [ "$(grep -c "^up$" signal.out)" = 4 ]; do sleep 0.1; done
-	kill -TERM $!
-	wait $!
-	S
-	finish signal
-	[ "$status" = 75 ]
-	for rank in 0 1 2 3; do [ "$(grep -c "^caught $rank$" signal.out)" = 1 ]; done
-	nothing_left n1 n2
+	stops --container ./image --container-runtime "$RUNTIME"
 	for what in agent program; do
 		submit killed -N2 <<-'S'
 		"$BERTH" run --ranks-per-node 2 --container ./image --container-runtime $RUNTIME -- sh -c 'echo up; exec sleep 79' 2>&1

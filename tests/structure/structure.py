@@ -98,7 +98,7 @@ MAY_SET = {
     'bin/verb_agent.c',  # the secret must not reach what the agent starts
 }
 
-# What lies beside the directories. Tests that run in the source tree by mistake leave files there.
+# The files of the top level. Tests that run in the source tree by mistake leave others there.
 TOP = {'.clang-format', '.editorconfig', '.git-blame-ignore-revs', '.gitignore', '.pre-commit-config.yaml', 'CHANGELOG.md',
        'CONTRIBUTING.md', 'LICENSE', 'README.md', 'SECURITY.md', 'meson.build', 'meson_options.txt', 'mkdocs.yml'}
 

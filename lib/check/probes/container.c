@@ -78,16 +78,15 @@ json_t *probe_container_collect(const struct prober *prober)
 	struct container container = {0};
 	struct error err = {0};
 	char *cwd = getcwd(NULL, 0);
-	json_t *out = json_object();
+	json_t *out;
 
-	if (json) {
-		json_decref(out);
-		if (container_from_json(json, &container, &err) ||
-		    container_check(&container, cwd ? cwd : "/", &err))
-			out = failed(err.text);
-		else
-			out = look_inside(prober, &container, cwd ? cwd : "/");
-	}
+	if (!json)
+		out = json_object();
+	else if (container_from_json(json, &container, &err) ||
+		 container_check(&container, cwd ? cwd : "/", &err))
+		out = failed(err.text);
+	else
+		out = look_inside(prober, &container, cwd ? cwd : "/");
 	container_free(&container);
 	free(cwd);
 	return out;
@@ -117,7 +116,6 @@ static bool has_nic(const struct inventory *inventory, enum nic_kind one, enum n
 static void describe_image(const json_t *answer, char *text, size_t size)
 {
 	static const char *const names[] = {"glibc", "CUDA", "NCCL", "PyTorch", "JAX"};
-
 	const char *mpi = check_text(answer, "MPI");
 
 	for (size_t k = 0; k < sizeof names / sizeof *names; k++) {
@@ -187,11 +185,13 @@ void probe_container_judge(struct check *check)
 
 		if (check->nodes[i].missing)
 			continue;
-		if (!answer || *check_text(answer, "error"))
+		if (!json_object_get(answer, "end"))
 			check_add(check, i, "container", CHECK_FAULT,
 				  "start one by hand on that node, with the runtime's own command",
 				  "no container starts: %s",
-				  answer ? check_text(answer, "error") : "no answer in time");
+				  !answer			 ? "no answer in time"
+				  : *check_text(answer, "error") ? check_text(answer, "error")
+								 : "it ended without a message");
 		else
 			judge_image(check, i, answer);
 	}

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
+# shellcheck shell=sh disable=SC2046,SC2086 # directories between colons
 # Runs in a container for berth check: prints NAME=VALUE for what the image has. Needs only a shell.
 exec 2>/dev/null
 print() { [ -z "$2" ] || echo "$1=$2"; }
-libraries=$(ldconfig -p || /sbin/ldconfig -p; IFS=:; ls $LD_LIBRARY_PATH)
+libraries=$(ldconfig -p || /sbin/ldconfig -p; IFS=:; [ -z "$LD_LIBRARY_PATH" ] || ls $LD_LIBRARY_PATH)
 has() { case $libraries in *"$1"*) echo "$1=yes" ;; esac; }
 libc=$(getconf GNU_LIBC_VERSION)
 print glibc "${libc#glibc }"
