@@ -209,6 +209,16 @@ static int read_value(const struct arguments_option *option, const char *text, c
 	}
 }
 
+static int add_to_list(struct arguments_list *list, const char *text, struct error *err)
+{
+	const char **added = array_add(&list->items, &list->count, sizeof *added);
+
+	if (!added)
+		return error_memory(err, "the arguments");
+	*added = text;
+	return 0;
+}
+
 int arguments_refuse(const char *text, void *out, struct error *err)
 {
 	return error_set(err, ERR_USAGE, "unexpected argument '%s'", text);
@@ -301,7 +311,8 @@ static error_t parse(int key, char *text, struct argp_state *state)
 	if (key == ARGP_KEY_ARG && takes_rest) {
 		take_rest(state, state->next - 1, out);
 	} else if (key == ARGP_KEY_ARG && positional->type) {
-		rc = positional->read(text, out, &err);
+		rc = positional->type == ARGUMENTS_LIST ? add_to_list(out, text, &err)
+							: positional->read(text, out, &err);
 	} else if (key == ARGP_KEY_END) {
 		rc = command->check ? command->check(parse->input, &err) : 0;
 		if (!rc && takes_rest && !*(char ***)out)

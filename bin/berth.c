@@ -152,7 +152,8 @@ int main(int argc, char **argv)
 		snprintf(name, sizeof name, "berth %s", verb->name);
 		/* Its messages and --help begin with this name. */
 		argv[1] = name;
-		return verb->main(argc - 1, argv + 1);
+		rc = verb->main(argc - 1, argv + 1);
+		return rc ? rc : flushed();
 	}
 	const char *names[VERBS_MAX] = {NULL}, *meant;
 

@@ -5,7 +5,8 @@
 
 #include "base/error.h"
 
-/* argv[0] is "berth NAME" (for argp's messages). Returns the exit code. */
+/* argv[0] is "berth NAME" (for argp's messages). Returns the exit code; what then cannot be written
+ * to stdout is an error, too. */
 struct verb {
 	const char *name;
 	const char *summary;

@@ -17,8 +17,7 @@
 #define DIRS_MAX 2	     /* the directory of --log-dir and its attempt-N */
 
 struct arguments {
-	const char **files;
-	size_t count;
+	struct arguments_list files;
 	bool json;
 };
 
@@ -28,20 +27,13 @@ struct finding {
 	char *text;
 };
 
-static int add_file(const char *text, void *out, struct error *err)
-{
-	struct arguments *arguments = out;
-
-	arguments->files[arguments->count++] = text;
-	return 0;
-}
-
 static int check_arguments(void *input, struct error *err)
 {
 	const struct arguments *arguments = input;
 
-	return arguments->count ? 0
-				: error_set(err, ERR_USAGE, "no LOG given (- is standard input)");
+	return arguments->files.count
+		       ? 0
+		       : error_set(err, ERR_USAGE, "no LOG given (- is standard input)");
 }
 
 static int match_line(struct finding *findings, const char *line, size_t number, bool *in_child,
@@ -231,32 +223,28 @@ int verb_explain(int argc, char **argv)
 	};
 	static const struct arguments_command command = {
 		.tables = {{options}},
-		.positional = {.type = ARGUMENTS_READ, .read = add_file},
+		.positional = {.type = ARGUMENTS_LIST},
 		.check = check_arguments,
 		.usage = "LOG...",
 		.doc = "Find known failures in the output of a job, with their causes and "
 		       "fixes.\vLOG is a file, a directory of logs, or - for standard input. Exits "
 		       "with code 0, whether berth knows a failure or not.",
 	};
-	struct arguments arguments = {.files = calloc((size_t)argc + 1, sizeof *arguments.files)};
+	struct arguments arguments = {0};
 	struct error err = {0};
 	json_t *list = json_array();
-	int rc = arguments.files && list ? 0 : error_memory(&err, "the logs");
+	int rc = list ? 0 : error_memory(&err, "the logs");
 
-	if (!rc)
-		arguments_parse(&command, argc, argv, &arguments);
-	for (size_t i = 0; !rc && i < arguments.count; i++)
-		rc = explain_any(arguments.files[i], arguments.json, list, &err);
+	arguments_parse(&command, argc, argv, &arguments);
+	for (size_t i = 0; !rc && i < arguments.files.count; i++)
+		rc = explain_any(arguments.files.items[i], arguments.json, list, &err);
 	if (!rc && arguments.json) {
-		json_t *root = json_pack("{s:s, s:O}", "schema", "berth.explain/1", "known", list);
+		JSON_AUTO root =
+			json_pack("{s:s, s:O}", "schema", "berth.explain/1", "known", list);
 
-		json_dumpf(root, stdout, JSON_INDENT(2));
-		printf("\n");
-		json_decref(root);
+		rc = json_print(root, stdout, &err);
 	}
 	json_decref(list);
-	free(arguments.files);
-	if (!rc && fflush(stdout))
-		rc = error_set(&err, ERR_IO, "cannot write to standard output");
+	free(arguments.files.items);
 	return rc ? verb_fail(&err) : 0;
 }

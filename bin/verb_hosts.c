@@ -46,7 +46,8 @@ static int check_arguments(void *input, struct error *err)
 	return 0;
 }
 
-static int print_hosts(const struct arguments *arguments, const struct hosts *hosts)
+static int print_hosts(const struct arguments *arguments, const struct hosts *hosts,
+		       struct error *err)
 {
 	if (arguments->count) {
 		printf("%zu\n", hosts->count);
@@ -54,7 +55,7 @@ static int print_hosts(const struct arguments *arguments, const struct hosts *ho
 		char *text = hostlist_compress((const char *const *)hosts->names, hosts->count);
 
 		if (!text)
-			return -1;
+			return error_memory(err, "the host list");
 		printf("%s\n", text);
 		free(text);
 	} else {
@@ -64,7 +65,7 @@ static int print_hosts(const struct arguments *arguments, const struct hosts *ho
 			else
 				printf("%s\n", hosts->names[i]);
 	}
-	return fflush(stdout) || ferror(stdout) ? -1 : 0;
+	return 0;
 }
 
 int verb_hosts(int argc, char **argv)
@@ -85,13 +86,8 @@ int verb_hosts(int argc, char **argv)
 	int rc = arguments.nodefile ? nodefile_read(arguments.nodefile, false, &hosts, &err)
 				    : hostlist_expand(arguments.expr, &hosts, &err);
 
-	if (rc)
-		return verb_fail(&err);
-	rc = print_hosts(&arguments, &hosts);
+	if (!rc)
+		rc = print_hosts(&arguments, &hosts, &err);
 	hosts_free(&hosts);
-	if (rc) {
-		error_set(&err, ERR_IO, "cannot write to standard output");
-		return verb_fail(&err);
-	}
-	return 0;
+	return rc ? verb_fail(&err) : 0;
 }

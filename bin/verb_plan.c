@@ -102,13 +102,6 @@ static void print_text(const struct inventory *inventory, const struct plan_node
 	env_free(env);
 }
 
-static int flushed(struct error *err)
-{
-	return fflush(stdout) || ferror(stdout)
-		       ? error_set(err, ERR_IO, "cannot write to standard output")
-		       : 0;
-}
-
 static int print_xml(const struct plan_options *options, struct error *err)
 {
 	struct env *env = env_capture();
@@ -120,10 +113,8 @@ static int print_xml(const struct plan_options *options, struct error *err)
 		source.topology_file = inventory_topology_file(env);
 	if (!rc)
 		rc = inventory_topology_xml(&source, &xml, err);
-	if (!rc) {
+	if (!rc)
 		fwrite(xml.data, 1, xml.size, stdout);
-		rc = flushed(err);
-	}
 	bytes_free(&xml);
 	env_free(env);
 	return rc;
@@ -161,16 +152,12 @@ static int make(const struct inventory *inventory, const struct plan_request *re
 static int show(const struct plan_options *options, const struct inventory *inventory,
 		const struct plan_node *node, struct error *err)
 {
-	if (!options->json) {
-		print_text(inventory, node);
-	} else {
-		JSON_AUTO json = plan_node_to_json(node);
-		int rc = json ? json_print(json, stdout, err) : error_memory(err, "berth.plan/1");
+	JSON_AUTO json = options->json ? plan_node_to_json(node) : NULL;
 
-		if (rc)
-			return rc;
-	}
-	return flushed(err);
+	if (options->json)
+		return json ? json_print(json, stdout, err) : error_memory(err, "berth.plan/1");
+	print_text(inventory, node);
+	return 0;
 }
 
 static int write_svg(const char *file, const struct inventory *inventory,

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* berth report: how a job ended, as an HTML page; or how several ended, as a table. */
-#include <errno.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,34 +19,20 @@
 #define DOCUMENT_MAX ((size_t)64 << 20)
 
 struct arguments {
-	const char **documents; /* malloced; count of them */
-	size_t count;
+	struct arguments_list documents;
 	const char *output, *metrics;
 };
-
-static int read_document_name(const char *text, void *out, struct error *err)
-{
-	struct arguments *arguments = out;
-	const char **more = realloc(arguments->documents,
-				    (arguments->count + 1) * sizeof *arguments->documents);
-
-	if (!more)
-		return error_memory(err, "the reports");
-	arguments->documents = more;
-	more[arguments->count++] = text;
-	return 0;
-}
 
 static int check_arguments(void *input, struct error *err)
 {
 	const struct arguments *arguments = input;
 
-	if (!arguments->count)
+	if (!arguments->documents.count)
 		return error_set(
 			err, ERR_USAGE,
 			"no REPORT.json given: name the file of berth run --report, or the "
 			"directory of --log-dir");
-	if (arguments->count > 1 && (arguments->output || arguments->metrics))
+	if (arguments->documents.count > 1 && (arguments->output || arguments->metrics))
 		return error_set(err, ERR_USAGE, "--%s: only one REPORT.json is possible",
 				 arguments->output ? "output" : "metrics");
 	return 0;
@@ -177,8 +162,8 @@ static int print_summary(const struct arguments *arguments, struct error *err)
 	struct table table = {0};
 	struct paint paint;
 	struct env *env = env_capture();
-	struct run *runs = calloc(arguments->count, sizeof *runs);
-	size_t counts[OUTCOME_COUNT] = {0}, shown = 0;
+	size_t count = arguments->documents.count, counts[OUTCOME_COUNT] = {0}, shown = 0;
+	struct run *runs = calloc(count, sizeof *runs);
 	bool job_cancelled = false;
 	char differences[64];
 
@@ -187,29 +172,27 @@ static int print_summary(const struct arguments *arguments, struct error *err)
 	paint_init(env, &paint);
 	env_free(env);
 	TABLE_ROW(&table, "run", "arguments", "code", "time", "end");
-	for (size_t i = 0; i < arguments->count; i++) {
-		runs[i].name = arguments->documents[i];
+	for (size_t i = 0; i < count; i++) {
+		runs[i].name = arguments->documents.items[i];
 		read_run(&runs[i]);
 		/* Without a signal only a job step was cancelled. */
 		job_cancelled |= runs[i].cancelled &&
 				 json_is_string(json_object_get(runs[i].document, "why"));
 	}
-	for (size_t i = 0; i < arguments->count; i++) {
-		list_differences(&runs[i], runs, arguments->count, differences, sizeof differences);
+	for (size_t i = 0; i < count; i++) {
+		list_differences(&runs[i], runs, count, differences, sizeof differences);
 		counts[summarize(&runs[i], differences, job_cancelled, &table)]++;
 	}
-	for (size_t i = 0; i < arguments->count; i++)
+	for (size_t i = 0; i < count; i++)
 		json_decref(runs[i].document);
 	free(runs);
 	table_print(&table, &paint, 0);
-	printf("%zu runs: ", arguments->count);
+	printf("%zu runs: ", count);
 	for (int i = 0; i < OUTCOME_COUNT; i++)
 		if (counts[i])
 			printf("%s%zu %s", shown++ ? ", " : "", counts[i], names[i]);
 	printf("\n");
-	return fflush(stdout) ? error_set(err, ERR_IO, "cannot write to standard output: %s",
-					  strerror(errno))
-			      : 0;
+	return 0;
 }
 
 /* ---- one report: a page ---- */
@@ -232,23 +215,21 @@ static int write_page(const struct arguments *arguments, const char *document,
 	int rc;
 
 	if (arguments->output && !strcmp(arguments->output, "-")) {
-		if (fwrite(page->data, 1, page->size, stdout) == page->size && !fflush(stdout))
-			return 0;
-		return error_set(err, ERR_IO, "cannot write to standard output: %s",
-				 strerror(errno));
+		fwrite(page->data, 1, page->size, stdout);
+		return 0;
 	}
 	path = arguments->output ? strdup(arguments->output) : default_output(document);
 	rc = path ? file_write_atomic(path, page->data, page->size, 0666, err)
 		  : error_memory(err, "the report");
-	if (!rc && (printf("%s\n", path) < 0 || fflush(stdout)))
-		rc = error_set(err, ERR_IO, "cannot write to standard output: %s", strerror(errno));
+	if (!rc)
+		printf("%s\n", path);
 	free(path);
 	return rc;
 }
 
 static int make_page(const struct arguments *arguments, struct error *err)
 {
-	char *path = document_path(arguments->documents[0]), *rows = NULL;
+	char *path = document_path(arguments->documents.items[0]), *rows = NULL;
 	struct report_metrics metrics = {.name = arguments->metrics};
 	struct bytes page = {0};
 	JSON_AUTO document = NULL;
@@ -281,7 +262,7 @@ int verb_report(int argc, char **argv)
 	};
 	static const struct arguments_command command = {
 		.tables = {{options}},
-		.positional = {.type = ARGUMENTS_READ, .read = read_document_name},
+		.positional = {.type = ARGUMENTS_LIST},
 		.check = check_arguments,
 		.usage = "REPORT.json...",
 		.doc = "Show how a job ended as one HTML page, or print how several ended as a "
@@ -295,7 +276,8 @@ int verb_report(int argc, char **argv)
 	int rc;
 
 	arguments_parse(&command, argc, argv, &arguments);
-	rc = arguments.count > 1 ? print_summary(&arguments, &err) : make_page(&arguments, &err);
-	free(arguments.documents);
+	rc = arguments.documents.count > 1 ? print_summary(&arguments, &err)
+					   : make_page(&arguments, &err);
+	free(arguments.documents.items);
 	return rc ? verb_fail(&err) : 0;
 }

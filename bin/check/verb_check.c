@@ -114,14 +114,11 @@ static int show(const struct arguments *arguments, const struct run_setup *setup
 {
 	size_t faults = check_faults(result), nodes = setup->alloc.node_count;
 
-	if (arguments->json) {
-		if (json_print(result, stdout, err))
-			return -err->code;
-	} else {
+	if (!arguments->json)
 		check_print(result, setup->env);
-	}
-	if (fflush(stdout) || ferror(stdout))
-		return error_set(err, ERR_IO, "cannot write to standard output");
+	else if (json_print(result, stdout, err))
+		return -err->code;
+	fflush(stdout);
 	if (faults)
 		return error_set(err, ERR_NETWORK, "%zu fault%s on %zu node%s", faults,
 				 plural(faults), nodes, plural(nodes));

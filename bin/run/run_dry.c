@@ -321,7 +321,6 @@ static int print_text(const struct show *show, struct error *err)
 {
 	const struct alloc *alloc = &show->setup->alloc;
 	struct paint paint;
-	int rc;
 
 	paint_init(show->setup->env, &paint);
 	if (show->role)
@@ -332,8 +331,7 @@ static int print_text(const struct show *show, struct error *err)
 	       show->assumed ? "; assumes that the other nodes are like this one" : "");
 	if (!show->has_plan) {
 		print_without_plan(show, &paint);
-		return fflush(stdout) ? error_set(err, ERR_IO, "cannot write to standard output")
-				      : 0;
+		return 0;
 	}
 	printf("%saddress%s  %s%s%s\n", paint.bold, paint.off, show->plan.network.address,
 	       show->plan.network.why ? ": " : "",
@@ -345,10 +343,7 @@ static int print_text(const struct show *show, struct error *err)
 		printf("%swarning%s  %s\n", paint.warn, paint.off, show->plan.warnings[i]);
 	printf("\n%senvironment of rank 0%s (the other ranks have other numbers)\n", paint.bold,
 	       paint.off);
-	rc = print_environment(show, &paint, err);
-	if (!rc && fflush(stdout))
-		rc = error_set(err, ERR_IO, "cannot write to standard output");
-	return rc;
+	return print_environment(show, &paint, err);
 }
 
 /* One program, or one role with what the roles before it use. roles: the documents so far. */
