@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* berth site-test: a script that calls berth's own commands. It is installed with the job scripts;
  * its options are its own. */
-#include <errno.h>
 #include <limits.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "base/bytes.h"
 #include "stages.h"
 #include "verb.h"
 
@@ -34,22 +33,21 @@ static int find_script(const char *self, char *out, size_t size, struct error *e
 
 int verb_site_test(int argc, char **argv)
 {
-	char self[PATH_MAX], script[PATH_MAX + 64];
-	const char **line = calloc((size_t)argc + 3, sizeof *line);
+	char self[PATH_MAX], script[PATH_MAX + 64], **line;
+	const char *const begin[] = {"sh", script, self, NULL};
+	struct words words = {0};
 	struct error err = {0};
-	int rc = line ? stages_find_self(self, sizeof self, &err)
-		      : error_memory(&err, "the command line");
+	int rc = stages_find_self(self, sizeof self, &err);
 
 	if (!rc)
 		rc = find_script(self, script, sizeof script, &err);
 	if (!rc) {
-		line[0] = "sh";
-		line[1] = script;
-		line[2] = self;
-		memcpy(line + 3, argv + 1, (size_t)argc * sizeof *line); /* with the NULL */
-		execv("/bin/sh", (char **)line);
-		error_set(&err, ERR_UNAVAILABLE, "cannot run /bin/sh: %s", strerror(errno));
+		words_add_list(&words, begin);
+		words_add_list(&words, (const char *const *)argv + 1);
+		line = words_end(&words);
+		if (line)
+			execv("/bin/sh", line);
+		error_set(&err, ERR_UNAVAILABLE, "cannot run /bin/sh: %m");
 	}
-	free(line);
 	return verb_fail(&err);
 }

@@ -115,7 +115,7 @@ enum requeue_try {
 /* What does a failed tool's message mean? */
 enum requeue_try requeue_try_failed(const char *message);
 /* reply receives the new job's name, or the error. */
-enum requeue_try requeue_pbs_submit(const struct requeue_pbs *pbs, char *reply, size_t size);
+enum requeue_try requeue_pbs_submit(struct requeue_pbs *pbs, char *reply, size_t size);
 /* The command that submitted the job, for people. */
 const char *requeue_pbs_line(const struct requeue_pbs *pbs);
 

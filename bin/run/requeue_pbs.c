@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Submits a PBS job again: MoM's copy of the script, with the resources, queue and variables that
  * qstat reports. qsub does not read its #PBS lines again (-C). */
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,16 +18,13 @@
 #define SUBMIT_MS 60000
 #define ANSWER_MAX (1 << 20)
 #define SCRIPT_MAX (1 << 20)
-#define ARGUMENTS_MAX 128 /* of qsub's command line */
+#define SCRIPT "BERTH_REQUEUE_SCRIPT" /* for qsub's command line; the job does not get it */
 
 struct requeue_pbs {
-	char qsub[600];
 	char *script;
 	size_t script_size;
-	char *dir;  /* the job's working directory */
 	char *line; /* see requeue_pbs_line */
-	char *arguments[ARGUMENTS_MAX + 8];
-	size_t count;
+	char **argv;
 	struct env *env; /* with the job's variables in it */
 };
 
@@ -36,33 +32,11 @@ void requeue_pbs_free(struct requeue_pbs *pbs)
 {
 	if (!pbs)
 		return;
-	for (size_t i = 0; i < pbs->count; i++)
-		free(pbs->arguments[i]);
 	free(pbs->script);
-	free(pbs->dir);
 	free(pbs->line);
+	free(pbs->argv);
 	env_free(pbs->env);
 	free(pbs);
-}
-
-/* If memory is out or there are too many arguments, the count stays, and complete detects that. */
-static void add_option(struct requeue_pbs *pbs, const char *option, const char *format, ...)
-	__attribute__((format(printf, 3, 4)));
-static void add_option(struct requeue_pbs *pbs, const char *option, const char *format, ...)
-{
-	char *value;
-	va_list ap;
-
-	va_start(ap, format);
-	if (vasprintf(&value, format, ap) < 0)
-		value = NULL;
-	va_end(ap);
-	if (pbs->count + 2 > ARGUMENTS_MAX || !value) {
-		free(value);
-		return;
-	}
-	pbs->arguments[pbs->count++] = strdup(option);
-	pbs->arguments[pbs->count++] = value;
 }
 
 /* ---- the script ---- */
@@ -110,27 +84,30 @@ static bool is_sum(const char *name, const char *select)
 	return select && strstr(select, in_chunk);
 }
 
-static void add_resource(struct requeue_pbs *pbs, const char *name, const json_t *value)
+static void add_resource(struct words *qsub, const char *name, const json_t *value)
 {
+	if (!json_is_string(value) && !json_is_integer(value))
+		return;
+	words_add(qsub, "-l");
 	if (json_is_string(value))
-		add_option(pbs, "-l", "%s=%s", name, json_string_value(value));
-	else if (json_is_integer(value))
-		add_option(pbs, "-l", "%s=%lld", name, (long long)json_integer_value(value));
+		words_add(qsub, "%s=%s", name, json_string_value(value));
+	else
+		words_add(qsub, "%s=%lld", name, (long long)json_integer_value(value));
 }
 
-static void add_resources(struct requeue_pbs *pbs, json_t *list)
+static void add_resources(struct words *qsub, json_t *list)
 {
 	const char *select = json_string_value(json_object_get(list, "select")), *name;
 	const char *first[] = {"select", "place", "walltime"};
 	json_t *value;
 
 	for (size_t i = 0; i < sizeof first / sizeof *first; i++)
-		add_resource(pbs, first[i], json_object_get(list, first[i]));
+		add_resource(qsub, first[i], json_object_get(list, first[i]));
 	json_object_foreach(list, name, value) if (!is_sum(name, select))
-		add_resource(pbs, name, value);
+		add_resource(qsub, name, value);
 }
 
-static void add_attributes(struct requeue_pbs *pbs, const json_t *job)
+static void add_attributes(struct words *qsub, const json_t *job)
 {
 	/* An option that ends in = is an attribute of -W. */
 	static const struct {
@@ -170,13 +147,11 @@ static void add_attributes(struct requeue_pbs *pbs, const json_t *job)
 		}
 		if (!text || !*text || !strcmp(text, list[i].without))
 			continue;
-		if (*option == '-')
-			add_option(pbs, option, "%s", text);
-		else
-			add_option(pbs, "-W", "%s%s", option, text);
+		words_add(qsub, "%s", *option == '-' ? option : "-W");
+		words_add(qsub, "%s%s", *option == '-' ? "" : option, text);
 	}
 	if (rerun && !strcmp(rerun, "False"))
-		add_option(pbs, "-r", "n");
+		words_add_list(qsub, (const char *const[]){"-r", "n", NULL});
 }
 
 /* In a directory, PBS names the file after the job. path: "HOST:PATH" */
@@ -190,7 +165,7 @@ static bool is_directory(const char *path)
 }
 
 /* Output paths that the user has chosen; PBS's default paths contain the job's number. */
-static void add_outputs(struct requeue_pbs *pbs, const json_t *job, const char *job_id)
+static void add_outputs(struct words *qsub, const json_t *job, const char *job_id)
 {
 	const char *const list[][3] = {{"Output_Path", "-o", ".o"}, {"Error_Path", "-e", ".e"}};
 
@@ -203,7 +178,7 @@ static void add_outputs(struct requeue_pbs *pbs, const json_t *job, const char *
 		length = strlen(own);
 		if (!path || strlen(path) < length || !strcmp(path + strlen(path) - length, own))
 			continue;
-		add_option(pbs, list[i][1], "%s", path);
+		words_add_list(qsub, (const char *const[]){list[i][1], path, NULL});
 		if (!is_directory(path))
 			log_user(LOG_WARNING,
 				 "--requeue: the next job overwrites %s (qsub %s); to keep the "
@@ -258,8 +233,8 @@ static bool is_submitted(json_t *list, const char *name)
 
 /* Pass only the names; qsub takes the values from its environment. What qsub would change goes into
  * the script. first: the environment in which the job's script started. */
-static int add_variables(struct requeue_pbs *pbs, const struct env *first, json_t *list,
-			 const char *job_id, int done, struct error *err)
+static int add_variables(struct requeue_pbs *pbs, struct words *qsub, const struct env *first,
+			 json_t *list, const char *job_id, int done, struct error *err)
 {
 	struct bytes names = {0}, lines = {0}, changed = {0};
 	char count[16];
@@ -294,8 +269,10 @@ static int add_variables(struct requeue_pbs *pbs, const struct env *first, json_
 			"--requeue: qsub may change the values of %.*s in the next job, because no "
 			"POSIX shell runs the job script",
 			(int)changed.size - 1, (const char *)changed.data + 1);
-	if (!rc)
-		add_option(pbs, "-v", "%.*s", (int)names.size, (const char *)names.data);
+	if (!rc) {
+		words_add(qsub, "-v");
+		words_add(qsub, "%.*s", (int)names.size, (const char *)names.data);
+	}
 	bytes_free(&names);
 	bytes_free(&lines);
 	bytes_free(&changed);
@@ -304,8 +281,8 @@ static int add_variables(struct requeue_pbs *pbs, const struct env *first, json_
 
 /* ---- requeue.h ---- */
 
-static int possible(const struct alloc *alloc, const struct env *env, struct requeue_pbs *pbs,
-		    char *why, size_t size)
+static int possible(const struct alloc *alloc, const struct env *env, char qsub[600], char *why,
+		    size_t size)
 {
 	const char *kind = env_get(env, "PBS_ENVIRONMENT");
 
@@ -315,7 +292,7 @@ static int possible(const struct alloc *alloc, const struct env *env, struct req
 		snprintf(why, size,
 			 "a single task of a job array cannot be submitted again: submit separate "
 			 "jobs instead");
-	else if (pbs_find_tool(env, "qsub", pbs->qsub, sizeof pbs->qsub))
+	else if (pbs_find_tool(env, "qsub", qsub, 600))
 		snprintf(why, size,
 			 "qsub not found on this node (neither in PATH nor in PBS_EXEC)");
 	else
@@ -330,6 +307,8 @@ int requeue_pbs_prepare(struct alloc_query *query, int done, struct requeue_pbs 
 	const struct env *env = query->env;
 	struct requeue_pbs *pbs = calloc(1, sizeof *pbs);
 	const char *dir = env_get(env, "PBS_O_WORKDIR"), *submitted;
+	char path[600];
+	struct words qsub = {0};
 	struct env *first = requeue_script_environment(env);
 	struct error err = {0};
 	JSON_AUTO job = NULL;
@@ -341,40 +320,41 @@ int requeue_pbs_prepare(struct alloc_query *query, int done, struct requeue_pbs 
 		env_free(first);
 		return 1;
 	}
-	rc = possible(alloc, env, pbs, why, size);
+	rc = possible(alloc, env, path, why, size);
 	if (!rc && !query->job)
 		rc = snprintf(why, size, "%s", query->why) || true;
 	else if (!rc && !(job = pbs_attributes(query->job, alloc->job_id, why, size)))
 		rc = 1;
 	*out = pbs;
-	pbs->dir = strdup(dir ? dir : "/");
 	pbs->env = env_copy(env);
 	submitted = json_string_value(json_object_get(job, "Submit_arguments"));
 	pbs->line = text_format("cd %s && qsub %s", dir ? dir : "/",
 				submitted && *submitted ? submitted : "SCRIPT");
-	if (!pbs->dir || !pbs->env || !pbs->line)
+	if (!pbs->env || !pbs->line)
 		rc = snprintf(why, size, "not enough memory") || true;
 	if (!rc)
 		rc = read_script(alloc, env, job, pbs, why, size);
 	if (rc)
 		goto out;
-	/* The script's #PBS lines have had their effect. */
-	add_option(pbs, "-C", "#no-directives");
-	add_resources(pbs, json_object_get(job, "Resource_List"));
-	add_attributes(pbs, job);
-	add_outputs(pbs, job, alloc->job_id);
+	/* The directory of the first qsub becomes PBS_O_WORKDIR. The script's #PBS lines have had
+	 * their effect. */
+	words_add_list(&qsub,
+		       (const char *const[]){"sh", "-c", "cd \"$0\" && exec \"$@\" \"$" SCRIPT "\"",
+					     dir ? dir : "/", path, "-C", "#no-directives", NULL});
+	add_resources(&qsub, json_object_get(job, "Resource_List"));
+	add_attributes(&qsub, job);
+	add_outputs(&qsub, job, alloc->job_id);
 	warn_dependants(job);
 	/* Start only after this job has ended, because both would write the same checkpoints. */
-	add_option(pbs, "-W", "depend=afterany:%s", alloc->job_id);
-	rc = add_variables(pbs, first, json_object_get(job, "Variable_List"), alloc->job_id, done,
-			   &err);
+	words_add(&qsub, "-W");
+	words_add(&qsub, "depend=afterany:%s", alloc->job_id);
+	rc = add_variables(pbs, &qsub, first, json_object_get(job, "Variable_List"), alloc->job_id,
+			   done, &err);
+	pbs->argv = words_end(&qsub);
+	if (!rc && !pbs->argv)
+		rc = error_memory(&err, "qsub's command line");
 	if (rc)
 		snprintf(why, size, "%s", err.text);
-	if (!rc && pbs->count + 2 > ARGUMENTS_MAX) {
-		snprintf(why, size, "its resources do not fit into a command line of %d arguments",
-			 ARGUMENTS_MAX);
-		rc = 1;
-	}
 out:
 	env_free(first);
 	return rc != 0;
@@ -406,26 +386,19 @@ const char *requeue_pbs_line(const struct requeue_pbs *pbs)
 	return pbs->line;
 }
 
-enum requeue_try requeue_pbs_submit(const struct requeue_pbs *pbs, char *reply, size_t size)
+enum requeue_try requeue_pbs_submit(struct requeue_pbs *pbs, char *reply, size_t size)
 {
-	/* Run qsub in the directory of the first qsub: it becomes PBS_O_WORKDIR. */
-	char *argv[ARGUMENTS_MAX + 8] = {(char *)"sh", (char *)"-c",
-					 (char *)"cd \"$0\" && exec \"$@\"", pbs->dir,
-					 (char *)pbs->qsub};
 	char script[600];
 	struct scheduler_tool_output answer;
-	size_t count = 5;
 	enum scheduler_tool_result end;
 	enum requeue_try result;
 
-	if (write_script(pbs, script, sizeof script)) {
+	if (write_script(pbs, script, sizeof script) ||
+	    env_set(pbs->env, SCRIPT, script, ENV_FROM_BERTH, NULL, NULL)) {
 		snprintf(reply, size, "cannot write its script to %s", script);
 		return REQUEUE_TRY_REFUSED;
 	}
-	for (size_t i = 0; i < pbs->count; i++)
-		argv[count++] = pbs->arguments[i];
-	argv[count++] = script;
-	end = scheduler_tool_run(argv, pbs->env, SUBMIT_MS, ANSWER_MAX, &answer);
+	end = scheduler_tool_run(pbs->argv, pbs->env, SUBMIT_MS, ANSWER_MAX, &answer);
 	unlink(script);
 	if (end != SCHEDULER_TOOL_EXITED) {
 		snprintf(reply, size,

@@ -10,6 +10,7 @@
 
 #include "alloc/scheduler_tool.h"
 #include "ask_launcher.h" /* generated: file_text, from ask_launcher.py */
+#include "base/bytes.h"
 #include "base/json.h"
 #include "base/log.h"
 #include "run/run.h"
@@ -72,37 +73,25 @@ int run_ask_launcher(struct run_setup *setup, const char *const *argv, struct er
 	struct scheduler_tool_output output = {0};
 	enum scheduler_tool_result result = SCHEDULER_TOOL_UNAVAILABLE;
 	const char *why = "it did not answer within 120 s", *text;
-	size_t used = 0;
+	struct words words = {0};
 	struct env *env;
-	const char **line;
-	char **inside = NULL;
+	char **line, **inside = NULL;
 	int rc = 0;
 
 	if (!asked.name || run_is_agent(setup))
 		return 0;
-	while (argv[used])
-		used++;
-	line = calloc(used + 7, sizeof *line);
+	if (!asked.module)
+		words_add_list(&words,
+			       (const char *const[]){"sh", "-c", with_its_python, argv[0], NULL});
+	for (size_t i = 0; i < asked.module; i++) /* python's own options */
+		words_add(&words, "%s", argv[i]);
+	words_add_list(&words, (const char *const[]){"-c", file_text, asked.name, NULL});
+	words_add_list(&words, argv + asked.first);
+	line = words_end(&words);
 	env = env_copy(setup->env);
 	if (!line || !env)
 		rc = error_memory(err, "the launcher's arguments");
-	used = 0;
-	if (!rc && !asked.module) {
-		line[used++] = "sh";
-		line[used++] = "-c";
-		line[used++] = with_its_python;
-		line[used++] = argv[0];
-	}
-	for (size_t i = 0; !rc && i < asked.module; i++) /* python's own options */
-		line[used++] = argv[i];
-	if (!rc) {
-		line[used++] = "-c";
-		line[used++] = file_text;
-		line[used++] = asked.name;
-		for (const char *const *word = argv + asked.first; *word; word++)
-			line[used++] = *word;
-	}
-	start.argv = line;
+	start.argv = (const char *const *)line;
 	snprintf(name, sizeof name, "berth-ask-%d", (int)getpid());
 	if (!rc && container->image)
 		rc = container_pull(container, setup->env, err);
@@ -111,8 +100,8 @@ int run_ask_launcher(struct run_setup *setup, const char *const *argv, struct er
 	if (!rc && inside)
 		rc = container_environment(container, env, err);
 	if (!rc)
-		result = scheduler_tool_run(inside ? inside : (char **)(uintptr_t)line, env, ASK_MS,
-					    ANSWER_BYTES, &output);
+		result = scheduler_tool_run(inside ? inside : line, env, ASK_MS, ANSWER_BYTES,
+					    &output);
 	free(line);
 	free(inside);
 	env_free(env);

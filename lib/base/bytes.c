@@ -145,6 +145,43 @@ void *bytes_copy(const void *data, size_t size)
 	return copy;
 }
 
+void words_add(struct words *words, const char *format, ...)
+{
+	va_list ap;
+	char *text;
+
+	va_start(ap, format);
+	if (vasprintf(&text, format, ap) < 0)
+		text = NULL;
+	va_end(ap);
+	words->failed |= !text || bytes_add(&words->text, text, strlen(text) + 1);
+	words->count++;
+	free(text);
+}
+
+void words_add_list(struct words *words, const char *const *list)
+{
+	for (; list && *list; list++)
+		words_add(words, "%s", *list);
+}
+
+char **words_end(struct words *words)
+{
+	size_t head = (words->count + 1) * sizeof(char *);
+	char **out = words->failed ? NULL : calloc(1, head + words->text.size), *at;
+
+	if (out) {
+		at = (char *)out + head;
+		if (words->count)
+			memcpy(at, words->text.data, words->text.size);
+		for (size_t i = 0; i < words->count; i++, at += strlen(at) + 1)
+			out[i] = at;
+	}
+	bytes_free(&words->text);
+	*words = (struct words){0};
+	return out;
+}
+
 void bytes_put_u16(unsigned char *out, uint16_t value)
 {
 	value = htole16(value);

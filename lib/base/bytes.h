@@ -47,6 +47,19 @@ void text_append(char *text, size_t size, const char *format, ...)
 /* Return a malloced copy of size bytes with a NUL after them, or NULL if memory is out. */
 void *bytes_copy(const void *data, size_t size);
 
+/* A list of texts that grows, such as a command line; zeroed: empty. Whether memory was out shows
+ * at the end. */
+struct words {
+	struct bytes text; /* each with its NUL */
+	size_t count;
+	bool failed;
+};
+void words_add(struct words *words, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* list ends with NULL; NULL: empty. */
+void words_add_list(struct words *words, const char *const *list);
+/* As execve takes them, in one malloced block; NULL if memory was out. words is empty again. */
+char **words_end(struct words *words);
+
 void bytes_put_u16(unsigned char *out, uint16_t value);
 void bytes_put_u32(unsigned char *out, uint32_t value);
 void bytes_put_u64(unsigned char *out, uint64_t value);

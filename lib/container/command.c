@@ -2,7 +2,6 @@
 /* The command line that starts a rank in a container, and its environment. */
 #include "container/container_internal.h"
 
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,63 +10,12 @@
 #include "base/bytes.h"
 #include "base/file.h"
 
-#define WORDS(...)                                                                                 \
-	(const char *const[])                                                                      \
-	{                                                                                          \
-		__VA_ARGS__, NULL                                                                  \
-	}
-
-/* ---- words ---- */
-
-struct words {
-	struct bytes text; /* each with its NUL */
-	size_t count;
-	bool failed; /* memory is out */
-};
-
-static void word(struct words *words, const char *format, ...)
-	__attribute__((format(printf, 2, 3)));
-
-static void word(struct words *words, const char *format, ...)
+/* placeholder: stands for an empty word */
+static void add_with(struct words *words, const char *const *list, const char *placeholder)
 {
-	va_list arguments;
-	char *text;
-
-	va_start(arguments, format);
-	if (vasprintf(&text, format, arguments) < 0) {
-		words->failed = true;
-	} else {
-		words->failed |= bytes_add(&words->text, text, strlen(text) + 1) != 0;
-		words->count++;
-		free(text);
-	}
-	va_end(arguments);
+	for (; *list; list++)
+		words_add(words, "%s", **list ? *list : placeholder);
 }
-
-/* empty: what stands for an empty word; or NULL */
-static void all(struct words *words, const char *const *list, const char *empty)
-{
-	for (size_t i = 0; list && list[i]; i++)
-		word(words, "%s", *list[i] || !empty ? list[i] : empty);
-}
-
-/* The words as execve takes them, in one malloced block; NULL if memory is out. */
-static char **finish(struct words *words)
-{
-	size_t head = (words->count + 1) * sizeof(char *);
-	char **out = words->failed ? NULL : calloc(1, head + words->text.size), *at;
-
-	if (out) {
-		at = (char *)out + head;
-		memcpy(at, words->text.data, words->text.size);
-		for (size_t i = 0; i < words->count; i++, at += strlen(at) + 1)
-			out[i] = at;
-	}
-	bytes_free(&words->text);
-	return out;
-}
-
-/* ---- the command line ---- */
 
 /* bind: FROM[:TO[:ro]] */
 static void add_bind(struct words *words, const struct container_runtime *runtime, const char *bind)
@@ -78,13 +26,13 @@ static void add_bind(struct words *words, const struct container_runtime *runtim
 	bool read_only = !strcmp(to + length, ":ro");
 
 	if (runtime->read_only && *runtime->read_only == '-') {
-		word(words, "%s", read_only ? runtime->read_only : runtime->bind);
-		word(words, "%.*s", from, bind);
-		word(words, "%.*s", length, to);
+		words_add(words, "%s", read_only ? runtime->read_only : runtime->bind);
+		words_add(words, "%.*s", from, bind);
+		words_add(words, "%.*s", length, to);
 	} else {
-		word(words, "%s", runtime->bind);
-		word(words, "%.*s:%.*s%s", from, bind, length, to,
-		     read_only ? runtime->read_only : "");
+		words_add(words, "%s", runtime->bind);
+		words_add(words, "%.*s:%.*s%s", from, bind, length, to,
+			  read_only ? runtime->read_only : "");
 	}
 }
 
@@ -137,13 +85,13 @@ static void add_devices(struct words *words, const struct container_runtime *run
 					     "/dev/cxi5",	"/dev/cxi6", "/dev/cxi7"};
 
 	if (!access("/dev/nvidiactl", F_OK))
-		all(words, runtime->nvidia, NULL);
+		words_add_list(words, runtime->nvidia);
 	else if (!access("/dev/kfd", F_OK))
-		all(words, runtime->amd, NULL);
+		words_add_list(words, runtime->amd);
 	/* Those that have names have a /dev of their own; the others show the host's. */
 	for (size_t i = 0; runtime->called && i < sizeof fabric / sizeof *fabric; i++)
 		if (!access(fabric[i], F_OK))
-			word(words, "--device=%s", fabric[i]);
+			words_add(words, "--device=%s", fabric[i]);
 }
 
 /* ---- variables ---- */
@@ -170,42 +118,33 @@ char **container_command(const struct container *container, const struct contain
 	const char *image = container->image;
 	struct words words = {0};
 
-	word(&words, "%s", container->runtime);
-	all(&words, runtime->start, image);
+	words_add(&words, "%s", container->runtime);
+	add_with(&words, runtime->start, image);
 	if (runtime->called)
-		word(&words, "%s=%s", runtime->called, start->name);
+		words_add(&words, "%s=%s", runtime->called, start->name);
 	/* Files are the user's, as outside. */
 	if (runtime->called && geteuid() && runtime->rootfs)
-		word(&words, "--userns=keep-id");
+		words_add(&words, "--userns=keep-id");
 	else if (runtime->called && geteuid())
-		word(&words, "--user=%d:%d", (int)geteuid(), (int)getegid());
+		words_add(&words, "--user=%d:%d", (int)geteuid(), (int)getegid());
 	add_devices(&words, runtime);
 	add_binds(&words, container, runtime, start);
 	if (runtime->cwd)
-		all(&words, WORDS(runtime->cwd, start->cwd), NULL);
+		words_add_list(&words, WORDS(runtime->cwd, start->cwd));
 	for (size_t i = 0; runtime->env_option && i < env_count(start->env); i++)
 		if (is_exact(container, env_at(start->env, i)))
-			all(&words, WORDS(runtime->env_option, env_at(start->env, i)->name), NULL);
+			words_add_list(&words,
+				       WORDS(runtime->env_option, env_at(start->env, i)->name));
 	if (runtime->rootfs && *image == '/')
-		word(&words, "%s", runtime->rootfs);
+		words_add(&words, "%s", runtime->rootfs);
 	if (!runtime->image_first) /* :O: what the program writes to it is not kept */
-		word(&words, "%s%s", image, runtime->rootfs && *image == '/' ? ":O" : "");
+		words_add(&words, "%s%s", image, runtime->rootfs && *image == '/' ? ":O" : "");
 	if (runtime->end)
-		word(&words, "%s", runtime->end);
+		words_add(&words, "%s", runtime->end);
 	if (!runtime->keeps_cwd && !runtime->cwd)
-		all(&words, WORDS("sh", "-c", "cd \"$0\" && exec \"$@\"", start->cwd), NULL);
-	all(&words, start->argv, "");
-	return finish(&words);
-}
-
-char **container_words(const char *runtime, const char *const *list, const char *const *more)
-{
-	struct words words = {0};
-
-	word(&words, "%s", runtime);
-	all(&words, list, NULL);
-	all(&words, more, NULL);
-	return finish(&words);
+		words_add_list(&words, WORDS("sh", "-c", "cd \"$0\" && exec \"$@\"", start->cwd));
+	words_add_list(&words, start->argv);
+	return words_end(&words);
 }
 
 int container_removal(const struct container *container, char ***out, struct error *err)
@@ -216,8 +155,8 @@ int container_removal(const struct container *container, char ***out, struct err
 	*out = NULL;
 	if (!runtime->remove)
 		return 0;
-	all(&words, runtime->remove, container->runtime);
-	*out = finish(&words);
+	add_with(&words, runtime->remove, container->runtime);
+	*out = words_end(&words);
 	return *out ? 0 : error_memory(err, "the container's command line");
 }
 

@@ -5,6 +5,13 @@
 
 #include "container/container.h"
 
+/* A list of texts that ends with NULL. */
+#define WORDS(...)                                                                                 \
+	(const char *const[])                                                                      \
+	{                                                                                          \
+		__VA_ARGS__, NULL                                                                  \
+	}
+
 /* A row of the table of runtimes. Lists end with NULL; what a row leaves out is NULL or false. */
 struct container_runtime {
 	const char *name;
@@ -37,9 +44,6 @@ extern const char CONTAINER_IMAGE[], CONTAINER_RUNTIME[];
 const struct container_runtime *container_runtime_of(const char *path);
 /* The row at index, in the order in which they are looked for; NULL behind the last. */
 const struct container_runtime *container_runtime_at(size_t index);
-
-/* A command line of the runtime's, as container_command returns it; lists end with NULL. */
-char **container_words(const char *runtime, const char *const *list, const char *const *more);
 
 /* The major version of CUDA that an image's variables name, as those of NVIDIA's images; 0: none.
  * *compat: it has, or may have, NVIDIA's cuda-compat, with which an older driver may do. */

@@ -158,13 +158,17 @@ static int run_pull(const struct container *container, const char *part, const s
 		    struct error *err)
 {
 	const struct container_runtime *runtime = container_runtime_of(container->runtime);
-	const char *const more[] = {part, container->pulled_from, NULL};
-	char **argv = container_words(container->runtime, runtime->pull, more);
-	char **envp = env_to_envp(env);
+	struct words words = {0};
+	char **argv, **envp = env_to_envp(env);
 	int64_t until = clock_now_ms() + PULL_MS;
-	pid_t pid = argv && envp ? fork() : -1, ended = 0;
+	pid_t pid, ended = 0;
 	int status = 0, null;
 
+	words_add(&words, "%s", container->runtime);
+	words_add_list(&words, runtime->pull);
+	words_add_list(&words, WORDS(part, container->pulled_from));
+	argv = words_end(&words);
+	pid = argv && envp ? fork() : -1;
 	if (!pid) {
 		prctl(PR_SET_PDEATHSIG, SIGTERM);
 		null = open("/dev/null", O_RDONLY);

@@ -8,12 +8,6 @@
 
 #include <string.h>
 
-#define WORDS(...)                                                                                 \
-	(const char *const[])                                                                      \
-	{                                                                                          \
-		__VA_ARGS__, NULL                                                                  \
-	}
-
 #define APPTAINER                                                                                  \
 	.start = WORDS("exec"), .bind = "--bind", .read_only = ":ro",                              \
 	.settings = WORDS("QUIET", "NO_EVAL"), .nvidia = WORDS("--nv"), .amd = WORDS("--rocm"),    \

@@ -214,6 +214,31 @@ static void test_buffer(void **state)
 	bytes_free(&bytes);
 }
 
+static void test_words(void **state)
+{
+	const char *const list[] = {"b c", "", NULL};
+	struct words words = {0};
+	char **argv = words_end(&words);
+
+	assert_non_null(argv);
+	assert_null(argv[0]);
+	free(argv);
+	words_add(&words, "a=%d", 1);
+	words_add_list(&words, list);
+	words_add_list(&words, NULL);
+	argv = words_end(&words);
+	assert_non_null(argv);
+	assert_string_equal(argv[0], "a=1");
+	assert_string_equal(argv[1], "b c");
+	assert_string_equal(argv[2], "");
+	assert_null(argv[3]);
+	free(argv);
+	words.failed = true;
+	words_add(&words, "a");
+	assert_null(words_end(&words));
+	assert_int_equal(words.count, 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -224,6 +249,7 @@ int main(void)
 		cmocka_unit_test(test_output_records),
 		cmocka_unit_test(test_strings),
 		cmocka_unit_test(test_buffer),
+		cmocka_unit_test(test_words),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
