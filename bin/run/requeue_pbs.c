@@ -204,12 +204,6 @@ static void warn_dependants(const json_t *job)
 			at);
 }
 
-/* Append ",NAME". False if memory is out. */
-static bool add_name(struct bytes *list, const char *name)
-{
-	return !bytes_add(list, ",", 1) && !bytes_add(list, name, strlen(name));
-}
-
 /* Was the job submitted with this variable? MoM and the site's hooks add others to its environment.
  * qstat -F json appends the variable after a value that ends in a backslash to that value. */
 static bool is_submitted(json_t *list, const char *name)
@@ -236,8 +230,9 @@ static bool is_submitted(json_t *list, const char *name)
 static int add_variables(struct requeue_pbs *pbs, struct words *qsub, const struct env *first,
 			 json_t *list, const char *job_id, int done, struct error *err)
 {
-	struct bytes names = {0}, lines = {0}, changed = {0};
-	char count[16];
+	struct words names = {0}, changed = {0};
+	struct bytes lines = {0};
+	char count[16], *text;
 	bool shell = requeue_script_is_shell(pbs->script);
 	int rc;
 
@@ -245,37 +240,38 @@ static int add_variables(struct requeue_pbs *pbs, struct words *qsub, const stru
 	rc = env_set(pbs->env, "BERTH_REQUEUES", count, ENV_FROM_BERTH, NULL, err);
 	if (!rc)
 		rc = env_set(pbs->env, "BERTH_REQUEUE_OF", job_id, ENV_FROM_BERTH, NULL, err);
-	if (bytes_add(&names, "BERTH_REQUEUES,BERTH_REQUEUE_OF", 31))
-		rc = error_memory(err, "the job's variables");
+	words_add(&names, "BERTH_REQUEUES,BERTH_REQUEUE_OF");
 	for (size_t i = 0; !rc && i < env_count(first); i++) {
-		const char *name = env_at(first, i)->name, *text = env_at(first, i)->value;
-		bool plain = text && requeue_script_is_plain(name, text), by_qsub = plain || !shell;
+		const char *name = env_at(first, i)->name, *value = env_at(first, i)->value;
+		bool plain = value && requeue_script_is_plain(name, value),
+		     by_qsub = plain || !shell;
 
-		if (!text || !strncmp(name, "PBS_", 4) || !strncmp(name, "BERTH_REQUEUE", 13) ||
+		if (!value || !strncmp(name, "PBS_", 4) || !strncmp(name, "BERTH_REQUEUE", 13) ||
 		    !is_submitted(list, name))
 			continue;
-		if (by_qsub)
-			rc = env_set(pbs->env, name, text, ENV_FROM_USER, NULL, err);
-		if (!rc && ((by_qsub && !add_name(&names, name)) ||
-			    (!by_qsub && !requeue_script_add(&lines, name, text)) ||
-			    (!plain && !add_name(&changed, name))))
+		if (!plain)
+			words_add(&changed, "%s", name);
+		if (by_qsub) {
+			words_add(&names, "%s", name);
+			rc = env_set(pbs->env, name, value, ENV_FROM_USER, NULL, err);
+		} else if (!requeue_script_add(&lines, name, value)) {
 			rc = error_memory(err, "the job's variables");
+		}
 	}
 	if (!rc && lines.size && requeue_script_insert(&lines, &pbs->script, &pbs->script_size))
 		rc = error_memory(err, "the job's script");
-	if (!shell && changed.size)
-		log_user(
-			LOG_WARNING,
-			"--requeue: qsub may change the values of %.*s in the next job, because no "
-			"POSIX shell runs the job script",
-			(int)changed.size - 1, (const char *)changed.data + 1);
-	if (!rc) {
-		words_add(qsub, "-v");
-		words_add(qsub, "%.*s", (int)names.size, (const char *)names.data);
-	}
-	bytes_free(&names);
+	text = words_join(&changed, ',');
+	if (!shell && text && *text)
+		log_user(LOG_WARNING,
+			 "--requeue: qsub may change the values of %s in the next job, because no "
+			 "POSIX shell runs the job script",
+			 text);
+	free(text);
+	text = words_join(&names, ',');
+	words_add_list(qsub, (const char *const[]){"-v", text, NULL});
+	qsub->failed |= !text;
+	free(text);
 	bytes_free(&lines);
-	bytes_free(&changed);
 	return rc;
 }
 

@@ -182,6 +182,20 @@ char **words_end(struct words *words)
 	return out;
 }
 
+char *words_join(struct words *words, char between)
+{
+	char *out = words->failed ? NULL : bytes_copy(words->text.data, words->text.size),
+	     *at = out;
+
+	for (size_t i = 1; out && i < words->count; i++) {
+		at += strlen(at);
+		*at++ = between;
+	}
+	bytes_free(&words->text);
+	*words = (struct words){0};
+	return out;
+}
+
 void bytes_put_u16(unsigned char *out, uint16_t value)
 {
 	value = htole16(value);

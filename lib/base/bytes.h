@@ -59,6 +59,8 @@ void words_add(struct words *words, const char *format, ...) __attribute__((form
 void words_add_list(struct words *words, const char *const *list);
 /* As execve takes them, in one malloced block; NULL if memory was out. words is empty again. */
 char **words_end(struct words *words);
+/* The same as one text, with this character between the words. */
+char *words_join(struct words *words, char between);
 
 void bytes_put_u16(unsigned char *out, uint16_t value);
 void bytes_put_u32(unsigned char *out, uint32_t value);

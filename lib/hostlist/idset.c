@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/bytes.h"
 #include "base/json.h"
 #include "base/json_fields.h"
 
@@ -252,29 +253,17 @@ int idset_parse(const char *text, struct idset **out, struct error *err)
 
 char *idset_format(const struct idset *set)
 {
-	char *text = NULL;
-	size_t size = 0;
-	FILE *stream = open_memstream(&text, &size);
-	const char *comma = "";
+	struct words words = {0};
 
-	if (!stream)
-		return NULL;
 	for (int id = idset_next(set, -1); id >= 0; id = idset_next(set, id)) {
 		int last = id;
 
 		while (idset_has(set, last + 1))
 			last++;
-		fprintf(stream, last > id ? "%s%d-%d" : "%s%d", comma, id, last);
-		comma = ",";
+		words_add(&words, last > id ? "%d-%d" : "%d", id, last);
 		id = last;
 	}
-	int failed = ferror(stream);
-
-	if (fclose(stream) || failed) {
-		free(text);
-		return NULL;
-	}
-	return text;
+	return words_join(&words, ',');
 }
 
 static json_t *set_to_json(const struct json_field *field, const void *owner)

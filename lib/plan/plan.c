@@ -217,19 +217,14 @@ static void warn_no_gpus(const struct alloc *alloc, const struct inventory *inve
 /* "2(x3),1" */
 static char *tasks_list(const int *counts, size_t count)
 {
-	char *text = NULL;
-	size_t size = 0, same;
-	FILE *stream = open_memstream(&text, &size);
+	struct words words = {0};
 
-	for (size_t i = 0; stream && i < count; i += same) {
+	for (size_t i = 0, same; i < count; i += same) {
 		for (same = 1; i + same < count && counts[i + same] == counts[i]; same++)
 			;
-		fprintf(stream, same > 1 ? "%s%d(x%zu)" : "%s%d", i ? "," : "", counts[i], same);
+		words_add(&words, same > 1 ? "%d(x%zu)" : "%d", counts[i], same);
 	}
-	if (stream && !fclose(stream))
-		return text;
-	free(text);
-	return NULL;
+	return words_join(&words, ',');
 }
 
 /* Make the lists once for all ranks, since each rank gets them. */
