@@ -36,11 +36,12 @@ static bool has_socket(pid_t pid, const struct sock_diag_inodes *inodes)
 }
 
 /* state, changed if the process has loaded PyTorch or JAX: JOINED_NO, or JOINED_UNKNOWN with MPI,
- * which has its own way to meet. */
+ * which has its own way to meet; or only an MPI without PMIx. Open MPI's PMIx may be part of it.
+ * MPICH, Intel's and Cray's MPI have one ABI, version 12. */
 static char look_for_framework(pid_t pid, char state)
 {
 	char path[64], *line = NULL;
-	bool framework = false, mpi = false;
+	bool framework = false, mpi = false, mpich = false, pmix = false;
 	size_t room = 0;
 	FILE *maps;
 
@@ -49,11 +50,16 @@ static char look_for_framework(pid_t pid, char state)
 	while (maps && getline(&line, &room, maps) > 0) {
 		framework |= strstr(line, "/libtorch_cpu.so") || strstr(line, "/jaxlib/");
 		mpi |= strstr(line, "/libmpi.so") || strstr(line, "/libmpi_");
+		mpich |= strstr(line, "/libmpi.so.12") || strstr(line, "/libmpich.so.12") ||
+			 strstr(line, "/libmpi_cray.so.12");
+		pmix |= strstr(line, "/libpmix.so") != NULL;
 	}
 	if (maps)
 		fclose(maps);
 	free(line);
-	return !framework ? state : mpi ? JOINED_UNKNOWN : JOINED_NO;
+	if (!framework)
+		return mpich && !pmix ? JOINED_ALONE : state;
+	return mpi || mpich ? JOINED_UNKNOWN : JOINED_NO;
 }
 
 void joined_read(const pid_t *groups, size_t count, int port, char *states)

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Which ranks of this node have met the others: they listen on MASTER_PORT, or are connected to it.
  * The states of JOINED: JOINED_YES, JOINED_NO (it has loaded PyTorch or JAX, and no MPI, so it
- * should meet the others there) or JOINED_UNKNOWN. */
+ * should meet the others there), JOINED_ALONE (it has loaded MPICH or a relative of it without
+ * PMIx, which cannot learn its place from berth) or JOINED_UNKNOWN. */
 #ifndef BERTH_AGENT_JOINED_H
 #define BERTH_AGENT_JOINED_H
 
@@ -11,6 +12,7 @@
 
 #define JOINED_YES 'y'
 #define JOINED_NO 'n'
+#define JOINED_ALONE 'a'
 #define JOINED_UNKNOWN '-'
 
 /* Set states[i] for the processes of group groups[i], descendants of this process. States that are

@@ -362,6 +362,8 @@ static void check_missing(struct job_hang *hang, int64_t now_ms)
 		hang->missing_named = true;
 		if (count_joined(hang, JOINED_YES) && count_joined(hang, JOINED_NO))
 			name_missing(hang, now_ms);
+		if (count_joined(hang, JOINED_ALONE))
+			job_hang_check_apart(hang);
 	}
 	if (!hang->missing_stacks_ms || (hang->stacks_received < hang->plan->nodes_with_ranks &&
 					 now_ms - hang->missing_stacks_ms < STACKS_MS))
@@ -376,15 +378,25 @@ static void check_missing(struct job_hang *hang, int64_t now_ms)
 
 void job_hang_check_apart(const struct job_hang *hang)
 {
-	if (!hang->ranks || hang->plan->world_size < 2 ||
-	    count_joined(hang, JOINED_NO) < hang->plan->world_size)
+	int size = hang->plan->world_size;
+
+	if (!hang->ranks || size < 2)
+		return;
+	if (count_joined(hang, JOINED_ALONE) == size)
+		job_note(hang->sink, LOG_WARNING,
+			 "%d ranks have loaded MPICH or a relative of it without PMIx, so each may "
+			 "be "
+			 "a world of one: use an MPI that was built with PMIx, as Open MPI is, or "
+			 "start this one with its own mpiexec in front of berth exec",
+			 size);
+	if (count_joined(hang, JOINED_NO) < size)
 		return;
 	job_note(hang->sink, LOG_WARNING,
 		 "%d ranks have loaded PyTorch or JAX, but none has connected to another one at "
 		 "MASTER_PORT: each may have trained alone. With JAX, call berth.jax.initialize(); "
 		 "with Lightning, leave out devices= and num_nodes=, or set the ranks per node and "
 		 "the number of nodes",
-		 hang->plan->world_size);
+		 size);
 }
 
 bool job_hang_check(struct job_hang *hang, int64_t now_ms, struct job_hang_finding *out)
