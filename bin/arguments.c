@@ -33,7 +33,7 @@ static FILE *open_capture(void)
 	return mine;
 }
 
-/* Options of srun, mpirun, torchrun and accelerate, and what to use instead. */
+/* Options of srun (with pyxis), mpirun, torchrun and accelerate, and what to use instead. */
 static const struct {
 	const char *name, *instead;
 } foreign[] = {
@@ -52,6 +52,9 @@ static const struct {
 	{"bind-to", "Leave it out: berth binds ranks to cores"},
 	{"cpu-bind", "Leave it out: berth binds ranks to cores"},
 	{"mpi", "Leave it out: berth serves PMIx; see --pmix"},
+	{"container-image", "Use --container IMAGE"},
+	{"container-mounts", "Use --bind /PATH:/PATH"},
+	{"container-per", "Leave it out: each rank has a container, and with --per-node each node"},
 };
 
 /* Append to text, an error, what to use instead of an option that the command does not have. */

@@ -851,6 +851,8 @@ fake_launchers() {
 	done <<-'E'
 	-np 2|-np is mpirun's: use -n N or --np N
 	--standalone|Leave it out: without a scheduler, berth uses this machine
+	--container-image=x|Use --container IMAGE
+	--container-per=node|each rank has a container, and with --per-node each node
 	-m json.tool|Use -- python -m MODULE
 	--ntasks=2|Use -n N
 	--ppn 2|Use --ranks-per-node K
