@@ -69,6 +69,7 @@ void joined_read(const pid_t *groups, size_t count, int port, char *states)
 
 	if (sock_diag_port(port, &inodes) || process_tree_read(NULL, 0, &list))
 		return;
+	process_tree_adopt(&list, groups, count);
 	for (size_t i = 0; i < count; i++)
 		if (!states[i])
 			states[i] = JOINED_UNKNOWN;

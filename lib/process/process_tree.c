@@ -19,7 +19,10 @@
 
 #include "base/bytes.h"
 #include "base/clock.h"
+#include "base/file.h"
 #include "process/supervise.h"
+
+#define ENVIRON_MAX (8 << 20)
 
 int process_tree_pidfd_open(pid_t pid)
 {
@@ -183,6 +186,39 @@ int process_tree_read(const pid_t *except, size_t except_count, struct process_t
 	list->incomplete = all.incomplete;
 	process_tree_free(&all);
 	return rc;
+}
+
+/* LOCAL_RANK in a process's environment, or -1. */
+static long local_rank_of(pid_t pid)
+{
+	static const char name[] = "\0LOCAL_RANK=";
+	char path[40], *text = NULL, *at;
+	size_t size = 0;
+	long rank = -1;
+
+	snprintf(path, sizeof path, "/proc/%d/environ", (int)pid);
+	if (file_read(path, ENVIRON_MAX, &text, &size, NULL))
+		return -1;
+	at = memmem(text, size, name, sizeof name - 1);
+	if (at)
+		rank = strtol(at + sizeof name - 1, NULL, 10);
+	free(text);
+	return rank;
+}
+
+void process_tree_adopt(struct process_tree *list, const pid_t *groups, size_t count)
+{
+	for (size_t i = 0; i < list->count; i++) {
+		const struct process_tree_entry *process = &list->items[i];
+		const struct process_tree_entry *parent = find_process(list, process->parent);
+		pid_t group = process->group;
+		long rank = parent && !strcmp(parent->name, "conmon") ? local_rank_of(process->pid)
+								      : -1;
+
+		for (size_t k = 0; rank >= 0 && (size_t)rank < count && k < list->count; k++)
+			if (list->items[k].group == group)
+				list->items[k].group = groups[rank];
+	}
 }
 
 void process_tree_free(struct process_tree *list)
