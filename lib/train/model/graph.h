@@ -83,19 +83,23 @@ int graph_avgpool(struct graph *graph, int value);
 int graph_linear(struct graph *graph, const char *name, int value, int outputs);
 
 /* A model: one row of the table in model.c. A large family has a file of its own. */
-enum model_stem { STEM_DEFAULT, STEM_CIFAR };
+enum model_stem {
+	STEM_DEFAULT,
+	STEM_CIFAR, /* of ResNets: a 3x3 convolution and no pooling, for small images */
+};
 struct model {
 	const char *name;
-	bool stems; /* supports STEM_CIFAR: a 3x3 convolution and no pooling, for small images */
 	void (*build)(struct graph *graph, const struct model *model, enum model_stem stem);
-	int depth; /* for build: distinguishes the models of a family */
 	/* Default settings that train it well. */
 	int batch, epochs;
 	double lr, momentum, weight_decay;
 	enum schedule_kind schedule;
+	/* Of a ResNet. */
+	bool bottleneck; /* 1x1, 3x3, 1x1 with four times the channels; else two 3x3 */
+	int blocks[4];
 };
-extern const struct model model_resnet18, model_resnet34, model_resnet50, model_resnet101,
-	model_resnet152;
+void resnet_build(struct graph *graph, const struct model *model, enum model_stem stem);
+
 /* NULL with -ERR_USAGE, which lists the models, if there is none of that name. */
 const struct model *model_find(const char *name, struct error *err);
 const char *model_names(char *text, size_t size); /* "convnet, linear" */

@@ -23,57 +23,49 @@ static void build_convnet(struct graph *graph, const struct model *model, enum m
 	graph_linear(graph, "fc3", value, graph->classes);
 }
 
-static const struct model model_convnet = {
-	.name = "convnet",
-	.build = build_convnet,
-	.batch = 64,
-	.epochs = 5,
-	.lr = 0.05,
-	.momentum = 0.9,
-	.weight_decay = 5e-4,
-	.schedule = SCHEDULE_COSINE,
-};
-
 /* One linear layer on samples of any shape: regression, or softmax regression. */
 static void build_linear(struct graph *graph, const struct model *model, enum model_stem stem)
 {
 	graph_linear(graph, "", 0, graph->classes);
 }
 
-static const struct model model_linear = {
-	.name = "linear",
-	.build = build_linear,
-	.batch = 32,
-	.epochs = 5,
-	.lr = 0.01,
-	.momentum = 0.9,
-	.weight_decay = 0,
-	.schedule = SCHEDULE_CONSTANT,
-};
+/* torchvision's: 18 and 34 with basic blocks, the others (v1.5) with bottleneck blocks. */
+#define RESNET(N, BOTTLENECK, ...)                                                                 \
+	{                                                                                          \
+		"resnet" #N, resnet_build, 32, 90, 0.1, 0.9, 1e-4, SCHEDULE_COSINE, BOTTLENECK,    \
+			__VA_ARGS__                                                                \
+	}
 
-static const struct model *const models[] = {
-	&model_convnet,	 &model_linear,	   &model_resnet18,  &model_resnet34,
-	&model_resnet50, &model_resnet101, &model_resnet152, NULL};
+static const struct model models[] = {
+	{"convnet", build_convnet, 64, 5, 0.05, 0.9, 5e-4, SCHEDULE_COSINE},
+	{"linear", build_linear, 32, 5, 0.01, 0.9, 0, SCHEDULE_CONSTANT},
+	RESNET(18, false, {2, 2, 2, 2}),
+	RESNET(34, false, {3, 4, 6, 3}),
+	RESNET(50, true, {3, 4, 6, 3}),
+	RESNET(101, true, {3, 4, 23, 3}),
+	RESNET(152, true, {3, 8, 36, 3}),
+};
+#define MODELS (sizeof models / sizeof *models)
 
 const char *model_names(char *text, size_t size)
 {
 	*text = '\0';
-	for (size_t i = 0; models[i]; i++)
-		text_append(text, size, "%s%s", i ? ", " : "", models[i]->name);
+	for (size_t i = 0; i < MODELS; i++)
+		text_append(text, size, "%s%s", i ? ", " : "", models[i].name);
 	return text;
 }
 
 const struct model *model_find(const char *name, struct error *err)
 {
-	const char *names[sizeof models / sizeof *models] = {NULL}, *meant;
+	const char *names[MODELS], *meant;
 	char known[256];
 
-	for (size_t i = 0; models[i]; i++) {
-		names[i] = models[i]->name;
+	for (size_t i = 0; i < MODELS; i++) {
+		names[i] = models[i].name;
 		if (!strcmp(name, names[i]))
-			return models[i];
+			return &models[i];
 	}
-	meant = spelling_closest(name, names, sizeof names / sizeof *names);
+	meant = spelling_closest(name, names, MODELS);
 	error_set(err, ERR_USAGE, "unknown model '%s'%s%s%s; expected one of: %s", name,
 		  meant ? " (did you mean '" : "", meant ? meant : "", meant ? "'?)" : "",
 		  model_names(known, sizeof known));
@@ -87,7 +79,7 @@ int model_build(const char *name, const struct shape *input, int classes, enum m
 
 	if (!model)
 		return -ERR_USAGE;
-	if (stem != STEM_DEFAULT && !model->stems)
+	if (stem != STEM_DEFAULT && model->build != resnet_build)
 		return error_set(err, ERR_USAGE,
 				 "--stem requires a resnet; model %s has only one stem", name);
 

@@ -6,17 +6,6 @@
 
 #include "train/model/graph.h"
 
-struct resnet_depth {
-	int depth;
-	bool bottleneck; /* 1x1, 3x3, 1x1 with four times the channels; else two 3x3 */
-	int blocks[4];
-};
-
-static const struct resnet_depth resnet_depths[] = {
-	{18, false, {2, 2, 2, 2}},  {34, false, {3, 4, 6, 3}},	{50, true, {3, 4, 6, 3}},
-	{101, true, {3, 4, 23, 3}}, {152, true, {3, 8, 36, 3}},
-};
-
 /* The modules block+conv and block+norm: a convolution without bias, initialised with
  * kaiming_normal fan_out, and its batch norm. */
 static int conv_norm(struct graph *graph, const char *block, const char *conv, const char *norm,
@@ -46,13 +35,13 @@ static int shortcut(struct graph *graph, const char *block, int value, int chann
 	return value;
 }
 
-static int block(struct graph *graph, const struct resnet_depth *resnet_depth, const char *name,
-		 int input, int width, int stride)
+static int block(struct graph *graph, const struct model *model, const char *name, int input,
+		 int width, int stride)
 {
-	int first = graph->param_count, channels = resnet_depth->bottleneck ? width * 4 : width;
+	int first = graph->param_count, channels = model->bottleneck ? width * 4 : width;
 	int value = input, identity = input;
 
-	if (resnet_depth->bottleneck) {
+	if (model->bottleneck) {
 		value = graph_relu(graph,
 				   conv_norm(graph, name, ".conv1", ".bn1", value, width, 1, 1));
 		value = graph_relu(
@@ -71,18 +60,8 @@ static int block(struct graph *graph, const struct resnet_depth *resnet_depth, c
 	return graph_relu(graph, graph_add(graph, value, identity));
 }
 
-static const struct resnet_depth *find_depth(int depth)
+void resnet_build(struct graph *graph, const struct model *model, enum model_stem stem)
 {
-	const struct resnet_depth *resnet_depth = resnet_depths;
-
-	while (resnet_depth->depth != depth)
-		resnet_depth++;
-	return resnet_depth;
-}
-
-static void build(struct graph *graph, const struct model *model, enum model_stem stem)
-{
-	const struct resnet_depth *resnet_depth = find_depth(model->depth);
 	bool small = stem == STEM_CIFAR;
 	int value = conv_norm(graph, "", "conv1", "bn1", 0, 64, small ? 3 : 7, small ? 1 : 2);
 
@@ -90,33 +69,11 @@ static void build(struct graph *graph, const struct model *model, enum model_ste
 	if (!small)
 		value = graph_maxpool2d(graph, value, 3, 2, 1);
 	for (int layer = 0; layer < 4; layer++)
-		for (int i = 0; i < resnet_depth->blocks[layer]; i++) {
+		for (int i = 0; i < model->blocks[layer]; i++) {
 			char name[32];
 
 			snprintf(name, sizeof name, "layer%d.%d", layer + 1, i);
-			value = block(graph, resnet_depth, name, value, 64 << layer,
-				      layer && !i ? 2 : 1);
+			value = block(graph, model, name, value, 64 << layer, layer && !i ? 2 : 1);
 		}
 	graph_linear(graph, "fc", graph_avgpool(graph, value), graph->classes);
 }
-
-/* torchvision's: 18 and 34 with basic blocks, the others (v1.5) with bottleneck blocks. */
-#define RESNET(N)                                                                                  \
-	const struct model model_resnet##N = {                                                     \
-		.name = "resnet" #N,                                                               \
-		.stems = true,                                                                     \
-		.build = build,                                                                    \
-		.depth = N,                                                                        \
-		.batch = 32,                                                                       \
-		.epochs = 90,                                                                      \
-		.lr = 0.1,                                                                         \
-		.momentum = 0.9,                                                                   \
-		.weight_decay = 1e-4,                                                              \
-		.schedule = SCHEDULE_COSINE,                                                       \
-	}
-
-RESNET(18);
-RESNET(34);
-RESNET(50);
-RESNET(101);
-RESNET(152);
