@@ -148,8 +148,8 @@ static void prefix_position(const struct nccl *nccl, bool bucket, struct error *
 
 	if (bucket)
 		snprintf(at, sizeof at, ", bucket %d", nccl->bucket);
-	error_prefix(err, "rank %d on %s, at step %" PRId64 "%s", nccl->rendezvous.rank,
-		     nccl->rendezvous.meeting->hosts[nccl->rendezvous.rank], nccl->begun.step, at);
+	error_prefix(err, "rank %d on %s, at step %" PRId64 "%s", nccl->comm.rank,
+		     nccl->meeting->hosts[nccl->comm.rank], nccl->begun.step, at);
 }
 
 static int collective(struct nccl *nccl, struct device_queue *queue, const char *name,

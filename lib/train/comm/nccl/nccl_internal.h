@@ -7,9 +7,10 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+#include "rendezvous/exchange.h"
 #include "train/comm/comm.h"
+#include "train/comm/meeting.h"
 #include "train/comm/nccl/library.h"
-#include "train/comm/nccl/rendezvous.h"
 #include "train/comm/nccl/watch.h"
 
 #define BUCKETS_MAX 1023 /* later ones share the last slot */
@@ -29,7 +30,8 @@ struct ring {
 struct nccl {
 	struct comm comm;
 	const struct nccl_library *library;
-	struct nccl_rendezvous rendezvous;
+	struct ranks *ranks; /* borrowed, as meeting */
+	const struct meeting *meeting;
 	int timeout_ms, cuda_device;
 	cudaStream_t stream; /* for the collectives, before all other work */
 	cudaEvent_t before, after;

@@ -7,6 +7,8 @@
 #include "base/clock.h"
 #include "train/comm/nccl/nccl_internal.h"
 
+#define KEY_ID "berth.nccl.id"
+#define KEY_ENTERED "berth.nccl.in"
 #define MISSING_MS 2000 /* to find out which ranks are missing */
 #define LEAVE_MS 5000	/* to finalize the communicator */
 
@@ -32,10 +34,10 @@ static void pretend_hosts(const struct nccl *nccl)
 {
 	char host[32];
 
-	snprintf(host, sizeof host, "berth-rank-%d", nccl->rendezvous.rank);
+	snprintf(host, sizeof host, "berth-rank-%d", nccl->comm.rank);
 	setenv("NCCL_HOSTID", host, 0);
 	setenv("NCCL_NVLS_ENABLE", "0", 0);
-	if (nccl->rendezvous.meeting->one_node) {
+	if (nccl->meeting->one_node) {
 		setenv("NCCL_SOCKET_IFNAME", "lo", 0);
 		setenv("NCCL_IB_DISABLE", "1", 0);
 	}
@@ -43,12 +45,31 @@ static void pretend_hosts(const struct nccl *nccl)
 
 /* ---- NCCL ---- */
 
+/* Rank 0's NCCL id, or why it has none. */
+struct shared_id {
+	struct error err;
+	ncclUniqueId id;
+};
+
+/* Input on rank 0, output on the others. Return rank 0's error, which all ranks have alike, or
+ * -ERR_NETWORK after the timeout. */
+static int share_id(const struct nccl *nccl, struct shared_id *shared, struct error *err)
+{
+	int rc = nccl->comm.rank ? ranks_get_exact(nccl->ranks, 0, KEY_ID, nccl->timeout_ms, shared,
+						   sizeof *shared, err)
+				 : ranks_put(nccl->ranks, KEY_ID, shared, sizeof *shared, err);
+
+	shared->err.text[sizeof shared->err.text - 1] = 0;
+	return !rc && shared->err.code ? error_set(err, shared->err.code, "%s", shared->err.text)
+				       : rc;
+}
+
 /* The deadline has passed: find the ranks that are missing. */
 static int set_init_error(struct nccl *nccl, struct error *err)
 {
 	struct ranks_list missing = {0};
 
-	nccl_rendezvous_missing(&nccl->rendezvous, MISSING_MS, &missing);
+	ranks_find_missing(nccl->ranks, KEY_ENTERED, nccl->meeting->hosts, MISSING_MS, &missing);
 	if (missing.count)
 		return error_set(
 			err, ERR_NETWORK,
@@ -59,29 +80,27 @@ static int set_init_error(struct nccl *nccl, struct error *err)
 			 "NCCL initialization did not complete within %d s, although all %d ranks "
 			 "entered it: they cannot reach each other. Test the network with berth "
 			 "check; NCCL_DEBUG=INFO shows which interfaces NCCL chose",
-			 nccl->timeout_ms / 1000, nccl->rendezvous.size);
+			 nccl->timeout_ms / 1000, nccl->comm.size);
 }
 
-static int init_communicator(struct nccl *nccl, const unsigned char *id, struct error *err)
+static int init_communicator(struct nccl *nccl, ncclUniqueId id, struct error *err)
 {
 	ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-	ncclUniqueId unique;
-	int rc = nccl_rendezvous_announce(&nccl->rendezvous, err);
+	int rc = ranks_put(nccl->ranks, KEY_ENTERED, "in", 2, err);
 
 	if (rc)
 		return rc;
 	config.blocking = 0;
-	if (nccl->rendezvous.meeting->shared_gpu) {
+	if (nccl->meeting->shared_gpu) {
 		pretend_hosts(nccl);
 		config.maxCTAs = 2;
 	}
-	memcpy(&unique, id, sizeof unique);
 
 	int64_t until = clock_now_ms() + nccl->timeout_ms;
 
 	pthread_mutex_lock(&nccl->lock);
-	ncclResult_t result = nccl->library->init(&nccl->handle, nccl->rendezvous.size, unique,
-						  nccl->rendezvous.rank, &config);
+	ncclResult_t result =
+		nccl->library->init(&nccl->handle, nccl->comm.size, id, nccl->comm.rank, &config);
 
 	rc = nccl_wait_result(nccl, result, "NCCL initialization", nccl->timeout_ms, err);
 	pthread_mutex_unlock(&nccl->lock);
@@ -90,11 +109,9 @@ static int init_communicator(struct nccl *nccl, const unsigned char *id, struct 
 
 static int open_communicator(struct nccl *nccl, struct error *err)
 {
-	struct nccl_rendezvous_id id = {0};
+	struct shared_id shared = {0};
 	int version, rc = nccl_library_load(&nccl->library, &version, err);
-	ncclUniqueId unique = {{0}};
 
-	_Static_assert(sizeof id.bytes == sizeof unique, "NCCL's unique id");
 	if (rc)
 		return rc;
 
@@ -103,20 +120,19 @@ static int open_communicator(struct nccl *nccl, struct error *err)
 	if (gpu != cudaSuccess)
 		return cuda_error(gpu, "querying the GPU", err);
 	if (!nccl->comm.rank) {
-		ncclResult_t result = nccl->library->unique_id(&unique);
+		ncclResult_t result = nccl->library->unique_id(&shared.id);
 
 		if (result != ncclSuccess)
 			nccl_error(nccl->library, NULL, result, "creating NCCL's unique id",
-				   &id.err);
-		memcpy(id.bytes, &unique, sizeof unique);
+				   &shared.err);
 	}
-	rc = nccl_rendezvous_share(&nccl->rendezvous, nccl->timeout_ms, &id, err);
+	rc = share_id(nccl, &shared, err);
 	if (!rc)
 		rc = streams_new(nccl, err);
 	if (!rc)
 		rc = marks_new(nccl, err);
 	if (!rc)
-		rc = init_communicator(nccl, id.bytes, err);
+		rc = init_communicator(nccl, shared.id, err);
 	return rc ? rc : watchdog_start(nccl, err);
 }
 
@@ -127,8 +143,8 @@ int nccl_open(const struct comm_request *request, struct comm **out, struct erro
 	if (!nccl)
 		return error_memory(err, "the communicator");
 	nccl->comm = (struct comm){.ops = &comm_nccl, .rank = request->rank, .size = request->size};
-	nccl->rendezvous = (struct nccl_rendezvous){request->ranks, request->meeting, request->rank,
-						    request->size, false};
+	nccl->ranks = request->ranks;
+	nccl->meeting = request->meeting;
 	nccl->timeout_ms = request->timeout_ms;
 	nccl->lost = request->lost;
 	nccl->context = request->context;

@@ -11,6 +11,8 @@
 #include "base/clock.h"
 #include "train/comm/nccl/nccl_internal.h"
 
+#define KEY_POSITION "berth.nccl.at"
+#define KEY_FAILURE "berth.nccl.end"
 #define POLL_MS 200	     /* at most, between two checks */
 #define COLLECT_MS 2000	     /* for the others to report their positions */
 #define ABORT_MS 1000	     /* for NCCL to end what it has in progress */
@@ -122,29 +124,57 @@ static struct watch_report own_report(const struct watch_sample *sample, bool id
 	return report;
 }
 
+static void publish_position(const struct nccl *nccl, const struct watch_report *own)
+{
+	ranks_put(nccl->ranks, KEY_POSITION, own, sizeof *own, NULL);
+}
+
+/* Tell ranks that would wait for this one, or have not noticed, that it has given up, and why. */
+static void publish_reason(const struct nccl *nccl, const char *why)
+{
+	ranks_put(nccl->ranks, KEY_FAILURE, why, strlen(why), NULL);
+}
+
+/* Gather the others' positions within COLLECT_MS in all. reports[size] is room for them;
+ * reported[size] points to those of ranks that sent one and is NULL for the others. */
+static void collect_reports(const struct nccl *nccl, struct watch_report *reports,
+			    const struct watch_report **reported)
+{
+	int64_t until = clock_now_ms() + COLLECT_MS;
+
+	for (int rank = 0; rank < nccl->comm.size; rank++)
+		reported[rank] =
+			rank == nccl->comm.rank ||
+					ranks_get_exact(nccl->ranks, rank, KEY_POSITION,
+							ranks_left_ms(until), &reports[rank],
+							sizeof reports[rank], NULL)
+				? NULL
+				: &reports[rank];
+}
+
 /* After the deadline: report this rank's position, collect the others', and abort. The caller holds
  * the lock, which is released meanwhile. */
 static void handle_stall(struct nccl *nccl, const struct watch_sample *sample)
 {
-	struct nccl_rendezvous *rendezvous = &nccl->rendezvous;
+	int rank = nccl->comm.rank, size = nccl->comm.size;
 	struct watch_report own = own_report(sample, false);
-	struct watch_report *reports = calloc((size_t)rendezvous->size, sizeof *reports);
-	const struct watch_report **reported = calloc((size_t)rendezvous->size, sizeof *reported);
+	struct watch_report *reports = calloc((size_t)size, sizeof *reports);
+	const struct watch_report **reported = calloc((size_t)size, sizeof *reported);
 	struct error why = {.code = ERR_NETWORK};
 
 	pthread_mutex_unlock(&nccl->lock);
 	if (reports && reported) {
-		nccl_rendezvous_send_report(rendezvous, &own, NULL);
-		nccl_rendezvous_collect_reports(rendezvous, COLLECT_MS, reports, reported);
-		watch_text(rendezvous->rank, rendezvous->size, rendezvous->meeting->hosts, &own,
-			   reported, nccl->timeout_ms, why.text, sizeof why.text);
+		publish_position(nccl, &own);
+		collect_reports(nccl, reports, reported);
+		watch_text(rank, size, nccl->meeting->hosts, &own, reported, nccl->timeout_ms,
+			   why.text, sizeof why.text);
 	} else {
-		error_set(&why, ERR_NETWORK, "rank %d waited %d s in a collective",
-			  rendezvous->rank, nccl->timeout_ms / 1000);
+		error_set(&why, ERR_NETWORK, "rank %d waited %d s in a collective", rank,
+			  nccl->timeout_ms / 1000);
 	}
 	free(reports);
 	free(reported);
-	nccl_rendezvous_fail(rendezvous, why.text, NULL);
+	publish_reason(nccl, why.text);
 	pthread_mutex_lock(&nccl->lock);
 	fail(nccl, &why);
 }
@@ -157,7 +187,7 @@ static void publish_failure(struct nccl *nccl, const char *who, const char *why)
 
 	snprintf(text, sizeof text, "%s%s", who, why);
 	pthread_mutex_unlock(&nccl->lock);
-	nccl_rendezvous_fail(&nccl->rendezvous, text, NULL);
+	publish_reason(nccl, text);
 	pthread_mutex_lock(&nccl->lock);
 }
 
@@ -165,9 +195,8 @@ static void handle_broken(struct nccl *nccl, const struct watch_sample *sample, 
 {
 	struct watch_report own = own_report(sample, false);
 
-	error_prefix(why, "rank %d on %s, at step %" PRId64 ", bucket %d", nccl->rendezvous.rank,
-		     nccl->rendezvous.meeting->hosts[nccl->rendezvous.rank], own.next.step,
-		     own.next.bucket);
+	error_prefix(why, "rank %d on %s, at step %" PRId64 ", bucket %d", nccl->comm.rank,
+		     nccl->meeting->hosts[nccl->comm.rank], own.next.step, own.next.bucket);
 	publish_failure(nccl, "", why->text);
 	fail(nccl, why);
 }
@@ -177,8 +206,8 @@ static void handle_abort(struct nccl *nccl)
 {
 	char who[96];
 
-	snprintf(who, sizeof who, "rank %d on %s: ", nccl->rendezvous.rank,
-		 nccl->rendezvous.meeting->hosts[nccl->rendezvous.rank]);
+	snprintf(who, sizeof who, "rank %d on %s: ", nccl->comm.rank,
+		 nccl->meeting->hosts[nccl->comm.rank]);
 	fail(nccl, NULL);
 	publish_failure(nccl, who, nccl->why.text);
 }
@@ -187,6 +216,7 @@ static void handle_abort(struct nccl *nccl)
 
 struct peer_poll {
 	int64_t next_ms;   /* time of the next check */
+	bool asked;	   /* before */
 	bool over;	   /* no rank can answer any more */
 	bool rank_0_ended; /* rank 0 has ended */
 };
@@ -195,22 +225,29 @@ struct peer_poll {
  * begins later, never complete. The caller holds the lock, which is released meanwhile. */
 static void poll_peer_failure(struct nccl *nccl, struct peer_poll *peer_poll)
 {
-	struct error why = {.code = ERR_NETWORK};
-	enum nccl_peer_state end;
+	struct error why;
+	size_t size;
+	char *text;
+	int rc;
 
 	if (peer_poll->over || clock_now_ms() < peer_poll->next_ms)
 		return;
 	pthread_mutex_unlock(&nccl->lock);
-	end = nccl_rendezvous_check_failure(&nccl->rendezvous, ANSWER_MS, why.text,
-					    sizeof why.text);
+	rc = ranks_get_any(nccl->ranks, KEY_FAILURE, ANSWER_MS, (void **)&text, &size, NULL);
 	pthread_mutex_lock(&nccl->lock);
 	peer_poll->next_ms = clock_now_ms() + PEER_POLL_MS;
-	peer_poll->over = end != NCCL_PEERS_RUNNING;
-	peer_poll->rank_0_ended = end == NCCL_PEER_RANK_0_ENDED;
-	if (end != NCCL_PEER_FAILED || nccl->stop)
+	/* The first answer shows whether the values come over PMIx, whose launcher ends the job if
+	 * a rank fails. Later, rank 0, which keeps them, has ended. */
+	peer_poll->over = !rc || rc == -ERR_UNAVAILABLE;
+	peer_poll->rank_0_ended = rc == -ERR_UNAVAILABLE && peer_poll->asked;
+	peer_poll->asked = true;
+	if (rc)
 		return;
-	error_prefix(&why, "another rank failed");
-	fail(nccl, &why);
+	if (!nccl->stop) {
+		error_set(&why, ERR_NETWORK, "another rank failed: %s", text);
+		fail(nccl, &why);
+	}
+	free(text);
 }
 
 /* Rank 0 has ended and this rank still waits in a collective. */
@@ -222,8 +259,8 @@ static void without_rank_0(struct nccl *nccl, const struct watch_sample *sample)
 	error_set(&why, ERR_NETWORK,
 		  "rank %d on %s is waiting at step %" PRId64
 		  ", bucket %d, but rank 0 on %s has ended. Look for earlier errors in its output",
-		  nccl->rendezvous.rank, nccl->rendezvous.meeting->hosts[nccl->rendezvous.rank],
-		  own.next.step, own.next.bucket, nccl->rendezvous.meeting->hosts[0]);
+		  nccl->comm.rank, nccl->meeting->hosts[nccl->comm.rank], own.next.step,
+		  own.next.bucket, nccl->meeting->hosts[0]);
 	fail(nccl, &why);
 }
 
@@ -234,7 +271,7 @@ static void report_idle(struct nccl *nccl, const struct watch_sample *sample)
 	struct watch_report own = own_report(sample, true);
 
 	pthread_mutex_unlock(&nccl->lock);
-	nccl_rendezvous_send_report(&nccl->rendezvous, &own, NULL);
+	publish_position(nccl, &own);
 	pthread_mutex_lock(&nccl->lock);
 }
 
