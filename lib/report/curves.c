@@ -14,27 +14,17 @@
 
 struct curve {
 	const char *split, *key, *title;
-	double *steps, *values;
+	struct point {
+		double step, value;
+	} * points;
 	size_t count, room;
 };
 
 static int add_point(struct curve *curve, double step, double value, struct error *err)
 {
-	if (curve->count == curve->room) {
-		size_t room = curve->room ? 2 * curve->room : 1024;
-		double *steps = realloc(curve->steps, room * sizeof *steps), *values;
-
-		if (!steps)
-			return error_memory(err, "the curves");
-		curve->steps = steps;
-		values = realloc(curve->values, room * sizeof *values);
-		if (!values)
-			return error_memory(err, "the curves");
-		curve->values = values;
-		curve->room = room;
-	}
-	curve->steps[curve->count] = step;
-	curve->values[curve->count++] = value;
+	if (!array_reserve(&curve->points, curve->count, &curve->room, sizeof *curve->points))
+		return error_memory(err, "the curves");
+	curve->points[curve->count++] = (struct point){step, value};
 	return 0;
 }
 
@@ -48,22 +38,22 @@ static void shorten(struct curve *curve)
 		double sum = 0;
 
 		for (size_t n = 0; n < size; n++)
-			sum += curve->values[i + n];
+			sum += curve->points[i + n].value;
 		i += size;
-		curve->steps[count] = curve->steps[i - 1];
-		curve->values[count] = sum / (double)size;
+		curve->points[count] =
+			(struct point){curve->points[i - 1].step, sum / (double)size};
 	}
 	curve->count = count;
 }
 
 static void draw(struct page *page, struct curve *curve)
 {
-	double low = INFINITY, high = -INFINITY, last = curve->values[curve->count - 1];
-	double begin = curve->steps[0], end = curve->steps[curve->count - 1];
+	double low = INFINITY, high = -INFINITY, last = curve->points[curve->count - 1].value;
+	double begin = curve->points[0].step, end = curve->points[curve->count - 1].step;
 
 	for (size_t i = 0; i < curve->count; i++) {
-		low = fmin(low, curve->values[i]);
-		high = fmax(high, curve->values[i]);
+		low = fmin(low, curve->points[i].value);
+		high = fmax(high, curve->points[i].value);
 	}
 	shorten(curve);
 	page_format(page,
@@ -79,9 +69,10 @@ static void draw(struct page *page, struct curve *curve)
 	page_add(page, "fill=\"none\" stroke=\"currentColor\" stroke-width=\"2\" points=\"");
 	for (size_t i = 0; i < curve->count; i++)
 		page_format(page, "%.1f,%.1f ",
-			    end > begin ? WIDTH * (curve->steps[i] - begin) / (end - begin)
+			    end > begin ? WIDTH * (curve->points[i].step - begin) / (end - begin)
 					: WIDTH / 2.,
-			    high > low ? 4 + (HEIGHT - 8) * (high - curve->values[i]) / (high - low)
+			    high > low ? 4 + (HEIGHT - 8) * (high - curve->points[i].value) /
+							 (high - low)
 				       : HEIGHT / 2.);
 	page_format(page,
 		    "\"/></svg><div class=\"x\"><span>%.0f</span><span>step</span><span>%.0f"
@@ -146,8 +137,7 @@ int page_add_curves(struct page *page, const char *name, const char *text, size_
 	for (size_t i = 0; i < count; i++) {
 		if (!rc && curves[i].count)
 			draw(page, &curves[i]);
-		free(curves[i].steps);
-		free(curves[i].values);
+		free(curves[i].points);
 	}
 	return rc;
 }
