@@ -7,17 +7,25 @@
 #include <stdio.h>
 #include <string.h>
 
+#define RUNNING "that process is running"
+
 const struct lease_rule lease_rules[] = {
 	[LEASE_RELEASED] = {.stale = true},
-	[LEASE_FORCED] = {.stale = true},
-	[LEASE_HERE] = {.watch = LEASE_WATCH_PROCESS},
+	[LEASE_FORCED] = {.stale = true, .why_stale = "--take-over"},
+	[LEASE_HERE] = {.watch = LEASE_WATCH_PROCESS, .why_alive = RUNNING},
 	/* A requeued job's last attempt may still be ending. */
-	[LEASE_HERE_SAME_JOB] = {.watch = LEASE_WATCH_PROCESS, .process_ms = 10000},
-	[LEASE_PREDECESSOR] = {.stale = true},
-	[LEASE_SAME_JOB] = {.watch = LEASE_WATCH_RENEWALS},
+	[LEASE_HERE_SAME_JOB] = {.watch = LEASE_WATCH_PROCESS,
+				 .process_ms = 10000,
+				 .why_alive = RUNNING},
+	[LEASE_PREDECESSOR] = {.stale = true}, /* a predecessor's lease is this job's own */
+	[LEASE_SAME_JOB] = {.watch = LEASE_WATCH_RENEWALS,
+			    .why_alive = "its lease is being renewed, so another run of the same "
+					 "job is alive"},
 	[LEASE_JOB_ENDED] = {.stale = true},
+	[LEASE_JOB_LISTED] = {.why_alive = "its scheduler still lists that job"},
 	/* A clock may have jumped since: a live run renews its lease. */
-	[LEASE_EXPIRED] = {.watch = LEASE_WATCH_RENEWALS},
+	[LEASE_EXPIRED] = {.watch = LEASE_WATCH_RENEWALS,
+			   .why_alive = "its lease is being renewed, so that run is alive"},
 };
 
 /* Is word in the comma-separated list? */
@@ -67,51 +75,22 @@ enum lease_state lease_state_of(const struct lease_facts *facts)
 void lease_state_text(const struct lease_facts *facts, enum lease_state state, bool stale,
 		      char *text, size_t size)
 {
-	*text = 0;
-	switch (state) {
-	case LEASE_FORCED:
-		snprintf(text, size, "--take-over");
-		break;
-	case LEASE_HERE:
-	case LEASE_HERE_SAME_JOB:
-		if (!stale)
-			snprintf(text, size, "that process is running");
-		break;
-	case LEASE_SAME_JOB:
-		if (!stale)
-			snprintf(text, size,
-				 "its lease is being renewed, so another run of the same job is "
-				 "alive");
-		break;
-	case LEASE_JOB_ENDED:
+	const struct lease_rule *rule = &lease_rules[state];
+	const char *why = stale ? rule->why_stale : rule->why_alive;
+
+	snprintf(text, size, "%s", why ? why : "");
+	if (state == LEASE_JOB_ENDED)
 		snprintf(text, size, "%s reports that the job has ended", facts->record->scheduler);
-		break;
-	case LEASE_JOB_LISTED:
-		snprintf(text, size, "its scheduler still lists that job");
-		break;
-	case LEASE_FUTURE:
+	else if (state == LEASE_FUTURE)
 		snprintf(text, size,
 			 "its lease is dated %.0f s in the future: a clock has jumped, so the "
 			 "file's age is meaningless",
 			 -facts->age_s);
-		break;
-	case LEASE_FRESH:
+	else if (state == LEASE_FRESH)
 		snprintf(text, size,
 			 "its lease was renewed %.0f s ago and expires %.0f s after the last "
 			 "renewal",
 			 facts->age_s > 0 ? facts->age_s : 0, LEASE_STALE_MS * 1e-3);
-		break;
-	case LEASE_EXPIRED:
-		if (stale)
-			snprintf(text, size, "its lease has not been renewed for %.0f s",
-				 facts->age_s);
-		else
-			snprintf(text, size, "its lease is being renewed, so that run is alive");
-		break;
-	case LEASE_RELEASED:
-	case LEASE_PREDECESSOR:
-	case LEASE_NEEDS_SCHEDULER:
-	case LEASE_NEEDS_AGE:
-		break; /* a predecessor's lease is this job's own */
-	}
+	else if (state == LEASE_EXPIRED && stale)
+		snprintf(text, size, "its lease has not been renewed for %.0f s", facts->age_s);
 }

@@ -40,6 +40,8 @@ struct lease_rule {
 	enum lease_watch { LEASE_WATCH_NOT, LEASE_WATCH_PROCESS, LEASE_WATCH_RENEWALS } watch;
 	int process_ms; /* time that the process is given to end */
 	bool stale;	/* if nothing is watched */
+	/* What lease_state_text writes; NULL: nothing, or a text that quotes the facts. */
+	const char *why_stale, *why_alive;
 };
 extern const struct lease_rule lease_rules[LEASE_NEEDS_SCHEDULER];
 
