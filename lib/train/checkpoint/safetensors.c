@@ -7,6 +7,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "base/bytes.h"
 #include "base/crc32c.h"
 #include "base/file.h"
 #include "base/json.h"
@@ -232,15 +233,13 @@ int safetensors_parse(const char *name, const void *bytes, size_t size, struct s
 		      struct error *err)
 {
 	struct safetensors file = {0};
-	const unsigned char *length = bytes;
-	uint64_t header_size = 0;
+	uint64_t header_size;
 	int rc;
 
 	if (size < 10)
 		return error_set(err, ERR_DATA, "%s: %zu bytes are too few for a safetensors file",
 				 name, size);
-	for (int i = 7; i >= 0; i--)
-		header_size = header_size << 8 | length[i];
+	header_size = bytes_get_u64(bytes);
 	if (header_size < 2 || header_size > size - 8 || header_size > SAFETENSORS_MAX_HEADER)
 		return error_set(
 			err, ERR_DATA,

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/bytes.h"
 #include "base/crc32c.h"
 #include "base/file.h"
 #include "train/checkpoint/lease.h"
@@ -90,8 +91,7 @@ static int write_parts(int fd, const char *header, size_t header_size,
 	unsigned char length[8];
 	int rc;
 
-	for (int i = 0; i < 8; i++)
-		length[i] = (unsigned char)(header_size >> 8 * i);
+	bytes_put_u64(length, header_size);
 	rc = file_write_all(fd, length, sizeof length);
 	if (!rc)
 		rc = file_write_all(fd, header, header_size);

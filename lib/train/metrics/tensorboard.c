@@ -48,13 +48,6 @@ static unsigned char *put_key(unsigned char *to, int field, enum wire wire)
 	return put_varint(to, (uint64_t)field << 3 | wire);
 }
 
-static unsigned char *put_little(unsigned char *to, uint64_t value, int size)
-{
-	for (int i = 0; i < size; i++)
-		*to++ = (unsigned char)(value >> (8 * i));
-	return to;
-}
-
 static unsigned char *put_bytes(unsigned char *to, int field, const void *bytes, size_t size)
 {
 	to = put_varint(put_key(to, field, WIRE_BYTES), size);
@@ -67,7 +60,9 @@ static unsigned char *put_double(unsigned char *to, int field, double value)
 	uint64_t bits;
 
 	memcpy(&bits, &value, sizeof bits);
-	return put_little(put_key(to, field, WIRE_64), bits, 8);
+	to = put_key(to, field, WIRE_64);
+	bytes_put_u64(to, bits);
+	return to + sizeof bits;
 }
 
 static unsigned char *put_float(unsigned char *to, int field, float value)
@@ -75,7 +70,9 @@ static unsigned char *put_float(unsigned char *to, int field, float value)
 	uint32_t bits;
 
 	memcpy(&bits, &value, sizeof bits);
-	return put_little(put_key(to, field, WIRE_32), bits, 4);
+	to = put_key(to, field, WIRE_32);
+	bytes_put_u32(to, bits);
+	return to + sizeof bits;
 }
 
 /* ---- records ---- */
@@ -92,10 +89,10 @@ static size_t seal(unsigned char *record, unsigned char *end)
 {
 	size_t size = (size_t)(end - record) - RECORD_HEAD;
 
-	put_little(record, size, 8);
-	put_little(record + 8, masked(record, 8), 4);
-	end = put_little(end, masked(record + RECORD_HEAD, size), 4);
-	return (size_t)(end - record);
+	bytes_put_u64(record, size);
+	bytes_put_u32(record + 8, masked(record, 8));
+	bytes_put_u32(end, masked(record + RECORD_HEAD, size));
+	return RECORD_HEAD + size + 4;
 }
 
 size_t tensorboard_version_record(double wall_time, unsigned char *to)
