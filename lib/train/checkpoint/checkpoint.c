@@ -247,26 +247,23 @@ int checkpoint_keep_foreign(const char *directory, const struct graph *graph, in
 	if (access(path, F_OK) || !checkpoint_check(path, graph, &state, NULL))
 		goto out;
 	for (int i = 1; !rc; i++) {
-		if (!(aside = text_format("%s.%d", path, i))) {
-			rc = error_memory(err, "a checkpoint's name");
-		} else if (access(aside, F_OK)) {
-			break;
-		}
 		free(aside);
-		aside = NULL;
+		aside = text_format("%s.%d", path, i);
+		if (!aside)
+			rc = error_memory(err, "a checkpoint's name");
+		else if (access(aside, F_OK))
+			break;
 	}
 	if (!rc)
 		rc = lease_check(lease, err);
-	if (rc) {
-		free(aside);
-	} else if (rename(path, aside)) {
+	if (!rc && rename(path, aside))
 		rc = error_set(err, ERR_OUTPUT,
 			       "%s does not belong to this run and cannot be renamed: %s", path,
 			       strerror(errno));
+	if (rc)
 		free(aside);
-	} else {
+	else
 		*kept = aside;
-	}
 out:
 	free(path);
 	return rc;
