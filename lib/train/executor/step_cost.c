@@ -20,11 +20,6 @@ static double bytes_of(const struct costing *costing, int value)
 	       costing->element;
 }
 
-static bool is_layer(const struct step_node *node)
-{
-	return node->kind == OP_CONV2D || node->kind == OP_LINEAR;
-}
-
 static struct step_cost layer_cost(const struct costing *costing, enum step_pass pass)
 {
 	const struct step_node *node = costing->node;
@@ -87,7 +82,7 @@ struct step_cost step_node_cost(const struct step_plan *plan, const struct step_
 	costing.y = bytes_of(&costing, node->output);
 	if (pass != STEP_FORWARD && !plan->train)
 		return (struct step_cost){0};
-	if (is_layer(node))
+	if (step_node_is_layer(node))
 		return layer_cost(&costing, pass);
 	if (pass == STEP_WEIGHTS)
 		return (struct step_cost){0};
@@ -106,16 +101,14 @@ void step_node_name(const struct step_node *node, char *text, size_t size)
 static void write_op(FILE *out, const struct step_node *node)
 {
 	const struct op_attributes *window = &node->op->attributes;
-	char text[64], name[32];
+	char text[64];
 
-	step_node_name(node, name, sizeof name);
-	if (node->kind != OP_CONV2D && node->kind != OP_MAXPOOL2D)
-		snprintf(text, sizeof text, "%s", name);
-	else if (window->stride > 1)
-		snprintf(text, sizeof text, "%s %dx%d/%d", name, window->kernel, window->kernel,
-			 window->stride);
-	else
-		snprintf(text, sizeof text, "%s %dx%d", name, window->kernel, window->kernel);
+	step_node_name(node, text, sizeof text);
+	if (node->kind == OP_CONV2D || node->kind == OP_MAXPOOL2D) {
+		text_append(text, sizeof text, " %dx%d", window->kernel, window->kernel);
+		if (window->stride > 1)
+			text_append(text, sizeof text, "/%d", window->stride);
+	}
 	fprintf(out, " %-18s", text);
 }
 

@@ -279,10 +279,15 @@ int step_node_dy(const struct step_node *node)
 	return node->sum == NO_SLOT ? node->dy[0] : node->sum;
 }
 
-/* What the backward pass reads of the forward pass. */
-static void keep_values(struct placing *placing, const struct step_node *node, bool layer, int time)
+bool step_node_is_layer(const struct step_node *node)
 {
-	if (layer)
+	return node->kind == OP_CONV2D || node->kind == OP_LINEAR;
+}
+
+/* What the backward pass reads of the forward pass. */
+static void keep_values(struct placing *placing, const struct step_node *node, int time)
+{
+	if (step_node_is_layer(node))
 		extend_lifetime(placing, node->copy == NO_SLOT ? node->x : node->copy, time);
 	if (node->kind == OP_BATCHNORM)
 		extend_lifetime(placing, node->x, time);
@@ -354,11 +359,10 @@ static void place_backward(struct placing *placing, int index)
 	const size_t *bytes = placing->rules->value_bytes;
 	struct step_node *node = &plan->nodes[index];
 	size_t own = placing->rules->sizes[index].copy_out;
-	bool layer = node->kind == OP_CONV2D || node->kind == OP_LINEAR;
 	int time = 2 * plan->node_count - index;
 
 	collect_parts(placing, node, time);
-	keep_values(placing, node, layer, time);
+	keep_values(placing, node, time);
 	if (node->input2 > 0) {
 		node->dz = gradient_slot(placing, node->input2, like_of_dz(placing, node),
 					 own ? own : bytes[node->input2], time, &node->add_dz);

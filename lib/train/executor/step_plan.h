@@ -97,5 +97,7 @@ void step_plan_free(struct step_plan *plan); /* clears it */
 
 /* The slot of a node's dy after summation. */
 int step_node_dy(const struct step_node *node);
+/* Does it have a weight that its values are multiplied by? */
+bool step_node_is_layer(const struct step_node *node);
 
 #endif

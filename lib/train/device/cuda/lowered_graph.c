@@ -16,11 +16,6 @@ struct lowering {
 
 /* ---- shapes and weights ---- */
 
-static bool is_layer(const struct lowered_node *node)
-{
-	return node->step->kind == OP_CONV2D || node->step->kind == OP_LINEAR;
-}
-
 /* Only convolutions and linear layers can handle channels that are padding. */
 static int input_channels(const struct lowering *lowering)
 {
@@ -29,7 +24,7 @@ static int input_channels(const struct lowering *lowering)
 
 	for (int i = 0; i < lowered->plan.node_count; i++)
 		if ((!lowered->nodes[i].step->input || !lowered->nodes[i].step->input2) &&
-		    !is_layer(&lowered->nodes[i]))
+		    !step_node_is_layer(lowered->nodes[i].step))
 			return channels;
 	return padded_channels(channels, lowered->number != NUMBER_F32);
 }
@@ -96,7 +91,7 @@ static void lower_parameters(struct lowering *lowering)
 		const struct shape *x = &node->x_shape;
 
 		node->weight.param = -1;
-		if (is_layer(node))
+		if (step_node_is_layer(node->step))
 			lower_weight(lowering, node);
 		if (node->step->kind != OP_BATCHNORM)
 			continue;
@@ -182,7 +177,8 @@ static void add_scratch(const struct lowering *lowering, const struct lowered_no
 		      (size_t)kernel_parts(lowering->multiprocessors, rows, y->channels);
 	size_t gradient = weight_bytes(lowering->lowered, &node->weight);
 
-	if ((node->step->kind == OP_BATCHNORM || is_layer(node)) && sums > bytes[SCRATCH_SUMS])
+	if ((node->step->kind == OP_BATCHNORM || step_node_is_layer(node->step)) &&
+	    sums > bytes[SCRATCH_SUMS])
 		bytes[SCRATCH_SUMS] = sums;
 	if (node->weight.param >= 0 && !node->weight.gradient_in_place &&
 	    gradient > bytes[SCRATCH_WEIGHT_GRADIENT])
