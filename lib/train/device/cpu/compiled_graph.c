@@ -8,7 +8,6 @@
 /* What compiling needs besides the result. */
 struct compile {
 	struct compiled_graph *compiled;
-	const struct graph *graph;
 	struct error *err;
 };
 
@@ -25,11 +24,6 @@ struct planes planes_of(const struct layout *layout)
 }
 
 /* ---- layers and layouts ---- */
-
-static bool is_training(const struct compile *compile)
-{
-	return compile->compiled->request->train;
-}
 
 /* Make the copies between a value's layout and the one that node needs (preferred). */
 static int make_copies(struct compile *compile, struct cpu_node *node, const struct layout *value,
@@ -66,7 +60,7 @@ static int make_conv(struct compile *compile, struct cpu_node *node)
 		.backward = request->train,
 		.dx = request->train && node->step->input,
 		.winograd = request->direct ? NULL : compile->compiled->cpu->kernels->winograd,
-		.nhwc = !has_norm(compile->graph),
+		.nhwc = !has_norm(request->graph),
 	};
 	struct cpu_conv_choice choice;
 	int rc = cpu_conv_new(compile->compiled->cpu->dnnl, &wanted, &node->conv, &choice,
@@ -113,7 +107,7 @@ static int make_layer(struct compile *compile, int index)
 	struct compiled_graph *compiled = compile->compiled;
 	struct cpu_node *node = &compiled->nodes[index];
 	const struct step_node *step = &compiled->plan.nodes[index];
-	const struct shape *y = &compile->graph->values[step->output];
+	const struct shape *y = &compiled->plan.graph->values[step->output];
 	int rc = 0;
 
 	node->step = step;
@@ -130,7 +124,7 @@ static int make_layer(struct compile *compile, int index)
 	if (!rc && step->input2 >= 0) {
 		node->preferred = node->preferred_dx = node->x;
 		rc = make_copies(compile, node, &compiled->layouts[step->input2],
-				 is_training(compile) && step->input2);
+				 compiled->request->train && step->input2);
 	}
 	compiled->layouts[step->output] = node->y;
 	return rc;
@@ -156,7 +150,7 @@ static struct step_size size_of(const struct cpu_node *node)
 static int place(struct compile *compile)
 {
 	struct compiled_graph *compiled = compile->compiled;
-	int n = compiled->plan.node_count, values = compile->graph->value_count, rc;
+	int n = compiled->plan.node_count, values = compiled->plan.graph->value_count, rc;
 	size_t *value_bytes = calloc((size_t)values, sizeof *value_bytes);
 	struct step_size *sizes = calloc((size_t)n + 1, sizeof *sizes);
 	size_t scratch = 0, sums = 0;
@@ -197,7 +191,7 @@ static int place(struct compile *compile)
 static int compile_all(struct compile *compile)
 {
 	struct compiled_graph *compiled = compile->compiled;
-	const struct shape *x = &compile->graph->values[0];
+	const struct shape *x = &compiled->plan.graph->values[0];
 	int rc = 0;
 
 	compiled->layouts[0] =
@@ -212,7 +206,7 @@ int compiled_graph_new(struct cpu *cpu, const struct executor_request *request, 
 {
 	const struct graph *graph = request->graph;
 	struct compiled_graph *compiled = calloc(1, sizeof *compiled);
-	struct compile compile = {compiled, graph, err};
+	struct compile compile = {compiled, err};
 	int rc;
 
 	if (!compiled)

@@ -54,23 +54,20 @@ struct made_md {
 int dnnl_context_new(struct dnnl_context **out, struct error *err)
 {
 	struct dnnl_context *dnnl = calloc(1, sizeof *dnnl);
+	dnnl_status_t status;
 	int rc;
 
 	if (!dnnl)
 		return error_memory(err, "the device");
-	rc = dnnl_failed(dnnl_engine_create(&dnnl->engine, dnnl_cpu, 0), "initializing oneDNN",
-			 err);
-	if (!rc)
-		rc = dnnl_failed(
-			dnnl_stream_create(&dnnl->stream, dnnl->engine, dnnl_stream_default_flags),
-			"initializing oneDNN", err);
-	if (!rc)
-		rc = dnnl_failed(dnnl_primitive_attr_create(&dnnl->attr), "initializing oneDNN",
-				 err);
-	if (!rc)
-		rc = dnnl_failed(dnnl_primitive_attr_set_scratchpad_mode(dnnl->attr,
-									 dnnl_scratchpad_mode_user),
-				 "initializing oneDNN", err);
+	status = dnnl_engine_create(&dnnl->engine, dnnl_cpu, 0);
+	if (!status)
+		status = dnnl_stream_create(&dnnl->stream, dnnl->engine, dnnl_stream_default_flags);
+	if (!status)
+		status = dnnl_primitive_attr_create(&dnnl->attr);
+	if (!status)
+		status = dnnl_primitive_attr_set_scratchpad_mode(dnnl->attr,
+								 dnnl_scratchpad_mode_user);
+	rc = dnnl_failed(status, "initializing oneDNN", err);
 	if (rc)
 		dnnl_context_free(dnnl);
 	else
