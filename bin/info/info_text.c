@@ -7,6 +7,8 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/bytes.h"
+
 static const char *cell_bytes(struct cell *out, int64_t bytes)
 {
 	static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
@@ -117,23 +119,21 @@ static const char *nearest_nics(struct cell *out, const struct inventory *invent
 {
 	const uint8_t *path = inventory->path ? inventory->path + gpu * inventory->nic_count : NULL;
 	int best = PATH_UNKNOWN + 1;
-	size_t used = 0;
 
 	for (size_t i = 0; path && i < inventory->nic_count; i++)
 		if (!inventory->nics[i].management && path[i] < best)
 			best = path[i];
 	out->text[0] = '\0';
-	for (size_t i = 0; path && i < inventory->nic_count && used < sizeof out->text; i++) {
+	for (size_t i = 0; path && i < inventory->nic_count; i++) {
 		const struct inventory_nic *nic = &inventory->nics[i];
 
-		if (nic->management || path[i] != best)
-			continue;
-		used += (size_t)snprintf(out->text + used, sizeof out->text - used, "%s%s",
-					 used ? ", " : "", *nic->rdma ? nic->rdma : nic->net);
+		if (!nic->management && path[i] == best)
+			text_append(out->text, sizeof out->text, "%s%s", *out->text ? ", " : "",
+				    *nic->rdma ? nic->rdma : nic->net);
 	}
-	if (used && used < sizeof out->text)
-		snprintf(out->text + used, sizeof out->text - used, " (%s)",
-			 path_class_name((enum path_class)best));
+	if (*out->text)
+		text_append(out->text, sizeof out->text, " (%s)",
+			    path_class_name((enum path_class)best));
 	return out->text;
 }
 

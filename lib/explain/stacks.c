@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/bytes.h"
+
 const char *stack_end(const char *text)
 {
 	const char *end = strstr(text, "\nrank ");
@@ -170,8 +172,6 @@ static void group_places(struct stack_place *places, size_t count)
 
 int stacks_culprit(struct stack_place *places, size_t count, char *text, size_t size)
 {
-	size_t used = 0;
-
 	*text = '\0';
 	for (size_t i = 0; i < count; i++)
 		if (!places[i].what[0])
@@ -182,19 +182,19 @@ int stacks_culprit(struct stack_place *places, size_t count, char *text, size_t 
 			memcpy(places[i].what, places[i].deep, sizeof places[i].what);
 		group_places(places, count);
 	}
-	for (size_t i = 0; i < count && used < size; i += places[i].like) {
+	for (size_t i = 0; i < count; i += places[i].like) {
 		const struct stack_place *at = &places[i];
 		bool several = at->like > 1;
 
-		used += (size_t)snprintf(
-			text + used, size - used, "%s%s%zu%s%s %s%s", i ? "; " : "",
-			several ? "" : "rank ", several ? at->like : (size_t)at->rank,
-			several || !at->node ? "" : " on ", several || !at->node ? "" : at->node,
-			at->ended   ? several ? "ranks have " : "has "
-			: at->waits ? several ? "ranks wait in " : "waits in "
-			: several   ? "ranks are in "
-				    : "is in ",
-			at->what);
+		text_append(text, size, "%s%s%zu%s%s %s%s", i ? "; " : "", several ? "" : "rank ",
+			    several ? at->like : (size_t)at->rank,
+			    several || !at->node ? "" : " on ",
+			    several || !at->node ? "" : at->node,
+			    at->ended	? several ? "ranks have " : "has "
+			    : at->waits ? several ? "ranks wait in " : "waits in "
+			    : several	? "ranks are in "
+					: "is in ",
+			    at->what);
 	}
 	for (size_t i = 0; count && places[0].waits && i < count; i++)
 		if (!places[i].waits)

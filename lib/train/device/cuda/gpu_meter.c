@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/bytes.h"
 #include "base/file.h"
 #include "base/nvml.h"
 
@@ -97,17 +98,14 @@ void gpu_processes_text(const char *uuid, const char *library, char *text, size_
 	struct gpu_meter *meter = gpu_meter_open(uuid, library);
 	struct nvml_process list[NVML_PROCESSES_MAX];
 	unsigned count = NVML_PROCESSES_MAX;
-	size_t at = 0;
 
 	*text = 0;
 	if (meter && meter->nvml.processes && !meter->nvml.processes(meter->device, &count, list))
-		for (unsigned i = 0; i < count && i < NVML_PROCESSES_MAX && at + 1 < size; i++) {
+		for (unsigned i = 0; i < count && i < NVML_PROCESSES_MAX; i++) {
 			char one[128];
-			int n;
 
 			process_text(&list[i], one, sizeof one);
-			n = snprintf(text + at, size - at, "%s%s", i ? ", " : "held by ", one);
-			at += n > 0 ? (size_t)n : 0;
+			text_append(text, size, "%s%s", i ? ", " : "held by ", one);
 		}
 	gpu_meter_close(meter);
 }
