@@ -161,29 +161,13 @@ static void *work(void *argument)
 static int allocate_snapshot(struct writer *writer, struct error *err)
 {
 	const struct writer_request *request = &writer->request;
-	struct device *device = request->device;
 	size_t size_bytes = variables_size(request->graph, request->buckets);
-	int rc;
 
-	if (device->ops->host_memory_new)
-		rc = device->ops->host_memory_new(device, size_bytes, &writer->memory, err);
-	else
-		rc = (writer->memory = malloc(size_bytes)) ? 0 : error_memory(err, "a snapshot");
-	if (rc)
+	if (device_host_memory_new(request->device, size_bytes, "a snapshot", &writer->memory, err))
 		return error_prefix(err, "for background checkpoints");
 	memset(writer->memory, 1, size_bytes); /* zeros could come without pages */
 	writer->snapshot = variables_in(writer->memory, request->graph, request->buckets);
 	return 0;
-}
-
-static void free_snapshot(struct writer *writer)
-{
-	struct device *device = writer->request.device;
-
-	if (device->ops->host_memory_free && writer->memory)
-		device->ops->host_memory_free(device, writer->memory);
-	else
-		free(writer->memory);
 }
 
 static int start_thread(struct writer *writer, struct error *err)
@@ -213,7 +197,7 @@ int writer_new(const struct writer_request *request, struct writer **out, struct
 	if (!rc)
 		rc = start_thread(writer, err);
 	if (rc) {
-		free_snapshot(writer);
+		device_host_memory_free(writer->request.device, writer->memory);
 		free(writer);
 		return rc;
 	}
@@ -237,7 +221,7 @@ bool writer_free(struct writer *writer, int timeout_ms)
 	pthread_mutex_destroy(&writer->lock);
 	writer_result_free(&writer->result);
 	checkpoint_dir_verified_free(&writer->verified);
-	free_snapshot(writer);
+	device_host_memory_free(writer->request.device, writer->memory);
 	free(writer);
 	return true;
 }

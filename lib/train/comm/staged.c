@@ -34,40 +34,12 @@ struct comm *comm_stage(struct comm *inner)
 	return &staged->comm;
 }
 
-/* Page-locked if the device supports it: the GPU then copies to and from it by itself. */
-static int host_new(struct staged *staged, struct stage *stage, size_t size_bytes,
-		    struct error *err)
-{
-	const struct device_ops *ops = staged->device->ops;
-	void *host = NULL;
-	int rc = 0;
-
-	if (ops->host_memory_new)
-		rc = ops->host_memory_new(staged->device, size_bytes, &host, err);
-	else if (!(host = malloc(size_bytes)))
-		rc = error_memory(err, "communication buffers");
-	if (rc)
-		return rc;
-	stage->host = host;
-	stage->capacity = size_bytes;
-	return 0;
-}
-
-static void host_free(const struct staged *staged, struct stage *stage)
-{
-	if (stage->host && staged->device->ops->host_memory_new)
-		staged->device->ops->host_memory_free(staged->device, stage->host);
-	else
-		free(stage->host);
-	stage->host = NULL;
-	stage->capacity = 0;
-}
-
 /* The next stage, with size_bytes of host memory. */
 static struct stage *stage_next(struct staged *staged, size_t size_bytes, struct error *err)
 {
 	size_t before = staged->capacity;
 	struct stage *stage;
+	void *host;
 
 	if (!array_reserve(&staged->stages, staged->count, &staged->capacity, sizeof *stage)) {
 		error_memory(err, "communication buffers");
@@ -77,9 +49,12 @@ static struct stage *stage_next(struct staged *staged, size_t size_bytes, struct
 		staged->stages[i] = (struct stage){0};
 	stage = &staged->stages[staged->count];
 	if (stage->capacity < size_bytes) {
-		host_free(staged, stage);
-		if (host_new(staged, stage, size_bytes, err))
+		device_host_memory_free(staged->device, stage->host);
+		*stage = (struct stage){0};
+		if (device_host_memory_new(staged->device, size_bytes, "communication buffers",
+					   &host, err))
 			return NULL;
+		*stage = (struct stage){.host = host, .capacity = size_bytes};
 	}
 	stage->size_bytes = size_bytes;
 	staged->count++;
@@ -191,7 +166,7 @@ static bool staged_close(struct comm *comm)
 	bool free_of_it = staged->inner->ops->close(staged->inner);
 
 	for (size_t i = 0; i < staged->capacity; i++)
-		host_free(staged, &staged->stages[i]);
+		device_host_memory_free(staged->device, staged->stages[i].host);
 	free(staged->stages);
 	free(staged);
 	return free_of_it;

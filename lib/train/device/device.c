@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "train/device/device.h"
 
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -58,6 +59,23 @@ int64_t op_side(int64_t side, const struct op_attributes *attributes)
 }
 
 /* ---- devices ---- */
+
+int device_host_memory_new(struct device *device, size_t size_bytes, const char *what, void **out,
+			   struct error *err)
+{
+	if (device->ops->host_memory_new)
+		return device->ops->host_memory_new(device, size_bytes, out, err);
+	*out = malloc(size_bytes);
+	return *out ? 0 : error_memory(err, what);
+}
+
+void device_host_memory_free(struct device *device, void *memory)
+{
+	if (memory && device->ops->host_memory_free)
+		device->ops->host_memory_free(device, memory);
+	else
+		free(memory);
+}
 
 int device_check_name(const char *name, struct error *err)
 {

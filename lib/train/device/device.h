@@ -170,14 +170,19 @@ struct device_ops {
 	int (*copy_out)(struct device_queue *queue, void *to, const void *from, size_t size_bytes,
 			struct error *err);
 
-	/* Host memory that copy_out fills fastest (page-locked), for snapshots. Both NULL: any
-	 * memory will do. Same rules as memory_new. */
+	/* See device_host_memory_new. Both NULL: any memory will do. */
 	int (*host_memory_new)(struct device *device, size_t size_bytes, void **out,
 			       struct error *err);
 	void (*host_memory_free)(struct device *device, void *memory);
 
 	const struct executor_ops *executor;
 };
+
+/* Host memory that the device's copies to and from the host fill and read fastest (page-locked).
+ * what names it in errors. Same rules as memory_new; free accepts NULL. */
+int device_host_memory_new(struct device *device, size_t size_bytes, const char *what, void **out,
+			   struct error *err);
+void device_host_memory_free(struct device *device, void *memory);
 
 /* The modules NAME.so, each with a symbol: "device_cpu" ... The last is built for tests only. */
 #define DEVICE_CPU_MODULE "device-cpu"
