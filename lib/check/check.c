@@ -113,8 +113,8 @@ static void send_clock(struct check_session *session, size_t node)
 
 static bool is_collected(const struct check_node *node)
 {
-	for (const struct check_probe *probe = check_probes; probe->name; probe++)
-		if (probe->collect && !json_object_get(node->answers, probe->name))
+	for (const struct check_probe *const *probe = check_probes; *probe; probe++)
+		if ((*probe)->collect && !json_object_get(node->answers, (*probe)->name))
 			return false;
 	return true;
 }
@@ -150,13 +150,21 @@ static bool answered(const struct check_session *session, size_t index)
 	return true;
 }
 
+void check_judge(struct check *check, const struct check_probe *probe)
+{
+	if (probe->judge)
+		probe->judge(check);
+	for (size_t i = 0; probe->judge_node && i < check->count; i++)
+		probe->judge_node(check, i, check_answer(check, i, probe->name));
+}
+
 static void judge(struct check_session *session)
 {
 	if (session->judged)
 		return;
 	session->judged = true;
-	for (const struct check_probe *probe = check_probes; probe->name; probe++)
-		probe->judge(&session->check);
+	for (const struct check_probe *const *probe = check_probes; *probe; probe++)
+		check_judge(&session->check, *probe);
 }
 
 static void send_ring(struct check_session *session)

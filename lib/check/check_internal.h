@@ -102,39 +102,25 @@ struct check_probe {
 	json_t *(*collect)(const struct prober *prober);
 	/* The same when the controller asks later. */
 	json_t *(*run)(const struct prober *prober, const json_t *question);
-	/* At the controller, when all possible answers have arrived; inventories are set. */
+	/* At the controller, when all possible answers have arrived; inventories are set. One of
+	 * the two: for all nodes at once, or for each node with what its collect returned. */
 	void (*judge)(struct check *check);
+	void (*judge_node)(struct check *check, size_t node, const json_t *answer);
 };
-extern const struct check_probe check_probes[]; /* ends with name NULL */
+extern const struct check_probe probe_versions, probe_memlock, probe_shm, probe_checkpoint,
+	probe_gpus, probe_plugin, probe_container, probe_names, probe_clock, probe_network,
+	probe_reach, probe_port, probe_ring, probe_variables;
+extern const struct check_probe *const check_probes[]; /* ends with NULL */
 
-json_t *probe_versions_collect(const struct prober *prober);
-void probe_versions_judge(struct check *check);
-json_t *probe_memlock_collect(const struct prober *prober);
-void probe_memlock_judge(struct check *check);
-json_t *probe_shm_collect(const struct prober *prober);
-void probe_shm_judge(struct check *check);
-json_t *probe_checkpoint_collect(const struct prober *prober);
-json_t *probe_checkpoint_run(const struct prober *prober, const json_t *question);
-void probe_checkpoint_judge(struct check *check);
-/* Remove what collect wrote. */
+/* Add what the probe finds to the results of the nodes. */
+void check_judge(struct check *check, const struct check_probe *probe);
+
+/* Remove what the checkpoint probe's collect wrote. */
 void probe_checkpoint_clean(const struct prober *prober);
-json_t *probe_gpus_collect(const struct prober *prober);
-void probe_gpus_judge(struct check *check);
-json_t *probe_plugin_collect(const struct prober *prober);
-void probe_plugin_judge(struct check *check);
-json_t *probe_container_collect(const struct prober *prober);
-void probe_container_judge(struct check *check);
-json_t *probe_names_collect(const struct prober *prober);
-void probe_names_judge(struct check *check);
-void probe_clock_judge(struct check *check);
-void probe_network_judge(struct check *check);
+/* reach and port: connect to the addresses of the question. */
 json_t *probe_reach_run(const struct prober *prober, const json_t *question);
-void probe_reach_judge(struct check *check);
-void probe_port_judge(struct check *check);
+/* ring.c */
 json_t *probe_ring_run(const struct prober *prober, const json_t *question);
-void probe_ring_judge(struct check *check);
-json_t *probe_variables_collect(const struct prober *prober);
-void probe_variables_judge(struct check *check);
 
 /* What the controller asks of the tasks: a new reference; NULL: memory out. */
 json_t *probe_reach_question(const struct check *check, size_t node);

@@ -176,9 +176,9 @@ static int handle_begin(struct prober_session *session, const json_t *question, 
 		return rc;
 	}
 	send_answer("begin", answer);
-	for (const struct check_probe *probe = check_probes; probe->name; probe++)
-		if (probe->collect)
-			start_thread(session, probe, NULL);
+	for (const struct check_probe *const *probe = check_probes; *probe; probe++)
+		if ((*probe)->collect)
+			start_thread(session, *probe, NULL);
 	return 0;
 }
 
@@ -207,9 +207,9 @@ static void handle_line(struct prober_session *session, const char *text, size_t
 	else if (!rc && !strcmp(request_name, "end"))
 		exit_prober(session, 0);
 	else if (!rc && session->begin)
-		for (const struct check_probe *probe = check_probes; probe->name; probe++)
-			if (probe->run && !strcmp(probe->name, request_name))
-				start_thread(session, probe, question);
+		for (const struct check_probe *const *probe = check_probes; *probe; probe++)
+			if ((*probe)->run && !strcmp((*probe)->name, request_name))
+				start_thread(session, *probe, question);
 	if (!rc)
 		return;
 	log_user(LOG_ERROR, "%s", err.text);

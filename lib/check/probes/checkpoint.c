@@ -28,7 +28,7 @@ static json_t *failed(const char *what)
 	return json_pack("{s:o}", "error", json_sprintf("%s: %s", what, strerror(errno)));
 }
 
-json_t *probe_checkpoint_collect(const struct prober *prober)
+static json_t *collect(const struct prober *prober)
 {
 	static const char text[] = "berth check\n";
 	struct statvfs info;
@@ -70,7 +70,7 @@ static json_t *unseen(const struct prober *prober)
 	return list;
 }
 
-json_t *probe_checkpoint_run(const struct prober *prober, const json_t *question)
+static json_t *run(const struct prober *prober, const json_t *question)
 {
 	const struct timespec pause = {0, 100000000};
 	json_t *list = NULL;
@@ -131,13 +131,18 @@ static char *not_shared_with(const struct check *check, size_t node)
 	return text;
 }
 
-static void judge_node(struct check *check, size_t i, const char *dir)
+static void judge_node(struct check *check, size_t i, const json_t *answer)
 {
-	const json_t *answer = check_answer(check, i, "checkpoint");
+	const char *dir = check->request->checkpoint;
 	char *others = not_shared_with(check, i);
 	int64_t space = 0;
 
-	if (!answer) {
+	if (check->nodes[i].missing) {
+		/* its agent is reported */
+	} else if (!dir) {
+		check_add(check, i, "checkpoint", CHECK_SKIPPED, NULL,
+			  "no directory was given with --ckpt");
+	} else if (!answer) {
 		check_add(check, i, "checkpoint", CHECK_FAULT,
 			  "run ls on the directory on that node: its file system may hang",
 			  "%s: no answer in time", dir);
@@ -167,17 +172,5 @@ static void judge_node(struct check *check, size_t i, const char *dir)
 	free(others);
 }
 
-void probe_checkpoint_judge(struct check *check)
-{
-	const char *dir = check->request->checkpoint;
-
-	for (size_t i = 0; i < check->count; i++) {
-		if (check->nodes[i].missing)
-			continue;
-		if (dir)
-			judge_node(check, i, dir);
-		else
-			check_add(check, i, "checkpoint", CHECK_SKIPPED, NULL,
-				  "no directory was given with --ckpt");
-	}
-}
+const struct check_probe probe_checkpoint = {"checkpoint", .collect = collect, .run = run,
+					     .judge_node = judge_node};

@@ -6,27 +6,25 @@
 
 #define MUCH_US 1000000
 
-void probe_clock_judge(struct check *check)
+static void judge_node(struct check *check, size_t i, const json_t *answer)
 {
-	for (size_t i = 0; i < check->count; i++) {
-		const struct check_node *node = &check->nodes[i];
-		int64_t off = node->clock_offset_us, error = node->clock_error_us;
+	const struct check_node *node = &check->nodes[i];
+	int64_t off = node->clock_offset_us, error = node->clock_error_us;
 
-		if (node->missing)
-			continue;
-		if (check->count == 1)
-			check_add(check, i, "clock", CHECK_SKIPPED, NULL, "one node");
-		else if (node->clock_exchanges_left)
-			check_add(check, i, "clock", CHECK_NOTE, "check the load of the node",
-				  "it did not report its time before the deadline");
-		else if (off - error > MUCH_US || off + error < -MUCH_US)
-			check_add(
-				check, i, "clock", CHECK_FAULT,
-				"ask an administrator to start chronyd or ntpd there",
-				"its clock is %.3f s %s that of the machine where berth check runs",
-				(double)(off < 0 ? -off : off) / 1e6,
-				off > 0 ? "ahead of" : "behind");
-		else
-			check_add(check, i, "clock", CHECK_OK, NULL, "within 1 s");
-	}
+	if (node->missing)
+		return;
+	if (check->count == 1)
+		check_add(check, i, "clock", CHECK_SKIPPED, NULL, "one node");
+	else if (node->clock_exchanges_left)
+		check_add(check, i, "clock", CHECK_NOTE, "check the load of the node",
+			  "it did not report its time before the deadline");
+	else if (off - error > MUCH_US || off + error < -MUCH_US)
+		check_add(check, i, "clock", CHECK_FAULT,
+			  "ask an administrator to start chronyd or ntpd there",
+			  "its clock is %.3f s %s that of the machine where berth check runs",
+			  (double)(off < 0 ? -off : off) / 1e6, off > 0 ? "ahead of" : "behind");
+	else
+		check_add(check, i, "clock", CHECK_OK, NULL, "within 1 s");
 }
+
+const struct check_probe probe_clock = {"clock", .judge_node = judge_node};

@@ -72,7 +72,7 @@ static json_t *look_inside(const struct prober *prober, const struct container *
 	return out;
 }
 
-json_t *probe_container_collect(const struct prober *prober)
+static json_t *collect(const struct prober *prober)
 {
 	const json_t *json = json_object_get(prober->begin, "container");
 	struct container container = {0};
@@ -178,21 +178,20 @@ static void judge_image(struct check *check, size_t i, const json_t *answer)
 		check_add(check, i, "container", CHECK_OK, NULL, "%s", text);
 }
 
-void probe_container_judge(struct check *check)
+static void judge_node(struct check *check, size_t i, const json_t *answer)
 {
-	for (size_t i = 0; check->request->container && i < check->count; i++) {
-		const json_t *answer = check_answer(check, i, "container");
-
-		if (check->nodes[i].missing)
-			continue;
-		if (!json_object_get(answer, "end"))
-			check_add(check, i, "container", CHECK_FAULT,
-				  "start one by hand on that node, with the runtime's own command",
-				  "no container starts: %s",
-				  !answer			 ? "no answer in time"
-				  : *check_text(answer, "error") ? check_text(answer, "error")
-								 : "it ended without a message");
-		else
-			judge_image(check, i, answer);
-	}
+	if (!check->request->container || check->nodes[i].missing)
+		return;
+	if (!json_object_get(answer, "end"))
+		check_add(check, i, "container", CHECK_FAULT,
+			  "start one by hand on that node, with the runtime's own command",
+			  "no container starts: %s",
+			  !answer			 ? "no answer in time"
+			  : *check_text(answer, "error") ? check_text(answer, "error")
+							 : "it ended without a message");
+	else
+		judge_image(check, i, answer);
 }
+
+const struct check_probe probe_container = {"container", .collect = collect,
+					    .judge_node = judge_node};

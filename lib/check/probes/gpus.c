@@ -68,7 +68,7 @@ static json_t *inspect_gpu(const struct nvml *nvml, unsigned index)
 			 pending != 0);
 }
 
-json_t *probe_gpus_collect(const struct prober *prober)
+static json_t *collect(const struct prober *prober)
 {
 	struct nvml nvml;
 	const char *listed = inventory_listed_gpus(prober->env);
@@ -156,7 +156,7 @@ static size_t most_gpus(const struct check *check)
 	return most;
 }
 
-void probe_gpus_judge(struct check *check)
+static void judge(struct check *check)
 {
 	size_t most = most_gpus(check);
 
@@ -205,3 +205,5 @@ void probe_gpus_judge(struct check *check)
 			check_add(check, i, "gpus", CHECK_SKIPPED, NULL, "no GPU on this node");
 	}
 }
+
+const struct check_probe probe_gpus = {"gpus", .collect = collect, .judge = judge};

@@ -8,7 +8,7 @@
 
 #define ENOUGH_BYTES (1LL << 30)
 
-json_t *probe_memlock_collect(const struct prober *prober)
+static json_t *collect(const struct prober *prober)
 {
 	struct rlimit limit;
 
@@ -40,39 +40,36 @@ static const char *locker(const struct inventory *inventory)
 	return NULL;
 }
 
-void probe_memlock_judge(struct check *check)
+static void judge_node(struct check *check, size_t i, const json_t *answer)
 {
-	for (size_t i = 0; i < check->count; i++) {
-		const json_t *answer = check_answer(check, i, "memlock");
-		const char *nic = locker(&check->inventories[i]);
-		int64_t soft, hard;
-		char text[48], most[48];
+	const char *nic = locker(&check->inventories[i]);
+	int64_t soft, hard;
+	char text[48], most[48];
 
-		if (!answer ||
-		    json_get_int("memlock", answer, "soft", -1, INT64_MAX, &soft, NULL) ||
-		    json_get_int("memlock", answer, "hard", -1, INT64_MAX, &hard, NULL))
-			continue;
-		size_text(soft, text, sizeof text);
-		size_text(hard, most, sizeof most);
-		if (soft < 0 || soft >= ENOUGH_BYTES || !nic)
-			check_add(check, i, "memlock", CHECK_OK, NULL, "%s%s", text,
-				  soft >= 0 && soft < ENOUGH_BYTES
-					  ? "; only verbs (InfiniBand, RoCE, EFA) need more"
-					  : "");
-		else if (hard < 0 || hard >= ENOUGH_BYTES)
-			check_add(
-				check, i, "memlock", CHECK_FAULT,
-				"run ulimit -l unlimited in the job script, before berth",
-				"ranks may lock %s of memory (hard limit: %s): %s cannot register "
-				"its buffers, and ibv_reg_mr fails with 'Cannot allocate memory'",
-				text, most, nic);
-		else
-			check_add(check, i, "memlock", CHECK_FAULT,
-				  "ask an administrator to set LimitMEMLOCK=infinity for slurmd or "
-				  "pbs_mom, from which the job inherits it; with Slurm also "
-				  "PropagateResourceLimitsExcept=MEMLOCK",
-				  "ranks may lock at most %s of memory: %s cannot register its "
-				  "buffers, and ibv_reg_mr fails with 'Cannot allocate memory'",
-				  most, nic);
-	}
+	if (!answer || json_get_int("memlock", answer, "soft", -1, INT64_MAX, &soft, NULL) ||
+	    json_get_int("memlock", answer, "hard", -1, INT64_MAX, &hard, NULL))
+		return;
+	size_text(soft, text, sizeof text);
+	size_text(hard, most, sizeof most);
+	if (soft < 0 || soft >= ENOUGH_BYTES || !nic)
+		check_add(check, i, "memlock", CHECK_OK, NULL, "%s%s", text,
+			  soft >= 0 && soft < ENOUGH_BYTES
+				  ? "; only verbs (InfiniBand, RoCE, EFA) need more"
+				  : "");
+	else if (hard < 0 || hard >= ENOUGH_BYTES)
+		check_add(check, i, "memlock", CHECK_FAULT,
+			  "run ulimit -l unlimited in the job script, before berth",
+			  "ranks may lock %s of memory (hard limit: %s): %s cannot register "
+			  "its buffers, and ibv_reg_mr fails with 'Cannot allocate memory'",
+			  text, most, nic);
+	else
+		check_add(check, i, "memlock", CHECK_FAULT,
+			  "ask an administrator to set LimitMEMLOCK=infinity for slurmd or "
+			  "pbs_mom, from which the job inherits it; with Slurm also "
+			  "PropagateResourceLimitsExcept=MEMLOCK",
+			  "ranks may lock at most %s of memory: %s cannot register its "
+			  "buffers, and ibv_reg_mr fails with 'Cannot allocate memory'",
+			  most, nic);
 }
+
+const struct check_probe probe_memlock = {"memlock", .collect = collect, .judge_node = judge_node};

@@ -34,7 +34,7 @@ static json_t *resolve(const char *name)
 	return out;
 }
 
-json_t *probe_names_collect(const struct prober *prober)
+static json_t *collect(const struct prober *prober)
 {
 	const json_t *names = json_object_get(prober->begin, "names");
 	json_t *out = json_array();
@@ -125,9 +125,8 @@ static void judge_name(struct check *check, size_t node, size_t other, const jso
 	}
 }
 
-static void judge_node(struct check *check, size_t i, struct findings *found)
+static void judge_names(struct check *check, size_t i, const json_t *answer, struct findings *found)
 {
-	const json_t *answer = check_answer(check, i, "names");
 	const json_t *nodes = json_object_get(answer, "nodes");
 	const char *self = json_string_value(json_array_get(json_object_get(answer, "self"), 0));
 	const char *own = check_text(answer, "own");
@@ -168,24 +167,22 @@ static void judge_node(struct check *check, size_t i, struct findings *found)
 	}
 }
 
-void probe_names_judge(struct check *check)
+static void judge_node(struct check *check, size_t i, const json_t *answer)
 {
-	for (size_t i = 0; i < check->count; i++) {
-		struct findings found = {calloc(check->count, 1), calloc(check->count, 1)};
+	struct findings found = {calloc(check->count, 1), calloc(check->count, 1)};
 
-		if (check->nodes[i].missing || check->simulated) {
-			if (check->simulated)
-				check_add(check, i, "names", CHECK_SKIPPED, NULL,
-					  "simulated nodes have no names of their own");
-		} else if (!check_answer(check, i, "names")) {
-			check_add(check, i, "names", CHECK_NOTE,
-				  "configure a name server that answers; berth uses numeric "
-				  "addresses and needs none",
-				  "name lookups took too long here");
-		} else if (found.unresolved && found.loopback) {
-			judge_node(check, i, &found);
-		}
-		free(found.unresolved);
-		free(found.loopback);
-	}
+	if (check->simulated)
+		check_add(check, i, "names", CHECK_SKIPPED, NULL,
+			  "simulated nodes have no names of their own");
+	else if (!check->nodes[i].missing && !answer)
+		check_add(check, i, "names", CHECK_NOTE,
+			  "configure a name server that answers; berth uses numeric "
+			  "addresses and needs none",
+			  "name lookups took too long here");
+	else if (!check->nodes[i].missing && found.unresolved && found.loopback)
+		judge_names(check, i, answer, &found);
+	free(found.unresolved);
+	free(found.loopback);
 }
+
+const struct check_probe probe_names = {"names", .collect = collect, .judge_node = judge_node};

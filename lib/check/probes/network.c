@@ -123,7 +123,7 @@ static void report_choice(struct check *check, size_t i)
 			  nic_kind_name(address->kind));
 }
 
-void probe_network_judge(struct check *check)
+static void judge(struct check *check)
 {
 	const struct plan_request *plan_request = &check->request->plan_request;
 	const struct inventory_address *best = NULL;
@@ -155,3 +155,5 @@ void probe_network_judge(struct check *check)
 			report_choice(check, i);
 	}
 }
+
+const struct check_probe probe_network = {"network", .judge = judge};

@@ -41,7 +41,7 @@ static bool load_plugin(const struct prober *prober, char *found, size_t size, c
 	return false;
 }
 
-json_t *probe_plugin_collect(const struct prober *prober)
+static json_t *collect(const struct prober *prober)
 {
 	char found[600] = "", problem[600] = "";
 
@@ -53,35 +53,33 @@ json_t *probe_plugin_collect(const struct prober *prober)
 	return json_pack("{s:o}", "problem", json_text(problem));
 }
 
-void probe_plugin_judge(struct check *check)
+static void judge_node(struct check *check, size_t i, const json_t *answer)
 {
-	for (size_t i = 0; i < check->count; i++) {
-		const json_t *answer = check_answer(check, i, "plugin");
-		bool fabric = false;
+	bool fabric = false;
 
-		for (size_t n = 0; n < check->inventories[i].nic_count; n++)
-			fabric |= check->inventories[i].nics[n].kind == NIC_SLINGSHOT ||
-				  check->inventories[i].nics[n].kind == NIC_EFA;
-		if (!answer)
-			continue;
-		if (*check_text(answer, "found"))
-			check_add(check, i, "plugin", CHECK_OK, NULL, "%s",
-				  check_text(answer, "found"));
-		else if (!fabric)
-			check_add(check, i, "plugin", CHECK_SKIPPED, NULL,
-				  "neither Slingshot nor EFA on this node");
-		else if (!check->inventories[i].gpu_count)
-			check_add(check, i, "plugin", CHECK_SKIPPED, NULL,
-				  "no GPU on this node, so NCCL is not used");
-		else if (check->request->container)
-			check_add(check, i, "plugin", CHECK_SKIPPED, NULL,
-				  "the image needs it, see container");
-		else
-			check_add(check, i, "plugin", CHECK_FAULT,
-				  "load the aws-ofi-nccl module, or add its lib directory to "
-				  "LD_LIBRARY_PATH",
-				  "no aws-ofi-nccl plug-in: NCCL would silently use TCP, which is "
-				  "many times slower (%s)",
-				  check_text(answer, "problem"));
-	}
+	for (size_t n = 0; n < check->inventories[i].nic_count; n++)
+		fabric |= check->inventories[i].nics[n].kind == NIC_SLINGSHOT ||
+			  check->inventories[i].nics[n].kind == NIC_EFA;
+	if (!answer)
+		return;
+	if (*check_text(answer, "found"))
+		check_add(check, i, "plugin", CHECK_OK, NULL, "%s", check_text(answer, "found"));
+	else if (!fabric)
+		check_add(check, i, "plugin", CHECK_SKIPPED, NULL,
+			  "neither Slingshot nor EFA on this node");
+	else if (!check->inventories[i].gpu_count)
+		check_add(check, i, "plugin", CHECK_SKIPPED, NULL,
+			  "no GPU on this node, so NCCL is not used");
+	else if (check->request->container)
+		check_add(check, i, "plugin", CHECK_SKIPPED, NULL,
+			  "the image needs it, see container");
+	else
+		check_add(check, i, "plugin", CHECK_FAULT,
+			  "load the aws-ofi-nccl module, or add its lib directory to "
+			  "LD_LIBRARY_PATH",
+			  "no aws-ofi-nccl plug-in: NCCL would silently use TCP, which is "
+			  "many times slower (%s)",
+			  check_text(answer, "problem"));
 }
+
+const struct check_probe probe_plugin = {"plugin", .collect = collect, .judge_node = judge_node};

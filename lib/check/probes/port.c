@@ -16,7 +16,7 @@ json_t *probe_port_question(const struct check *check, size_t node)
 			 address);
 }
 
-void probe_port_judge(struct check *check)
+static void judge(struct check *check)
 {
 	const char *taken = check_text(check_answer(check, 0, "begin"), "head_port_error");
 
@@ -45,3 +45,5 @@ void probe_port_judge(struct check *check)
 				  outcome ? outcome : "no answer in time");
 	}
 }
+
+const struct check_probe probe_port = {"port", .run = probe_reach_run, .judge = judge};

@@ -353,7 +353,7 @@ static void judge_row(struct check *check, size_t i, const size_t *columns, size
 			  "reaches all other nodes on every network that matters");
 }
 
-void probe_reach_judge(struct check *check)
+static void judge(struct check *check)
 {
 	size_t *columns = calloc(check->count, sizeof *columns);
 	size_t alive = 0, address;
@@ -376,3 +376,5 @@ void probe_reach_judge(struct check *check)
 	}
 	free(columns);
 }
+
+const struct check_probe probe_reach = {"reach", .run = probe_reach_run, .judge = judge};

@@ -168,7 +168,7 @@ static void judge_node(struct check *check, size_t i, double best)
 			  rate, check->nodes[prev].name, (long long)(sent >> 20), own->iface);
 }
 
-void probe_ring_judge(struct check *check)
+static void judge(struct check *check)
 {
 	bool possible = probe_ring_possible(check);
 	double best = possible ? best_rate(check) : -1;
@@ -185,3 +185,5 @@ void probe_ring_judge(struct check *check)
 			judge_node(check, i, best);
 	}
 }
+
+const struct check_probe probe_ring = {"ring", .run = probe_ring_run, .judge = judge};

@@ -36,7 +36,7 @@ static int64_t left_behind(void)
 	return bytes;
 }
 
-json_t *probe_shm_collect(const struct prober *prober)
+static json_t *collect(const struct prober *prober)
 {
 	struct statvfs info;
 
@@ -49,42 +49,40 @@ json_t *probe_shm_collect(const struct prober *prober)
 			 access(SHM_DIR, W_OK | X_OK) == 0, "left", (json_int_t)left_behind());
 }
 
-void probe_shm_judge(struct check *check)
+static void judge_node(struct check *check, size_t i, const json_t *answer)
 {
 	static const char bigger[] =
 		"make it larger: --shm-size of the container, size= of the mount";
 
-	for (size_t i = 0; i < check->count; i++) {
-		const json_t *answer = check_answer(check, i, "shm");
-		int64_t size = 0, left = 0, unused = 0;
+	int64_t size = 0, left = 0, unused = 0;
 
-		if (!answer)
-			continue;
-		json_get_int("shm", answer, "free", 0, INT64_MAX, &unused, NULL);
-		json_get_int("shm", answer, "size", 0, INT64_MAX, &size, NULL);
-		json_get_int("shm", answer, "left", 0, INT64_MAX, &left, NULL);
-		if (*check_text(answer, "error"))
-			check_add(check, i, "shm", CHECK_FAULT, "mount a tmpfs at " SHM_DIR,
-				  SHM_DIR ": %s", check_text(answer, "error"));
-		else if (!json_is_true(json_object_get(answer, "writable")))
-			check_add(check, i, "shm", CHECK_FAULT, "chmod 1777 " SHM_DIR,
-				  SHM_DIR " is not writable by this user");
-		else if (unused <= NEEDED_BYTES)
-			check_add(check, i, "shm", CHECK_FAULT,
-				  left > 0 ? "rm " SHM_DIR
-					     "/nccl-* left by programs that have ended"
-					   : bigger,
-				  SHM_DIR " has %lld MiB free of %lld MiB: NCCL fails with 'No "
-					  "space left on device'; your nccl-* files take %lld MiB",
-				  (long long)(unused >> 20), (long long)(size >> 20),
-				  (long long)(left >> 20));
-		else if (unused < PLENTY_BYTES)
-			check_add(check, i, "shm", CHECK_NOTE, bigger,
-				  SHM_DIR " has %lld MiB free of %lld MiB: too little for data "
-					  "loaders with many processes",
-				  (long long)(unused >> 20), (long long)(size >> 20));
-		else
-			check_add(check, i, "shm", CHECK_OK, NULL, "%lld GiB free",
-				  (long long)(unused >> 30));
-	}
+	if (!answer)
+		return;
+	json_get_int("shm", answer, "free", 0, INT64_MAX, &unused, NULL);
+	json_get_int("shm", answer, "size", 0, INT64_MAX, &size, NULL);
+	json_get_int("shm", answer, "left", 0, INT64_MAX, &left, NULL);
+	if (*check_text(answer, "error"))
+		check_add(check, i, "shm", CHECK_FAULT, "mount a tmpfs at " SHM_DIR, SHM_DIR ": %s",
+			  check_text(answer, "error"));
+	else if (!json_is_true(json_object_get(answer, "writable")))
+		check_add(check, i, "shm", CHECK_FAULT, "chmod 1777 " SHM_DIR,
+			  SHM_DIR " is not writable by this user");
+	else if (unused <= NEEDED_BYTES)
+		check_add(check, i, "shm", CHECK_FAULT,
+			  left > 0 ? "rm " SHM_DIR "/nccl-* left by programs that have ended"
+				   : bigger,
+			  SHM_DIR " has %lld MiB free of %lld MiB: NCCL fails with 'No "
+				  "space left on device'; your nccl-* files take %lld MiB",
+			  (long long)(unused >> 20), (long long)(size >> 20),
+			  (long long)(left >> 20));
+	else if (unused < PLENTY_BYTES)
+		check_add(check, i, "shm", CHECK_NOTE, bigger,
+			  SHM_DIR " has %lld MiB free of %lld MiB: too little for data "
+				  "loaders with many processes",
+			  (long long)(unused >> 20), (long long)(size >> 20));
+	else
+		check_add(check, i, "shm", CHECK_OK, NULL, "%lld GiB free",
+			  (long long)(unused >> 30));
 }
+
+const struct check_probe probe_shm = {"shm", .collect = collect, .judge_node = judge_node};

@@ -44,7 +44,7 @@ static void read_conf(const char *path, json_t *out)
 }
 
 /* As in NCCL: the user's file first (NCCL_CONF_FILE, else ~/.nccl.conf), then the machine's. */
-json_t *probe_variables_collect(const struct prober *prober)
+static json_t *collect(const struct prober *prober)
 {
 	const char *file = env_get(prober->env, "NCCL_CONF_FILE"),
 		   *home = env_get(prober->env, "HOME");
@@ -100,7 +100,7 @@ static bool judge_files(struct check *check, size_t node)
 	return reported;
 }
 
-void probe_variables_judge(struct check *check)
+static void judge(struct check *check)
 {
 	JSON_AUTO list = plan_lint(check->request->launch->env, check->inventories, check->count);
 	bool reported = json_array_size(list) > 0;
@@ -118,3 +118,5 @@ void probe_variables_judge(struct check *check)
 		check_add(check, 0, "variables", CHECK_OK, NULL,
 			  "no suspicious environment variables");
 }
+
+const struct check_probe probe_variables = {"variables", .collect = collect, .judge = judge};

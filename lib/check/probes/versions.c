@@ -74,7 +74,7 @@ static void add_driver(json_t *out)
 		json_object_set_new(out, "driver", json_text(text));
 }
 
-json_t *probe_versions_collect(const struct prober *prober)
+static json_t *collect(const struct prober *prober)
 {
 	static const char *const driver[] = {"libcuda.so.1", NULL};
 	static const char *const runtime[] = {"libcudart.so", "libcudart.so.13", "libcudart.so.12",
@@ -153,27 +153,27 @@ static void describe_versions(const json_t *answer, char *text, size_t size)
 	}
 }
 
-void probe_versions_judge(struct check *check)
+static void judge_node(struct check *check, size_t i, const json_t *answer)
 {
-	for (size_t i = 0; i < check->count; i++) {
-		const json_t *answer = check_answer(check, i, "versions");
-		char text[512] = "";
-		bool fault = false;
+	char text[512] = "";
+	bool fault = false;
 
-		if (!answer)
+	if (!answer)
+		return;
+	for (size_t k = 0; k < COMPARED; k++) {
+		const char *key = compared[k].key, *mine = value(check, i, key),
+			   *theirs = usual(check, key);
+
+		if (!theirs || !strcmp(mine, theirs))
 			continue;
-		for (size_t k = 0; k < COMPARED; k++) {
-			const char *key = compared[k].key, *mine = value(check, i, key),
-				   *theirs = usual(check, key);
-
-			if (!theirs || !strcmp(mine, theirs))
-				continue;
-			check_add(check, i, "versions", CHECK_FAULT, compared[k].fix,
-				  "%s: %s here, %s on other nodes", key, mine, theirs);
-			fault = true;
-		}
-		describe_versions(answer, text, sizeof text);
-		if (!fault)
-			check_add(check, i, "versions", CHECK_OK, NULL, "%s", text);
+		check_add(check, i, "versions", CHECK_FAULT, compared[k].fix,
+			  "%s: %s here, %s on other nodes", key, mine, theirs);
+		fault = true;
 	}
+	describe_versions(answer, text, sizeof text);
+	if (!fault)
+		check_add(check, i, "versions", CHECK_OK, NULL, "%s", text);
 }
+
+const struct check_probe probe_versions = {"versions", .collect = collect,
+					   .judge_node = judge_node};

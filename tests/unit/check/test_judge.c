@@ -188,9 +188,9 @@ static void test_one_node(void **state)
 
 		begin(&f);
 		answer(&f, 1, table[i].probe, table[i].text);
-		for (const struct check_probe *probe = check_probes; probe->name; probe++)
-			if (!strcmp(probe->name, table[i].probe))
-				probe->judge(&f.check);
+		for (const struct check_probe *const *probe = check_probes; *probe; probe++)
+			if (!strcmp((*probe)->name, table[i].probe))
+				check_judge(&f.check, *probe);
 		expect(&f, 1, table[i].probe, table[i].verdict, table[i].said);
 		end(&f);
 	}
@@ -207,7 +207,7 @@ static void test_gpus_unseen(void **state)
 			f.inventories[i].gpu_count = 0;
 			f.alloc_nodes[i].gpus = granted;
 		}
-		probe_gpus_judge(&f.check);
+		check_judge(&f.check, &probe_gpus);
 		expect(&f, 1, "gpus", granted ? "fault" : "skipped",
 		       granted ? "GPUs granted here: 1, but none is visible"
 			       : "no GPU on this node");
@@ -230,7 +230,7 @@ static void test_memlock_with_verbs(void **state)
 	answer(&f, 0, "memlock", "{\"soft\":65536,\"hard\":65536}");
 	answer(&f, 1, "memlock", "{\"soft\":65536,\"hard\":-1}");
 	answer(&f, 2, "memlock", "{\"soft\":65536,\"hard\":-1}");
-	probe_memlock_judge(&f.check);
+	check_judge(&f.check, &probe_memlock);
 	expect(&f, 0, "memlock", "fault", "at most 64 KiB");
 	expect(&f, 1, "memlock", "fault", "hard limit: unlimited");
 	expect(&f, 2, "memlock", "ok", NULL);
@@ -250,7 +250,7 @@ static void test_versions(void **state)
 	       "{\"berth\":\"1\",\"architecture\":\"x86_64\",\"NCCL\":\"2.28.9\"}");
 	answer(&f, 2, "versions",
 	       "{\"berth\":\"1\",\"architecture\":\"x86_64\",\"NCCL\":\"2.28.9\"}");
-	probe_versions_judge(&f.check);
+	check_judge(&f.check, &probe_versions);
 	expect(&f, 0, "versions", "fault", "NCCL: 2.26.2 here, 2.28.9 on other nodes");
 	expect(&f, 1, "versions", "ok", "berth 1, x86_64, NCCL 2.28.9");
 	end(&f);
@@ -258,7 +258,7 @@ static void test_versions(void **state)
 	answer(&f, 0, "versions", "{\"berth\":\"1\",\"cuDNN\":\"9.1.0\"}");
 	answer(&f, 1, "versions", "{\"berth\":\"1\",\"cuDNN\":\"9.1.0\"}");
 	answer(&f, 2, "versions", "{\"berth\":\"1\"}");
-	probe_versions_judge(&f.check);
+	check_judge(&f.check, &probe_versions);
 	expect(&f, 2, "versions", "fault", "cuDNN: none here, 9.1.0 on other nodes");
 	end(&f);
 }
@@ -277,7 +277,7 @@ static void test_files(void **state)
 	answer(&f, 1, "variables",
 	       "{\"conf\":[{\"file\":\"/etc/"
 	       "nccl.conf\",\"name\":\"NCCL_NET\",\"value\":\"Socket\"}]}");
-	probe_variables_judge(&f.check);
+	check_judge(&f.check, &probe_variables);
 	assert_null(result(&f, 0, "variables")); /* berth sets that one */
 	expect(&f, 1, "variables", "ok", "/etc/nccl.conf sets NCCL_NET=Socket, which NCCL uses");
 	assert_true(json_is_true(json_object_get(result(&f, 1, "variables"), "note")));
@@ -306,7 +306,7 @@ static void test_clock(void **state)
 		f.nodes[2].clock_offset_us = table[i].off_us;
 		f.nodes[2].clock_error_us = table[i].error_us;
 		f.nodes[2].clock_exchanges_left = table[i].left;
-		probe_clock_judge(&f.check);
+		check_judge(&f.check, &probe_clock);
 		expect(&f, 2, "clock", table[i].verdict, table[i].said);
 		end(&f);
 	}
@@ -326,7 +326,7 @@ static void test_names(void **state)
 	answer(&f, 2, "names",
 	       "{\"own\":\"n3\",\"self\":[\"10.1.0.13\"],"
 	       "\"nodes\":[[\"10.1.0.12\"],[\"10.1.0.13\"],[\"10.1.0.13\"]]}");
-	probe_names_judge(&f.check);
+	check_judge(&f.check, &probe_names);
 	expect(&f, 0, "names", "ok", "all nodes' names resolve");
 	expect(&f, 1, "names", "ok", "n3 does not resolve here");
 	expect(&f, 2, "names", "fault", "n1 resolves to 10.1.0.12, which is an address of n2");
@@ -349,7 +349,7 @@ static void test_names(void **state)
 		       "{\"own\":\"n3\",\"self\":[\"10.1.0.13\"],"
 		       "\"nodes\":[[\"10.9.0.11\"],[\"10.1.0.12\"],"
 		       "[\"10.1.0.13\",\"192.0.2.1\"]]}");
-		probe_names_judge(&f.check);
+		check_judge(&f.check, &probe_names);
 		expect(&f, 0, "names", banned ? "ok" : "fault",
 		       banned ? "its own name, n1, is 127.0.1.1"
 			      : "n2 resolves to 192.0.2.1, which no node of this job has");
@@ -363,7 +363,7 @@ static void test_names(void **state)
 	begin(&f);
 	answer(&f, 1, "names",
 	       "{\"own\":\"n2\",\"self\":[\"10.1.0.12\"],\"nodes\":[[\"10.1.0.11\"]]}");
-	probe_names_judge(&f.check);
+	check_judge(&f.check, &probe_names);
 	expect(&f, 1, "names", "ok", "slow here: 1 of 3");
 	end(&f);
 }
@@ -379,7 +379,7 @@ static void test_checkpoint(void **state)
 	answer(&f, 0, "checkpoint?", "{\"unseen\":[1,2]}");
 	answer(&f, 1, "checkpoint?", "{\"unseen\":[2]}");
 	answer(&f, 2, "checkpoint", "{\"error\":\"cannot create a file in it: Read-only\"}");
-	probe_checkpoint_judge(&f.check);
+	check_judge(&f.check, &probe_checkpoint);
 	expect(&f, 0, "checkpoint", "fault", "files written on n2 are not visible here");
 	/* n3 wrote none: that its file is not seen is not the folder's doing. */
 	expect(&f, 1, "checkpoint", "ok", "5 GiB free");
@@ -392,8 +392,8 @@ static void test_checkpoint(void **state)
 static void judge_network(struct fixture *f)
 {
 	check_make_plan(&f->check, 29500);
-	probe_network_judge(&f->check);
-	probe_reach_judge(&f->check);
+	check_judge(&f->check, &probe_network);
+	check_judge(&f->check, &probe_reach);
 }
 
 static void test_network_well(void **state)
@@ -512,7 +512,7 @@ static void test_nothing_in_common(void **state)
 	assert_false(f.check.planned);
 	expect(&f, 0, "network", "fault", "only 2 of 3 nodes can reach it");
 	expect(&f, 1, "reach", "fault", "of n1 does not answer");
-	probe_ring_judge(&f.check);
+	check_judge(&f.check, &probe_ring);
 	expect(&f, 1, "ring", "skipped", NULL);
 	end(&f);
 }
@@ -536,7 +536,7 @@ static void test_ring(void **state)
 	ring(&f, 0, 1024, 1100 << 20, 400, NULL);
 	ring(&f, 1, 1024, 1100 << 20, 420, NULL);
 	ring(&f, 2, 1024, 100 << 20, 410, NULL);
-	probe_ring_judge(&f.check);
+	check_judge(&f.check, &probe_ring);
 	expect(&f, 0, "ring", "ok", "from n3");
 	expect(&f, 1, "ring", "ok", "from n1");
 	expect(&f, 2, "ring", "fault", "1024 MiB were sent, but hsn0 counted 100 MiB");
@@ -549,7 +549,7 @@ static void test_ring(void **state)
 	ring(&f, 2, 1024, -1, 400, "the sum of 256 KiB is wrong, first at element 7");
 	assert_false(
 		probe_ring_should_repeat(&f.check)); /* it broke: another round will not fix that */
-	probe_ring_judge(&f.check);
+	check_judge(&f.check, &probe_ring);
 	expect(&f, 1, "ring", "fault", "receives from n1 at");
 	expect(&f, 2, "ring", "fault", "element 7");
 	end(&f);
@@ -571,7 +571,7 @@ static void test_ring_again(void **state)
 		ring(&f, i, i == 2 ? 20 : 1000, -1, 400, NULL);
 	}
 	assert_false(probe_ring_should_repeat(&f.check));
-	probe_ring_judge(&f.check);
+	check_judge(&f.check, &probe_ring);
 	for (size_t i = 0; i < NODES; i++)
 		expect(&f, i, "ring", "ok", NULL);
 	end(&f);
@@ -600,7 +600,7 @@ static void test_ring_busy(void **state)
 		link_use(&f, i, i == 2 ? 1024 : 100, i == 2 ? 400 : 50);
 	}
 	assert_false(probe_ring_should_repeat(&f.check));
-	probe_ring_judge(&f.check);
+	check_judge(&f.check, &probe_ring);
 	for (size_t i = 0; i < NODES; i++)
 		expect(&f, i, "ring", "ok", NULL);
 	link_use(&f, 1, 100, 390);
@@ -613,7 +613,7 @@ static void test_ring_busy(void **state)
 		ring(&f, i, 100, -1, 400, NULL);
 		link_use(&f, i, 100, i == 1 ? 390 : 50);
 	}
-	probe_ring_judge(&f.check);
+	check_judge(&f.check, &probe_ring);
 	expect(&f, 0, "ring", "ok", NULL);
 	expect(&f, 1, "ring", "ok", NULL);
 	expect(&f, 2, "ring", "fault", "receives from n2 at 2151 Mb/s");
@@ -630,8 +630,8 @@ static void test_missing(void **state)
 	f.nodes[2].missing = true;
 	json_object_del(f.nodes[2].answers, "reach?");
 	check_add(&f.check, 2, "agent", CHECK_FAULT, "look", "no agent");
-	for (const struct check_probe *probe = check_probes; probe->name; probe++)
-		probe->judge(&f.check);
+	for (const struct check_probe *const *probe = check_probes; *probe; probe++)
+		check_judge(&f.check, *probe);
 	/* Only its absence is reported. */
 	assert_int_equal(json_array_size(f.nodes[2].results), 1);
 	expect(&f, 0, "reach", "ok", NULL);
