@@ -122,6 +122,20 @@ bool alloc_drop_past_end(struct alloc *alloc, char *text, size_t size)
 	return true;
 }
 
+char *alloc_node_list(const struct alloc *alloc, const bool *chosen)
+{
+	const char **names = calloc(alloc->node_count, sizeof *names);
+	size_t count = 0;
+	char *list;
+
+	for (size_t i = 0; names && i < alloc->node_count; i++)
+		if (!chosen || chosen[i])
+			names[count++] = alloc->nodes[i].name;
+	list = names ? hostlist_compress(names, count) : NULL;
+	free(names);
+	return list;
+}
+
 void alloc_free(struct alloc *alloc)
 {
 	if (!alloc)

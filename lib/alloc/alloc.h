@@ -111,6 +111,9 @@ int job_status_is_over(const struct env *env, const char *scheduler, const char 
 /* Has Slurm suspended the job? No, if it does not answer. Under PBS this process is suspended, too.
  */
 bool job_status_is_suspended(const struct env *env, const struct alloc *alloc, int timeout_ms);
+/* The names of the chosen nodes (NULL: of all) as a host list, "n[1-3]"; malloced, NULL if memory
+ * is out. */
+char *alloc_node_list(const struct alloc *alloc, const bool *chosen);
 void alloc_free(struct alloc *alloc); /* frees what it holds and clears it; NULL is allowed */
 
 /* Check that text is "HOST:PORT" or "[fd00::1]:PORT". On success copy the host into host (size

@@ -84,8 +84,6 @@ bool check_better_address(const struct inventory *inventory_a, const struct inve
 int check_chosen_address(const struct check *check, size_t node);
 /* An outcome in the reachability matrix (see check_run); NULL if unknown. */
 const char *check_reach_outcome(const struct check *check, size_t from, size_t to, size_t address);
-/* The chosen nodes as a host list, "n[1-3]"; malloced. */
-char *check_node_list(const struct check *check, const bool *chosen);
 
 /* check_plan.c: one rank per node, the first node's addresses reached as the matrix says; port:
  * MASTER_PORT. Sets planned and plan, or plan_error. */

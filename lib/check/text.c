@@ -6,7 +6,6 @@
 
 #include "base/json.h"
 #include "check/check_internal.h"
-#include "hostlist/hostlist.h"
 
 void check_add(struct check *check, size_t node, const char *probe, enum check_result result,
 	       const char *fix, const char *format, ...)
@@ -109,18 +108,4 @@ const char *check_reach_outcome(const struct check *check, size_t from, size_t t
 	const json_t *rows = json_object_get(check_answer(check, from, "reach?"), "rows");
 
 	return json_string_value(json_array_get(json_array_get(rows, to), address));
-}
-
-char *check_node_list(const struct check *check, const bool *chosen)
-{
-	const char **names = calloc(check->count + 1, sizeof *names);
-	size_t count = 0;
-	char *text;
-
-	for (size_t i = 0; names && i < check->count; i++)
-		if (chosen[i])
-			names[count++] = check->nodes[i].name;
-	text = names ? hostlist_compress(names, count) : NULL;
-	free(names);
-	return text;
 }

@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "controller/job.h"
-#include "hostlist/hostlist.h"
 
 static struct node_note *find_note(struct node_notes *notes, const char *text)
 {
@@ -42,22 +41,18 @@ void node_notes_add(struct node_notes *notes, size_t node, const char *text)
 static void print(const struct node_notes *notes, const struct node_note *note)
 {
 	size_t all = notes->alloc->node_count, count = 0;
-	const char **names = calloc(all, sizeof *names);
-	char *list;
+	char *list = alloc_node_list(notes->alloc, note->nodes);
 
-	for (size_t i = 0; names && i < all; i++)
-		if (note->nodes[i])
-			names[count++] = notes->alloc->nodes[i].name;
-	list = count ? hostlist_compress(names, count) : NULL;
-	if (count == 1)
-		job_note(notes->sink, LOG_WARNING, "%s: %s", names[0], note->text);
+	for (size_t i = 0; i < all; i++)
+		count += note->nodes[i];
+	if (count == 1 && list)
+		job_note(notes->sink, LOG_WARNING, "%s: %s", list, note->text);
 	else if (count == all || !list)
 		job_note(notes->sink, LOG_WARNING, "%zu nodes: %s", count, note->text);
 	else
 		job_note(notes->sink, LOG_WARNING, "%zu of %zu nodes (%.200s%s): %s", count, all,
 			 list, strlen(list) > 200 ? "..." : "", note->text);
 	free(list);
-	free(names);
 }
 
 void node_notes_print(struct node_notes *notes)

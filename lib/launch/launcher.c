@@ -16,7 +16,6 @@
 #include "base/bytes.h"
 #include "base/file.h"
 #include "base/log.h"
-#include "hostlist/hostlist.h"
 
 /* The first launcher that fits is used, so the most specific ones come first. */
 static const struct launcher *const launchers[] = {
@@ -137,25 +136,13 @@ struct env *launcher_agent_env(const struct launcher_job *job, size_t node_index
 
 struct env *launcher_all_agents_env(const struct launcher_job *job, const char *self)
 {
-	char *list = launcher_node_list(job->launch->alloc);
+	char *list = alloc_node_list(job->launch->alloc, NULL);
 	struct env *env = list ? make_agent_env(job, (const char *const[]){LAUNCHER_ENV_NODES, list,
 									   LAUNCHER_ENV_SELF, self})
 			       : NULL;
 
 	free(list);
 	return env;
-}
-
-char *launcher_node_list(const struct alloc *alloc)
-{
-	const char **names = calloc(alloc->node_count, sizeof *names);
-	char *list;
-
-	for (size_t i = 0; names && i < alloc->node_count; i++)
-		names[i] = alloc->nodes[i].name;
-	list = names ? hostlist_compress(names, alloc->node_count) : NULL;
-	free(names);
-	return list;
 }
 
 static const char *const forwarded[] = {"LD_LIBRARY_PATH", "BERTH_*", NULL};

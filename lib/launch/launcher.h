@@ -197,9 +197,6 @@ struct env *launcher_forwarded_env(const struct launcher_job *job, size_t node_i
  * counts), localhost, or one of this host's addresses. Asks no resolver. */
 bool launcher_is_this_host(const char *name);
 
-/* The nodes' names as a host list; malloced, NULL if memory is out. */
-char *launcher_node_list(const struct alloc *alloc);
-
 /* Start file (looked up in PATH unless it contains '/') in a session of its own, with these
  * descriptors as its stdio and all signals unblocked. Return 0 or an errno. */
 int launcher_spawn_file(const char *file, char *const argv[], const struct env *env,

@@ -79,7 +79,7 @@ static struct alloc part_of(const struct alloc *alloc, size_t first)
 static struct launcher_command make_line(const struct launcher_job *job, const struct alloc *part)
 {
 	char nodes[40], tasks[40], gpus[40], group[40], *list = NULL,
-							*names = launcher_node_list(part);
+							*names = alloc_node_list(part, NULL);
 	int gpu_count = part->nodes[0].gpus;
 	struct launcher_command command = {0};
 	struct utsname self;

@@ -126,7 +126,7 @@ static char *not_shared_with(const struct check *check, size_t node)
 			chosen[other] = some = true;
 	}
 	if (some)
-		text = check_node_list(check, chosen);
+		text = alloc_node_list(check->request->launch->alloc, chosen);
 	free(chosen);
 	return text;
 }

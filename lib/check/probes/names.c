@@ -150,7 +150,8 @@ static void judge_names(struct check *check, size_t i, const json_t *answer, str
 		bool unknown = found->unresolved_count > 0;
 		bool one = (unknown ? found->unresolved_count : found->loopback_count) == 1;
 
-		names = check_node_list(check, unknown ? found->unresolved : found->loopback);
+		names = alloc_node_list(check->request->launch->alloc,
+					unknown ? found->unresolved : found->loopback);
 		check_add(check, i, "names", CHECK_NOTE, advice, "%s %s", names ? names : "some",
 			  unknown ? one ? "does not resolve here" : "do not resolve here"
 			  : one	  ? "resolves to loopback here"
