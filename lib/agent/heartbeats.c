@@ -3,8 +3,6 @@
 
 #include <fcntl.h>
 #include <limits.h>
-#include <signal.h>
-#include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -32,11 +30,9 @@ struct agent_heartbeats {
 	struct agent_uplink *uplink;
 	const char *dir;
 	const struct agent_job *job;
-	size_t count;		  /* number of ranks on this node */
-	struct loop_timer second; /* to read the files */
-	/* the tool that DUMP_STACKS started */
-	struct loop_source stacks;
-	pid_t stack_tool;
+	size_t count;		   /* number of ranks on this node */
+	struct loop_timer second;  /* to read the files */
+	struct loop_source stacks; /* of the tool that DUMP_STACKS started */
 	struct bytes text;
 	json_t *states;
 	/* which ranks have joined */
@@ -306,32 +302,18 @@ static int start_stack_tool(struct agent_heartbeats *heartbeats, const struct en
 	enum { WORDS = 4 };
 	const char *const words[WORDS] = {"sh", "-c", script, gentle ? "gentle" : "sh"};
 	const char **argv = calloc(WORDS + count + 1, sizeof *argv);
-	posix_spawn_file_actions_t files;
-	posix_spawnattr_t attributes;
-	sigset_t none;
-	char **envp = env_to_envp(env);
 	int ends[2], rc;
+	pid_t pid;
 
-	if (!argv || !envp || pipe2(ends, O_CLOEXEC | O_NONBLOCK)) {
+	if (!argv || pipe2(ends, O_CLOEXEC | O_NONBLOCK)) {
 		free(argv);
-		free(envp);
 		return error_memory(err, "stack traces");
 	}
 	memcpy(argv, words, sizeof words);
 	memcpy(argv + WORDS, entries, count * sizeof *argv);
-	sigemptyset(&none);
-	posix_spawn_file_actions_init(&files);
-	posix_spawn_file_actions_addopen(&files, 0, "/dev/null", O_RDONLY, 0);
-	posix_spawn_file_actions_adddup2(&files, ends[1], 1);
-	posix_spawnattr_init(&attributes);
-	posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK);
-	posix_spawnattr_setsigmask(&attributes, &none);
-	rc = posix_spawnp(&heartbeats->stack_tool, "sh", &files, &attributes, (char *const *)argv,
-			  envp);
-	posix_spawnattr_destroy(&attributes);
-	posix_spawn_file_actions_destroy(&files);
+	rc = env_spawn(env, "sh", (char *const *)argv, (const int[]){-1, ends[1], STDERR_FILENO},
+		       &pid);
 	free(argv);
-	free(envp);
 	close(ends[1]);
 	heartbeats->stacks.ready = stacks_ready;
 	if (!rc)

@@ -6,7 +6,6 @@
 #include <limits.h>
 #include <poll.h>
 #include <signal.h>
-#include <spawn.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -20,36 +19,17 @@
 #define UNKNOWN INT_MIN
 #define KILLED_MS 200 /* from SIGKILL to the end of a process that is not in state D */
 
-/* Start the tool. *out becomes the reading end of its standard output; stderr_fd is a file for its
- * standard error. */
+/* Start the tool in a process group of its own, so that what it starts (qstat starts a shell and
+ * pbs_iff) ends with it. *out becomes the reading end of its standard output; stderr_fd is a file
+ * for its standard error. */
 static int start_tool(char *const argv[], const struct env *env, int stderr_fd, pid_t *pid,
 		      int *out)
 {
-	char **envp = env_to_envp(env);
-	posix_spawn_file_actions_t files;
-	posix_spawnattr_t attributes;
-	sigset_t none;
 	int pipes[2], rc;
 
-	if (!envp || pipe2(pipes, O_CLOEXEC)) {
-		free(envp);
+	if (pipe2(pipes, O_CLOEXEC))
 		return -1;
-	}
-	sigemptyset(&none);
-	posix_spawn_file_actions_init(&files);
-	posix_spawn_file_actions_addopen(&files, 0, "/dev/null", O_RDONLY, 0);
-	posix_spawn_file_actions_adddup2(&files, pipes[1], 1);
-	posix_spawn_file_actions_adddup2(&files, stderr_fd, 2);
-	/* A process group of its own, so that what the tool starts (qstat starts a shell and
-	 * pbs_iff) ends with it. */
-	posix_spawnattr_init(&attributes);
-	posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK);
-	posix_spawnattr_setpgroup(&attributes, 0);
-	posix_spawnattr_setsigmask(&attributes, &none);
-	rc = posix_spawnp(pid, argv[0], &files, &attributes, argv, envp);
-	posix_spawnattr_destroy(&attributes);
-	posix_spawn_file_actions_destroy(&files);
-	free(envp);
+	rc = env_spawn(env, argv[0], argv, (const int[]){-1, pipes[1], stderr_fd}, pid);
 	close(pipes[1]);
 	if (rc)
 		close(pipes[0]);

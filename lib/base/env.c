@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "base/env.h"
 
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <spawn.h>
 #include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -317,6 +321,35 @@ char **env_to_envp(const struct env *env)
 	}
 	envp[n] = NULL;
 	return envp;
+}
+
+int env_spawn(const struct env *env, const char *file, char *const argv[], const int stdio[3],
+	      pid_t *pid)
+{
+	char **envp = env_to_envp(env);
+	posix_spawn_file_actions_t files;
+	posix_spawnattr_t attributes;
+	sigset_t none;
+	int rc = 0;
+
+	if (!envp)
+		return ENOMEM;
+	sigemptyset(&none);
+	posix_spawn_file_actions_init(&files);
+	for (int i = 0; i < 3 && !rc; i++)
+		rc = stdio[i] < 0
+			     ? posix_spawn_file_actions_addopen(&files, i, "/dev/null", O_RDWR, 0)
+			     : posix_spawn_file_actions_adddup2(&files, stdio[i], i);
+	posix_spawnattr_init(&attributes);
+	/* berth run blocks the signals that it reads from a signalfd; the program must get them. */
+	posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSID | POSIX_SPAWN_SETSIGMASK);
+	posix_spawnattr_setsigmask(&attributes, &none);
+	if (!rc)
+		rc = posix_spawnp(pid, file, &files, &attributes, argv, envp);
+	posix_spawnattr_destroy(&attributes);
+	posix_spawn_file_actions_destroy(&files);
+	free(envp);
+	return rc;
 }
 
 bool env_find_tool(const struct env *env, const char *name, char *path, size_t size)

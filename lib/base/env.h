@@ -5,6 +5,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <sys/types.h>
 
 #include "base/error.h"
 
@@ -71,6 +72,12 @@ bool env_find_tool(const struct env *env, const char *name, char *path, size_t s
 /* NAME=VALUE strings for execve in one malloced block; the caller frees it with free(). NULL if
  * memory is out. */
 char **env_to_envp(const struct env *env);
+
+/* Start file (looked up in this process's PATH unless it contains '/') in this environment and in a
+ * session of its own, with all signals unblocked and these descriptors as its stdio; -1 is
+ * /dev/null. Return 0 or an errno. */
+int env_spawn(const struct env *env, const char *file, char *const argv[], const int stdio[3],
+	      pid_t *pid);
 
 /* A variable of this process while a library reads it with getenv(). */
 struct env_override {

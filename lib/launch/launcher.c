@@ -6,7 +6,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
-#include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -184,43 +183,16 @@ static int input_file(const char *input)
 	return fd;
 }
 
-int launcher_spawn_file(const char *file, char *const argv[], const struct env *env,
-			const int stdio[3], pid_t *pid)
-{
-	char **envp = env_to_envp(env);
-	posix_spawn_file_actions_t files;
-	posix_spawnattr_t attributes;
-	sigset_t none;
-	int rc = 0;
-
-	if (!envp)
-		return ENOMEM;
-	sigemptyset(&none);
-	posix_spawn_file_actions_init(&files);
-	for (int i = 0; i < 3 && !rc; i++)
-		rc = posix_spawn_file_actions_adddup2(&files, stdio[i], i);
-	posix_spawnattr_init(&attributes);
-	/* berth run blocks the signals that it reads from a signalfd; the program must get them. */
-	posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSID | POSIX_SPAWN_SETSIGMASK);
-	posix_spawnattr_setsigmask(&attributes, &none);
-	if (!rc)
-		rc = posix_spawnp(pid, file, &files, &attributes, argv, envp);
-	posix_spawnattr_destroy(&attributes);
-	posix_spawn_file_actions_destroy(&files);
-	free(envp);
-	return rc;
-}
-
 int launcher_spawn(char *const argv[], const struct env *env, const char *input,
 		   struct launcher_process *process, struct error *err)
 {
 	int output = memfd_create("berth-launcher", MFD_CLOEXEC);
-	int in = input ? input_file(input) : open("/dev/null", O_RDONLY | O_CLOEXEC);
+	int in = input ? input_file(input) : -1;
 	pid_t pid;
-	int rc = output < 0 || in < 0 ? error_memory(err, "the launcher's start") : 0;
+	int rc = output < 0 || (input && in < 0) ? error_memory(err, "the launcher's start") : 0;
 
 	if (!rc)
-		rc = launcher_spawn_file(argv[0], argv, env, (int[]){in, output, output}, &pid);
+		rc = env_spawn(env, argv[0], argv, (int[]){in, output, output}, &pid);
 	if (rc > 0)
 		rc = error_set(err, ERR_UNAVAILABLE, "cannot start %s: %s%s", argv[0], strerror(rc),
 			       rc == ENOENT ? "; is it in PATH?" : "");

@@ -197,10 +197,6 @@ struct env *launcher_forwarded_env(const struct launcher_job *job, size_t node_i
  * counts), localhost, or one of this host's addresses. Asks no resolver. */
 bool launcher_is_this_host(const char *name);
 
-/* Start file (looked up in PATH unless it contains '/') in a session of its own, with these
- * descriptors as its stdio and all signals unblocked. Return 0 or an errno. */
-int launcher_spawn_file(const char *file, char *const argv[], const struct env *env,
-			const int stdio[3], pid_t *pid);
 /* Start a tool that starts agents. argv[0] is looked up in PATH. The tool gets a session of its
  * own, the text input as stdin (NULL: /dev/null), and an unnamed file for its output. *process
  * is filled in with node_index -1, for all nodes. -ERR_UNAVAILABLE names the tool. */

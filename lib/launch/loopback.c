@@ -2,7 +2,6 @@
 /* Several agents on this machine, which simulate several nodes with real connections, tree and
  * exchange. Meant for trials and for the tests. All simulated nodes see the same cores and GPUs. */
 #include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -16,15 +15,13 @@ static bool loopback_fits(const struct launcher *launcher, const struct alloc *a
 	return false; /* only with --launcher loopback: simulating nodes is a deliberate choice */
 }
 
-static int spawn(const struct launcher_job *job, size_t node_index, int null_fd, pid_t *pid,
-		 struct error *err)
+static int spawn(const struct launcher_job *job, size_t node_index, pid_t *pid, struct error *err)
 {
 	char *const argv[] = {(char *)"berth", (char *)"agent", NULL};
 	struct env *env = launcher_agent_env(job, node_index);
-	int rc =
-		env ? launcher_spawn_file(job->launch->berth_path, argv, env,
-					  (const int[]){null_fd, STDERR_FILENO, STDERR_FILENO}, pid)
-		    : ENOMEM;
+	int rc = env ? env_spawn(env, job->launch->berth_path, argv,
+				 (const int[]){-1, STDERR_FILENO, STDERR_FILENO}, pid)
+		     : ENOMEM;
 
 	env_free(env);
 	if (rc)
@@ -38,17 +35,14 @@ static int loopback_start(const struct launcher_job *job, struct launcher_proces
 {
 	size_t nodes = job->launch->alloc->node_count, started = 0;
 	struct launcher_process *processes = calloc(nodes, sizeof *processes);
-	int null_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
 	int rc = processes ? 0 : error_memory(err, "the agents");
 
 	while (!rc && started < nodes) {
 		processes[started] = (struct launcher_process){
 			.node_index = (long)started, .fd = -1, .output_fd = -1};
-		rc = spawn(job, started, null_fd, &processes[started].pid, err);
+		rc = spawn(job, started, &processes[started].pid, err);
 		started += !rc;
 	}
-	if (null_fd >= 0)
-		close(null_fd);
 	if (rc) {
 		launcher_kill_all(processes, started);
 		return rc;
