@@ -120,29 +120,18 @@ static size_t length(const char *const *list)
 	return count;
 }
 
-char **launcher_argv(const char *const *begin, const struct env *names, const char *const *end)
+char **launcher_argv(const char *const *begin, const char *const *middle, const char *const *end)
 {
-	size_t room = length(begin) + length(end) + (names ? env_count(names) : 0) + 1, n = 0;
-	char **argv = calloc(room, sizeof *argv);
+	const char *const *const lists[] = {begin, middle, end};
+	char **argv = calloc(length(begin) + length(middle) + length(end) + 1, sizeof *argv);
 	struct launcher_command command = {.argv = argv};
-	bool whole = argv != NULL;
+	size_t n = 0;
 
-	for (; whole && begin && *begin; begin++)
-		whole = (argv[n++] = strdup(*begin)) != NULL;
-	for (size_t i = 0; whole && names && i < env_count(names); i++) {
-		const struct env_var *var = env_at(names, i);
-
-		if (!var->value)
-			continue;
-		whole = asprintf(&argv[n], "%s=%s", var->name, var->value) >= 0;
-		if (!whole)
-			argv[n] = NULL;
-		n++;
-	}
-	for (; whole && end && *end; end++)
-		whole = (argv[n++] = strdup(*end)) != NULL;
-	if (whole)
-		return argv;
-	launcher_command_free(&command);
-	return NULL;
+	for (size_t i = 0; argv && i < sizeof lists / sizeof *lists; i++)
+		for (const char *const *at = lists[i]; at && *at; at++)
+			if (!(argv[n++] = strdup(*at))) {
+				launcher_command_free(&command);
+				return NULL;
+			}
+	return argv;
 }

@@ -221,9 +221,9 @@ int launcher_start_tools(const struct launcher_job *job, struct launcher_process
 /* Implements launcher.command_line for these: the first tool's command line, and how many more
  * there are. */
 char *launcher_tools_line(const struct launcher_job *job);
-/* Build a malloced argv: begin, then NAME=VALUE for each variable in names (may be NULL), then
- * end. begin and end are NULL-terminated. NULL if memory is out. */
-char **launcher_argv(const char *const *begin, const struct env *names, const char *const *end);
+/* Build a malloced argv of three NULL-terminated lists, any of which may be NULL. NULL if memory is
+ * out. */
+char **launcher_argv(const char *const *begin, const char *const *middle, const char *const *end);
 /* argv as a command line for a shell; malloced, NULL if memory is out. */
 char *launcher_command_line(char *const argv[]);
 

@@ -155,28 +155,17 @@ static char *host_list(const struct alloc *alloc, const char *slots)
  * value), then end. */
 static char **make_line(const char *const *begin, const struct env *env, const char *const *end)
 {
-	size_t room = 0, n = 0;
-	const char **command;
+	const char **options = calloc(2 * env_count(env) + 1, sizeof *options);
+	size_t n = 0;
 	char **argv;
 
-	for (size_t i = 0; begin[i]; i++)
-		room++;
-	for (size_t i = 0; end[i]; i++)
-		room++;
-	command = calloc(room + 2 * env_count(env) + 1, sizeof *command);
-	if (!command)
-		return NULL;
-	for (size_t i = 0; begin[i]; i++)
-		command[n++] = begin[i];
-	for (size_t i = 0; i < env_count(env); i++)
+	for (size_t i = 0; options && i < env_count(env); i++)
 		if (launcher_forwards_variable(env_at(env, i)->name)) {
-			command[n++] = "-x";
-			command[n++] = env_at(env, i)->name;
+			options[n++] = "-x";
+			options[n++] = env_at(env, i)->name;
 		}
-	for (size_t i = 0; end[i]; i++)
-		command[n++] = end[i];
-	argv = launcher_argv(command, NULL, NULL);
-	free(command);
+	argv = options ? launcher_argv(begin, options, end) : NULL;
+	free(options);
 	return argv;
 }
 

@@ -21,7 +21,7 @@ static int make(const struct launcher_job *job, size_t node, struct launcher_com
 	const char *begin[] = {"env", NULL},
 		   *end[] = {job->launch->berth_path, "agent", "--stdin", NULL};
 	struct launcher_command remote = {0};
-	char *command = NULL;
+	char *command = NULL, **variables;
 	int rc = agent_vars ? 0 : -1;
 
 	if (launcher_is_this_host(job->launch->alloc->nodes[node].name)) {
@@ -34,7 +34,8 @@ static int make(const struct launcher_job *job, size_t node, struct launcher_com
 	 * quoted. */
 	if (!rc && libraries && *libraries)
 		rc = env_set(agent_vars, "LD_LIBRARY_PATH", libraries, ENV_FROM_USER, NULL, NULL);
-	if (!rc && (remote.argv = launcher_argv(begin, agent_vars, end)))
+	variables = rc ? NULL : env_to_envp(agent_vars);
+	if (variables && (remote.argv = launcher_argv(begin, (const char *const *)variables, end)))
 		command = launcher_command_line(remote.argv);
 	if (command) {
 		const char *base[] = {"ssh",   "-T",
@@ -51,6 +52,7 @@ static int make(const struct launcher_job *job, size_t node, struct launcher_com
 	rc = out->argv && out->input ? 0 : -1;
 	launcher_command_free(&remote);
 	env_free(agent_vars);
+	free(variables);
 	free(command);
 	return rc;
 }

@@ -37,16 +37,18 @@ static int make(const struct launcher_job *job, size_t node, struct launcher_com
 	const char *host = job->launch->alloc->nodes[node].name;
 	const char *end[] = {job->launch->berth_path, "agent", NULL};
 	struct env *agent_vars = launcher_forwarded_env(job, node);
-	char path[PATH_MAX];
+	char path[PATH_MAX], **variables = agent_vars ? env_to_envp(agent_vars) : NULL;
 	bool dsh;
 
-	if (agent_vars && tm_find(job->launch->env, path, sizeof path, &dsh)) {
+	if (variables && tm_find(job->launch->env, path, sizeof path, &dsh)) {
 		const char *tmrsh[] = {path, host, "/usr/bin/env", NULL};
 		const char *pbsdsh[] = {path, "-h", host, "--", "/usr/bin/env", NULL};
 
-		out->argv = launcher_argv(dsh ? pbsdsh : tmrsh, agent_vars, end);
+		out->argv =
+			launcher_argv(dsh ? pbsdsh : tmrsh, (const char *const *)variables, end);
 	}
 	env_free(agent_vars);
+	free(variables);
 	return out->argv ? 0 : -1;
 }
 
