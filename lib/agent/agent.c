@@ -435,13 +435,6 @@ static void on_second(struct loop_timer *timer)
 	check_port(agent);
 }
 
-static void on_deferred_signal(void *context, int number)
-{
-	struct agent *agent = context;
-
-	agent_ranks_signal(&agent->ranks, number);
-}
-
 static int run_once(struct agent *agent, struct error *err)
 {
 	int rc = loop_once(agent->loop, err);
@@ -488,9 +481,8 @@ static int start_agent(struct agent *agent, pid_t launcher_pid, struct error *er
 	agent_pmix_fork(&agent->pmix, agent->loop, &agent->uplink, &agent->children,
 			env_get(params->env, "BERTH_MODULE_PATH"), agent->dir);
 	agent_ranks_init(&agent->ranks, agent->loop, &agent->uplink, &agent->pmix, agent->dir);
-	rc = agent_signals_open(&agent->signals, agent->loop, &agent->uplink, agent->guardian,
-				launcher_pid, slurm_in_step(params->env), on_deferred_signal, agent,
-				err);
+	rc = agent_signals_open(&agent->signals, agent->loop, &agent->uplink, &agent->ranks,
+				agent->guardian, launcher_pid, slurm_in_step(params->env), err);
 	if (!rc)
 		rc = agent_discovery_start(agent->loop, params->env, params->name, send_inventory,
 					   agent, &agent->discovery, err);

@@ -72,24 +72,22 @@ static void on_deferred(struct loop_timer *timer)
 			continue;
 		signals->list[number].due_ms = 0;
 		if (!step_ms || now_ms - step_ms > STEP_MS)
-			signals->send(signals->context, number);
+			agent_ranks_signal(signals->ranks, number);
 	}
 	await_deferred(signals);
 }
 
 int agent_signals_open(struct agent_signals *signals, struct loop *loop,
-		       struct agent_uplink *uplink, pid_t guardian, pid_t launcher_pid,
-		       bool in_step, void (*send)(void *context, int number), void *context,
-		       struct error *err)
+		       struct agent_uplink *uplink, struct agent_ranks *ranks, pid_t guardian,
+		       pid_t launcher_pid, bool in_step, struct error *err)
 {
 	static const int forwarded[] = {SIGINT, SIGTERM, SIGUSR1, SIGUSR2, SIGHUP, SIGQUIT};
 
 	*signals = (struct agent_signals){.source = {on_signals, -1, 0},
 					  .deferred.due = on_deferred,
-					  .send = send,
-					  .context = context,
 					  .loop = loop,
 					  .uplink = uplink,
+					  .ranks = ranks,
 					  .guardian = guardian,
 					  .launcher_pid = launcher_pid,
 					  .in_step = in_step};

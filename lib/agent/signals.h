@@ -9,6 +9,7 @@
 #include <stdbool.h>
 #include <sys/types.h>
 
+#include "agent/ranks.h"
 #include "agent/uplink.h"
 #include "base/loop.h"
 
@@ -17,9 +18,8 @@ struct agent_signals {
 	struct loop_source source;  /* first member, so that the callback can cast back */
 	struct loop_timer deferred; /* a signal is due */
 	struct loop *loop;
-	void (*send)(void *context, int number);
-	void *context;
 	struct agent_uplink *uplink;
+	struct agent_ranks *ranks;
 	pid_t guardian, launcher_pid;
 	bool in_step;
 	struct {
@@ -34,14 +34,13 @@ struct agent_signals {
 
 /* Receive the signals that schedulers and users send to jobs, and report each to the controller.
  * guardian is the process that forwards signals to this one; launcher_pid is the guardian's
- * parent. in_step: the launcher signals all processes of its step, including the ranks. send sends
- * the ranks a deferred signal. Changes the process's signal handling. */
+ * parent. in_step: the launcher signals all processes of its step, including the ranks. Changes the
+ * process's signal handling. */
 int agent_signals_open(struct agent_signals *signals, struct loop *loop,
-		       struct agent_uplink *uplink, pid_t guardian, pid_t launcher_pid,
-		       bool in_step, void (*send)(void *context, int number), void *context,
-		       struct error *err);
+		       struct agent_uplink *uplink, struct agent_ranks *ranks, pid_t guardian,
+		       pid_t launcher_pid, bool in_step, struct error *err);
 /* Handle a signal for the ranks from the controller. false: the caller sends it now. true: the
- * launcher may send it to the ranks itself; if it does not, send is called. */
+ * launcher may send it to the ranks itself; if it does not, they get it later. */
 bool agent_signals_defer(struct agent_signals *signals, int number);
 void agent_signals_close(struct agent_signals *signals);
 
