@@ -99,7 +99,7 @@ static void start_ranks(struct job *job)
 
 static void begin_ranks(struct job *job)
 {
-	struct plan_request plan_request = job_start_plan_request(job);
+	struct plan_request plan_request = job_plan_request(job);
 	struct error err = {0};
 	int rc;
 
@@ -277,11 +277,6 @@ int64_t job_round(struct job *job, int64_t now_ms)
 bool job_is_known(const struct job *job)
 {
 	return job->phase > JOB_PHASE_INVENTORIES || job->next >= JOB_STEP_PROBE;
-}
-
-struct plan_request job_plan_request(const struct job *job)
-{
-	return job_start_plan_request(job);
 }
 
 bool job_is_prepared(const struct job *job)

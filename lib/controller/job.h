@@ -252,7 +252,7 @@ int job_reached(const struct job *job, size_t other);
  * "20480-20495", "20480" or "". */
 int job_first_port(const struct job *job);
 void job_ports(const struct job *job, char *out, size_t size);
-/* The request that it was planned with. */
+/* What to plan, or what was planned; the port is the one that node 0 reserves. */
 struct plan_request job_plan_request(const struct job *job);
 /* Take over the time limit that another job has learned from the scheduler. */
 void job_copy_limit(struct job *job, const struct job *from);

@@ -187,8 +187,6 @@ extern const struct job_part job_reach_part;
 int job_start_probe(struct job *job, struct error *err);
 /* The deadline of JOB_PHASE_PROBE: go on without the nodes that have not answered. */
 void job_start_probes_due(struct job *job);
-/* What to plan; of node 0's inventory it takes the port. */
-struct plan_request job_start_plan_request(const struct job *job);
 /* Plan on what job_apply_claims has left. */
 int job_start_make_plan(struct job *job, const struct plan_request *plan_request,
 			struct error *err);

@@ -145,7 +145,7 @@ const struct job_part job_reach_part = {
 
 /* ---- plan ---- */
 
-struct plan_request job_start_plan_request(const struct job *job)
+struct plan_request job_plan_request(const struct job *job)
 {
 	const struct job_request *request = job->request;
 	struct plan_request plan = request->plan;
