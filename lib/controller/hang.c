@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "agent/joined.h"
+#include "base/bytes.h"
 #include "explain/stacks.h"
 #include "hostlist/idset.h"
 #include "process/heartbeat.h"
@@ -191,30 +192,27 @@ static int find_rank_behind(const struct job_hang *hang, bool *unique)
 	return best;
 }
 
+/* Append to out how far the rank is behind, and in which state. */
 static void describe_rank(const struct job_hang *hang, int number, char *out, size_t size)
 {
 	const struct job_rank *rank = &hang->ranks[number];
 	double least, most;
-	size_t used = 0;
+	bool differ = steps_differ(hang, &least, &most);
 
-	if (rank->steps >= 0 && steps_differ(hang, &least, &most))
-		used = (size_t)snprintf(out, size, " at %.15g%s%s%s, others at %.15g", rank->steps,
-					rank->status_text[0] ? " (" : "", rank->status_text,
-					rank->status_text[0] ? ")" : "", most);
-	else if (steps_differ(hang, &least, &most))
-		used = (size_t)snprintf(out, size, ": it has reported no step, others are at %.15g",
-					most);
+	if (rank->steps >= 0 && differ)
+		text_append(out, size, " at %.15g%s%s%s, others at %.15g", rank->steps,
+			    rank->status_text[0] ? " (" : "", rank->status_text,
+			    rank->status_text[0] ? ")" : "", most);
+	else if (differ)
+		text_append(out, size, ": it has reported no step, others are at %.15g", most);
 	else if (rank->status_text[0])
-		used = (size_t)snprintf(out, size, " at: %s", rank->status_text);
-	if (used >= size)
-		return;
+		text_append(out, size, " at: %s", rank->status_text);
 	if (rank->state == 'T' || rank->state == 't')
-		snprintf(out + used, size - used,
-			 "; its process is stopped (by SIGSTOP or a debugger)");
+		text_append(out, size, "; its process is stopped (by SIGSTOP or a debugger)");
 	else if (rank->state == 'D')
-		snprintf(out + used, size - used,
-			 "; its process is blocked in the kernel (state D: waiting for a file "
-			 "system or device)");
+		text_append(out, size,
+			    "; its process is blocked in the kernel (state D: waiting for a file "
+			    "system or device)");
 }
 
 static bool is_missing(const struct job_hang *hang, int rank)
