@@ -23,55 +23,48 @@
 
 /* ---- reading an answer ---- */
 
-void pbs_job_info_free(struct pbs_job_info *answer)
+/* The attributes that are kept; Torque uses other names for some. */
+static const struct {
+	const char *name;
+	size_t offset; /* of the member in struct pbs_job_info */
+} attributes[] = {
+	{"Resource_List.walltime", offsetof(struct pbs_job_info, walltime)},
+	{"Resource_List.select", offsetof(struct pbs_job_info, select)},
+	{"stime", offsetof(struct pbs_job_info, start)},
+	{"start_time", offsetof(struct pbs_job_info, start)},
+	{"run_count", offsetof(struct pbs_job_info, run_count)},
+	{"Walltime.Remaining", offsetof(struct pbs_job_info, remaining)},
+	{"exec_host", offsetof(struct pbs_job_info, exec_host)},
+	{"start_count", offsetof(struct pbs_job_info, run_count)},
+	{"exec_vnode", offsetof(struct pbs_job_info, exec_vnode)},
+	{"queue", offsetof(struct pbs_job_info, queue)},
+};
+#define ATTRIBUTES (sizeof attributes / sizeof *attributes)
+
+static char **member(struct pbs_job_info *answer, size_t attribute)
 {
-	if (!answer)
-		return;
-	free(answer->walltime);
-	free(answer->start);
-	free(answer->remaining);
-	free(answer->run_count);
-	free(answer->exec_host);
-	free(answer->exec_vnode);
-	free(answer->select);
-	free(answer->queue);
-	memset(answer, 0, sizeof *answer);
+	return (char **)((char *)answer + attributes[attribute].offset);
 }
 
-/* The field for an attribute's name (Torque uses other names), or NULL. */
-static char **field(struct pbs_job_info *answer, const char *name)
+void pbs_job_info_free(struct pbs_job_info *answer)
 {
-	const struct {
-		const char *name;
-		char **field;
-	} known[] = {
-		{"Resource_List.walltime", &answer->walltime},
-		{"Resource_List.select", &answer->select},
-		{"stime", &answer->start},
-		{"start_time", &answer->start},
-		{"run_count", &answer->run_count},
-		{"Walltime.Remaining", &answer->remaining},
-		{"exec_host", &answer->exec_host},
-		{"start_count", &answer->run_count},
-		{"exec_vnode", &answer->exec_vnode},
-		{"queue", &answer->queue},
-	};
-
-	for (size_t i = 0; i < sizeof known / sizeof *known; i++)
-		if (!strcasecmp(known[i].name, name))
-			return known[i].field;
-	return NULL;
+	for (size_t i = 0; answer && i < ATTRIBUTES; i++) {
+		free(*member(answer, i));
+		*member(answer, i) = NULL;
+	}
 }
 
 static int keep_value(struct pbs_job_info *answer, const char *name, const char *value,
 		      struct error *err)
 {
-	char **slot = field(answer, name);
+	size_t i = 0;
 
-	if (!slot || *slot)
+	while (i < ATTRIBUTES && strcasecmp(attributes[i].name, name))
+		i++;
+	if (i == ATTRIBUTES || *member(answer, i))
 		return 0;
-	*slot = strdup(value);
-	return *slot ? 0 : error_memory(err, "qstat's output");
+	*member(answer, i) = strdup(value);
+	return *member(answer, i) ? 0 : error_memory(err, "qstat's output");
 }
 
 static int read_member(struct pbs_job_info *answer, const char *name, const json_t *value,
