@@ -32,38 +32,34 @@ struct roles_set {
 
 /* ---- what every role learns of the others ---- */
 
-/* BERTH_ROLE_SERVE_ADDR of "serve". */
-static void variable(const char *role, const char *what, char *out, size_t size)
-{
-	snprintf(out, size, "BERTH_ROLE_%s_%s", role, what);
-	for (char *at = out; *at; at++)
-		*at = *at == '-' ? '_' : (char)toupper((unsigned char)*at);
-}
-
 static int add_role(struct env *env, const char *name, const struct job *job, const char *address,
 		    const char *node_list, struct error *err)
 {
-	char addr[80], port[80], ports[80], nodes[80], size[80], block[32];
-	const struct plan *plan = job_plan(job);
-	int rc;
+	char port[16], size[16], ports[32], variable[80];
+	const struct {
+		const char *what, *value, *why;
+	} variables[] = {
+		{"ADDR", address, "of its first node"},
+		{"PORT", port, "reserved there"},
+		{"NODES", node_list, "in the order of its ranks"},
+		{"WORLD_SIZE", size, "its ranks"},
+		{"PORTS", ports, "reserved on its nodes"},
+	};
+	int rc = 0;
 
-	job_ports(job, block, sizeof block);
-	variable(name, "PORTS", ports, sizeof ports);
-
-	variable(name, "ADDR", addr, sizeof addr);
-	variable(name, "PORT", port, sizeof port);
-	variable(name, "NODES", nodes, sizeof nodes);
-	variable(name, "WORLD_SIZE", size, sizeof size);
-	rc = env_set(env, addr, address, ENV_FROM_BERTH, "of its first node", err);
-	if (!rc)
-		rc = env_setf(env, port, ENV_FROM_BERTH, "reserved there", err, "%d", plan->port);
-	if (!rc)
-		rc = env_set(env, nodes, node_list, ENV_FROM_BERTH, "in the order of its ranks",
+	snprintf(port, sizeof port, "%d", job_plan(job)->port);
+	snprintf(size, sizeof size, "%d", job_plan(job)->world_size);
+	job_ports(job, ports, sizeof ports);
+	for (size_t i = 0; !rc && i < sizeof variables / sizeof *variables; i++) {
+		if (variables[i].value == ports && !*ports)
+			continue; /* without --ports */
+		/* BERTH_ROLE_SERVE_ADDR of "serve". */
+		snprintf(variable, sizeof variable, "BERTH_ROLE_%s_%s", name, variables[i].what);
+		for (char *at = variable; *at; at++)
+			*at = *at == '-' ? '_' : (char)toupper((unsigned char)*at);
+		rc = env_set(env, variable, variables[i].value, ENV_FROM_BERTH, variables[i].why,
 			     err);
-	if (!rc)
-		rc = env_setf(env, size, ENV_FROM_BERTH, "its ranks", err, "%d", plan->world_size);
-	if (!rc && *block)
-		rc = env_set(env, ports, block, ENV_FROM_BERTH, "reserved on its nodes", err);
+	}
 	return rc;
 }
 
