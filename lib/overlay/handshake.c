@@ -262,17 +262,6 @@ int handshake_receive(struct wire *wire, struct error *err)
 
 /* ---- probes ---- */
 
-static void probe_proof(const struct secret *secret, const char *job,
-			const unsigned char question[WIRE_HELLO_BYTES], unsigned char out[32])
-{
-	struct wire wire = {.secret = *secret};
-
-	handshake_hash_job(job, wire.job_hash);
-	memcpy(wire.hello, question, WIRE_HELLO_BYTES);
-	keyed_hash(&wire, "berth probe 1", 0, NULL, 0, out);
-	secret_wipe(&wire.secret);
-}
-
 void handshake_probe_question(const struct secret *secret, const char *job, uint32_t load,
 			      unsigned char question[WIRE_HELLO_BYTES])
 {
@@ -285,8 +274,12 @@ bool handshake_probe_verify(const struct secret *secret, const char *job,
 			    const unsigned char answer[WIRE_PROBE_ANSWER_BYTES])
 {
 	unsigned char header[AT_BODY], proof[32];
+	struct wire wire = {.secret = *secret};
 
+	handshake_hash_job(job, wire.job_hash);
+	memcpy(wire.hello, question, WIRE_HELLO_BYTES);
+	keyed_hash(&wire, "berth probe 1", 0, NULL, 0, proof);
+	secret_wipe(&wire.secret);
 	put_header(header, ANSWER_PROBE);
-	probe_proof(secret, job, question, proof);
 	return !memcmp(header, answer, AT_BODY) && !sodium_memcmp(proof, answer + AT_BODY, 32);
 }
