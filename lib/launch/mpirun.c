@@ -29,21 +29,14 @@ static const char cleanup_script[] =
 static bool find_tool(const struct launcher *launcher, const struct env *env, char *path,
 		      size_t size)
 {
-	const char *at = env_get(env, "PATH");
+	char other[PATH_MAX];
 
-	for (; at && *at; at += strcspn(at, ":"), at += *at == ':') {
-		int dir = (int)strcspn(at, ":");
-		char other[PATH_MAX];
-
-		if (*at != '/' ||
-		    snprintf(path, size, "%.*s/%s", dir, at, launcher->tool) >= (int)size ||
-		    snprintf(other, sizeof other, "%.*s/%s", dir, at, launcher->beside) >=
-			    (int)sizeof other)
-			continue;
-		if (!access(path, X_OK))
-			return !access(other, X_OK); /* the first in PATH counts */
-	}
-	return false;
+	if (!env_find_tool(env, launcher->tool, path, size))
+		return false;
+	/* The first in PATH counts. */
+	snprintf(other, sizeof other, "%.*s/%s", (int)(strrchr(path, '/') - path), path,
+		 launcher->beside);
+	return !access(other, X_OK);
 }
 
 static bool mpirun_fits(const struct launcher *launcher, const struct alloc *alloc,
