@@ -127,6 +127,16 @@ void agent_heartbeats_watch_joined(struct agent_heartbeats *heartbeats)
 		loop_timer_after(heartbeats->loop, &heartbeats->look_for_joined, JOINED_FIRST_MS);
 }
 
+/* The ranks' process groups; malloced, NULL if memory is out. */
+static pid_t *groups_of(const struct agent_heartbeats *heartbeats)
+{
+	pid_t *groups = calloc(heartbeats->count, sizeof *groups);
+
+	for (size_t i = 0; groups && i < heartbeats->count; i++)
+		groups[i] = heartbeats->list[i].pid;
+	return groups;
+}
+
 static void on_look_for_joined(struct loop_timer *timer)
 {
 	struct agent_heartbeats *heartbeats =
@@ -139,11 +149,9 @@ static void on_look_for_joined(struct loop_timer *timer)
 			 age_ms < JOINED_MS	    ? JOINED_FIRST_MS
 			 : age_ms < JOINED_OFTEN_MS ? JOINED_MS
 						    : 15 * JOINED_MS);
-	groups = calloc(count, sizeof *groups);
+	groups = groups_of(heartbeats);
 	if (!groups)
 		return;
-	for (size_t i = 0; i < count; i++)
-		groups[i] = heartbeats->list[i].pid;
 	char *before = strdup(heartbeats->joined);
 
 	joined_read(groups, count, heartbeats->port, heartbeats->joined);
@@ -299,20 +307,21 @@ static int start_stack_tool(struct agent_heartbeats *heartbeats, const struct en
 			    const char *const *entries, size_t count, bool gentle,
 			    struct error *err)
 {
-	enum { WORDS = 4 };
-	const char *const words[WORDS] = {"sh", "-c", script, gentle ? "gentle" : "sh"};
-	const char **argv = calloc(WORDS + count + 1, sizeof *argv);
+	const char *const begin[] = {"sh", "-c", script, gentle ? "gentle" : "sh", NULL};
+	struct words words = {0};
+	char **argv;
 	int ends[2], rc;
 	pid_t pid;
 
+	words_add_list(&words, begin);
+	for (size_t i = 0; i < count; i++)
+		words_add(&words, "%s", entries[i]);
+	argv = words_end(&words);
 	if (!argv || pipe2(ends, O_CLOEXEC | O_NONBLOCK)) {
 		free(argv);
 		return error_memory(err, "stack traces");
 	}
-	memcpy(argv, words, sizeof words);
-	memcpy(argv + WORDS, entries, count * sizeof *argv);
-	rc = env_spawn(env, "sh", (char *const *)argv, (const int[]){-1, ends[1], STDERR_FILENO},
-		       &pid);
+	rc = env_spawn(env, "sh", argv, (const int[]){-1, ends[1], STDERR_FILENO}, &pid);
 	free(argv);
 	close(ends[1]);
 	heartbeats->stacks.ready = stacks_ready;
@@ -338,6 +347,7 @@ void agent_heartbeats_dump_stacks(struct agent_heartbeats *heartbeats, const str
 	struct process_tree list = {0};
 	size_t first = 0, last, count;
 	char **entries;
+	pid_t *groups;
 
 	if (!heartbeats || heartbeats->states)
 		return;
@@ -345,6 +355,10 @@ void agent_heartbeats_dump_stacks(struct agent_heartbeats *heartbeats, const str
 	entries = calloc(count, sizeof *entries);
 	heartbeats->states = json_array();
 	process_tree_read(NULL, 0, &list);
+	groups = groups_of(heartbeats);
+	if (groups)
+		process_tree_adopt(&list, groups, count);
+	free(groups);
 	/* Ranks that are behind come first. */
 	for (size_t i = count; entries && i-- > 0;) {
 		int rank = agent_job_rank(heartbeats->job, i);

@@ -12,8 +12,6 @@
 
 void launcher_command_free(struct launcher_command *command)
 {
-	for (char **at = command->argv; at && *at; at++)
-		free(*at);
 	free(command->argv);
 	/* The text may hold the secret. */
 	if (command->input)
@@ -111,27 +109,12 @@ char *launcher_tools_line(const struct launcher_job *job)
 	return all;
 }
 
-static size_t length(const char *const *list)
-{
-	size_t count = 0;
-
-	while (list && list[count])
-		count++;
-	return count;
-}
-
 char **launcher_argv(const char *const *begin, const char *const *middle, const char *const *end)
 {
-	const char *const *const lists[] = {begin, middle, end};
-	char **argv = calloc(length(begin) + length(middle) + length(end) + 1, sizeof *argv);
-	struct launcher_command command = {.argv = argv};
-	size_t n = 0;
+	struct words words = {0};
 
-	for (size_t i = 0; argv && i < sizeof lists / sizeof *lists; i++)
-		for (const char *const *at = lists[i]; at && *at; at++)
-			if (!(argv[n++] = strdup(*at))) {
-				launcher_command_free(&command);
-				return NULL;
-			}
-	return argv;
+	words_add_list(&words, begin);
+	words_add_list(&words, middle);
+	words_add_list(&words, end);
+	return words_end(&words);
 }

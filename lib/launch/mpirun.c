@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "alloc/pbs.h"
+#include "base/bytes.h"
 #include "launch/launcher.h"
 
 /* $0 is berth. With PMIX_* and similar variables the agent would become a client of the tool's
@@ -132,34 +133,27 @@ static struct env *environment(const struct launcher_job *job)
 /* "n1:1,n2:1": each node with slots after its name; malloced. */
 static char *host_list(const struct alloc *alloc, const char *slots)
 {
-	char *text = NULL;
-	size_t size = 0;
-	FILE *stream = open_memstream(&text, &size);
+	struct words words = {0};
 
-	for (size_t i = 0; stream && i < alloc->node_count; i++)
-		fprintf(stream, "%s%s%s", i ? "," : "", alloc->nodes[i].name, slots);
-	if (stream && !fclose(stream))
-		return text;
-	free(text);
-	return NULL;
+	for (size_t i = 0; i < alloc->node_count; i++)
+		words_add(&words, "%s%s", alloc->nodes[i].name, slots);
+	return words_join(&words, ',');
 }
 
 /* Build begin, then -x NAME for each variable that agents need (so that ps does not show the
  * value), then end. */
 static char **make_line(const char *const *begin, const struct env *env, const char *const *end)
 {
-	const char **options = calloc(2 * env_count(env) + 1, sizeof *options);
-	size_t n = 0;
-	char **argv;
+	struct words words = {0};
 
-	for (size_t i = 0; options && i < env_count(env); i++)
+	words_add_list(&words, begin);
+	for (size_t i = 0; i < env_count(env); i++)
 		if (launcher_forwards_variable(env_at(env, i)->name)) {
-			options[n++] = "-x";
-			options[n++] = env_at(env, i)->name;
+			words_add(&words, "-x");
+			words_add(&words, "%s", env_at(env, i)->name);
 		}
-	argv = options ? launcher_argv(begin, options, end) : NULL;
-	free(options);
-	return argv;
+	words_add_list(&words, end);
+	return words_end(&words);
 }
 
 /* PRRTE and Open MPI. */

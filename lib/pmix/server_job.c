@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/bytes.h"
 #include "pmix/client_wait.h"
 #include "pmix/server.h"
 
@@ -64,54 +65,44 @@ static void add_part(struct list *list, const char *key, struct list *part)
 }
 
 /* "0,1,2": the ranks of a node. Not all of PMIx's parsers understand ranges. */
-static void print_ranks(FILE *stream, int first, int count)
+static char *format_ranks(int first, int count)
 {
+	struct words words = {0};
+
 	for (int i = 0; i < count; i++)
-		fprintf(stream, "%s%d", i ? "," : "", first + i);
+		words_add(&words, "%d", first + i);
+	return words_join(&words, ',');
 }
 
-/* Close stream, from open_memstream, and add its text. Free the text. */
-static void add_stream(struct list *list, const char *key, FILE *stream, char **text)
+/* Add the malloced text and free it; NULL: memory is out. */
+static void add_malloced(struct list *list, const char *key, char *text)
 {
-	if (stream && !fclose(stream))
-		add_text(list, key, *text);
+	if (text)
+		add_text(list, key, text);
 	else
 		list->status = PMIX_ERR_NOMEM;
-	free(*text);
-}
-
-static void add_peers(struct list *list, const char *key, int first, int count)
-{
-	char *text = NULL;
-	size_t size;
-	FILE *stream = open_memstream(&text, &size);
-
-	if (stream)
-		print_ranks(stream, first, count);
-	add_stream(list, key, stream, &text);
+	free(text);
 }
 
 /* Which nodes, and which ranks on each, in PMIx's own notation. */
 static void add_maps(struct list *list, const struct ranks_job *job)
 {
-	char *node_text = NULL, *rank_text = NULL, *node_map = NULL, *rank_map = NULL;
-	size_t size;
-	FILE *nodes = open_memstream(&node_text, &size), *ranks = open_memstream(&rank_text, &size);
-	const char *comma = "", *semicolon = "";
+	char *node_text, *rank_text, *node_map = NULL, *rank_map = NULL;
+	struct words nodes = {0}, ranks = {0};
 
 	/* PMIx does not accept a node without ranks. */
-	for (int n = 0; nodes && ranks && n < job->node_count; n++) {
+	for (int n = 0; n < job->node_count; n++) {
 		if (!job->rank_count[n])
 			continue;
-		fprintf(nodes, "%s%s", comma, job->nodes[n]);
-		fprintf(ranks, "%s", semicolon);
-		comma = ",";
-		semicolon = ";";
-		print_ranks(ranks, job->first_rank[n], job->rank_count[n]);
+		words_add(&nodes, "%s", job->nodes[n]);
+		rank_text = format_ranks(job->first_rank[n], job->rank_count[n]);
+		words_add(&ranks, "%s", rank_text ? rank_text : "");
+		ranks.failed |= !rank_text;
+		free(rank_text);
 	}
-	if (!nodes || fclose(nodes))
-		list->status = PMIX_ERR_NOMEM;
-	if (!ranks || fclose(ranks))
+	node_text = words_join(&nodes, ',');
+	rank_text = words_join(&ranks, ';');
+	if (!node_text || !rank_text)
 		list->status = PMIX_ERR_NOMEM;
 	if (list->status == PMIX_SUCCESS)
 		list->status = PMIx_generate_regex(node_text, &node_map);
@@ -119,23 +110,20 @@ static void add_maps(struct list *list, const struct ranks_job *job)
 		list->status = PMIx_generate_ppn(rank_text, &rank_map);
 	add_info(list, PMIX_NODE_MAP, node_map, PMIX_REGEX);
 	add_info(list, PMIX_PROC_MAP, rank_map, PMIX_REGEX);
-	add_text(list, PMIX_NODE_LIST, node_text);
+	add_malloced(list, PMIX_NODE_LIST, node_text);
 	free(node_map);
 	free(rank_map);
-	free(node_text);
 	free(rank_text);
 }
 
 static void add_local_cpusets(struct list *list, const struct ranks_job *job, int count)
 {
-	char *text = NULL;
-	size_t size;
-	FILE *stream = job->cpus ? open_memstream(&text, &size) : NULL;
+	struct words words = {0};
 
-	for (int i = 0; stream && i < count; i++)
-		fprintf(stream, "%s%s", i ? ":" : "", job->cpus[i] ? job->cpus[i] : "");
+	for (int i = 0; job->cpus && i < count; i++)
+		words_add(&words, "%s", job->cpus[i] ? job->cpus[i] : "");
 	if (job->cpus)
-		add_stream(list, PMIX_LOCAL_CPUSETS, stream, &text);
+		add_malloced(list, PMIX_LOCAL_CPUSETS, words_join(&words, ':'));
 }
 
 /* Cores, caches and NUMA node of a rank in PMIx's notation, from its "0-3,8". Without a topology,
@@ -232,7 +220,7 @@ static void add_node(struct list *list, const struct ranks_job *job)
 	add_u32(list, PMIX_LOCAL_SIZE, (uint32_t)count);
 	add_u32(list, PMIX_NODE_SIZE, (uint32_t)count);
 	add_rank(list, PMIX_LOCALLDR, (pmix_rank_t)first);
-	add_peers(list, PMIX_LOCAL_PEERS, first, count);
+	add_malloced(list, PMIX_LOCAL_PEERS, format_ranks(first, count));
 	add_local_cpusets(list, job, count);
 }
 

@@ -32,32 +32,21 @@ static const char *path_of(char *const *envp)
 
 static char **path_candidates(const char *program, const char *path)
 {
-	size_t count = 2, used = 0;
+	struct words words = {0};
+	size_t length;
 
-	for (const char *p = path; *p; p++)
-		count += *p == ':';
-
-	char **list = calloc(count, sizeof *list);
-
-	if (!list)
-		return NULL;
-	for (;;) {
-		size_t length = strcspn(path, ":");
-
-		/* An empty part of PATH is the current directory, as for execvp. */
-		list[used] = text_format("%.*s/%s", length ? (int)length : 1, length ? path : ".",
-					 program);
-		if (!list[used]) {
-			while (used)
-				free(list[--used]);
-			free(list);
-			return NULL;
-		}
-		used++;
-		if (!path[length])
-			return list;
-		path += length + 1;
+	if (strchr(program, '/')) {
+		words_add(&words, "%s", program);
+		return words_end(&words);
 	}
+	do {
+		length = strcspn(path, ":");
+		/* An empty part of PATH is the current directory, as for execvp. */
+		words_add(&words, "%.*s/%s", length ? (int)length : 1, length ? path : ".",
+			  program);
+		path += length;
+	} while (*path++);
+	return words_end(&words);
 }
 
 int child_spec_make(const char *const *argv, char *const *envp, const char *cwd,
@@ -71,15 +60,9 @@ int child_spec_make(const char *const *argv, char *const *envp, const char *cwd,
 				 "no program to start; name one on the command line");
 	while (argv[count])
 		count++;
-	if (strchr(argv[0], '/')) {
-		spec.candidates = calloc(2, sizeof *spec.candidates);
-		if (spec.candidates)
-			spec.candidates[0] = strdup(argv[0]);
-	} else {
-		spec.candidates = path_candidates(argv[0], path_of(envp));
-	}
+	spec.candidates = path_candidates(argv[0], path_of(envp));
 	spec.shell_argv = calloc(count + 2, sizeof *spec.shell_argv);
-	if (!spec.candidates || !spec.candidates[0] || !spec.shell_argv) {
+	if (!spec.candidates || !spec.shell_argv) {
 		child_spec_free(&spec);
 		return error_memory(err, "starting a rank");
 	}
@@ -92,8 +75,6 @@ int child_spec_make(const char *const *argv, char *const *envp, const char *cwd,
 
 void child_spec_free(struct child_spec *spec)
 {
-	for (char **c = spec->candidates; c && *c; c++)
-		free(*c);
 	free(spec->candidates);
 	free(spec->shell_argv);
 	spec->candidates = NULL;

@@ -218,6 +218,8 @@ void process_tree_adopt(struct process_tree *list, const pid_t *groups, size_t c
 		for (size_t k = 0; rank >= 0 && (size_t)rank < count && k < list->count; k++)
 			if (list->items[k].group == group)
 				list->items[k].group = groups[rank];
+			else if (list->items[k].group == groups[rank])
+				list->items[k].group = 0; /* podman run */
 	}
 }
 

@@ -37,7 +37,8 @@ void process_tree_free(struct process_tree *list); /* NULL is allowed */
 int process_tree_read(const pid_t *except, size_t except_count, struct process_tree *list);
 
 /* Podman starts a rank's program outside the group of its own process: as group of such a program,
- * and of what is in its group, set that of the rank, groups[LOCAL_RANK], with count ranks. */
+ * and of what is in its group, set that of the rank, groups[LOCAL_RANK], with count ranks. Podman's
+ * own process is in none then. */
 void process_tree_adopt(struct process_tree *list, const pid_t *groups, size_t count);
 
 /* Signal the process that was listed, not one that reused its pid since. Return 0, or -1 with errno

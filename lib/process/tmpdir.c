@@ -173,7 +173,8 @@ int tmpdir_at_end(const char *path, const char *const *command, const char *word
 static void run_at_end(const char *path)
 {
 	char file[PARENT_MAX + 64], *text = NULL, **argv;
-	size_t size = 0, count = 0;
+	struct words words = {0};
+	size_t size = 0;
 	sigset_t none;
 	pid_t pid;
 	int fd;
@@ -181,10 +182,10 @@ static void run_at_end(const char *path)
 	snprintf(file, sizeof file, "%s/" AT_END, path);
 	if (file_read(file, 1 << 20, &text, &size, NULL))
 		return;
-	argv = calloc(size + 1, sizeof *argv); /* there are fewer words than bytes */
-	for (size_t i = 0; argv && i < size; i += strlen(text + i) + 1)
-		argv[count++] = text + i;
-	pid = count ? fork() : -1;
+	for (size_t i = 0; i < size; i += strlen(text + i) + 1)
+		words_add(&words, "%s", text + i);
+	argv = words_end(&words);
+	pid = argv && argv[0] ? fork() : -1;
 	if (!pid) {
 		sigemptyset(&none);
 		sigprocmask(SIG_SETMASK, &none, NULL);

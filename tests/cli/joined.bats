@@ -105,8 +105,9 @@ job() {
 	"$BERTH" run -n 2 -- python3 rank.py 5 - libmpich.so.12 libpmix.so.2 >pmix 2>&1 3>&- &
 	podman_stand_in
 	"$BERTH" run -n 2 --container ./image --container-runtime podman -- python3 rank.py 5 - libmpich.so.12 >podman 2>&1 3>&- &
+	"$BERTH" run -n 2 --hang-timeout 3s --container ./image --container-runtime podman -- sleep 60 >hangs 2>&1 3>&- &
 	wait
-	for name in some all none brief other node short short-meets mpich pmix podman; do
+	for name in some all none brief other node short short-meets mpich pmix podman hangs; do
 		echo "---- $name"
 		cat $name
 	done
@@ -122,5 +123,6 @@ job() {
 	for name in mpich podman; do
 		grep -q 'warning: 2 ranks have loaded MPICH or a relative of it without PMIx' $name
 	done
-	! grep MPICH pmix
+	! grep MPICH pmix || false
+	grep -qE '\| rank [01], process [0-9]+ \(sleep 60 \)$' hangs
 }
