@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* berth submit: make a job script for Slurm or PBS, and print or submit it. */
-#include <errno.h>
 #include <limits.h>
 #include <signal.h>
 #include <stdio.h>
@@ -247,8 +246,6 @@ static int run(struct arguments *arguments, const struct env *env, struct error 
 		fputs(script, stdout);
 	else if (!rc)
 		rc = submit_job(env, submit, script, err);
-	if (!rc && fflush(stdout))
-		rc = error_set(err, ERR_IO, "cannot write to standard output: %s", strerror(errno));
 	free(script);
 	return rc;
 }
