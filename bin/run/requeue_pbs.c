@@ -299,6 +299,7 @@ static int possible(const struct alloc *alloc, const struct env *env, char qsub[
 int requeue_pbs_prepare(struct alloc_query *query, int done, struct requeue_pbs **out, char *why,
 			size_t size)
 {
+	static const char call[] = "cd \"$0\" && exec \"$@\" \"$" SCRIPT "\"";
 	const struct alloc *alloc = query->alloc;
 	const struct env *env = query->env;
 	struct requeue_pbs *pbs = calloc(1, sizeof *pbs);
@@ -334,9 +335,8 @@ int requeue_pbs_prepare(struct alloc_query *query, int done, struct requeue_pbs 
 		goto out;
 	/* The directory of the first qsub becomes PBS_O_WORKDIR. The script's #PBS lines have had
 	 * their effect. */
-	words_add_list(&qsub,
-		       (const char *const[]){"sh", "-c", "cd \"$0\" && exec \"$@\" \"$" SCRIPT "\"",
-					     dir ? dir : "/", path, "-C", "#no-directives", NULL});
+	words_add_list(&qsub, (const char *const[]){"sh", "-c", call, dir ? dir : "/", path, "-C",
+						    "#no-directives", NULL});
 	add_resources(&qsub, json_object_get(job, "Resource_List"));
 	add_attributes(&qsub, job);
 	add_outputs(&qsub, job, alloc->job_id);
