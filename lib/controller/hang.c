@@ -376,9 +376,9 @@ static void check_missing(struct job_hang *hang, int64_t now_ms)
 
 void job_hang_check_apart(const struct job_hang *hang)
 {
-	int size = hang->plan->world_size;
+	int size = hang->ranks ? hang->plan->world_size : 1;
 
-	if (!hang->ranks || size < 2)
+	if (size < 2)
 		return;
 	if (count_joined(hang, JOINED_ALONE) == size)
 		job_note(hang->sink, LOG_WARNING,
