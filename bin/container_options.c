@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "base/bytes.h"
+#include "submit/submit.h"
 
 static int keep(char **slot, const char *text, struct error *err)
 {
@@ -56,6 +57,31 @@ const struct arguments_option container_options_table[] = {
 	{0},
 };
 
+/* What the site shows in every container. */
+static int add_offers(struct container *container, const struct env *env, struct error *err)
+{
+	const char *list = env_get(env, CONTAINER_OFFERS);
+	char *copy = strdup(list ? list : ""), *next = copy;
+	int rc = copy ? 0 : error_memory(err, CONTAINER_OFFERS);
+
+	for (char *bind; !rc && (bind = strsep(&next, ","));) {
+		char **added;
+
+		if (!*bind)
+			continue;
+		rc = container_check_bind(bind, err);
+		if (rc)
+			error_prefix(err, CONTAINER_OFFERS);
+		else if ((added = array_add(&container->offers, &container->offer_count,
+					    sizeof *added)))
+			rc = keep(added, bind, err);
+		else
+			rc = error_memory(err, CONTAINER_OFFERS);
+	}
+	free(copy);
+	return rc;
+}
+
 static int make_absolute(struct container *container, struct error *err)
 {
 	char *path = realpath(container->image, NULL);
@@ -84,9 +110,11 @@ int container_options_prepare(struct container *container, struct error *err)
 		rc = make_absolute(container, err);
 	env = rc ? NULL : env_capture();
 	if (!rc)
-		rc = env ? container_find_runtime(container->runtime, container->image, env, &path,
-						  err)
-			 : error_memory(err, "the environment");
+		rc = env ? submit_apply_site_files(env, err) : error_memory(err, "the environment");
+	if (!rc)
+		rc = add_offers(container, env, err);
+	if (!rc)
+		rc = container_find_runtime(container->runtime, container->image, env, &path, err);
 	if (!rc) {
 		free(container->runtime);
 		container->runtime = path;

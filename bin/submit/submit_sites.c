@@ -9,6 +9,7 @@
 
 #include "base/bytes.h"
 #include "base/json.h"
+#include "container/container.h"
 #include "inventory/inventory.h"
 #include "launch/launcher.h"
 #include "submit/submit.h"
@@ -143,29 +144,41 @@ static int read_fabric(const char *path, const json_t *value, struct submit *sub
 	return rc;
 }
 
-static int read_banned(const char *path, const char *key, const json_t *value,
-		       struct submit *submit, struct error *err)
+static bool is_interface(const char *text)
 {
-	char list[1024] = "";
+	return *text && !text[strcspn(text, ", \n")];
+}
+
+static bool is_bind(const char *text)
+{
+	return !container_check_bind(text, NULL) && !strchr(text, '\n');
+}
+
+/* A list whose entries commas separate in the variable. */
+static int read_entries(const char *path, const char *key, const json_t *value,
+			struct submit *submit, struct error *err)
+{
+	bool binds = *key == 'c';
+	char list[4096] = "";
 	size_t i;
 	json_t *entry;
 
 	if (!json_is_array(value) || !json_array_size(value))
-		return error_set(err, ERR_DATA, "%s: \"%s\" is not a list of interfaces", path,
-				 key);
+		return error_set(err, ERR_DATA, "%s: \"%s\" is not a list of %s", path, key,
+				 binds ? "paths" : "interfaces");
 	json_array_foreach(value, i, entry)
 	{
 		const char *text = json_string_value(entry);
 
-		if (!text || !*text || text[strcspn(text, ", \n")] ||
+		if (!text || !(binds ? is_bind(text) : is_interface(text)) ||
 		    strlen(list) + strlen(text) + 2 > sizeof list)
-			return error_set(err, ERR_DATA,
-					 "%s: \"%s\"[%zu] is not the name of an interface, such as "
-					 "eno1 or docker*",
-					 path, key, i);
+			return error_set(err, ERR_DATA, "%s: \"%s\"[%zu] is not %s", path, key, i,
+					 binds ? "/PATH, /PATH:/PATH or /PATH:/PATH:ro"
+					       : "the name of an interface, such as eno1 or "
+						 "docker*");
 		text_append(list, sizeof list, "%s%s", *list ? "," : "", text);
 	}
-	return set(submit, path, INVENTORY_BANNED, list, err);
+	return set(submit, path, binds ? CONTAINER_OFFERS : INVENTORY_BANNED, list, err);
 }
 
 static int read_launcher(const char *path, const char *text, struct submit *submit,
@@ -231,8 +244,8 @@ static int read_member(const char *path, const char *key, const json_t *value,
 				 err);
 	if (!strcmp(key, "fabric"))
 		return read_fabric(path, value, submit, err);
-	if (!strcmp(key, "banned_interfaces"))
-		return read_banned(path, key, value, submit, err);
+	if (!strcmp(key, "banned_interfaces") || !strcmp(key, "container_bind"))
+		return read_entries(path, key, value, submit, err);
 	for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
 		if (strcmp(key, texts[i].key))
 			continue;
@@ -266,7 +279,7 @@ static int read_member(const char *path, const char *key, const json_t *value,
 		err, ERR_DATA,
 		"%s: unknown key \"%.60s\"; known keys: scheduler, queue, account, berth, "
 		"gpus_per_node, cpus_per_node, cpus_per_gpu, lines, directives, launcher, fabric, "
-		"banned_interfaces, staging",
+		"banned_interfaces, staging, container_bind",
 		path, key);
 }
 

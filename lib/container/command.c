@@ -20,9 +20,9 @@ static void add_with(struct words *words, const char *const *list, const char *p
 /* bind: FROM[:TO[:ro]] */
 static void add_bind(struct words *words, const struct container_runtime *runtime, const char *bind)
 {
-	int from = (int)strcspn(bind, ":");
-	const char *to = bind[from] ? bind + from + 1 : bind;
-	int length = (int)strcspn(to, ":");
+	size_t size;
+	const char *to = container_bind_target(bind, &size);
+	int from = (int)strcspn(bind, ":"), length = (int)size;
 	bool read_only = !strcmp(to + length, ":ro");
 
 	if (runtime->read_only && *runtime->read_only == '-') {
@@ -39,11 +39,9 @@ static void add_bind(struct words *words, const struct container_runtime *runtim
 bool container_shows(const struct container *container, const char *path)
 {
 	for (size_t i = 0; i < container->bind_count; i++) {
-		const char *bind = container->binds[i], *to = strchr(bind, ':');
 		size_t length;
+		const char *to = container_bind_target(container->binds[i], &length);
 
-		to = to ? to + 1 : bind;
-		length = strcspn(to, ":");
 		if (!strncmp(path, to, length) && (!path[length] || path[length] == '/'))
 			return true;
 	}
@@ -74,6 +72,9 @@ static void add_binds(struct words *words, const struct container *container,
 	add_path(words, container, runtime, start->dir, length);
 	for (size_t i = 0; i < container->bind_count; i++)
 		add_bind(words, runtime, container->binds[i]);
+	for (size_t i = 0; i < container->offer_count; i++)
+		if (container_can_offer(container, container->offers[i]))
+			add_bind(words, runtime, container->offers[i]);
 	if (!runtime->keeps_cwd)
 		add_path(words, container, runtime, start->cwd, strlen(start->cwd));
 }

@@ -101,6 +101,15 @@ int container_check_bind(const char *bind, struct error *err)
 	return 0;
 }
 
+const char *container_bind_target(const char *bind, size_t *length)
+{
+	const char *to = strchr(bind, ':');
+
+	to = to ? to + 1 : bind;
+	*length = strcspn(to, ":");
+	return to;
+}
+
 bool container_is_path(const struct container *container)
 {
 	const char *image = container->image;
@@ -140,12 +149,19 @@ static int check_place(const struct container *container, const char *place, str
 			 container_runtime_of(container->runtime)->name, place, path);
 }
 
-static int check_bound(const struct container *container, const struct container_runtime *runtime,
-		       const char *bind, bool directory, struct error *err)
+static bool is_directory(const char *path)
 {
-	size_t from = strcspn(bind, ":");
-	const char *to = bind[from] ? bind + from + 1 : bind;
-	char *source = strndup(bind, from), *place = strndup(to, strcspn(to, ":"));
+	struct stat info;
+
+	return !stat(path, &info) && S_ISDIR(info.st_mode);
+}
+
+static int check_bound(const struct container *container, const char *bind, struct error *err)
+{
+	const struct container_runtime *runtime = container_runtime_of(container->runtime);
+	size_t length;
+	const char *to = container_bind_target(bind, &length);
+	char *source = strndup(bind, strcspn(bind, ":")), *place = strndup(to, length);
 	int rc = 0;
 
 	if (!source || !place)
@@ -155,11 +171,23 @@ static int check_bound(const struct container *container, const struct container
 	else if (strstr(to, ":ro") && !runtime->read_only)
 		rc = error_set(err, ERR_USAGE, "--bind '%s': %s cannot bind without writing", bind,
 			       runtime->name);
-	else if (runtime->fixed && directory)
+	else if (runtime->fixed && is_directory(container->image))
 		rc = check_place(container, place, err);
 	free(source);
 	free(place);
 	return rc;
+}
+
+bool container_can_offer(const struct container *container, const char *offer)
+{
+	size_t length;
+	const char *to = container_bind_target(offer, &length);
+	char *place = strndup(to, length);
+	bool can =
+		place && !container_shows(container, place) && !check_bound(container, offer, NULL);
+
+	free(place);
+	return can;
 }
 
 /* Can this user make a user namespace? 0, or the error's number. */
@@ -240,7 +268,7 @@ int container_check(const struct container *container, const char *cwd, struct e
 	if (!rc && *container->image == '/')
 		rc = check_cuda(container, err);
 	for (size_t i = 0; !rc && i < container->bind_count; i++)
-		rc = check_bound(container, runtime, container->binds[i], directory, err);
+		rc = check_bound(container, container->binds[i], err);
 	if (!rc && runtime->fixed && directory && !container_shows(container, cwd))
 		rc = check_place(container, cwd, err);
 	return rc;
@@ -253,6 +281,8 @@ static const struct json_field fields[] = {
 	{"pulled_from", &json_as_text, JSON_MEMBER(struct container, pulled_from), JSON_OPTIONAL},
 	{"runtime", &json_as_text, JSON_MEMBER(struct container, runtime)},
 	{"binds", &json_as_list, JSON_LIST(struct container, binds, bind_count),
+	 .entry = &json_as_text},
+	{"offers", &json_as_list, JSON_LIST(struct container, offers, offer_count),
 	 .entry = &json_as_text},
 	{"exact", &json_as_list, JSON_LIST(struct container, exact, exact_count),
 	 .entry = &json_as_text},
@@ -291,9 +321,12 @@ void container_free(struct container *container)
 {
 	for (size_t i = 0; i < container->bind_count; i++)
 		free(container->binds[i]);
+	for (size_t i = 0; i < container->offer_count; i++)
+		free(container->offers[i]);
 	for (size_t i = 0; i < container->exact_count; i++)
 		free(container->exact[i]);
 	free(container->binds);
+	free(container->offers);
 	free(container->exact);
 	free(container->image);
 	free(container->pulled_from);

@@ -13,6 +13,9 @@
 #include "base/env.h"
 #include "base/error.h"
 
+/* A list of binds, separated by commas, for offers. */
+#define CONTAINER_OFFERS "BERTH_CONTAINER_BIND"
+
 /* All strings and lists are malloced. */
 struct container {
 	char *image;	   /* a path, or a name that the runtime knows; NULL: no container */
@@ -20,6 +23,8 @@ struct container {
 	char *runtime;	   /* a path whose last part is the runtime's name */
 	char **binds; /* "/HOST", "/HOST:/CONTAINER" or "/HOST:/CONTAINER:ro", bind_count of them */
 	size_t bind_count;
+	char **offers; /* as binds: of the site, left out where they cannot be shown */
+	size_t offer_count;
 	char **exact; /* names of variables whose values replace the image's */
 	size_t exact_count;
 };
@@ -30,6 +35,8 @@ int container_find_runtime(const char *name, const char *image, const struct env
 			   struct error *err);
 /* Check the form of --bind. -ERR_USAGE. */
 int container_check_bind(const char *bind, struct error *err);
+/* Where it is shown: the first *length bytes of the result, which is borrowed. */
+const char *container_bind_target(const char *bind, size_t *length);
 /* Does one of the binds show path? */
 bool container_shows(const struct container *container, const char *path);
 /* Check that image is there, whole, and for this machine's architecture, as far as its first bytes

@@ -48,6 +48,8 @@ const struct container_runtime *container_runtime_at(size_t index);
 /* The major version of CUDA that an image's variables name, as those of NVIDIA's images; 0: none.
  * *compat: it has, or may have, NVIDIA's cuda-compat, with which an older driver may do. */
 int container_cuda_of_image(const char *image, bool *compat);
+/* Can it be shown here, and is nothing else shown there? */
+bool container_can_offer(const struct container *container, const char *offer);
 /* Is the file one of Apptainer's? */
 bool container_is_sif(const char *image);
 #endif

@@ -203,6 +203,17 @@ inside() { check --container image --container-runtime bwrap "$@"; }
 	BERTH_TOPOLOGY=$FIXTURES/topo/grace-hopper.xml inside
 	has 'ok container'
 
+	echo 1 >libold.so.1
+	tool ldd 'libc.so.6: version `GLIBC_2.38'"'\\''"' not found' ' libcxi.so.1 => not found' ' libm.so.6 => /libm.so.6 (0x1)'
+	touch image/usr/lib/libold.so.1
+	inside --bind "$PWD/libold.so.1:/usr/lib/libold.so.1"
+	[ "$status" = 76 ]
+	has 'FAULT container [^ ]+ /usr/lib/libold.so.1 needs GLIBC_2.38 libcxi.so.1, which the image lacks. Fix: show a build of it'
+	BERTH_CONTAINER_BIND=$PWD/libold.so.1:/usr/lib/libold.so.1 inside
+	has 'FAULT container [^ ]+ /usr/lib/libold.so.1 needs GLIBC_2.38'
+	tool ldd ' libm.so.6 => /libm.so.6 (0x1)'
+	BERTH_CONTAINER_BIND=$PWD/libold.so.1:/usr/lib/libold.so.1 inside
+	has 'ok container'
 	inside --bind /no/such
 	[ "$status" = 66 ]
 	rm image/bin/sh

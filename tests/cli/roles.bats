@@ -271,6 +271,7 @@ print('asked')"
 	done <<-E
 	64|BERTH_IMAGES=images|docker://x|BERTH_IMAGES=images: expected a path that begins with /
 	64|-u BERTH_IMAGES -u HOME -u XDG_CACHE_HOME|docker://x|HOME is not set; name a directory for pulled images with BERTH_IMAGES
+	64|BERTH_CONTAINER_BIND=/a,b|docker://x|BERTH_CONTAINER_BIND: --bind 'b': expected /PATH
 	65|BERTH_IMAGES_GB=x|docker://x|BERTH_IMAGES_GB is "x": expected a whole number
 	64|X=1|$long|the name is too long
 	64|X=1|docker://x --container-runtime podman|berth pulls with apptainer, singularity and enroot. Pull it with podman

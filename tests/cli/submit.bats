@@ -276,6 +276,16 @@ with_site() {
 	! grep -E '^  lo +127' <<<"$output" || false
 }
 
+@test "what a site shows in every container, besides the user's own" {
+	mkdir -p image/bin
+	touch image/bin/sh
+	fake apptainer true
+	expect 0 with_site '{"container_bind": ["/usr:/site/usr:ro", "/no/such"]}' \
+		env PATH="$DIR/bin:$PATH" "$BERTH" run --dry-run --json -n 1 --container ./image --bind /tmp -- true
+	[ "$(python3 -c 'import json, sys; c = json.load(sys.stdin)["container"]; print(c["binds"], c["offers"])' <<<"$output")" = \
+		"['/tmp'] ['/usr:/site/usr:ro', '/no/such']" ]
+}
+
 @test "a bad user file: names file, key and expected value, and submits nothing" {
 	for tool in sbatch qsub; do fake $tool "touch $DIR/submitted"; done
 	while IFS='|' read -r text json; do
@@ -306,6 +316,12 @@ with_site() {
 	has several lines|{"fabric": {"NCCL_DEBUG": "a\nb"}}
 	is not a list of interfaces|{"banned_interfaces": "eno1"}
 	[1] is not the name of an interface|{"banned_interfaces": ["eno1", "a,b"]}
+	"container_bind" is not a list of paths|{"container_bind": "/x"}
+	"container_bind" is not a list of paths|{"container_bind": []}
+	"container_bind"[1] is not /PATH|{"container_bind": ["/x", "y"]}
+	"container_bind"[0] is not /PATH|{"container_bind": [1]}
+	"container_bind"[0] is not /PATH|{"container_bind": ["/x:/y:z"]}
+	"container_bind"[0] is not /PATH|{"container_bind": ["/x,/y"]}
 	unknown launcher 'rsh'|{"launcher": "rsh"}
 	is not one absolute path|{"staging": "local"}
 	is not one absolute path|{"staging": "/a /b"}

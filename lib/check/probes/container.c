@@ -47,7 +47,8 @@ static json_t *look_inside(const struct prober *prober, const struct container *
 			   const char *cwd)
 {
 	static const char *const program[] = {"sh", "-c", file_text, NULL};
-	char name[64];
+	char name[64], *shown;
+	struct words places = {0};
 	struct env *env = env_copy(prober->env);
 	struct container_start start = {
 		.dir = cwd, .cwd = cwd, .name = name, .env = env, .argv = program};
@@ -57,6 +58,18 @@ static json_t *look_inside(const struct prober *prober, const struct container *
 	char **argv;
 
 	snprintf(name, sizeof name, "berth-%.32s-%zu", prober->token, prober->node_index);
+	for (size_t i = 0; i < container->bind_count + container->offer_count; i++) {
+		size_t size, offer = i - container->bind_count;
+		const char *bind =
+			i < container->bind_count ? container->binds[i] : container->offers[offer];
+		const char *place = container_bind_target(bind, &size);
+
+		words_add(&places, "%.*s", (int)size, place);
+	}
+	shown = words_join(&places, ':');
+	if (env && shown)
+		env_set(env, "BERTH_SHOWN", shown, ENV_FROM_BERTH, NULL, NULL);
+	free(shown);
 	argv = env ? container_command(container, &start) : NULL;
 	if (argv && !container_environment(container, env, NULL))
 		result = scheduler_tool_run(argv, env, START_MS, ANSWER_BYTES, &output);
@@ -163,6 +176,11 @@ static void judge_image(struct check *check, size_t i, const json_t *answer)
 			"LD_LIBRARY_PATH with --env",
 			"the image has no aws-ofi-nccl plug-in: NCCL would silently use TCP, which "
 			"is many times slower");
+	else if (*check_text(answer, "lacks"))
+		check_add(check, i, "container", CHECK_FAULT,
+			  "show a build of it for the image's glibc, with what it needs, or use a "
+			  "newer image",
+			  "%s, which the image lacks", check_text(answer, "lacks"));
 	else if (json_object_get(other, "end") && strcmp(text, first) != 0)
 		check_add(check, i, "container", CHECK_FAULT,
 			  "copy or pull the same image to all nodes", "%s here, %s on %s", text,

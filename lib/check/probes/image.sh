@@ -18,6 +18,26 @@ mpi=$(readlink -f "$(command -v mpirun)")
 for at in "${mpi%/bin/*}"/lib*/libpmix.so.2 "${mpi%/bin/*}"/lib*/openmpi*/mca_pmix_* "${mpi%/bin/*}"/lib/*/openmpi/lib/openmpi*/mca_pmix_*; do
 	[ ! -e "$at" ] || echo libpmix.so.2=yes
 done
+# Libraries of the host that are shown: made for a newer glibc, or without what they need?
+IFS=:
+for at in $BERTH_SHOWN; do
+	unset IFS
+	for file in "$at" "$at"/*.so*; do
+		case $file in *.so*) [ -f "$file" ] || continue ;; *) continue ;; esac
+		lacks=$(ldd "$file" 2>&1 | {
+			while read -r line; do
+				case $line in
+				*'version `'*"' not found"*) line=${line#*version \`} line=${line%%\'*} ;;
+				*' => not found'*) line=${line%% *} ;;
+				*) continue ;;
+				esac
+				case $seen' ' in *" $line "*) ;; *) seen="$seen $line" ;; esac
+			done
+			echo "$seen"
+		})
+		[ -z "$lacks" ] || echo "lacks=$file needs$lacks"
+	done
+done
 for python in python3 python; do
 	$python - <<-'P' && break
 	import importlib.metadata as metadata

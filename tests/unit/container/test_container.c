@@ -376,6 +376,43 @@ static void commands(void **state)
 	env_free(env);
 }
 
+/* What a site shows is left out where it cannot be shown, or where the user shows something. */
+static void offers(void **state)
+{
+	static const struct {
+		const char *runtime, *offer;
+		bool shown;
+	} rows[] = {{"apptainer", "/etc:/in", true},	  {"apptainer", "/etc:/out:ro", true},
+		    {"apptainer", "/no/such:/in", false}, {"apptainer", "/etc:/mine", false},
+		    {"apptainer", "/etc:/mine/x", false}, {"ch-run", "/etc:/in", true},
+		    {"ch-run", "/etc:/out", false},	  {"ch-run", "/etc:/in:ro", false},
+		    {"bwrap", "/etc:/in:ro", true},	  {"bwrap", "/etc", false}};
+	char image[300], inside[320];
+
+	snprintf(image, sizeof image, "%s/offers", dir);
+	snprintf(inside, sizeof inside, "%s/in", image);
+	assert_int_equal(file_make_dirs(inside, NULL), 0);
+	for (size_t i = 0; i < ROWS(rows); i++) {
+		char runtime[40], *line;
+		struct container container = {.image = image,
+					      .runtime = runtime,
+					      .binds = (char *[]){TEXT("/w:/mine")},
+					      .bind_count = 1,
+					      .offers = (char *[]){TEXT(rows[i].offer)},
+					      .offer_count = 1};
+		struct container_start start = {.dir = "/tmp/berth-1",
+						.cwd = "/mine",
+						.name = "x",
+						.argv = (const char *const[]){"true", NULL}};
+
+		snprintf(runtime, sizeof runtime, "/x/%s", rows[i].runtime);
+		line = command_line(&container, &start);
+		if (!strstr(line, " /etc") == rows[i].shown)
+			fail_msg("%s, %s: %s", rows[i].runtime, rows[i].offer, line);
+		free(line);
+	}
+}
+
 /* JOB takes the options to the agents, and what env has from --env is exact. */
 static struct container sent(const char *runtime, const char *image, const struct env *env)
 {
@@ -526,6 +563,7 @@ int main(void)
 					   cmocka_unit_test(runtimes),
 					   cmocka_unit_test(removal),
 					   cmocka_unit_test(commands),
+					   cmocka_unit_test(offers),
 					   cmocka_unit_test(environment_with_a_prefix),
 					   cmocka_unit_test(environment_of_the_image),
 					   cmocka_unit_test(checks)};
