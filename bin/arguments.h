@@ -23,7 +23,7 @@ enum arguments_type {
 	ARGUMENTS_TIME,	  /* int: milliseconds, from 1 s to 1 day */
 	ARGUMENTS_CHOICE, /* an enum: the index of the word in arg ("auto|on|off"), from 0 */
 	ARGUMENTS_BOOL,	  /* bool: true if the value is word number least of arg */
-	ARGUMENTS_LIST,	  /* struct arguments_list: each value is appended */
+	ARGUMENTS_LIST,	  /* positional only; struct arguments_list: each is appended */
 	ARGUMENTS_REST,	  /* char **: the rest of the command line, up to its NULL */
 	ARGUMENTS_READ,	  /* read interprets it */
 };
