@@ -177,13 +177,11 @@ static const char *why_no_plan(const struct show *show, char out[UNKNOWN_MAX])
 static int print_json(const struct show *show, json_t *roles, struct error *err)
 {
 	JSON_AUTO out = NULL;
-	json_t *nodes = json_array(), *program = json_array();
+	json_t *nodes = json_array();
 	const struct alloc *alloc = &show->setup->alloc;
 	int rc = 0, ranks = world_size(show);
 	char why[UNKNOWN_MAX];
 
-	for (size_t i = 0; show->argv[i]; i++)
-		json_array_append_new(program, json_text(show->argv[i]));
 	for (size_t n = 0; !rc && n < show->plan.node_count; n++) {
 		json_t *environments = json_array();
 
@@ -209,7 +207,7 @@ static int print_json(const struct show *show, json_t *roles, struct error *err)
 	out = json_pack(
 		"{s:s, s:s, s:s, s:o, s:o, s:o, s:o, s:b, s:o, s:o}", "schema", "berth.dryrun/1",
 		"launcher", show->setup->launch.launcher->name, "line", show->command_line, "alloc",
-		alloc_to_json(alloc), "program", program, "world_size",
+		alloc_to_json(alloc), "program", json_texts(show->argv), "world_size",
 		ranks ? json_integer(ranks) : json_null(), "address",
 		json_text(show->has_plan ? show->plan.network.address : show->request.master_addr),
 		"guessed", show->assumed, "nodes", nodes, "not_known",

@@ -282,20 +282,26 @@ void run_end_print(const struct run_setup *setup, const struct job_result *resul
 		log_user(stopped ? LOG_NOTE : LOG_ERROR, "stopped by Ctrl-C (SIGINT)");
 }
 
-/* The job's container, and those of roles that have one of their own. */
-static void add_containers(json_t *report, const struct run_setup *setup)
+/* The job's program and container, and those of roles. Ray's own programs are not the user's. */
+static void add_programs(json_t *report, const struct run_setup *setup)
 {
 	const struct run_options *options = setup->options;
 	json_t *roles = json_object_get(report, "roles");
 
+	json_object_set_new(report, "program", json_texts(setup->program));
 	if (options->job.container.image)
 		json_object_set_new(report, "container",
 				    container_to_json(&options->job.container, setup->env));
-	for (size_t i = 0; i < options->roles.count; i++)
-		if (options->roles.roles[i].container.image)
-			json_object_set_new(
-				json_array_get(roles, i), "container",
-				container_to_json(&options->roles.roles[i].container, setup->env));
+	for (size_t i = 0; i < options->roles.count; i++) {
+		const struct role *role = &options->roles.roles[i];
+
+		if (!options->roles.ray)
+			json_object_set_new(json_array_get(roles, i), "program",
+					    json_texts(role->argv));
+		if (role->container.image)
+			json_object_set_new(json_array_get(roles, i), "container",
+					    container_to_json(&role->container, setup->env));
+	}
 }
 
 int run_end_report(const struct run_setup *setup, const struct job_result *result,
@@ -310,13 +316,8 @@ int run_end_report(const struct run_setup *setup, const struct job_result *resul
 		return 0;
 	report = job_report(result);
 	if (report) {
-		json_t *program = json_array();
-
-		for (size_t i = 0; setup->program && setup->program[i]; i++)
-			json_array_append_new(program, json_text(setup->program[i]));
 		json_object_set_new(report, "version", json_string(BERTH_VERSION));
-		json_object_set_new(report, "program", program);
-		add_containers(report, setup);
+		add_programs(report, setup);
 		json_object_set_new(report, "kind", json_string(kind_names[end->kind]));
 		json_object_set_new(report, "why", json_text(end->why[0] ? end->why : NULL));
 		json_object_set_new(report, "known", explain_row_json(end->known));

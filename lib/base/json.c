@@ -171,6 +171,15 @@ json_t *json_text(const char *text)
 	return json;
 }
 
+json_t *json_texts(const char *const *list)
+{
+	json_t *out = json_array();
+
+	for (; list && *list; list++)
+		json_array_append_new(out, json_text(*list));
+	return out;
+}
+
 int json_print(const json_t *json, FILE *stream, struct error *err)
 {
 	if (json_dumpf(json, stream, JSON_INDENT(2) | JSON_ENCODE_ANY) || fputc('\n', stream) < 0 ||

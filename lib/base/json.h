@@ -42,6 +42,8 @@ int json_unexpected(const char *what, const char *key, const json_t *value, cons
 /* A JSON string, or null if text is NULL. Return a new reference, or NULL if memory is out. Bytes
  * that are not UTF-8 become U+FFFD. */
 json_t *json_text(const char *text);
+/* The same for each text of a list that NULL ends, as an array; NULL: an empty one. */
+json_t *json_texts(const char *const *list);
 
 /* Print to stream with two spaces of indentation and a final newline. Return 0 or -ERR_IO. */
 struct _IO_FILE;

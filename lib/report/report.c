@@ -155,14 +155,18 @@ static void add_headline(struct page *page, const json_t *document)
 	page_add(page, "</h1>\n");
 }
 
-static void add_command(struct page *page, const json_t *program)
+/* of: the document, or an entry of roles, which has a program if there are several. */
+static void add_command(struct page *page, const json_t *of)
 {
-	const json_t *word;
+	const json_t *program = json_object_get(of, "program"), *word;
 	size_t i;
 
 	if (!json_array_size(program))
 		return;
-	page_add(page, "<tr><th scope=\"row\">Command</th><td><code>");
+	page_add(page, "<tr><th scope=\"row\">Command");
+	page_add(page, role_of(of)[0] ? " of " : "");
+	page_text(page, role_of(of));
+	page_add(page, "</th><td><code>");
 	json_array_foreach(program, i, word)
 	{
 		page_add(page, i ? " " : "");
@@ -204,12 +208,21 @@ static void add_attempts(struct page *page, const json_t *attempts)
 
 static void add_facts(struct page *page, const json_t *document)
 {
-	const json_t *known = json_object_get(document, "known");
+	const json_t *known = json_object_get(document, "known"), *role,
+		     *roles = json_object_get(document, "roles");
 	const char *next = text_of(document, "next");
 	char code[32];
+	size_t i;
 
 	page_add(page, "<table>\n");
-	add_command(page, json_object_get(document, "program"));
+	json_array_foreach(roles, i, role)
+	{
+		add_command(page, role);
+		add_row(page, "Its container",
+			text_of(json_object_get(role, "container"), "image"));
+	}
+	if (!json_object_get(json_array_get(roles, 0), "program"))
+		add_command(page, document);
 	add_row(page, "Container", text_of(json_object_get(document, "container"), "image"));
 	add_attempts(page, json_object_get(document, "attempts"));
 	add_row(page, "berth", text_of(document, "version"));
