@@ -118,7 +118,7 @@ static int show(const struct arguments *arguments, const struct run_setup *setup
 		check_print(result, setup->env);
 	else if (json_print(result, stdout, err))
 		return -err->code;
-	fflush(stdout);
+	fflush(stdout); /* before what follows on stderr */
 	if (faults)
 		return error_set(err, ERR_NETWORK, "%zu fault%s on %zu node%s", faults,
 				 plural(faults), nodes, plural(nodes));
