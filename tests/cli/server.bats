@@ -2,6 +2,7 @@
 # The PMIx server has its own process: if it dies, the job continues.
 
 load ../support/berth
+load ../support/users
 
 # Print the PID of the PMIx server of the calling rank's agent: the agent's child of that name.
 kill_server='agent=$(cut -d" " -f4 /proc/$$/stat)
@@ -80,18 +81,6 @@ server_reads() {
 	ends 130 "$run"
 	[ ! -e "$DIR/up" ]
 	! kill -0 "$server" 2>/dev/null
-}
-
-# as USER COMMAND...: run it as another user, without inherited variables.
-as() {
-	${EXEC-} setpriv --reuid "$1" --regid "$1" --clear-groups env -i PATH="$PATH" HOME=/tmp \
-		LD_LIBRARY_PATH="${LD_LIBRARY_PATH-}" ASAN_OPTIONS="${ASAN_OPTIONS-}:detect_leaks=0" "${@:2}"
-}
-
-two_users() {
-	[ "$(id -u)" = 0 ] && command -v setpriv >/dev/null || skip "needs root and setpriv to become other users"
-	chmod 1777 "$DIR"
-	as 12345 test -x "$BERTH" || skip "other users cannot read the build"
 }
 
 @test "PMIx: another user who claims to be ours, with a rank's own variables, is refused" {
