@@ -63,9 +63,8 @@ void table_row(struct table *table, const char *const *cells)
 	for (int column = 0; column < TABLE_COLUMNS && cells[column]; column++) {
 		row[column] = strdup(*cells[column] ? cells[column] : "-");
 		table->short_of_memory |= !row[column];
-		for (char *c = row[column]; c && *c; c++)
-			if ((unsigned char)*c < ' ' || *c == 0x7f)
-				*c = ' '; /* it would move the terminal's cursor */
+		if (row[column])
+			text_replace_controls(row[column], ' ', "");
 	}
 	table->row_count++;
 }

@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 
 #include "arguments.h"
+#include "base/bytes.h"
 #include "base/json.h"
 #include "explain/explain.h"
 #include "verb.h"
@@ -46,6 +47,8 @@ static int match_line(struct finding *findings, const char *line, size_t number,
 		return 0;
 	finding->line = number;
 	finding->text = strndup(line, 300);
+	if (finding->text)
+		text_replace_controls(finding->text, ' ', "\t");
 	return finding->text ? 0 : error_memory(err, "a line");
 }
 
@@ -142,7 +145,7 @@ static void print_first_cause(const char *dir)
 {
 	JSON_AUTO report = NULL;
 	const char *cause, *exception;
-	char *path;
+	char *path, *line;
 
 	if (asprintf(&path, "%s/report.json", dir) < 0)
 		return;
@@ -150,9 +153,12 @@ static void print_first_cause(const char *dir)
 	cause = json_string_value(json_object_get(report, "first_cause"));
 	exception =
 		json_string_value(json_object_get(json_object_get(report, "exception"), "text"));
-	if (cause)
-		printf("%s: %s%s%s\n", path, cause, exception ? ": " : "",
-		       exception ? exception : "");
+	if (cause && asprintf(&line, "%s: %s%s%s", path, cause, exception ? ": " : "",
+			      exception ? exception : "") > 0) {
+		text_replace_controls(line, ' ', "");
+		puts(line);
+		free(line);
+	}
 	free(path);
 }
 

@@ -134,6 +134,53 @@ void text_append(char *text, size_t size, const char *format, ...)
 	va_end(ap);
 }
 
+size_t text_utf8_length(const char *text)
+{
+	const unsigned char *p = (const unsigned char *)text;
+
+	if (p[0] < 0x80)
+		return 1;
+	size_t length = p[0] >= 0xc2 && p[0] <= 0xdf   ? 2
+			: (p[0] & 0xf0) == 0xe0	       ? 3
+			: p[0] >= 0xf0 && p[0] <= 0xf4 ? 4
+						       : 0;
+
+	for (size_t i = 1; i < length; i++)
+		if ((p[i] & 0xc0) != 0x80)
+			return 0;
+	if ((p[0] == 0xe0 && p[1] < 0xa0) || (p[0] == 0xed && p[1] > 0x9f) ||
+	    (p[0] == 0xf0 && p[1] < 0x90) || (p[0] == 0xf4 && p[1] > 0x8f))
+		return 0;
+	return length;
+}
+
+/* Of ISO 6429's C0 and C1 (as one byte outside UTF-8, too), and of Unicode's marks that reorder
+ * what is displayed around them (UAX #9). */
+size_t text_control_length(const char *text)
+{
+	/* Each that opens is closed again, for compilers that warn about such strings. */
+	static const char marks[] = u8"\u061c\u200e\u200f\u202a\u202c\u202b\u202c\u202d\u202c"
+				    u8"\u202e\u202c\u2066\u2069\u2067\u2069\u2068\u2069";
+	const unsigned char *p = (const unsigned char *)text;
+	size_t length = text_utf8_length(text);
+
+	if (length < 2)
+		return *p < ' ' || *p == 0x7f || (*p >= 0x80 && *p < 0xa0);
+	return (p[0] == 0xc2 && p[1] < 0xa0) || memmem(marks, sizeof marks - 1, p, length) ? length
+											   : 0;
+}
+
+void text_replace_controls(char *text, char by, const char *keep)
+{
+	for (size_t length; *text; text += length) {
+		size_t control = strchr(keep, *text) ? 0 : text_control_length(text);
+
+		length = control ? control : text_utf8_length(text);
+		length += !length;
+		memset(text, control ? by : *text, control);
+	}
+}
+
 void *bytes_copy(const void *data, size_t size)
 {
 	char *copy = size < SIZE_MAX ? malloc(size + 1) : NULL;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* A growing byte buffer that drops bytes from its front, and little-endian numbers. */
+/* A growing byte buffer that drops bytes from its front, little-endian numbers, and text. */
 #ifndef BERTH_BASE_BYTES_H
 #define BERTH_BASE_BYTES_H
 
@@ -43,6 +43,18 @@ char *text_format(const char *format, ...) __attribute__((format(printf, 1, 2)))
 /* Append formatted text to a text in an array of size bytes, cut at its end. */
 void text_append(char *text, size_t size, const char *format, ...)
 	__attribute__((format(printf, 3, 4)));
+
+/* The length of the UTF-8 character at text (a NUL ends the text), or 0 if it is invalid. Overlong
+ * forms, surrogates and values above U+10FFFF are refused (RFC 3629, section 4). */
+size_t text_utf8_length(const char *text);
+
+/* The length of the control character or bidirectional mark at text, or 0 if there is none. A
+ * terminal obeys the former, and the latter change the order in which text appears. */
+size_t text_control_length(const char *text);
+
+/* Replace each byte of these, except for the characters in keep, in text from others that berth
+ * quotes. */
+void text_replace_controls(char *text, char by, const char *keep);
 
 /* Return a malloced copy of size bytes with a NUL after them, or NULL if memory is out. */
 void *bytes_copy(const void *data, size_t size);

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/bytes.h"
 #include "base/file.h"
 
 void json_cleanup(json_t **json)
@@ -119,26 +120,6 @@ int json_get_object(const char *what, const json_t *object, const char *key, jso
 	return 0;
 }
 
-/* Return the length of the UTF-8 character at p (a NUL ends the text), or 0 if it is invalid.
- * Overlong forms, surrogates and values above U+10FFFF are refused (RFC 3629, section 4). */
-static size_t utf8_length(const unsigned char *p)
-{
-	if (p[0] < 0x80)
-		return 1;
-	size_t length = p[0] >= 0xc2 && p[0] <= 0xdf   ? 2
-			: (p[0] & 0xf0) == 0xe0	       ? 3
-			: p[0] >= 0xf0 && p[0] <= 0xf4 ? 4
-						       : 0;
-
-	for (size_t i = 1; i < length; i++)
-		if ((p[i] & 0xc0) != 0x80)
-			return 0;
-	if ((p[0] == 0xe0 && p[1] < 0xa0) || (p[0] == 0xed && p[1] > 0x9f) ||
-	    (p[0] == 0xf0 && p[1] < 0x90) || (p[0] == 0xf4 && p[1] > 0x8f))
-		return 0;
-	return length;
-}
-
 json_t *json_text(const char *text)
 {
 	if (!text)
@@ -153,8 +134,8 @@ json_t *json_text(const char *text)
 
 	if (!clean)
 		return NULL;
-	for (const unsigned char *p = (const unsigned char *)text; *p;) {
-		size_t length = utf8_length(p);
+	for (const char *p = text; *p;) {
+		size_t length = text_utf8_length(p);
 
 		if (length) {
 			memcpy(q, p, length);

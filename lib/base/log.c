@@ -107,9 +107,8 @@ write_line(const char *start, int error, const char *format, va_list ap)
 	}
 	/* Keep one message on one line: tools that read many hosts' logs split them at newlines.
 	 * Other control characters would move a terminal's cursor. */
-	for (size_t i = text; i < at; i++)
-		if ((unsigned char)line[i] < ' ' || line[i] == 0x7f)
-			line[i] = ' ';
+	line[at] = '\0';
+	text_replace_controls(line + text, ' ', "");
 	line[at++] = '\n';
 	/* A forked child has a copy of the writer's state, but not the parent's threads and reader.
 	 */

@@ -87,9 +87,7 @@ static void keep_line(char *tail, size_t size, const char *const *harmless, cons
 	}
 	snprintf(tail + used, size - used, "%s%s", used ? "; " : "", line);
 	/* Replace control characters, which would move the reader's cursor. */
-	for (char *at = tail + used; *at; at++)
-		if ((unsigned char)*at < ' ' || *at == 0x7f)
-			*at = ' ';
+	text_replace_controls(tail + used, ' ', "");
 }
 
 /* Handle the lines that a launcher tool has written since the last call. */

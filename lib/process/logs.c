@@ -14,6 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/bytes.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "base/write_queue.h"
@@ -339,10 +340,13 @@ size_t logs_tail(struct logs *logs, size_t local_rank, const char *const **lines
 	size_t count = 0;
 
 	for (size_t i = first; i < log->tail_count; i++) {
-		const struct tail_line *tail_line = &log->tail[i % logs->tail_lines];
+		struct tail_line *tail_line = &log->tail[i % logs->tail_lines];
 
-		if (!is_blank(tail_line))
-			logs->tail[count++] = tail_line->text;
+		if (is_blank(tail_line))
+			continue;
+		/* Those of more than one byte; tail_append has replaced the others. */
+		text_replace_controls(tail_line->text, '?', "\t");
+		logs->tail[count++] = tail_line->text;
 	}
 	*lines = logs->tail;
 	return count;

@@ -68,6 +68,7 @@ void page_text(struct page *page, const char *text)
 		length--;
 	for (size_t i = 0; i < length && !page->failed; i++) {
 		unsigned char c = (unsigned char)text[i];
+		size_t whole = text_utf8_length(text + i), control = text_control_length(text + i);
 
 		if (c == '<')
 			page_add(page, "&lt;");
@@ -77,10 +78,11 @@ void page_text(struct page *page, const char *text)
 			page_add(page, "&amp;");
 		else if (c == '"')
 			page_add(page, "&quot;");
-		else if ((c < ' ' && c != '\t' && c != '\n') || c == 0x7f)
+		else if (control && c != '\t' && c != '\n')
 			page_add(page, "\xef\xbf\xbd");
-		else if (bytes_add(page->out, &c, 1))
+		else if (bytes_add(page->out, text + i, whole ? whole : 1))
 			page->failed = true;
+		i += whole ? whole - 1 : 0;
 	}
 	if (cut)
 		page_add(page, " &#8230;");

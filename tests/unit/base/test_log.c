@@ -57,6 +57,40 @@ static void lines(void **state)
 	assert_string_equal(written(), "berth: n1 rank 3 error train: two lines  \n");
 }
 
+/* Text of ranks, of tools and of other hosts in berth's messages. One blank stands for each byte.
+ */
+static const struct {
+	const char *text, *shown, *why;
+} quoted[] = {
+	{"a\033[2Jb\177c", "a [2Jb c", "C0 and DEL"},
+	{"a\xc2\x9b\x32Jb", "a  2Jb", "CSI of C1, in UTF-8"},
+	{"\xc2\x80\xc2\x9f", "    ", "the ends of C1"},
+	{"a\x9b\x32Jb\x80\x9f", "a 2Jb  ", "C1 as single bytes"},
+	{"\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80", "\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80",
+	 "bytes of C1 in other characters"},
+	{"\xc2\xa0\xdf\x9b\xa0\xff", "\xc2\xa0\xdf\x9b\xa0\xff", "no C1"},
+	{"a\xe2\x80\xaegpj", "a   gpj", "right-to-left override"},
+	{"\xe2\x80\x8e\xe2\x80\x8f\xe2\x80\xaa", "         ", "marks and embeddings"},
+	{"\xe2\x81\xa6\xe2\x81\xa9\xd8\x9c", "        ", "isolates, Arabic letter mark"},
+	{"\xe2\x80\x8d\xe2\x80\xaf\xe2\x81\xa5\xd8\x9b",
+	 "\xe2\x80\x8d\xe2\x80\xaf\xe2\x81\xa5\xd8\x9b", "their neighbours"},
+	{"a\xe2\x80", "a\xe2 ", "cut in a character"},
+};
+
+static void quotes(void **state)
+{
+	char line[200];
+
+	for (size_t i = 0; i < ROWS(quoted); i++) {
+		snprintf(line, sizeof line, "berth: note: %s\n", quoted[i].shown);
+		log_user(LOG_NOTE, "%s", quoted[i].text);
+		const char *shown = written();
+
+		if (strcmp(shown, line))
+			fail_msg("%s: %s", quoted[i].why, shown);
+	}
+}
+
 static void levels(void **state)
 {
 	log_line(LOG_DEBUG, "agent", "hidden at first");
@@ -240,6 +274,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(lines, take_stderr, give_stderr),
+		cmocka_unit_test_setup_teardown(quotes, take_stderr, give_stderr),
 		cmocka_unit_test_setup_teardown(levels, take_stderr, give_stderr),
 		cmocka_unit_test_setup_teardown(long_lines, take_stderr, give_stderr),
 		cmocka_unit_test_setup_teardown(words, take_stderr, give_stderr),

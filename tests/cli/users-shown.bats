@@ -1,0 +1,32 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# What berth shows: to other users of the node in names, memory and core files, and on its own user's terminal.
+
+load ../support/berth
+load ../support/users
+
+# What a rank prints: a C1 control in UTF-8, one as a byte, a right-to-left override, and letters that berth keeps.
+HOSTILE='\302\2332J \2332J \342\200\256gpj \303\251'
+
+# controls FILE: does it hold any of these?
+controls() { LC_ALL=C grep -qP '\xc2[\x80-\x9f]|\x9b|\xe2\x80\xae' "$1"; }
+
+@test "text of ranks in berth's messages moves no cursor and reverses no text; their output stays as it is" {
+	expect 3 "$BERTH" run -n 1 --log-dir "$DIR/logs" -- sh -c '
+		printf "Traceback (most recent call last):\n  File \"x.py\", line 1, in <module>\nValueError: $0\n" >&2; exit 3' "$HOSTILE"
+	controls "$DIR/logs/rank-0000.log" # control: byte by byte
+	grep '^berth: ' <<<"$output" >"$DIR/shown"
+	grep -q 'ValueError: .*2J' "$DIR/shown"
+	! controls "$DIR/shown" || false
+	run "$BERTH" explain "$DIR/logs"
+	printf '%s\n' "$output" >"$DIR/shown"
+	grep -q 'ValueError: .*2J' "$DIR/shown"
+	! controls "$DIR/shown" || false
+}
+
+@test "the page of a report shows no control characters" {
+	printf '{"schema": "berth.run/1", "code": 1, "first_cause": "%b"}' '\0302\02332J \0342\0200\0256gpj \0303\0251' >"$DIR/r.json"
+	controls "$DIR/r.json" # control
+	expect 0 "$BERTH" report "$DIR/r.json"
+	grep -q $'gpj \xc3\xa9' "$DIR/r.html"
+	! controls "$DIR/r.html" || false
+}
