@@ -19,6 +19,9 @@
 
 static const char head[] =
 	"<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n"
+	/* Nothing is loaded and no script runs, whatever a rank wrote. */
+	"<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; "
+	"style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'\">\n"
 	"<meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">\n"
 	"<title>berth run report</title><style>\n"
 	":root{color-scheme:light dark;--line:#ccd;--bar:#3a6ea5;--good:#0a6b3c;--bad:#b3261e}\n"
