@@ -101,13 +101,23 @@ static int lock(const char *path, struct error *err)
 		/* TMPDIR may be writable for all users: follow no link, and use no file of another
 		 * user. */
 		int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+		int why = errno;
 
-		if (fd < 0 || fstat(fd, &status) || status.st_uid != geteuid()) {
+		/* Also if open failed: the kernel (fs.protected_regular) or the mode refuses what
+		 * others have put there. */
+		if (!(fd < 0 ? lstat(path, &status) : fstat(fd, &status)) &&
+		    status.st_uid != geteuid()) {
 			if (fd >= 0)
 				close(fd);
-			return error_set(err, ERR_OUTPUT, "cannot lock %s: %s", path,
-					 fd < 0 ? strerror(errno) : "it is another user's");
+			return error_set(err, ERR_DATA,
+					 "cannot lock %s: it belongs to user %u. Ask the "
+					 "administrator to remove it, or set TMPDIR, for all runs "
+					 "of the job, to a directory where only you can write",
+					 path, (unsigned)status.st_uid);
 		}
+		if (fd < 0)
+			return error_set(err, ERR_OUTPUT, "cannot lock %s: %s", path,
+					 strerror(why));
 		/* The one before removes the file, so the name may belong to another one by now. */
 		/* Polled, because flock has no time limit. */
 		if (flock(fd, LOCK_EX | LOCK_NB))

@@ -30,8 +30,9 @@ json_t *claims_read(const char *dir, const char *scope, const char *outer);
 /* Write the claim of the agent whose directory is dir, and return 0; or return 1 if another run
  * uses something of it (share: never). *others is what claims_read returns, in both cases. Each
  * claim replaces the one before; one without uses and since removes it. Of two agents that try at
- * once, only one succeeds. Return -ERR_OUTPUT if the claim cannot be written, or if another process
- * keeps the lock for 2 s, or -ERR_UNAVAILABLE if memory is out. */
+ * once, only one succeeds. Return -ERR_DATA if another user has taken the lock's name, -ERR_OUTPUT
+ * if the claim cannot be written, or if another process keeps the lock for 2 s, or -ERR_UNAVAILABLE
+ * if memory is out. */
 int claims_take(const char *dir, const json_t *claim, const char *outer, bool share,
 		json_t **others, struct error *err);
 

@@ -33,3 +33,27 @@ controls() { LC_ALL=C grep -qP '\xc2[\x80-\x9f]|\x9b|\xe2\x80\xae' "$1"; }
 	# It comes before everything that it is meant for.
 	[ "$(grep -n Content-Security "$DIR/r.html" | cut -d: -f1)" -lt "$(grep -n '<style' "$DIR/r.html" | cut -d: -f1)" ]
 }
+
+@test "another user takes the name of the claims' lock: GPUs are not used twice, and the error names the owner" {
+	two_users
+	local lock=$DIR/berth-claims-$VICTIM kind
+	run_on() { # TOPOLOGY OPTIONS...
+		as $VICTIM TMPDIR="$DIR" BERTH_TOPOLOGY="$FIXTURES/topo/$1" timeout 30 "$BERTH" run -n 1 "${@:2}" -- echo started
+	}
+	expect 0 run_on locality-machine.xml # control: four GPUs
+	for kind in "install -m 666 /dev/null" mkdir mkfifo "ln -s /dev/null"; do
+		as $ATTACKER $kind "$lock"
+		[[ $kind != install* ]] || { EXEC=exec as $ATTACKER sh -c 'exec 9<>"$0"; flock 9; exec sleep 20' "$lock" 3>&- & holder=$!; }
+		SECONDS=0
+		expect 65 run_on locality-machine.xml
+		[[ $output == *"GPU 0 cannot be claimed: cannot lock $lock: it belongs to user $ATTACKER. Ask the administrator"*"set TMPDIR"* ]]
+		[[ $output != *started* ]]
+		[ "$SECONDS" -lt 5 ]
+		# Ranks without GPUs claim nothing that others could take.
+		expect 0 run_on no-gpu.xml --wait=9
+		[[ $output == *"may use the same GPUs, because these cannot be claimed: "*"belongs to user $ATTACKER"* ]]
+		rm -rf "$lock"
+	done
+	kill "$holder"
+	expect 0 run_on locality-machine.xml
+}
