@@ -122,9 +122,9 @@ int verb_agent(int argc, char **argv)
 	if (!rc)
 		rc = agent_params_read(env, &params, &err);
 	if (!rc) {
-		/* Processes that start from here on must not inherit the secret. */
-		unsetenv(LAUNCHER_ENV_SECRET);
-		env_drop(env, LAUNCHER_ENV_SECRET);
+		/* Processes that start from here on must not inherit the secret, and others must
+		 * not read it from this one or its guardian. */
+		env_erase(env, LAUNCHER_ENV_SECRET);
 		rc = agent_run(&params, &err);
 	}
 	if (rc)

@@ -209,6 +209,17 @@ void env_drop(struct env *env, const char *name)
 	reindex(env);
 }
 
+void env_erase(struct env *env, const char *name)
+{
+	size_t length = strlen(name);
+
+	for (char **entry = environ; entry && *entry; entry++)
+		if (!strncmp(*entry, name, length) && (*entry)[length] == '=')
+			explicit_bzero(*entry + length + 1, strlen(*entry + length + 1));
+	unsetenv(name);
+	env_drop(env, name);
+}
+
 bool env_name_matches(const char *name, const char *const *patterns)
 {
 	for (; *patterns; patterns++) {

@@ -55,6 +55,9 @@ int env_setf(struct env *env, const char *name, enum env_from from, const char *
 int env_set_texts(struct env *env, const char *const *texts, size_t count, struct error *err);
 /* Delete the entry. Unlike a removal mark, nothing remains. */
 void env_drop(struct env *env, const char *name);
+/* Delete the entry, and the variable of this process: overwrite it where the kernel put it, which
+ * /proc/PID/environ and core files show. unsetenv leaves it there. */
+void env_erase(struct env *env, const char *name);
 
 /* Is name in the list patterns, which NULL ends? "BERTH_*" stands for all names that begin so. */
 bool env_name_matches(const char *name, const char *const *patterns);

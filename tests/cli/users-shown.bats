@@ -57,3 +57,29 @@ controls() { LC_ALL=C grep -qP '\xc2[\x80-\x9f]|\x9b|\xe2\x80\xae' "$1"; }
 	kill "$holder"
 	expect 0 run_on locality-machine.xml
 }
+
+# variables PID: the environment that the kernel keeps for it.
+variables() { tr '\0' '\n' <"/proc/$1/environ"; }
+parent() { cut -d' ' -f4 "/proc/$1/stat"; }
+
+# look_at_job: print the PIDs of a job's agents and their guardians, once its two ranks have written to pids.
+look_at_job() {
+	local rank
+	wait_for pids 2
+	for rank in $(cat pids); do parent "$rank"; parent "$(parent "$rank")"; done | sort -u
+}
+
+@test "the job's secret is in the environment of neither agent nor guardian while the job runs" {
+	[ "$(id -u)" = 0 ] || skip "needs root to read the agents' environment"
+	local pid
+	"$BERTH" run --launcher loopback -N 2 -n 2 -- sh -c 'echo $$ >>pids; until [ -e end ]; do sleep 0.05; done' 3>&- & run=$!
+	look_at_job >agents
+	for pid in $(cat agents); do
+		variables "$pid" | grep '^BERTH_AGENT_CONTROLLER=.' # control
+		! variables "$pid" | grep -a '^BERTH_AGENT_SECRET=.' || false
+		! grep -aqE '[0-9a-f]{64}' "/proc/$pid/environ" || false
+	done
+	[ "$(wc -l <agents)" = 4 ]
+	touch end
+	wait "$run"
+}
