@@ -500,10 +500,11 @@ int agent_run(const struct agent_params *params, struct error *err)
 	struct agent agent = {.params = params, .port = -1, .second.due = on_second};
 	/* Before guardian_fork, after which the guardian is the parent. */
 	pid_t launcher_pid = getppid();
-	int lock_fd;
-	int rc = tmpdir_create(env_get(params->env, "TMPDIR"), agent.dir, sizeof agent.dir,
-			       &lock_fd, err);
+	int lock_fd, rc;
 
+	secret_protect_process(); /* and thereby the guardian and the PMIx server */
+	rc = tmpdir_create(env_get(params->env, "TMPDIR"), agent.dir, sizeof agent.dir, &lock_fd,
+			   err);
 	if (rc)
 		return rc;
 	rc = guardian_fork(agent.dir, lock_fd, &agent.guardian, err);

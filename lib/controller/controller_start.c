@@ -413,6 +413,7 @@ static int make_secret(struct controller *controller, struct error *err)
 	char path[4096];
 	bool made = false;
 
+	secret_protect_process();
 	/* Roles try each other's addresses, and know each other by the secret. */
 	for (struct controller *at = controllers; launch->role && at; at = at->next)
 		if (at != controller && at->launch->role) {

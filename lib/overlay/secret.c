@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -127,6 +128,15 @@ void secret_fingerprint(const struct secret *secret, char text[17])
 void secret_wipe(struct secret *secret)
 {
 	sodium_memzero(secret, sizeof *secret);
+}
+
+/* LeakSanitizer's, if it is linked in. */
+extern __attribute__((weak)) void __lsan_do_leak_check(void);
+
+void secret_protect_process(void)
+{
+	if (!__lsan_do_leak_check)
+		prctl(PR_SET_DUMPABLE, 0);
 }
 
 /* ---- files ---- */

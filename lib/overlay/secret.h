@@ -36,6 +36,12 @@ void secret_fingerprint(const struct secret *secret, char text[17]);
 void secret_fingerprint_bytes(const struct secret *secret, unsigned char out[8]);
 void secret_wipe(struct secret *secret);
 
+/* Make this process and those it forks undumpable: they write no core file, and no other process of
+ * the user (such as a rank in a container) may trace them or read their memory and environment.
+ * execve makes a program dumpable again. Without effect in builds with LeakSanitizer, which traces
+ * the process. */
+void secret_protect_process(void);
+
 /* Read BERTH_SECRET_FILE, or ~/.config/berth/secret: 64 hexadecimal digits and a newline, readable
  * by the owner only. If make is set and the default file is missing, create it (random, mode 0600,
  * directory 0700) and set *made; if another machine creates it first, read that one instead. path

@@ -35,18 +35,17 @@ start_with_a_stopped_server() { # ARGUMENTS
 	rm -f "$DIR/params"; mkfifo "$DIR/params"
 	PMIX_MCA_mca_base_param_files=$DIR/params "$BERTH" run "$@" >"$DIR/out" 2>"$DIR/err" 3>&- &
 	run=$! server=
-	exec 8<>"$DIR/params"
-	within 30 server_reads
+	exec 8>"$DIR/params" # returns once the server has opened it
+	server_reads
 	kill -STOP "$server"
 	within 30 grep -q '^State:.T' /proc/"$server"/status
 	rm "$DIR/params" # and none when its start goes on
 	exec 8>&-
 }
-# server_reads: set $server to the server that has opened the pipe.
+# server_reads: set $server to the server of $run. Its parents are the agent, the guardian and $run.
 server_reads() {
-	server=$(for pid in $(pgrep -x berth-pmix); do
-		[ -z "$(find "/proc/$pid/fd" -lname "$DIR/params" 2>/dev/null)" ] || echo "$pid"
-	done)
+	local agent guardian
+	server=$(for guardian in $(pgrep -P "$run"); do for agent in $(pgrep -P "$guardian"); do pgrep -x -P "$agent" berth-pmix; done; done)
 	[ -n "$server" ]
 }
 

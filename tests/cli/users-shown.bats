@@ -83,3 +83,22 @@ look_at_job() {
 	touch end
 	wait "$run"
 }
+
+@test "ranks cannot read the memory of controller, agent and guardian, which are their own user's" {
+	two_users
+	[ -z "$SANITIZED" ] || skip "processes with LeakSanitizer stay traceable"
+	local pid
+	EXEC=exec as $VICTIM TMPDIR="$DIR" "$BERTH" run --launcher loopback -N 2 -n 2 -- \
+		sh -c 'echo $$ >>pids; ulimit -c unlimited; until [ -e end ]; do sleep 0.05; done' 3>&- & run=$!
+	look_at_job >agents
+	for pid in $(cat agents) $run; do
+		! as $VICTIM cat "/proc/$pid/environ" >/dev/null || false
+		! as $VICTIM dd if="/proc/$pid/mem" of=/dev/null count=0 || false
+	done
+	for pid in $(cat pids); do # control, and ranks can still be traced
+		as $VICTIM cat "/proc/$pid/environ" >environ
+		as $VICTIM dd if="/proc/$pid/mem" of=/dev/null count=0
+	done
+	touch end
+	wait "$run"
+}
