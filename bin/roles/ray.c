@@ -4,7 +4,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 
 #include "alloc/scheduler_tool.h"
 #include "base/bytes.h"
@@ -15,22 +14,6 @@
 #define SEPARATOR "\036" /* in no argument of the driver */
 #define VERSION_MS 10000
 #define VERSION_MAX 100
-
-/* Whoever reaches Ray's ports may run programs as the user, unless they need a token. Ray before
- * 2.52 ignores it. */
-static char *new_token(const struct env *env)
-{
-	static const char *const own[] = {"RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"};
-	uint64_t random[2];
-
-	for (size_t i = 0; i < sizeof own / sizeof *own; i++)
-		if (env_get(env, own[i]))
-			return text_format("%s=%s", own[i], env_get(env, own[i]));
-	if (getrandom(random, sizeof random, 0) != sizeof random)
-		return NULL;
-	return text_format("RAY_AUTH_TOKEN=%016llx%016llx", (unsigned long long)random[0],
-			   (unsigned long long)random[1]);
-}
 
 /* What all nodes compare their own with. Empty if Ray is not here, as on a login node, or in an
  * image.
@@ -60,12 +43,11 @@ static int find_variables(struct role_options *options, struct error *err)
 	if (!env)
 		return error_memory(err, "--ray");
 	out[0] = text_format("BERTH_RAY=%s", file_text);
-	out[1] = new_token(env);
-	out[2] = text_format("RAY_AUTH_MODE=%s", env_get(env, "RAY_AUTH_MODE")
+	out[1] = text_format("RAY_AUTH_MODE=%s", env_get(env, "RAY_AUTH_MODE")
 							 ? env_get(env, "RAY_AUTH_MODE")
 							 : "token");
-	out[3] = find_version(env, options->ray_inside);
-	out[4] = text_format("BERTH_RAY_ARGS=%s", options->ray_args ? options->ray_args : "");
+	out[2] = find_version(env, options->ray_inside);
+	out[3] = text_format("BERTH_RAY_ARGS=%s", options->ray_args ? options->ray_args : "");
 	env_free(env);
 	for (size_t i = 0; i < ROLE_RAY_VARIABLES; i++)
 		if (!out[i])
@@ -80,13 +62,12 @@ int ray_expand(struct role_options *options, char ***program, struct error *err)
 	static const char ready[] = "command:sh -c '" RUN_SCRIPT "' ready";
 	/* The ports are numbered in ray.sh. */
 	const char *const roles[] = {
-		"--per-node", "--service",  "--ports", "10",	     "--ready", ready,
-		"--env",      variables[0], "--env",   variables[1], "--env",	variables[2],
-		"--env",      variables[3], "--env",   variables[4], "--",	"sh",
-		"-c",	      RUN_SCRIPT,   "node",    SEPARATOR,    "--role",	"driver",
-		"--overlap",  "--per-node", "-N",      "1",	     "--env",	variables[0],
-		"--env",      variables[1], "--env",   variables[2], "--",	"sh",
-		"-c",	      RUN_SCRIPT,   "driver"};
+		"--per-node", "--service",  "--ports", "5",	     "--ready",	  ready,
+		"--env",      variables[0], "--env",   variables[1], "--env",	  variables[2],
+		"--env",      variables[3], "--",      "sh",	     "-c",	  RUN_SCRIPT,
+		"node",	      SEPARATOR,    "--role",  "driver",     "--overlap", "--per-node",
+		"-N",	      "1",	    "--env",   variables[0], "--env",	  variables[1],
+		"--",	      "sh",	    "-c",      RUN_SCRIPT,   "driver"};
 	size_t count = sizeof roles / sizeof *roles, words = 0;
 
 	if (rc)

@@ -5,8 +5,8 @@
 
 address() { # IPv6 in brackets
 	case $BERTH_ROLE_RAY_ADDR in
-	*:*) echo "[$BERTH_ROLE_RAY_ADDR]:$BERTH_ROLE_RAY_PORT" ;;
-	*) echo "$BERTH_ROLE_RAY_ADDR:$BERTH_ROLE_RAY_PORT" ;;
+	*:*) echo "[$BERTH_ROLE_RAY_ADDR]:${BERTH_ROLE_RAY_PORTS%-*}" ;;
+	*) echo "$BERTH_ROLE_RAY_ADDR:${BERTH_ROLE_RAY_PORTS%-*}" ;;
 	esac
 }
 
@@ -57,16 +57,17 @@ start() {
 	first=${BERTH_PORTS%-*}
 	address=$PET_LOCAL_ADDR
 	eval "set -- $BERTH_RAY_ARGS"
+	# Another user may listen on a port that is known before Ray does. So only what must be known is: Ray binds
+	# any other port first (0), and then tells it.
 	set -- --node-ip-address="$address" --temp-dir="$dir" --num-cpus="$(nproc)" --num-gpus="$(gpus)" \
-		--object-manager-port=$((first + 1)) --node-manager-port=$((first + 2)) --runtime-env-agent-port=$((first + 3)) \
-		--dashboard-agent-grpc-port=$((first + 4)) --dashboard-agent-listen-port=$((first + 5)) \
-		--metrics-export-port=$((first + 6)) --min-worker-port=0 --max-worker-port=0 "$@"
+		--object-manager-port=0 --node-manager-port=0 --runtime-env-agent-port=0 --dashboard-agent-grpc-port=0 \
+		--dashboard-agent-listen-port=0 --metrics-export-port=0 --min-worker-port=0 --max-worker-port=0 "$@"
 	if [ "$BERTH_NODE_RANK" = 0 ]; then
-		export AUTOSCALER_METRIC_PORT=$((first + 8)) DASHBOARD_METRIC_PORT=$((first + 9))
+		export AUTOSCALER_METRIC_PORT=$((first + 3)) DASHBOARD_METRIC_PORT=$((first + 4))
 		# ray start refuses the option without what Ray Client needs, which Ray's package alone does not bring.
 		! python -c 'import importlib.util, sys; sys.exit(not importlib.util.find_spec("grpc"))' ||
-			set -- --ray-client-server-port=$((first + 7)) "$@"
-		set -- --head --port="$BERTH_ROLE_RAY_PORT" --dashboard-port="$first" "$@"
+			set -- --ray-client-server-port=$((first + 2)) "$@"
+		set -- --head --port="$first" --dashboard-port=$((first + 1)) "$@"
 	else
 		set -- --address="$(address)" "$@"
 	fi
@@ -85,15 +86,15 @@ start() {
 	exit $code
 }
 
+# Whoever reaches Ray's ports may run programs as the user, unless they need a token. Ray before 2.52 ignores it.
+[ -n "${RAY_AUTH_TOKEN-}${RAY_AUTH_TOKEN_PATH-}" ] || [ "${RAY_AUTH_MODE-}" != token ] || export RAY_AUTH_TOKEN="$BERTH_ROLE_SECRET"
+
 [ "$0" = driver ] || command -v ray >/dev/null ||
 	refuse "ray is not in PATH on $(hostname): install it there, too, or activate its environment before berth run"
 case $0 in
 version) version ;;
 node) start ;;
 ready)
-	# Which takes a second of a core, also if nothing listens yet.
-	python -Sc 'import socket, sys; socket.create_connection(sys.argv[1:], 1)' \
-		"$BERTH_ROLE_RAY_ADDR" "$BERTH_ROLE_RAY_PORT" || refuse "Ray's head does not listen yet"
 	joined=$(ray status --address="$(address)" 2>&1 | awk '/^Pending/ { exit } / node_/ { n += $1 } END { print n + 0 }')
 	echo "$joined of $BERTH_ROLE_RAY_WORLD_SIZE nodes have joined"
 	[ "$joined" -ge "$BERTH_ROLE_RAY_WORLD_SIZE" ]

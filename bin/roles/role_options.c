@@ -194,6 +194,7 @@ int role_options_read(struct role_options *options, char **rest, struct error *e
 		while (options->lines[i][words])
 			words++;
 		read_role(words, options->lines[i], &options->roles[i]);
+		options->roles[i].ready.staged = options->ray && !i;
 	}
 	return rc ? rc : roles_check(options->roles, options->count, err);
 }

@@ -9,7 +9,7 @@
 #include "arguments.h"
 #include "roles/roles.h"
 
-#define ROLE_RAY_VARIABLES 5
+#define ROLE_RAY_VARIABLES 4
 
 struct role_options {
 	const char *first;     /* the name of the first role; NULL: there are no roles */

@@ -10,6 +10,7 @@
 
 #include "agent/discovery.h"
 #include "agent/files.h"
+#include "agent/listeners.h"
 #include "agent/pmix_relay.h"
 #include "agent/ports.h"
 #include "agent/probes.h"
@@ -20,7 +21,6 @@
 #include "alloc/slurm.h"
 #include "base/json.h"
 #include "base/log.h"
-#include "rendezvous/sock_diag.h"
 #include "overlay/children.h"
 #include "overlay/socket.h"
 #include "process/claims.h"
@@ -49,7 +49,9 @@ struct agent {
 	struct loop_timer second; /* to check the guardian and the port */
 	pid_t guardian;
 	bool guardian_lost;  /* the guardian's death was reported */
-	bool port_lost;	     /* another user's listening on the ranks' port was reported */
+	int asked_port;	     /* of --ready; 0: none */
+	bool port_unknown;   /* that --ready cannot tell whose a port is was reported */
+	bool port_lost;	     /* another user's listening on a reserved port was reported */
 	char *scope, *outer; /* for claims_read; NULL: claims are not wanted */
 };
 
@@ -145,7 +147,7 @@ static int handle_job(struct agent *agent, const struct message *message, struct
 		agent_job_free(&job);
 	else
 		agent->uplink.attempt = message->wire->attempt;
-	agent_ports_keep(&agent->ports, message->job.hold_port ? message->job.block : -1);
+	agent_ports_keep(&agent->ports, message->job.block, message->job.hold_port);
 	return rc;
 }
 
@@ -255,8 +257,43 @@ static int handle_end_time(struct agent *agent, const struct message *message, s
 	return 0;
 }
 
+static void fail_for_listener(struct agent *agent, int port, uid_t uid)
+{
+	struct error err;
+
+	agent->port_lost = true;
+	error_set(&err, ERR_NETWORK,
+		  "another user (uid %ld) listens on port %d, %s: the ranks may have connected to "
+		  "that user's process. Run again, with another %s if you set it; if this is a "
+		  "container of the job, use --port-hold off",
+		  (long)uid, port,
+		  port == agent->port ? "the ranks' MASTER_PORT" : "a port of the role",
+		  port == agent->port ? "--port" : "port");
+	agent_uplink_report(&agent->uplink, MESSAGE_FAILED,
+			    &(struct message_failed){err.code, err.text, true});
+}
+
+/* Reserved ports are bound, but not listening, until the programs that they are for listen. */
+static void check_ports(struct agent *agent)
+{
+	int ports[LAUNCH_PORTS_MAX + 2], port;
+	size_t count = 0;
+	uid_t uid;
+
+	if (agent->ranks.port_fd >= 0)
+		ports[count++] = agent->port;
+	for (int i = 0; agent->ports.held && i < agent->ports.count; i++)
+		ports[count++] = agent->ports.first + i;
+	if (agent->asked_port)
+		ports[count++] = agent->asked_port;
+	if (count && agent->ranks.supervise && !agent->port_lost &&
+	    listeners_have_foreign(ports, count, &port, &uid))
+		fail_for_listener(agent, port, uid);
+}
+
 static int handle_settle(struct agent *agent, const struct message *message, struct error *err)
 {
+	check_ports(agent); /* why a server may have failed */
 	agent_ranks_settle(&agent->ranks);
 	return 0;
 }
@@ -304,11 +341,55 @@ static int handle_fetch(struct agent *agent, const struct message *message, stru
 	return 0;
 }
 
+/* Only a listener of the job's is asked, or may get what a command sends. */
 static int handle_ask_ready(struct agent *agent, const struct message *message, struct error *err)
 {
-	if (agent->ranks.job.document)
-		agent_ready_ask(&agent->ready, agent->loop, &agent->uplink, &agent->ranks.job,
-				&message->ask_ready);
+	const struct message_ask_ready *question = &message->ask_ready;
+	struct message_ready answer = {false, ""};
+	char text[200];
+	bool found;
+	uid_t uid;
+
+	if (!agent->ranks.job.document)
+		return 0;
+	switch (question->port
+			? listeners_find(question->port, *question->host ? question->host : NULL,
+					 agent->ranks.job.container.image, &found, &uid)
+			: PORT_OURS) {
+	case PORT_FOREIGN:
+		fail_for_listener(agent, question->port, uid);
+		return 0;
+	case PORT_FREE:
+		agent->asked_port = question->port; /* watch it */
+		snprintf(text, sizeof text,
+			 found ? "port %d is not open at %s, only at another address"
+			       : "no process listens on port %d",
+			 question->port, question->host);
+		answer.text = text;
+		break;
+	case PORT_OUTSIDE:
+		snprintf(text, sizeof text, "port %d is that of a process outside this run",
+			 question->port);
+		answer.text = text;
+		break;
+	case PORT_UNKNOWN:
+		if (!agent->port_unknown)
+			agent_uplink_note(&agent->uplink,
+					  "--ready: it is unknown here whose process listens on "
+					  "port %d%s%s; it may be another user's",
+					  question->port, *question->host ? " of " : "",
+					  question->host);
+		agent->port_unknown = true;
+		/* fall through */
+	case PORT_OURS:
+		if (strcmp(question->kind, "listen") != 0) {
+			agent_ready_ask(&agent->ready, agent->loop, &agent->uplink,
+					&agent->ranks.job, question);
+			return 0;
+		}
+		answer.ready = true;
+	}
+	agent_uplink_report(&agent->uplink, MESSAGE_READY, &answer);
 	return 0;
 }
 
@@ -410,33 +491,13 @@ static void check_guardian(struct agent *agent)
 	agent_uplink_fail(&agent->uplink, &err);
 }
 
-/* The port is bound, but not listening, so another user may listen on it before rank 0 does. Root's
- * ranks may have become other users themselves. */
-static void check_port(struct agent *agent)
-{
-	struct error err;
-	uid_t uid = 0;
-
-	if (agent->ranks.port_fd < 0 || !agent->ranks.supervise || agent->port_lost || !geteuid() ||
-	    sock_diag_stranger_listens(agent->port, geteuid(), &uid) != 1)
-		return;
-	agent->port_lost = true;
-	error_set(
-		&err, ERR_NETWORK,
-		"another user (uid %ld) listens on port %d, the ranks' MASTER_PORT: they may have "
-		"connected to that user's process. Run again, with another --port if you set it; "
-		"if this is a container of the job, use --port-hold off",
-		(long)uid, agent->port);
-	agent_uplink_fail(&agent->uplink, &err);
-}
-
 static void on_second(struct loop_timer *timer)
 {
 	struct agent *agent = LOOP_OWNER(timer, struct agent, second);
 
 	loop_timer_after(agent->loop, timer, CONNECTION_HEARTBEAT_MS);
 	check_guardian(agent);
-	check_port(agent);
+	check_ports(agent);
 }
 
 static int run_once(struct agent *agent, struct error *err)

@@ -1,39 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "agent/joined.h"
 
-#include <dirent.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
+#include "agent/listeners.h"
 #include "process/process_tree.h"
 #include "rendezvous/sock_diag.h"
-
-static bool has_socket(pid_t pid, const struct sock_diag_inodes *inodes)
-{
-	char path[64];
-	struct dirent *entry;
-	bool found = false;
-	DIR *dir;
-
-	snprintf(path, sizeof path, "/proc/%d/fd", (int)pid);
-	dir = opendir(path);
-	while (dir && !found && (entry = readdir(dir))) {
-		char target[64] = "";
-		unsigned inode;
-
-		if (readlinkat(dirfd(dir), entry->d_name, target, sizeof target - 1) < 0 ||
-		    sscanf(target, "socket:[%u]", &inode) != 1)
-			continue;
-		for (size_t i = 0; !found && i < inodes->count; i++)
-			found = inodes->list[i] == inode;
-	}
-	if (dir)
-		closedir(dir);
-	return found;
-}
 
 /* state, changed if the process has loaded PyTorch or JAX: JOINED_NO, or JOINED_UNKNOWN with MPI,
  * which has its own way to meet; or only an MPI without PMIx. Open MPI's PMIx may be part of it.
@@ -81,7 +56,7 @@ void joined_read(const pid_t *groups, size_t count, int port, char *states)
 			i++;
 		if (i == count || !process->alive || states[i] == JOINED_YES)
 			continue;
-		if (has_socket(process->pid, &inodes))
+		if (listeners_process_has(process->pid, inodes.list, inodes.count) > 0)
 			states[i] = JOINED_YES;
 		else
 			states[i] = look_for_framework(process->pid, states[i]);

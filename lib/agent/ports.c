@@ -57,9 +57,11 @@ int agent_ports_bind(struct agent_ports *ports, int count, int seed)
 	return bound;
 }
 
-void agent_ports_keep(struct agent_ports *ports, int block)
+void agent_ports_keep(struct agent_ports *ports, int block, bool held)
 {
+	ports->first = ports->count ? agent_ports_first(ports->count, ports->seed, block) : 0;
+	ports->held = held;
 	for (int other = 0; other < AGENT_PORTS_BLOCKS; other++)
-		if (other != block)
+		if (other != block || !held)
 			close_block(ports, other);
 }

@@ -5,6 +5,8 @@
 #ifndef BERTH_AGENT_PORTS_H
 #define BERTH_AGENT_PORTS_H
 
+#include <stdbool.h>
+
 #include "launch/launcher.h"
 
 #define AGENT_PORTS_BLOCKS 8
@@ -12,6 +14,8 @@
 
 struct agent_ports {
 	int count, seed;
+	int first;				       /* of the block that was kept */
+	bool held;				       /* it is bound */
 	int fds[AGENT_PORTS_BLOCKS][LAUNCH_PORTS_MAX]; /* bound, see socket_reserve; 0: none */
 };
 
@@ -22,7 +26,7 @@ int agent_ports_seed(int count, int first);
 /* Bind each block of count ports that is free. Return them: bit I is block I. count 0: bind
  * nothing, and return all. */
 int agent_ports_bind(struct agent_ports *ports, int count, int seed);
-/* Close all blocks but this one; -1: all. */
-void agent_ports_keep(struct agent_ports *ports, int block);
+/* Close all blocks but this one; unless held, this one too. */
+void agent_ports_keep(struct agent_ports *ports, int block, bool held);
 
 #endif

@@ -54,7 +54,7 @@ void agent_uplink_fail(struct agent_uplink *uplink, const struct error *err)
 {
 	agent_uplink_report(
 		uplink, MESSAGE_FAILED,
-		&(struct message_failed){err->code ? err->code : ERR_INTERNAL, err->text});
+		&(struct message_failed){err->code ? err->code : ERR_INTERNAL, err->text, false});
 }
 
 void agent_uplink_note(struct agent_uplink *uplink, const char *format, ...)

@@ -83,6 +83,18 @@ enum agent_job_stdin job_input_kind(const struct job_request *request)
 							   : AGENT_JOB_STDIN_FIRST;
 }
 
+bool job_waits_for_listener(const struct job *job)
+{
+	const struct job_role *role = job->request->role;
+
+	return role && role->ready && role->ready->staged && !job->listens;
+}
+
+bool job_node_is_due(const struct job *job, size_t node)
+{
+	return !job_waits_for_listener(job) || (long)node == job_node_of_rank(job, 0);
+}
+
 void job_continue(struct job *job, enum job_step next)
 {
 	job->next = next;
@@ -268,6 +280,11 @@ bool job_fail(struct job *job, int code, long node, const char *format, ...)
 bool job_has_failed(const struct job *job)
 {
 	return job->first.failed;
+}
+
+bool job_lost_port(const struct job *job)
+{
+	return job->port_taken;
 }
 
 bool job_has_finished(const struct job *job)

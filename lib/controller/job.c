@@ -97,6 +97,18 @@ static void start_ranks(struct job *job)
 					  job->port);
 }
 
+static void start_others(struct job *job)
+{
+	struct error err;
+
+	if (job->phase != JOB_PHASE_RUN)
+		return;
+	job->listens = true;
+	job_set_deadline(job, job_ranks_timeout_ms(job));
+	if (job_start_send_others(job, &err))
+		job_fail(job, err.code, -1, "%s", err.text);
+}
+
 static void begin_ranks(struct job *job)
 {
 	struct plan_request plan_request = job_plan_request(job);
@@ -145,6 +157,8 @@ static void take_step(struct job *job)
 		begin_ranks(job);
 	else if (step == JOB_STEP_START)
 		start_ranks(job);
+	else if (step == JOB_STEP_OTHERS)
+		start_others(job);
 }
 
 struct inventory *job_take_inventories(struct job *job)

@@ -74,6 +74,9 @@ struct job_ready {
 	bool of_block;
 	const char *path;
 	int timeout_ms;
+	/* The ranks of other nodes start once the first node listens on the first port of --ports,
+	 * because they connect to it. */
+	bool staged;
 	char *place; /* holds host; malloced */
 };
 #define JOB_READY_MS 600000
@@ -239,6 +242,8 @@ bool job_is_ending(const struct job *job);   /* or it is over */
 bool job_is_over(const struct job *job);
 bool job_has_started(const struct job *job); /* all ranks have run */
 bool job_is_ready(const struct job *job);    /* and others may use what they offer */
+/* Has another user listened on one of its ports? It must not be restarted on them. */
+bool job_lost_port(const struct job *job);
 /* Both are the job's, and stay until job_close. The plan is NULL before there is one; of the
  * inventories, one per node, those that have not arrived are empty. */
 const struct plan *job_plan(const struct job *job);

@@ -122,6 +122,7 @@ static void handle_fetched(struct job *job, size_t node, const struct message *m
 
 static void handle_failed(struct job *job, size_t node, const struct message *message)
 {
+	job->port_taken |= message->failed.port_taken;
 	job_fail(job, message->failed.code, (long)node, "%s: %s", job_node_name(job, node),
 		 message->failed.text);
 }
@@ -280,7 +281,8 @@ void job_fail_not_started(struct job *job)
 	long first_late = -1;
 
 	for (size_t i = 0; i < job->node_count; i++) {
-		if (job->nodes[i].started || controller_is_lost(job->controller, i))
+		if (job->nodes[i].started || !job_node_is_due(job, i) ||
+		    controller_is_lost(job->controller, i))
 			continue;
 		if (first_late < 0)
 			first_late = (long)i;

@@ -30,7 +30,8 @@ enum job_step {
 	JOB_STEP_LAUNCH, /* start the agents */
 	JOB_STEP_PROBE,	 /* ask the nodes which addresses they reach */
 	JOB_STEP_PLAN,	 /* plan, and claim what the ranks use */
-	JOB_STEP_START,	 /* the ranks */
+	JOB_STEP_START,	 /* the ranks; of a role in stages, those of the first node */
+	JOB_STEP_OTHERS, /* the ranks of its other nodes */
 };
 
 /* A killed rank closes its connections before its agent can report its death. A rank that waits
@@ -68,6 +69,8 @@ struct job {
 	struct job_node *nodes;
 	struct inventory *inventories; /* [node_count], or NULL */
 	int port;		       /* MASTER_PORT, reserved by rank 0's node */
+	bool listens;		       /* the first node of a role in stages */
+	bool port_taken;	       /* by another user: no restart on the same ports */
 	int blocks;		       /* of ports that all nodes have bound: agent/ports.h */
 	struct plan plan;	       /* zeroed before job_start_make_plan */
 	bool planned;
@@ -133,6 +136,9 @@ long job_node_of_rank(const struct job *job, int64_t rank);
 int job_attempt(const struct job_request *request);
 /* Whose standard input the ranks get. */
 enum agent_job_stdin job_input_kind(const struct job_request *request);
+/* Does a role in stages wait until its first node listens? May the node's ranks start before? */
+bool job_waits_for_listener(const struct job *job);
+bool job_node_is_due(const struct job *job, size_t node);
 /* Everything that the next step needs is there. */
 void job_continue(struct job *job, enum job_step next);
 /* The phase ends after ms, unless it did before. */
@@ -192,8 +198,11 @@ int job_start_make_plan(struct job *job, const struct plan_request *plan_request
 			struct error *err);
 /* Tell the user what the plan warns about. */
 void job_start_announce(struct job *job);
-/* Send the plan, the environments and the program, so that the ranks start. */
+/* Send the plan, the environments and the program, so that the ranks start; of a role that starts
+ * in stages, those of the first node only. */
 int job_start_send(const struct job *job, struct error *err);
+/* The second stage. */
+int job_start_send_others(const struct job *job, struct error *err);
 
 /* job_ready.c: when others may use what a role offers. */
 extern const struct job_part job_ready_part;

@@ -2,6 +2,7 @@
 /* When a role's program can be used: its first node's agent asks it, again and again, until the
  * role is ready or late. */
 #include <stdlib.h>
+#include <string.h>
 
 #include "controller/job_internal.h"
 #include "overlay/messages.h"
@@ -32,17 +33,24 @@ static void on_ask(struct loop_timer *timer)
 	struct job *job = LOOP_OWNER(timer, struct job_ready_state, ask)->job;
 	const struct job_ready *ready = wanted(job);
 	long node = job_node_of_rank(job, 0);
+	bool listen = job_waits_for_listener(job), place = ready->place;
 
-	if (job->phase != JOB_PHASE_RUN || !job_has_started(job) || node < 0)
+	if (job->phase != JOB_PHASE_RUN || node < 0 || !job->nodes[node].started ||
+	    (!listen && !job_has_started(job)))
 		return;
 	if (!job->ready->late.due_ms)
 		loop_timer_after(job->loop, &job->ready->late, ready->timeout_ms);
-	controller_send(
-		job->controller, MESSAGE_ASK_READY, (uint32_t)node, 0, 0,
-		&(struct message_ask_ready){
-			ready->kind, *ready->host ? ready->host : job->request->role->address,
-			(ready->of_block ? job_first_port(job) : 0) + ready->port, ready->path},
-		NULL, 0, NULL);
+	/* A file or a command means that the program can be used, so it has to listen at the first
+	 * port of --ports, if there are any. */
+	controller_send(job->controller, MESSAGE_ASK_READY, (uint32_t)node, 0, 0,
+			&(struct message_ask_ready){
+				listen ? "listen" : ready->kind,
+				*ready->host	  ? ready->host
+				: listen || place ? job->request->role->address
+						  : "",
+				(ready->of_block || !place ? job_first_port(job) : 0) + ready->port,
+				ready->path},
+			NULL, 0, NULL);
 }
 
 static void on_late(struct loop_timer *timer)
@@ -69,6 +77,14 @@ static void handle_ready(struct job *job, size_t node, const struct message *mes
 {
 	struct job_ready_state *state = job->ready;
 
+	if (job->phase != JOB_PHASE_RUN)
+		return;
+	if (message->ready.ready && job_waits_for_listener(job)) {
+		state->pause_ms = FIRST_PAUSE_MS;
+		loop_timer_after(job->loop, &state->ask, 0);
+		job_continue(job, JOB_STEP_OTHERS);
+		return;
+	}
 	if (message->ready.ready) {
 		state->ready = true;
 		loop_timer_stop(&state->late);

@@ -421,6 +421,17 @@ int job_start_send(const struct job *job, struct error *err)
 	int rc = send_job(job, err);
 
 	for (size_t i = 0; !rc && i < job->node_count; i++)
-		rc = send_node(job, i, err);
+		if (job_node_is_due(job, i))
+			rc = send_node(job, i, err);
+	return rc;
+}
+
+int job_start_send_others(const struct job *job, struct error *err)
+{
+	int rc = 0;
+
+	for (size_t i = 0; !rc && i < job->node_count; i++)
+		if ((long)i != job_node_of_rank(job, 0))
+			rc = send_node(job, i, err);
 	return rc;
 }

@@ -60,7 +60,10 @@ static const struct json_field lost_fields[] = {{FIELD(lost, node, number), .max
 						{FIELD(lost, why, borrowed)},
 						{0}};
 static const struct json_field failed_fields[] = {
-	{FIELD(failed, code, number), .min = 1, .max = 255}, {FIELD(failed, text, borrowed)}, {0}};
+	{FIELD(failed, code, number), .min = 1, .max = 255},
+	{FIELD(failed, text, borrowed)},
+	{FIELD(failed, port_taken, bool)},
+	{0}};
 static const struct json_field note_fields[] = {{FIELD(note, text, borrowed)}, {0}};
 static const struct json_field signalled_fields[] = {
 	{FIELD(signalled, signal, number), .min = 1, .max = NSIG - 1},

@@ -119,6 +119,7 @@ struct message_lost {
 struct message_failed {
 	int code;
 	const char *text;
+	bool port_taken; /* by another user, to whom others may connect now */
 };
 struct message_note {
 	const char *text;

@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <linux/inet_diag.h>
 #include <linux/netlink.h>
+#include <linux/rtnetlink.h>
 #include <linux/sock_diag.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -51,7 +52,7 @@ static int ask(int family, int flags, unsigned int states, const struct inet_dia
 
 /* Call found for each socket of the answer until it returns true. Return 1 then; 0 at the end, or
  * -errno. Closes fd. */
-static int answers(int fd, bool (*found)(const struct inet_diag_msg *message, void *context),
+static int answers(int fd, bool (*found)(const struct nlmsghdr *header, void *context),
 		   void *context)
 {
 	_Alignas(struct nlmsghdr) char text[32768];
@@ -68,7 +69,7 @@ static int answers(int fd, bool (*found)(const struct inet_diag_msg *message, vo
 				rc = 0;
 			else if (header->nlmsg_type == NLMSG_ERROR)
 				rc = ((const struct nlmsgerr *)NLMSG_DATA(header))->error;
-			else if (found(NLMSG_DATA(header), context))
+			else if (found(header, context))
 				rc = 1;
 			else if (!(header->nlmsg_flags & NLM_F_MULTI))
 				rc = 0;
@@ -108,8 +109,9 @@ struct owner {
 };
 
 /* A socket that no process has open any more is reported as root's. */
-static bool is_open_end(const struct inet_diag_msg *message, void *context)
+static bool is_open_end(const struct nlmsghdr *header, void *context)
 {
+	const struct inet_diag_msg *message = NLMSG_DATA(header);
 	struct owner *owner = context;
 
 	if (message->idiag_state != TCP_ESTABLISHED || !message->idiag_inode ||
@@ -153,36 +155,68 @@ int sock_diag_peer(int fd, uid_t *uid)
 	return rc == 1 ? 0 : rc ? rc : -ENOENT;
 }
 
-struct listener {
-	int port;
-	uid_t own, uid;
+struct listener_query {
+	const int *ports;
+	size_t count, room, found;
+	struct sock_diag_listener *out;
 };
 
-static bool is_strangers(const struct inet_diag_msg *message, void *context)
+/* The kernel adds the attribute to each listener of IPv6. */
+static bool is_only_v6(const struct nlmsghdr *header)
 {
-	struct listener *listener = context;
+	const struct inet_diag_msg *message = NLMSG_DATA(header);
+	const struct rtattr *at = (const struct rtattr *)(message + 1);
+	unsigned left = (unsigned)(header->nlmsg_len - NLMSG_LENGTH(sizeof *message));
 
-	if (ntohs(message->id.idiag_sport) != listener->port || message->idiag_uid == listener->own)
-		return false;
-	listener->uid = message->idiag_uid;
-	return true;
+	for (; RTA_OK(at, left); at = RTA_NEXT(at, left))
+		if (at->rta_type == INET_DIAG_SKV6ONLY)
+			return *(const unsigned char *)RTA_DATA(at);
+	return false;
 }
 
-int sock_diag_stranger_listens(int port, uid_t own, uid_t *uid)
+static bool add_listener(const struct nlmsghdr *header, void *context)
+{
+	const struct inet_diag_msg *message = NLMSG_DATA(header);
+	struct listener_query *query = context;
+	size_t i = 0;
+
+	while (i < query->count && query->ports[i] != ntohs(message->id.idiag_sport))
+		i++;
+	if (i == query->count || query->found == query->room)
+		return false;
+	query->out[query->found] = (struct sock_diag_listener){.port = query->ports[i],
+							       .uid = message->idiag_uid,
+							       .inode = message->idiag_inode,
+							       .family = message->idiag_family,
+							       .only_v6 = is_only_v6(header)};
+	memcpy(query->out[query->found++].address, message->id.idiag_src, 16);
+	return false;
+}
+
+int sock_diag_listeners(const int *ports, size_t count, struct sock_diag_listener *out, size_t room)
 {
 	static const int families[] = {AF_INET, AF_INET6};
 	struct inet_diag_sockid any = {0};
-	struct listener listener = {.port = port, .own = own};
+	struct listener_query query = {ports, count, room, 0, out};
 	int rc = 0;
 
 	for (size_t i = 0; !rc && i < 2; i++) {
 		rc = ask(families[i], NLM_F_DUMP, 1U << TCP_LISTEN, &any);
 		if (rc >= 0)
-			rc = answers(rc, is_strangers, &listener);
+			rc = answers(rc, add_listener, &query);
 	}
-	if (rc == 1)
-		*uid = listener.uid;
-	return rc;
+	return rc ? rc : (int)query.found;
+}
+
+bool sock_diag_takes(const struct sock_diag_listener *listener, const struct sockaddr_storage *to)
+{
+	static const __be32 any[4];
+	struct inet_diag_sockid id = {0};
+	int family = fill(to, id.idiag_dst, &id.idiag_dport, &id.idiag_if);
+
+	if (!memcmp(listener->address, any, 16))
+		return listener->family == family || (family == AF_INET && !listener->only_v6);
+	return listener->family == family && !memcmp(listener->address, id.idiag_dst, 16);
 }
 
 struct port_query {
@@ -190,8 +224,9 @@ struct port_query {
 	struct sock_diag_inodes *out;
 };
 
-static bool add_inode(const struct inet_diag_msg *message, void *context)
+static bool add_inode(const struct nlmsghdr *header, void *context)
 {
+	const struct inet_diag_msg *message = NLMSG_DATA(header);
 	const struct port_query *query = context;
 	struct sock_diag_inodes *out = query->out;
 

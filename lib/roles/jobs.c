@@ -126,7 +126,8 @@ static struct role_view view(const struct jobs *jobs, size_t i)
 		.finished = job_has_finished(job),
 	};
 
-	out.restarts = jobs->jobs[i].restarts < jobs->request->entries[i].restarts;
+	out.restarts =
+		jobs->jobs[i].restarts < jobs->request->entries[i].restarts && !job_lost_port(job);
 	out.stopped = !jobs->jobs[i].dismissed && job_has_stopped(job);
 	out.failed = !jobs->jobs[i].dismissed && job_has_failed(job) && !out.stopped;
 	return out;

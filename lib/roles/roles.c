@@ -2,9 +2,11 @@
 #include "roles/roles.h"
 
 #include <ctype.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 
 #include "base/bytes.h"
 #include "inventory/inventory.h"
@@ -218,7 +220,7 @@ static struct plan_request plan_of(const struct role *role, const struct plan_re
 }
 
 static int fill(struct roles_one *one, const struct job_request *base, const bool *uses,
-		bool shared, struct error *err)
+		bool shared, const char *secret, struct error *err)
 {
 	const struct alloc *all = base->launch->alloc;
 	const struct role *role = one->role;
@@ -266,6 +268,9 @@ static int fill(struct roles_one *one, const struct job_request *base, const boo
 	if (role->service)
 		one->request.stop_report = NULL;
 	rc = env_set(one->env, "BERTH_ROLE", role->name, ENV_FROM_BERTH, "of this rank", err);
+	if (!rc)
+		rc = env_set(one->env, "BERTH_ROLE_SECRET", secret, ENV_FROM_BERTH,
+			     "of this attempt's roles", err);
 	return rc ? rc : env_set_texts(one->env, role->env, role->env_count, err);
 }
 
@@ -302,18 +307,24 @@ int roles_open(const struct role *roles, size_t count, const struct job_request 
 	size_t nodes = base->launch->alloc->node_count;
 	struct roles_set *set = calloc(1, sizeof *set + count * sizeof set->ones[0]);
 	bool *uses = calloc(count * nodes, sizeof *uses), *shared = calloc(count, sizeof *shared);
+	char secret[33];
+	uint64_t random[2];
 	int rc = 0;
 
+	if (getrandom(random, sizeof random, 0) != sizeof random)
+		rc = error_set(err, ERR_UNAVAILABLE, "no random numbers: %m");
+	snprintf(secret, sizeof secret, "%016llx%016llx", (unsigned long long)random[0],
+		 (unsigned long long)random[1]);
 	if (set)
 		set->entries = calloc(count, sizeof *set->entries);
-	if (!set || !uses || !shared || !set->entries)
+	if (!rc && (!set || !uses || !shared || !set->entries))
 		rc = error_memory(err, "the roles");
 	if (!rc)
 		rc = roles_assign(roles, count, base->launch->alloc, uses, shared, err);
 	for (size_t i = 0; !rc && i < count; i++) {
 		set->count = i + 1;
 		set->ones[i].role = &roles[i];
-		rc = fill(&set->ones[i], base, uses + i * nodes, shared[i], err);
+		rc = fill(&set->ones[i], base, uses + i * nodes, shared[i], secret, err);
 	}
 	free(uses);
 	free(shared);

@@ -62,7 +62,7 @@ setup() {
 }
 
 @test "--ray: Ray's node ends: named, with what it said last" {
-	expect 137 "$BERTH" run --ray -- sh -c 'pkill -KILL -f "ray start.*--port=$BERTH_ROLE_RAY_PORT "; exec sleep 1000'
+	expect 137 "$BERTH" run --ray -- sh -c 'pkill -KILL -f "ray start.*--port=${BERTH_ROLE_RAY_PORTS%-*} "; exec sleep 1000'
 	[[ $output == *"role ray: rank 0 on $HOST exited with code 137"* ]]
 }
 

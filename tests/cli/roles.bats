@@ -17,7 +17,7 @@ SERVE='echo up; exec sleep 1000'
 	grep '^BERTH_ROLE_' serve >of_serve
 	grep '^BERTH_ROLE_' train.1 >of_train
 	cmp of_serve of_train
-	[ "$(wc -l <of_serve)" -eq 8 ]
+	[ "$(wc -l <of_serve)" -eq 9 ]
 	grep -qx 'BERTH_ROLE_SERVE_ADDR=127.0.0.1' of_serve
 	grep -qx 'BERTH_ROLE_TRAIN_2_WORLD_SIZE=2' of_serve
 	grep -qx "BERTH_ROLE_SERVE_PORT=$(sed -n 's/^MASTER_PORT=//p' serve)" of_serve
@@ -63,7 +63,7 @@ print('asked')"
 	expect 69 "$BERTH" run --role serve --service -n 1 --ready "tcp:$port" --ready-timeout 2s -- sh -c 'echo loads; exec sleep 1000' : \
 		--role train -n 1 -- touch started
 	[[ $output == *"[serve 0] loads"* ]]
-	[[ $output == *"error: role serve: it was not ready within 2 s (--ready-timeout); tcp:$port: Connection refused"* ]]
+	[[ $output == *"error: role serve: it was not ready within 2 s (--ready-timeout); tcp:$port: no process listens on port $port"* ]]
 	[ ! -e started ]
 	expect 69 "$BERTH" run --role serve --service -n 1 --env "PORT=$port" --ready "http::$port/none" --ready-timeout 10s -- sh -c "$SLOW" : \
 		--role train -n 1 -- touch started

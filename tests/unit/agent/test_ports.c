@@ -56,16 +56,16 @@ static void test_a_taken_port_excludes_its_block_only(void **state)
 	/* Another job with the same seed gets nothing that this one holds, and all once it lets go.
 	 */
 	assert_int_equal(agent_ports_bind(&two, 3, seed) & first, 0);
-	agent_ports_keep(&two, -1);
-	agent_ports_keep(&one, 5);
+	agent_ports_keep(&two, 0, false);
+	agent_ports_keep(&one, 5, true);
 	assert_int_equal(agent_ports_bind(&two, 3, seed), first & ~(1 << 5));
-	agent_ports_keep(&two, -1);
+	agent_ports_keep(&two, 0, false);
 	/* A program that sets SO_REUSEADDR can listen on what is held. */
 	close(taken);
 	taken = listen_at(agent_ports_first(3, seed, 5));
 	assert_true(taken >= 0);
 	close(taken);
-	agent_ports_keep(&one, -1);
+	agent_ports_keep(&one, 0, false);
 	assert_int_equal(agent_ports_bind(&one, 0, seed), ALL);
 }
 
