@@ -15,20 +15,23 @@ refuse() {
 	exit 64
 }
 
-# Ray's own Python.
-python() {
+# Run CODE with Ray's own Python. It imports nothing from the working directory, where other users may have put csv.py.
+# -I would also ignore PYTHONPATH, in which Ray may be.
+python() { # -c CODE [ARGUMENT...]
+	options=$1 code="import sys; sys.path[:] = filter(None, sys.path)
+$2"
+	shift 2
 	python=$(sed -n '1s/^#! *//p' "$(command -v ray)")
 	case $python in
 	*/python*) ;;
 	*) python=python3 ;;
 	esac
-	"$python" "$@" 2>/dev/null
+	"$python" "$options" "$code" "$@" 2>/dev/null
 }
 
 # "2.60.0 with Python 3.11". Ray's own --version imports all of it, which takes a second.
 version() {
-	python -c '
-import importlib.metadata, sys
+	python -c 'import importlib.metadata
 print(importlib.metadata.version("ray"), "with Python %d.%d" % sys.version_info[:2])'
 }
 
@@ -65,7 +68,7 @@ start() {
 	if [ "$BERTH_NODE_RANK" = 0 ]; then
 		export AUTOSCALER_METRIC_PORT=$((first + 3)) DASHBOARD_METRIC_PORT=$((first + 4))
 		# ray start refuses the option without what Ray Client needs, which Ray's package alone does not bring.
-		! python -c 'import importlib.util, sys; sys.exit(not importlib.util.find_spec("grpc"))' ||
+		! python -c 'import importlib.util; sys.exit(not importlib.util.find_spec("grpc"))' ||
 			set -- --ray-client-server-port=$((first + 2)) "$@"
 		set -- --head --port="$first" --dashboard-port=$((first + 1)) "$@"
 	else

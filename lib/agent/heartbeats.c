@@ -251,9 +251,10 @@ static void stacks_ready(struct loop_source *source, uint32_t events)
 
 /* Arguments are RANK:PID. All ranks together have 20 s; the agent's loop keeps running meanwhile.
  * py-spy needs 0.1 s for a Python program, gdb many seconds for one with PyTorch. The Python
- * program's own directory is searched, too, since a virtual environment need not be in PATH. All
- * of them wait for a process that is blocked in the kernel; on FUSE, it is so only once a tool has
- * tried to stop it. */
+ * program's own directory is searched, too, since a virtual environment need not be in PATH; not if
+ * it is relative, as others may write in the agent's working directory. All of them wait for a
+ * process that is blocked in the kernel; on FUSE, it is so only once a tool has tried to stop
+ * it. */
 static const char script[] =
 	"end=$(($(date +%s) + 20)) how=--full-filenames\n"
 	"[ \"$0\" != gentle ] || how=\"$how --nonblocking\"\n"
@@ -281,6 +282,7 @@ static const char script[] =
 	"	blocked\n"
 	"	for spy in \"${program%/*}/py-spy\" py-spy; do\n"
 	"		case $program,$out in *python*,) ;; *) continue ;; esac\n"
+	"		case $spy in /* | py-spy) ;; *) continue ;; esac\n"
 	"		command -v \"$spy\" >/dev/null && limited 8 \"$spy\" dump $how --pid "
 	"\"$pid\"\n"
 	"	done\n"

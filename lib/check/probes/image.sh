@@ -40,6 +40,8 @@ for at in $BERTH_SHOWN; do
 done
 for python in python3 python; do
 	$python - <<-'P' && break
+	import sys
+	sys.path[:] = filter(None, sys.path)  # without the working directory, where other users may have put csv.py
 	import importlib.metadata as metadata
 	for name, package in ('PyTorch', 'torch'), ('JAX', 'jax'), ('CUDA', 'nvidia-cuda-runtime'), ('NCCL', 'nvidia-nccl'):
 	    for suffix in '', '-cu13', '-cu12', '-cu11':
