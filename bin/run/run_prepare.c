@@ -107,7 +107,7 @@ static int check_report(const char *path, struct error *err)
 	else if (access(dir, W_OK | X_OK))
 		rc = error_set(err, ERR_OUTPUT, "--report: cannot write '%s': %s: %s", path, dir,
 			       strerror(errno));
-	else if ((rc = file_check_owner(path, err)))
+	else if ((rc = file_check_path(path, err)))
 		error_prefix(err, "--report");
 	free(dir);
 	return rc;

@@ -38,7 +38,7 @@ void agent_stop_file_write(const char *dir, const char *shared, const char *why,
 		if (errno != EEXIST)
 			agent_uplink_note(uplink, "cannot write the stop file %s: %s", path,
 					  strerror(errno));
-		else if (file_check_owner(path, &err))
+		else if (file_check_path(path, &err))
 			agent_uplink_note(uplink, "cannot write the stop file: %s", err.text);
 		return;
 	}

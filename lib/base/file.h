@@ -27,27 +27,28 @@ int file_read_line(const char *path, char *out, size_t size);
  * there is no such file or number; *out is untouched then. */
 int file_read_number(const char *path, int64_t min, int64_t max, int64_t *out);
 
-/* Can another user redirect what berth writes to path? In a sticky directory that everyone can
- * write to (/tmp), a file or link must belong to this user, to root or to the directory's owner, as
- * with the kernel's fs.protected_symlinks. Return 0, also if path does not exist, or -ERR_OUTPUT
- * naming the owner. */
-int file_check_owner(const char *path, struct error *err);
+/* Can another user redirect what berth writes to path? Refuse a symbolic link of another user (not
+ * this one, not root) anywhere on the path, and each other entry of another user that lies directly
+ * in a sticky directory that everyone can write (/tmp), unless it belongs to that directory's
+ * owner. Return 0, also if path does not exist, or -ERR_OUTPUT naming the entry and its owner. */
+int file_check_path(const char *path, struct error *err);
 
 /* Open a file for appending, or create it (0666 less the umask), under the rule of
- * file_check_owner, even if someone replaces path between check and open. Never waits for a FIFO's
+ * file_check_path, even if someone replaces path between check and open. Never waits for a FIFO's
  * reader. Return the descriptor, which blocks, or -1 with errno and err (-ERR_OUTPUT). */
 int file_open_append(const char *path, struct error *err);
 
-/* Create a file with a new name beside path, for renaming over path later. *temp_path is malloced,
+/* Create a file with a new name beside path, for renaming over path later. A relative path begins
+ * at the descriptor dir, or at the working directory with AT_FDCWD. *temp_path is malloced,
  * NULL on failure. mode holds the permission bits, less the umask. Return a descriptor, or -1 with
  * errno. */
-int file_create_temp(const char *path, mode_t mode, char **temp_path);
+int file_create_temp(int dir, const char *path, mode_t mode, char **temp_path);
 
 /* Replace path atomically: write a temporary file, fsync it, rename it over path, fsync the
  * directory. mode holds the permission bits, less the umask. A symbolic link stays and its target
- * is replaced, if file_check_owner allows it. A device, a pipe with a reader or a path in /dev or
- * /proc (such as /dev/stdout) is written directly. Return 0, -ERR_OUTPUT if the file cannot be
- * created, or -ERR_IO if writing failed (the old file stays). */
+ * is replaced or created, if file_check_path allows it. A device, a pipe with a reader or a path in
+ * /dev or /proc (such as /dev/stdout) is written directly. Return 0, -ERR_OUTPUT if the file cannot
+ * be created, or -ERR_IO if writing failed (the old file stays). */
 int file_write_atomic(const char *path, const void *data, size_t size, mode_t mode,
 		      struct error *err);
 /* The same for a regular file that need not survive a crash of the machine: nothing is synced,
@@ -55,10 +56,10 @@ int file_write_atomic(const char *path, const void *data, size_t size, mode_t mo
 int file_write_temporary(const char *path, const void *data, size_t size, mode_t mode,
 			 struct error *err);
 
-/* fsync the directory that holds path, so that a rename in it survives a power failure. Return 0,
- * or -1 with errno. It also returns 0 if the file system cannot sync a directory (EINVAL), or if
- * the directory cannot be opened for reading. */
-int file_sync_dir(const char *path);
+/* fsync the directory that holds path, as above, so that a rename in it survives a power failure.
+ * Return 0, or -1 with errno. It also returns 0 if the file system cannot sync a directory
+ * (EINVAL), or if the directory cannot be opened for reading. */
+int file_sync_dir(int dir, const char *path);
 
 /* Write all bytes; handles EINTR, short writes, and a descriptor that another process has made
  * non-blocking. Return 0, or -1 with errno. */
@@ -68,8 +69,8 @@ int file_write_all(int fd, const void *data, size_t size);
  * timeout_ms. */
 bool file_wait_writable(int fd, int timeout_ms);
 
-/* Create the directory and its parents (0777 less the umask). A link among them must satisfy
- * file_check_owner. Return 0 or -ERR_OUTPUT; err names the component. */
+/* Create the directory and its parents (0777 less the umask), under the rule of file_check_path.
+ * Return 0 or -ERR_OUTPUT; err names the component. */
 int file_make_dirs(const char *path, struct error *err);
 
 /* Close the descriptors from first to last; none if first > last. Safe after fork. Before

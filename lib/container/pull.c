@@ -217,7 +217,7 @@ static int pull(const struct container *container, const struct env *env, struct
 	if (!rc) {
 		fd = open(part, O_RDWR | O_CLOEXEC);
 		if (fd < 0 || fsync(fd) || rename(part, container->image) ||
-		    file_sync_dir(container->image))
+		    file_sync_dir(AT_FDCWD, container->image))
 			rc = error_set(err, ERR_IO, "--container: cannot keep %s: %m",
 				       container->image);
 		if (fd >= 0)

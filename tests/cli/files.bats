@@ -62,7 +62,7 @@ other() {
 	echo old >mine/file
 	other report "$DIR/mine/file"
 	expect 73 "$BERTH" run -n 1 --report shared/report -- touch started
-	[[ $output == *"error: --report: shared/report is a symbolic link of user 65534"*"choose another directory"* ]]
+	[[ $output == *"error: --report: shared/report is a symbolic link of user 65534"*"name its target instead"* ]]
 	other logs "$DIR/mine"
 	expect 73 "$BERTH" run -n 1 --log-dir shared/logs -- touch started
 	[[ $output == *"shared/logs is a symbolic link of user 65534"* ]]
@@ -88,11 +88,12 @@ other() {
 	expect 0 "$BERTH" run -n 1 --report shared/own --log-dir shared/logs -- true
 	grep -q berth.run mine/report
 	[ -L shared/own ] && [ -s mine/rank-0000.log ]
-	# In a directory of one's own, links of others are the owner's business.
+	# A link of another user is not, even in a directory of one's own, where that user once put it.
 	chmod 755 shared
 	ln -s "$DIR/mine/other" shared/theirs
 	chown -h 65534 shared/theirs
-	expect 0 "$BERTH" run -n 1 --report shared/theirs -- true
+	expect 73 "$BERTH" run -n 1 --report shared/theirs -- true
+	[[ $output == *"shared/theirs is a symbolic link of user 65534; name its target instead"* ]]
 }
 
 @test "another user's stop file in a directory like /tmp stops nothing" {

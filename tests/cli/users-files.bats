@@ -44,3 +44,52 @@ plant() {
 		[[ $output != *planted* ]]
 	done
 }
+
+@test "a directory or a link of another user: --log-dir, --report and --metrics of the trainer follow neither" {
+	two_users
+	mkdir -p home shared site/project
+	chown $VICTIM home
+	chmod 1777 shared
+	chown $ATTACKER site/project
+	chmod 777 site/project
+	echo old >home/rc
+	chown $VICTIM home/rc
+	as $ATTACKER sh -c 'mkdir shared/out && chmod 777 shared/out && cd shared/out && ln -s ../../home/rc rank-0000.log &&
+		ln -s ../../home/rc report.json && ln -s ../../home/rc metrics.jsonl && ln -s ../../home/rc r && ln -s "$PWD" ../../site/project/out'
+	job=(as $VICTIM env TMPDIR=/tmp "$BERTH" run -n 1)
+	train=(as $VICTIM env TMPDIR=/tmp "$BERTH" train linear --data synthetic:8,n=32 --batch 8 --device cpu-reference -n 1 --steps 1)
+	# The control: the kernel itself follows them.
+	as $VICTIM sh -c 'cat shared/out/rank-0000.log site/project/out/r' | grep -c old | grep -qx 2
+	for dir in shared/out shared/out/new shared/../shared/out "$DIR/shared/out"; do
+		expect 73 "${job[@]}" --log-dir "$dir" -- echo planted
+		[[ $output == *"shared/out belongs to user $ATTACKER, in a directory that everyone can write; choose another directory"* ]]
+	done
+	expect 73 "${job[@]}" --report shared/out/r -- true
+	[[ $output == *"--report: shared/out belongs to user $ATTACKER"* ]]
+	expect 73 "${train[@]}" --metrics shared/out
+	[[ $output == *"shared/out belongs to user $ATTACKER"* ]]
+	# A link as a directory of the path, as its end, and behind a link of one's own
+	as $VICTIM ln -s "$DIR/site/project/out" home/mine
+	for dir in site/project/out site/project/out/deep home/mine; do
+		expect 73 "${job[@]}" --log-dir "$dir" -- true
+		[[ $output == *"/project/out is a symbolic link of user $ATTACKER; name its target instead"* ]]
+	done
+	as $ATTACKER sh -c 'rm site/project/out; ln -s ../../home/rc site/project/r; ln -s ../../home/rc site/project/rank-0000.log'
+	expect 73 "${job[@]}" --report site/project/r -- true
+	expect 73 "${job[@]}" --log-dir site/project -- echo planted
+	[[ $output == *"site/project/rank-0000.log is a symbolic link of user $ATTACKER"* ]]
+	[ "$(cat home/rc)" = old ]
+	# What a user may do: a colleague's directory, new ones in a directory like /tmp, links of root and one's own, open files
+	rm -f site/project/*
+	ln -s site/project scratch
+	as $VICTIM ln -s ../scratch home/own
+	for dir in site/project site/project/a/b shared/mine home/own/c scratch/../project/d "$DIR/home/e"; do
+		expect 0 "${job[@]}" --log-dir "$dir" --report "$dir/r.json" -- echo logged
+		grep -q logged "$dir/rank-0000.log"
+		grep -q berth.run "$dir/r.json"
+	done
+	(cd home && expect 0 as $VICTIM env TMPDIR=/tmp "$BERTH" run -n 1 --log-dir . --report r.json -- true)
+	expect 0 as $VICTIM sh -c '"$0" report -o /dev/stdout site/project/r.json | cat' "$BERTH"
+	[[ $output == *"<html"* ]]
+	expect 0 "${train[@]}" --metrics site/project/m
+}

@@ -137,7 +137,7 @@ static bool stop_file_exists(struct stop *stop)
 	stop->polled_s = now;
 	if (access(stop->file, F_OK))
 		return false;
-	if (!file_check_owner(stop->file, &err))
+	if (!file_check_path(stop->file, &err))
 		return true;
 	if (!stop->warned)
 		log_user(LOG_WARNING, "not stopping: %s", err.text);
