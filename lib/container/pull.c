@@ -85,6 +85,23 @@ int container_name_pulled(struct container *container, const struct env *env, st
 	return container->image ? 0 : error_memory(err, "--container");
 }
 
+/* Refuse what users other than this one and root may have written. */
+static int check_owner(int fd, const char *path, struct error *err)
+{
+	struct stat info;
+
+	if (fstat(fd, &info))
+		return error_set(err, ERR_IO, "--container: cannot read %s: %m", path);
+	if ((info.st_uid && info.st_uid != geteuid()) ||
+	    (info.st_mode & 022 && !(S_ISDIR(info.st_mode) && info.st_mode & S_ISVTX)))
+		return error_set(err, ERR_OUTPUT,
+				 "--container: %s belongs to user %u and has mode %o: others could "
+				 "change the image. Set BERTH_IMAGES to a directory that only you "
+				 "can write, or run chmod go-w",
+				 path, (unsigned)info.st_uid, info.st_mode & 07777);
+	return 0;
+}
+
 /* ---- room ---- */
 
 struct entry {
@@ -127,7 +144,8 @@ static void make_room(const char *dir, int64_t limit)
 		    !(entry = array_add(&entries, &count, sizeof *entry)))
 			continue;
 		strcpy(entry->name, found->d_name);
-		if (fstatat(dirfd(list), entry->name, &entry->info, AT_SYMLINK_NOFOLLOW))
+		if (fstatat(dirfd(list), entry->name, &entry->info, AT_SYMLINK_NOFOLLOW) ||
+		    entry->info.st_uid != geteuid())
 			count--;
 		else
 			total += entry->info.st_size;
@@ -215,9 +233,10 @@ static int pull(const struct container *container, const struct env *env, struct
 	if (!rc)
 		rc = container_check_image(part, &directory, err);
 	if (!rc) {
-		fd = open(part, O_RDWR | O_CLOEXEC);
-		if (fd < 0 || fsync(fd) || rename(part, container->image) ||
-		    file_sync_dir(AT_FDCWD, container->image))
+		fd = open(part, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+		rc = fd < 0 ? 0 : check_owner(fd, part, err);
+		if (!rc && (fd < 0 || fsync(fd) || rename(part, container->image) ||
+			    file_sync_dir(AT_FDCWD, container->image)))
 			rc = error_set(err, ERR_IO, "--container: cannot keep %s: %m",
 				       container->image);
 		if (fd >= 0)
@@ -229,20 +248,24 @@ static int pull(const struct container *container, const struct env *env, struct
 	return rc;
 }
 
-/* Use the image if it is there: the lock stays as long as this process. */
-static bool use(const char *image)
+/* Use the image if it is there: the lock stays as long as this process. Return 1 for an image, 0
+ * for none, or an error. */
+static int use(const char *image, struct error *err)
 {
-	int fd = open(image, O_RDWR | O_CLOEXEC);
+	int fd = open(image, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK), rc;
 	struct stat info;
 
+	if (fd < 0 && errno == ENOENT)
+		return 0;
 	if (fd < 0)
-		return false;
-	if (!flock(fd, LOCK_SH | LOCK_NB) && !fstat(fd, &info) && info.st_nlink) {
+		return error_set(err, ERR_OUTPUT, "--container: cannot open %s: %m", image);
+	rc = check_owner(fd, image, err);
+	if (!rc && !flock(fd, LOCK_SH | LOCK_NB) && !fstat(fd, &info) && info.st_nlink) {
 		futimens(fd, NULL);
-		return true;
+		return 1;
 	}
 	close(fd);
-	return false;
+	return rc;
 }
 
 /* Only one process pulls an image; the others wait. */
@@ -277,10 +300,13 @@ int container_pull(const struct container *container, const struct env *env, str
 {
 	const char *limit_text = env_get(env, "BERTH_IMAGES_GB");
 	char *dir, *lock_path;
-	int limit_gb = LIMIT_GB, fd = -1, rc = 0;
+	int limit_gb = LIMIT_GB, fd = -1, rc = 0, used;
+	mode_t mask;
 
 	if (!container->pulled_from)
 		return 0;
+	mask = umask(022);
+	umask(mask | 022);
 	dir = strndup(container->image,
 		      (size_t)(strrchr(container->image, '/') - container->image));
 	lock_path = text_format("%s.lock", container->image);
@@ -290,22 +316,38 @@ int container_pull(const struct container *container, const struct env *env, str
 		rc = number_int("BERTH_IMAGES_GB", limit_text, 0, 1 << 20, &limit_gb, err);
 	if (!rc)
 		rc = file_make_dirs(dir, err);
-	/* The pull inherits this descriptor: its lock lasts until the last process has ended. */
-	if (!rc && (fd = open(lock_path, O_RDWR | O_CREAT | O_NOFOLLOW, 0666)) < 0)
-		rc = error_set(err, ERR_OUTPUT, "--container: cannot create %s: %m", lock_path);
+	if (!rc && ((fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC)) < 0))
+		rc = error_set(err, ERR_OUTPUT, "--container: cannot open %s: %m", dir);
 	if (!rc)
-		rc = lock(container, fd, err);
-	if (!rc && !use(container->image)) {
-		rc = pull(container, env, err);
-		if (!rc && !use(container->image))
-			rc = error_set(err, ERR_IO, "--container: cannot lock %s: %m",
-				       container->image);
-		if (!rc)
+		rc = check_owner(fd, dir, err);
+	if (fd >= 0)
+		close(fd);
+	fd = -1;
+	/* Without the lock, as the directory may be root's. */
+	used = rc ? rc : use(container->image, err);
+	/* The pull inherits this descriptor: its lock lasts until the last process has ended. */
+	if (!used && (fd = open(lock_path, O_RDWR | O_CREAT | O_NOFOLLOW, 0600)) < 0)
+		used = error_set(err, ERR_OUTPUT, "--container: cannot create %s: %m", lock_path);
+	if (!used) {
+		fchmod(fd, 0600); /* whoever can read it can lock it */
+		used = check_owner(fd, lock_path, err);
+	}
+	if (!used)
+		used = lock(container, fd, err);
+	if (!used)
+		used = use(container->image, err);
+	if (!used) {
+		used = pull(container, env, err);
+		if (!used && !(used = use(container->image, err)))
+			used = error_set(err, ERR_IO, "--container: cannot lock %s: %m",
+					 container->image);
+		if (used > 0)
 			make_room(dir, (int64_t)limit_gb << 30);
 	}
+	umask(mask);
 	if (fd >= 0)
 		close(fd);
 	free(dir);
 	free(lock_path);
-	return rc;
+	return used < 0 ? used : 0;
 }

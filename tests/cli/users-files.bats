@@ -93,3 +93,50 @@ plant() {
 	[[ $output == *"<html"* ]]
 	expect 0 "${train[@]}" --metrics site/project/m
 }
+
+@test "BERTH_IMAGES: an image, a lock or a directory of another user is refused at once; root's image is used" {
+	two_users
+	mkdir images closed bin
+	chmod 1777 images
+	chown $VICTIM closed
+	# Pulls DIR/image.sif, and runs what follows the image.
+	fake apptainer 'case "$*" in
+pull*) eval "part=\${$(($# - 1))}"; cp "$IMAGE" "$part" ;;
+*) while [ "$1" != "${1%.sif}" ] || [ $# -gt 0 ]; do case $1 in *.sif) cat "$1" | head -c 4; shift; exec "$@" ;; esac; shift; done ;;
+esac'
+	chmod -R a+rx bin
+	{ printf hsqs; head -c 8188 /dev/zero; } >image
+	printf '\x00\x10' | dd of=image bs=1 seek=40 conv=notrunc 2>/dev/null
+	chmod 644 image
+	job() { expect "$1" as $VICTIM env TMPDIR=/tmp PATH="$DIR/bin:$PATH" IMAGE="$DIR/image" BERTH_IMAGES="$2" \
+		timeout -k 5 20 "$BERTH" run -n 1 --container docker://x/y:1 --container-runtime apptainer -- true; }
+	name=docker%3A%2F%2Fx%2Fy%3A1.sif
+	refused() { [[ $output == *"--container: $1 belongs to user $ATTACKER and has mode $2: others could change the image"* ]]; }
+	as $ATTACKER install -m 666 image "images/$name"
+	job 73 "$DIR/images"
+	refused "$DIR/images/$name" 666
+	as $ATTACKER sh -c 'rm "$1"; ln -s "$2" "$1"' sh "images/$name" "$DIR/image"
+	job 73 "$DIR/images"
+	[[ $output == *"cannot open $DIR/images/$name: Too many levels of symbolic links"* ]]
+	rm "images/$name"
+	# A lock that stays locked
+	EXEC=exec as $ATTACKER sh -c 'umask 0; exec flock "$1" sleep 60' sh "images/$name.lock" 3>&- &
+	locks=$!
+	within 10 test -e "images/$name.lock"
+	job 73 "$DIR/images"
+	kill $locks
+	[[ $output == *"$name.lock"* ]]
+	as $ATTACKER mkdir -m 777 images/theirs
+	job 73 "$DIR/images/theirs"
+	[[ $output == *"images/theirs belongs to user $ATTACKER"* ]]
+	# Where nobody else can write, and where root has put an image
+	job 0 "$DIR/closed"
+	[ "$(stat -c '%u %a' "closed/$name.lock")" = "$VICTIM 600" ]
+	chmod g+w "closed/$name"
+	job 73 "$DIR/closed"
+	chown -R 0 closed
+	chmod -R go-w closed
+	rm closed/*.lock
+	job 0 "$DIR/closed"
+	[[ $output != *pulling* ]]
+}
