@@ -48,6 +48,7 @@ struct agent {
 	int blocks;		  /* see agent_ports_bind */
 	struct loop_timer second; /* to check the guardian and the port */
 	pid_t guardian;
+	int at_end_fd;	     /* to it, see guardian_at_end */
 	bool guardian_lost;  /* the guardian's death was reported */
 	int asked_port;	     /* of --ready; 0: none */
 	bool port_unknown;   /* that --ready cannot tell whose a port is was reported */
@@ -545,7 +546,8 @@ static int start_agent(struct agent *agent, pid_t launcher_pid, struct error *er
 	 * discovers. */
 	agent_pmix_fork(&agent->pmix, agent->loop, &agent->uplink, &agent->children,
 			env_get(params->env, "BERTH_MODULE_PATH"), agent->dir);
-	agent_ranks_init(&agent->ranks, agent->loop, &agent->uplink, &agent->pmix, agent->dir);
+	agent_ranks_init(&agent->ranks, agent->loop, &agent->uplink, &agent->pmix, agent->dir,
+			 agent->at_end_fd);
 	rc = agent_signals_open(&agent->signals, agent->loop, &agent->uplink, &agent->ranks,
 				agent->guardian, launcher_pid, slurm_in_step(params->env), err);
 	if (!rc)
@@ -568,7 +570,7 @@ int agent_run(const struct agent_params *params, struct error *err)
 			   err);
 	if (rc)
 		return rc;
-	rc = guardian_fork(agent.dir, lock_fd, &agent.guardian, err);
+	rc = guardian_fork(agent.dir, lock_fd, &agent.guardian, &agent.at_end_fd, err);
 	/* A full stderr (a paused pager) must not block the heartbeats: the node would count as
 	 * lost. */
 	log_set_writer(log_write_or_drop, NULL); /* in this process, which may be a new one */

@@ -14,9 +14,9 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "hostlist/idset.h"
+#include "process/guardian.h"
 #include "process/logs.h"
 #include "process/supervise.h"
-#include "process/tmpdir.h"
 
 #define OUTPUT_BATCH (32u << 10) /* send a message once this many bytes of output are collected */
 
@@ -56,11 +56,15 @@ static int enter_container(struct agent_ranks *ranks, size_t local_rank, struct 
 
 	if (!start.cwd)
 		start.cwd = cwd ? cwd : "/";
-	snprintf(name, sizeof name, "berth-%s-%d-%d", job->id, (int)job->attempt,
+	/* Unlike the job's id, the directory's name is this agent's alone. */
+	snprintf(name, sizeof name, "%s-%d", strrchr(ranks->dir, '/') + 1,
 		 agent_job_rank(job, local_rank));
 	start.name = name;
+	if (!rc && removal && !ranks->removes)
+		rc = guardian_at_end(ranks->at_end_fd, (const char *const *)removal, err);
 	if (!rc && removal)
-		rc = tmpdir_at_end(ranks->dir, (const char *const *)removal, name, err);
+		rc = guardian_at_end(ranks->at_end_fd, (const char *[]){name, NULL}, err);
+	ranks->removes |= removal != NULL;
 	if (!rc && !(*argv = container_command(&job->container, &start)))
 		rc = error_memory(err, "the container's command line");
 	free(removal);
@@ -541,12 +545,13 @@ int agent_ranks_set_job(struct agent_ranks *ranks, const struct agent_job *job, 
 }
 
 void agent_ranks_init(struct agent_ranks *ranks, struct loop *loop, struct agent_uplink *uplink,
-		      struct agent_pmix *pmix, const char *dir)
+		      struct agent_pmix *pmix, const char *dir, int at_end_fd)
 {
 	*ranks = (struct agent_ranks){.loop = loop,
 				      .uplink = uplink,
 				      .pmix = pmix,
 				      .dir = dir,
+				      .at_end_fd = at_end_fd,
 				      .logs_source = {on_logs_ready, -1, 0},
 				      .port_fd = -1};
 }

@@ -17,8 +17,10 @@ struct agent_ranks {
 	struct agent_uplink *uplink;
 	struct agent_pmix *pmix;
 	const char *dir;
-	int port_fd; /* reserves MASTER_PORT until the ranks start, or to the end if JOB asks for
-			that; -1: none */
+	int at_end_fd; /* of guardian_at_end */
+	bool removes;  /* which has the command that removes containers */
+	int port_fd;   /* reserves MASTER_PORT until the ranks start, or to the end if JOB asks for
+			  that; -1: none */
 	struct agent_job job; /* text is NULL before JOB */
 	bool this_system;     /* the plan was made for this host, so bind to its cores */
 	struct supervise *supervise;
@@ -40,9 +42,9 @@ struct agent_ranks {
 	} pending;
 };
 
-/* dir, the agent's temporary directory, is borrowed. */
+/* dir, the agent's temporary directory, is borrowed; at_end_fd: see guardian_at_end. */
 void agent_ranks_init(struct agent_ranks *ranks, struct loop *loop, struct agent_uplink *uplink,
-		      struct agent_pmix *pmix, const char *dir);
+		      struct agent_pmix *pmix, const char *dir, int at_end_fd);
 /* Take ownership of what job holds. -ERR_DATA if ranks are already running; the caller then
  * keeps job. */
 int agent_ranks_set_job(struct agent_ranks *ranks, const struct agent_job *job, struct error *err);

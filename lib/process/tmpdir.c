@@ -5,24 +5,19 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>
-#include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
-#include "base/bytes.h"
 #include "base/file.h"
 
 #define PREFIX "berth-"
 #define PARENT_MAX 60 /* of a socket's 107 bytes */
 #define LOCK_MAX 64
-#define AT_END "at-end" /* words with a NUL behind each */
-#define AT_END_MS 5000
 
 /* The name of the lock in a directory: it holds the kernel's boot id. In a TMPDIR that machines
  * share, a lock of another machine may look free (Lustre's localflock, NFS's local_lock). False if
@@ -53,18 +48,33 @@ static int lock(const char *path, const char *name)
 	return -1;
 }
 
+/* Open a directory that this process's user has made with mkdtemp, and that nobody else can write:
+ * in a TMPDIR of several users, others may rename any directory to what looks like berth's. Return
+ * -1 for others. */
+static int open_own(const char *path)
+{
+	int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	struct stat status;
+
+	if (fd < 0 ||
+	    (!fstat(fd, &status) && status.st_uid == geteuid() && !(status.st_mode & 077)))
+		return fd;
+	close(fd);
+	return -1;
+}
+
 /* Is the directory's lock of that name held? -1: there is none. Others may probe at the same time:
  * a shared lock conflicts with the owner's exclusive one, but not with theirs. */
-static int is_locked(const char *path, const char *name)
+static int is_locked(int dir, const char *name)
 {
-	char file[PARENT_MAX + 300 + LOCK_MAX];
-	int fd, locked;
+	int fd = openat(dir, name, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK), locked = -1;
+	struct stat status;
 
-	snprintf(file, sizeof file, "%s/%s", path, name);
-	fd = open(file, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
 	if (fd < 0)
 		return -1;
-	locked = flock(fd, LOCK_SH | LOCK_NB) != 0;
+	if (!fstat(fd, &status) && S_ISREG(status.st_mode) && status.st_uid == geteuid() &&
+	    !(status.st_mode & 022))
+		locked = flock(fd, LOCK_SH | LOCK_NB) != 0;
 	close(fd);
 	return locked;
 }
@@ -78,19 +88,18 @@ static void each(const char *parent, const char *name, const char *file,
 	struct dirent *entry;
 
 	while (dir && (entry = readdir(dir))) {
-		char path[PARENT_MAX + 300], with[PARENT_MAX + 400];
-		struct stat status;
-		int locked;
+		char path[PARENT_MAX + 300];
+		int fd, locked;
 
 		if (strncmp(entry->d_name, PREFIX, strlen(PREFIX)))
 			continue;
 		snprintf(path, sizeof path, "%s/%s", parent, entry->d_name);
-		snprintf(with, sizeof with, "%s/%s", path, file);
-		if (access(with, F_OK) || lstat(path, &status) || status.st_uid != geteuid())
-			continue;
-		locked = is_locked(path, name);
+		fd = open_own(path);
+		locked = fd < 0 || faccessat(fd, file, F_OK, 0) ? -1 : is_locked(fd, name);
 		if (locked >= 0)
 			use(context, path, locked);
+		if (fd >= 0)
+			close(fd);
 	}
 	if (dir)
 		closedir(dir);
@@ -122,8 +131,12 @@ void tmpdir_each(const char *parent, const char *file,
 bool tmpdir_is_live(const char *path)
 {
 	char name[LOCK_MAX];
+	int fd = open_own(path);
+	bool live = fd >= 0 && lock_name(name) && is_locked(fd, name) > 0;
 
-	return lock_name(name) && is_locked(path, name) > 0;
+	if (fd >= 0)
+		close(fd);
+	return live;
 }
 
 int tmpdir_create(const char *parent, char *out, size_t size, int *lock_fd, struct error *err)
@@ -132,6 +145,9 @@ int tmpdir_create(const char *parent, char *out, size_t size, int *lock_fd, stru
 	bool locks = lock_name(name);
 
 	parent = usable_parent(parent);
+	/* Another user could replace what is in a directory of theirs. */
+	if (file_check_path(parent, err))
+		return error_prefix(err, "TMPDIR");
 	if (locks)
 		each(parent, name, name, remove_stale, NULL);
 	snprintf(path, sizeof path, "%s/" PREFIX "XXXXXX", parent);
@@ -150,60 +166,6 @@ int tmpdir_create(const char *parent, char *out, size_t size, int *lock_fd, stru
 	return 0;
 }
 
-int tmpdir_at_end(const char *path, const char *const *command, const char *word, struct error *err)
-{
-	char file[PARENT_MAX + 64];
-	struct bytes text = {0};
-	int fd, rc = 0;
-
-	snprintf(file, sizeof file, "%s/" AT_END, path);
-	fd = file_open_append(file, err);
-	if (fd < 0)
-		return -err->code;
-	for (size_t i = 0; !rc && command[i] && !lseek(fd, 0, SEEK_END); i++)
-		rc = bytes_add(&text, command[i], strlen(command[i]) + 1);
-	if (rc || bytes_add(&text, word, strlen(word) + 1) ||
-	    file_write_all(fd, text.data, text.size))
-		rc = error_set(err, ERR_OUTPUT, "cannot write %s: %m", file);
-	close(fd);
-	bytes_free(&text);
-	return rc;
-}
-
-static void run_at_end(const char *path)
-{
-	char file[PARENT_MAX + 64], *text = NULL, **argv;
-	struct words words = {0};
-	size_t size = 0;
-	sigset_t none;
-	pid_t pid;
-	int fd;
-
-	snprintf(file, sizeof file, "%s/" AT_END, path);
-	if (file_read(file, 1 << 20, &text, &size, NULL))
-		return;
-	for (size_t i = 0; i < size; i += strlen(text + i) + 1)
-		words_add(&words, "%s", text + i);
-	argv = words_end(&words);
-	pid = argv && argv[0] ? fork() : -1;
-	if (!pid) {
-		sigemptyset(&none);
-		sigprocmask(SIG_SETMASK, &none, NULL);
-		fd = open("/dev/null", O_RDWR);
-		for (int i = 0; i < 3; i++)
-			dup2(fd, i);
-		execv(argv[0], argv);
-		_exit(127);
-	}
-	for (int i = 0; pid > 0 && waitpid(pid, NULL, WNOHANG) == 0; i++)
-		if (i < AT_END_MS / 10)
-			usleep(10000);
-		else
-			kill(pid, SIGKILL);
-	free(argv);
-	free(text);
-}
-
 static int remove_one(const char *path, const struct stat *status, int kind, struct FTW *where)
 {
 	remove(path);
@@ -213,11 +175,14 @@ static int remove_one(const char *path, const struct stat *status, int kind, str
 void tmpdir_remove(const char *path)
 {
 	const char *name = strrchr(path, '/');
-	struct stat status;
+	int fd = name && !strncmp(name + 1, PREFIX, strlen(PREFIX)) ? open_own(path) : -1;
+	char inside[64];
 
-	if (!name || strncmp(name + 1, PREFIX, strlen(PREFIX)) || lstat(path, &status) ||
-	    !S_ISDIR(status.st_mode) || status.st_uid != geteuid())
+	if (fd < 0)
 		return;
-	run_at_end(path);
-	nftw(path, remove_one, 16, FTW_DEPTH | FTW_PHYS | FTW_MOUNT);
+	/* Not by its name, which may be another directory's by now. */
+	snprintf(inside, sizeof inside, "/proc/self/fd/%d/.", fd);
+	nftw(inside, remove_one, 16, FTW_DEPTH | FTW_PHYS | FTW_MOUNT);
+	rmdir(path);
+	close(fd);
 }

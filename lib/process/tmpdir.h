@@ -11,7 +11,8 @@
 /* Create "PARENT/berth-XXXXXX" with mode 0700. /tmp replaces parent if it is NULL or too long for a
  * socket's name; PMIx puts sockets there. It stays locked until *lock_fd is closed here and in
  * processes forked from here (-1: it cannot be locked). First remove this user's directories in
- * parent whose processes have ended. Return 0 or -ERR_OUTPUT. */
+ * parent whose processes have ended. Return 0 or -ERR_OUTPUT; a parent of another user's in /tmp is
+ * refused (file_check_path). */
 int tmpdir_create(const char *parent, char *out, size_t size, int *lock_fd, struct error *err);
 /* Call use for each such directory of this user in parent, read as above, that contains a file of
  * that name. live: it is still locked. */
@@ -19,11 +20,6 @@ void tmpdir_each(const char *parent, const char *file,
 		 void (*use)(void *context, const char *path, bool live), void *context);
 /* Is such a directory still locked? */
 bool tmpdir_is_live(const char *path);
-/* Let tmpdir_remove first run command, with word behind it, for a few seconds at most: it ends what
- * outlasts the processes, after SIGKILL of whoever could. Of a later call only word counts: it is
- * added. Return 0 or -ERR_OUTPUT. */
-int tmpdir_at_end(const char *path, const char *const *command, const char *word,
-		  struct error *err);
 /* Remove the directory and its contents without following links. Names that tmpdir_create does not
  * make are left alone. */
 void tmpdir_remove(const char *path);
