@@ -39,8 +39,8 @@ int listeners_process_has(pid_t pid, const unsigned *inodes, size_t count)
 	return found;
 }
 
-/* Is the socket that of a process below this one? A process that does not show its sockets may
- * have it if it is the user's own. */
+/* Is the socket that of a process below this one? A process that does not show its sockets, as its
+ * program is not readable, may have it if it is the user's own; but not those of berth. */
 static bool is_below(const struct sock_diag_listener *listener)
 {
 	struct process_tree list = {0};
@@ -51,7 +51,7 @@ static bool is_below(const struct sock_diag_listener *listener)
 	for (size_t i = 0; !found && i < list.count; i++) {
 		int has = listeners_process_has(list.items[i].pid, &listener->inode, 1);
 
-		found = has > 0 || (has < 0 && own);
+		found = has > 0 || (has < 0 && own && strncmp(list.items[i].name, "berth", 5) != 0);
 	}
 	process_tree_free(&list);
 	return found;

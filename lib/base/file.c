@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Other users may be able to write in the same directory (/tmp). So a check applies to the file or
- * directory that was opened, not to its name, and temporary files are created with O_EXCL. */
+/* Other users may be able to write in the same directory (/tmp). So a check applies to the file
+ * that was opened, not to its name, and temporary files are created with O_EXCL. */
 #include "base/file.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
-#include <linux/magic.h>
 #include <poll.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -15,7 +14,6 @@
 #include <sys/param.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
-#include <sys/vfs.h>
 #include <unistd.h>
 
 #include "base/bytes.h"
@@ -142,173 +140,101 @@ static char *parent_of(const char *path)
 	return !slash ? strdup(".") : strndup(path, slash == path ? 1 : (size_t)(slash - path));
 }
 
-/* Where a path leads. */
-struct place {
-	int dir;		 /* descriptor of the directory that holds name */
-	int flags;		 /* O_NOFOLLOW; 0 for an open file in /proc, which has no path */
-	char name[NAME_MAX + 1]; /* not a link, and perhaps missing */
-	char path[2 * PATH_MAX]; /* of the last entry that was looked up */
-};
-
-/* Apply file_check_path's rule to an entry of dir. Root is who owns /proc: in a container, root of
- * the host may have another number. */
-static int check_entry(const char *path, const struct stat *entry, const struct stat *dir,
-		       struct error *err)
+/* Is path, with this status, another user's whom berth must not trust (file_check_path)? Root is
+ * who owns /proc: in a container, root of the host may have another number. */
+static int check_entry(const char *path, const struct stat *entry, struct error *err)
 {
 	const mode_t shared = S_ISVTX | S_IWOTH;
 	bool link = S_ISLNK(entry->st_mode);
-	struct stat root;
+	char *dir = parent_of(path);
+	struct stat parent, root;
+	int rc = 0;
 
-	if (!entry->st_uid || entry->st_uid == geteuid() ||
-	    (!link && ((dir->st_mode & shared) != shared || entry->st_uid == dir->st_uid)) ||
-	    (!stat("/proc", &root) && entry->st_uid == root.st_uid))
-		return 0;
-	return error_set(err, ERR_OUTPUT,
-			 link ? "%s is a symbolic link of user %u; name its target instead"
-			      : "%s belongs to user %u, in a directory that everyone can write; "
-				"choose another directory",
-			 path, (unsigned)entry->st_uid);
-}
-
-/* Look up place->name; with make, create that directory if it is missing. Return 0, *fd and *entry;
- * -ERR_OUTPUT; or 1 with errno, and *fd is -1 if there is no such entry. */
-static int look_up(const struct place *place, const struct stat *dir, bool make, int *fd,
-		   struct stat *entry, struct error *err)
-{
-	const int flags = O_PATH | O_NOFOLLOW | O_CLOEXEC;
-	/* mkdir first: another rank may create the same directory */
-	int why = make && mkdirat(place->dir, place->name, 0777) ? errno : ENOENT;
-
-	/* O_DIRECTORY lets the kernel mount what autofs offers. */
-	*fd = openat(place->dir, place->name, flags | O_DIRECTORY);
-	if (*fd < 0)
-		*fd = openat(place->dir, place->name, flags);
-	if (*fd < 0 && errno == ENOENT)
-		errno = why;
-	if (*fd < 0 || fstat(*fd, entry))
-		return 1;
-	return strcmp(place->name, "..") ? check_entry(place->path, entry, dir, err) : 0;
-}
-
-/* Follow path as the kernel does, but hold each directory open, and apply file_check_path's rule.
- * make: create missing directories. Return 0 and place, of which the caller closes dir;
- * -ERR_OUTPUT; or 1 with errno, and place->path names the entry. */
-static int walk(const char *path, bool make, struct place *place, struct error *err)
-{
-	const int flags = O_PATH | O_DIRECTORY | O_CLOEXEC;
-	char rest[2 * PATH_MAX];
-	const char *at = rest, *next, *into;
-	struct stat dir, entry;
-	struct statfs fs;
-	int fd = -1, links = 0, rc = 1;
-
-	*place = (struct place){open(*path == '/' ? "/" : ".", flags), O_NOFOLLOW, ".", ""};
-	snprintf(rest, sizeof rest, "%s", path);
-	strcpy(place->path, *path == '/' ? "/" : "");
-	if (place->dir < 0 || fstat(place->dir, &dir))
-		goto failed;
-	for (; *(at += strspn(at, "/")); at = next) {
-		size_t size = strcspn(at, "/"), parent = strlen(place->path), left;
-
-		next = at + size + strspn(at + size, "/");
-		left = strlen(next) + 1;
-		errno = ENAMETOOLONG;
-		if (size > NAME_MAX || left + size >= PATH_MAX || parent + size >= PATH_MAX)
-			goto failed;
-		snprintf(place->name, sizeof place->name, "%.*s", (int)size, at);
-		sprintf(place->path + parent, "%s%s",
-			parent && place->path[parent - 1] != '/' ? "/" : "", place->name);
-		rc = look_up(place, &dir, make, &fd, &entry, err);
-		if (fd < 0 && !*next && !make)
-			return 0; /* the caller may create it */
-		if (rc)
-			goto failed;
-		rc = 1;
-		if (S_ISLNK(entry.st_mode)) {
-			into = place->name;
-			if (fstatfs(fd, &fs) || fs.f_type != PROC_SUPER_MAGIC) {
-				memmove(rest + PATH_MAX, next, left);
-				ssize_t length = readlinkat(fd, "", rest, PATH_MAX - 1);
-
-				errno = length < 0 ? errno : ELOOP;
-				if (length < 0 || ++links > MAXSYMLINKS)
-					goto failed;
-				rest[length] = '/';
-				memmove(rest + length + 1, rest + PATH_MAX, left);
-				next = rest;
-				into = *rest == '/' ? "/" : ".";
-				strcpy(place->path + (*into == '/' ? 0 : parent),
-				       *into == '/' ? into : "");
-			} else if (!*next) {
-				place->flags = 0;
-				break;
-			}
-			close(fd);
-			fd = openat(place->dir, into, flags);
-			if (fd < 0 || fstat(fd, &entry))
-				goto failed;
-		}
-		errno = ENOTDIR;
-		if ((*next || make) && !S_ISDIR(entry.st_mode))
-			goto failed;
-		if (!*next)
-			break;
-		close(place->dir);
-		place->dir = fd;
-		fd = -1;
-		dir = entry;
-	}
-	rc = 0;
-failed:
-	if (fd >= 0)
-		close(fd);
-	if (rc && place->dir >= 0)
-		close(place->dir);
+	if (!dir)
+		return error_memory(err, path);
+	if (entry->st_uid && entry->st_uid != geteuid() &&
+	    (link || (!stat(dir, &parent) && (parent.st_mode & shared) == shared &&
+		      entry->st_uid != parent.st_uid)) &&
+	    (stat("/proc", &root) || entry->st_uid != root.st_uid))
+		rc = error_set(err, ERR_OUTPUT,
+			       link ? "%s is a symbolic link of user %u; name its target instead"
+				    : "%s belongs to user %u, in a directory that everyone can "
+				      "write; choose another directory",
+			       path, (unsigned)entry->st_uid);
+	free(dir);
 	return rc;
+}
+
+/* links: how many the path so far has led through. */
+static int check_path(const char *path, int links, struct error *err)
+{
+	int rc = 0;
+
+	for (const char *at = path; !rc && *at;) {
+		const char *begin = at + strspn(at, "/");
+		char *part, *target, link[PATH_MAX];
+		struct stat entry;
+		ssize_t size = -1;
+
+		at = begin + strcspn(begin, "/");
+		part = strndup(path, (size_t)(at - path));
+		if (!part)
+			return error_memory(err, path);
+		rc = lstat(part, &entry) ? 1 : check_entry(part, &entry, err);
+		if (!rc && S_ISLNK(entry.st_mode) && links < MAXSYMLINKS)
+			size = readlink(part, link, sizeof link);
+		free(part);
+		if (size < 0)
+			continue;
+		target = text_format("%.*s%.*s", *link == '/' ? 0 : (int)(begin - path), path,
+				     (int)size, link);
+		rc = target ? check_path(target, links + 1, err) : error_memory(err, path);
+		free(target);
+	}
+	return rc < 0 ? rc : 0; /* what does not exist has no owner */
 }
 
 int file_check_path(const char *path, struct error *err)
 {
-	struct place place;
-	int rc = walk(path, false, &place, err);
-
-	if (!rc)
-		close(place.dir);
-	return rc < 0 ? rc : 0;
+	return check_path(path, 0, err);
 }
 
 int file_open_append(const char *path, struct error *err)
 {
-	int flags = O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOCTTY | O_NONBLOCK;
-	struct stat entry, dir;
-	struct place place;
-	int rc = walk(path, false, &place, err), fd = -1, why;
+	int flags = O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOCTTY | O_NONBLOCK | O_NOFOLLOW;
+	struct stat entry;
 
-	if (!rc)
-		fd = openat(place.dir, place.name, flags | place.flags, 0666);
-	why = rc < 0 ? EACCES : errno;
-	if (fd < 0 && rc >= 0)
+	if (file_check_path(path, err))
+		goto refused;
+	if (!lstat(path, &entry) && S_ISLNK(entry.st_mode))
+		flags &= ~O_NOFOLLOW; /* other users cannot replace this link */
+
+	int fd = open(path, flags, 0666);
+
+	if (fd < 0) {
+		int why = errno;
+
 		error_set(err, ERR_OUTPUT, "cannot open %s: %m", path);
-	/* The name may belong to another file than a moment ago. */
-	if (fd >= 0 && place.flags && !fstat(fd, &entry) && !fstat(place.dir, &dir) &&
-	    check_entry(path, &entry, &dir, err)) {
-		close(fd);
-		fd = -1;
-		why = EACCES;
+		errno = why;
+		return -1;
 	}
-	if (!rc)
-		close(place.dir);
+	/* The name may belong to another file than a moment ago. */
+	if (flags & O_NOFOLLOW && !fstat(fd, &entry) && check_entry(path, &entry, err)) {
+		close(fd);
+		goto refused;
+	}
 	/* O_NONBLOCK was for the open only: writes wait. */
-	if (fd >= 0)
-		fcntl(fd, F_SETFL, O_APPEND);
-	errno = why;
+	fcntl(fd, F_SETFL, O_APPEND);
 	return fd;
+refused:
+	errno = EACCES;
+	return -1;
 }
 
-int file_sync_dir(int at, const char *path)
+int file_sync_dir(const char *path)
 {
 	char *dir = parent_of(path);
-	int fd = dir ? openat(at, dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
+	int fd = dir ? open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
 	int rc = fd >= 0 && fsync(fd) && errno != EINVAL ? -1 : 0;
 
 	if (fd >= 0)
@@ -319,10 +245,12 @@ int file_sync_dir(int at, const char *path)
 
 static int write_in_place(const char *path, const void *data, size_t size, struct error *err)
 {
-	int rc = 0, fd = file_open_append(path, err);
+	/* A FIFO without a reader is an error, not a wait. */
+	int rc = 0, fd = open(path, O_WRONLY | O_APPEND | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
 
 	if (fd < 0)
-		return -ERR_OUTPUT;
+		return error_set(err, ERR_OUTPUT, "cannot open %s: %m", path);
+	fcntl(fd, F_SETFL, O_APPEND);
 	if (file_write_all(fd, data, size))
 		rc = error_set(err, ERR_IO, "cannot write %s: %m", path);
 	if (close(fd) && !rc)
@@ -343,7 +271,7 @@ static bool is_special(const char *path)
 	       !strncmp(path, "/proc/", 6);
 }
 
-int file_create_temp(int dir, const char *path, mode_t mode, char **temp_path)
+int file_create_temp(const char *path, mode_t mode, char **temp_path)
 {
 	for (int i = 0; i < TEMP_TRIES; i++) {
 		int fd;
@@ -353,8 +281,7 @@ int file_create_temp(int dir, const char *path, mode_t mode, char **temp_path)
 			errno = ENOMEM;
 			return -1;
 		}
-		fd = openat(dir, *temp_path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOCTTY,
-			    mode);
+		fd = open(*temp_path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOCTTY, mode);
 		if (fd >= 0)
 			return fd;
 
@@ -369,12 +296,11 @@ int file_create_temp(int dir, const char *path, mode_t mode, char **temp_path)
 	return -1;
 }
 
-/* path: for messages; name is relative to the directory dir. */
-static int replace(const char *path, int dir, const char *name, const void *data, size_t size,
-		   mode_t mode, bool sync, struct error *err)
+static int replace(const char *path, const void *data, size_t size, mode_t mode, bool sync,
+		   struct error *err)
 {
 	char *temp_path;
-	int rc = 0, fd = file_create_temp(dir, name, mode, &temp_path);
+	int rc = 0, fd = file_create_temp(path, mode, &temp_path);
 
 	if (fd < 0)
 		return error_set(err, ERR_OUTPUT, "cannot create %s: %m", path);
@@ -383,11 +309,11 @@ static int replace(const char *path, int dir, const char *name, const void *data
 	/* close reports errors that network file systems delay */
 	if (close(fd) && !rc)
 		rc = error_set(err, ERR_IO, "cannot write %s: %m", path);
-	if (!rc && renameat(dir, temp_path, dir, name))
+	if (!rc && rename(temp_path, path))
 		rc = error_set(err, ERR_OUTPUT, "cannot replace %s: %m", path);
 	if (rc)
-		unlinkat(dir, temp_path, 0);
-	else if (sync && file_sync_dir(dir, name))
+		unlink(temp_path);
+	else if (sync && file_sync_dir(path))
 		rc = error_set(err, ERR_IO, "cannot sync the directory of %s: %m", path);
 	free(temp_path);
 	return rc;
@@ -396,33 +322,60 @@ static int replace(const char *path, int dir, const char *name, const void *data
 int file_write_atomic(const char *path, const void *data, size_t size, mode_t mode,
 		      struct error *err)
 {
-	struct place place;
-	int rc = walk(path, false, &place, err);
+	struct stat status;
+	char *target = NULL;
+	int rc = file_check_path(path, err);
 
 	if (rc)
-		return rc < 0 ? rc : error_set(err, ERR_OUTPUT, "cannot create %s: %m", path);
-	rc = is_special(path) || !place.flags
-		     ? write_in_place(path, data, size, err)
-		     : replace(path, place.dir, place.name, data, size, mode, true, err);
-	close(place.dir);
+		return rc;
+	if (is_special(path))
+		return write_in_place(path, data, size, err);
+	if (!lstat(path, &status) && S_ISLNK(status.st_mode))
+		/* Keep the link and replace its target; replace a dangling link. */
+		target = realpath(path, NULL);
+	rc = replace(target ? target : path, data, size, mode, true, err);
+	free(target);
 	return rc;
 }
 
 int file_write_temporary(const char *path, const void *data, size_t size, mode_t mode,
 			 struct error *err)
 {
-	return replace(path, AT_FDCWD, path, data, size, mode, false, err);
+	return replace(path, data, size, mode, false, err);
 }
 
 int file_make_dirs(const char *path, struct error *err)
 {
-	struct place place;
-	int rc = walk(path, true, &place, err);
+	char *part = strdup(path);
+	int rc = 0;
 
-	if (rc > 0)
-		return error_set(err, ERR_OUTPUT, "cannot create directory %s: %m", place.path);
-	if (!rc)
-		close(place.dir);
+	if (!part)
+		return error_memory(err, path);
+	for (char *p = part; !rc && *p;) {
+		p += strspn(p, "/");
+		p += strcspn(p, "/");
+		char end = *p;
+
+		*p = '\0';
+		/* mkdir first: avoids a race after stat with another rank that creates the same
+		 * directory */
+		if (*part && mkdir(part, 0777)) {
+			int why = errno;
+			struct stat st;
+
+			if (stat(part, &st))
+				rc = error_set(err, ERR_OUTPUT, "cannot create directory %s: %s",
+					       part, strerror(why));
+			else if (!S_ISDIR(st.st_mode))
+				rc = error_set(err, ERR_OUTPUT,
+					       "cannot create directory %s: %s is not a directory",
+					       path, part);
+			else
+				rc = file_check_path(part, err);
+		}
+		*p = end;
+	}
+	free(part);
 	return rc;
 }
 

@@ -38,17 +38,16 @@ int file_check_path(const char *path, struct error *err);
  * reader. Return the descriptor, which blocks, or -1 with errno and err (-ERR_OUTPUT). */
 int file_open_append(const char *path, struct error *err);
 
-/* Create a file with a new name beside path, for renaming over path later. A relative path begins
- * at the descriptor dir, or at the working directory with AT_FDCWD. *temp_path is malloced,
+/* Create a file with a new name beside path, for renaming over path later. *temp_path is malloced,
  * NULL on failure. mode holds the permission bits, less the umask. Return a descriptor, or -1 with
  * errno. */
-int file_create_temp(int dir, const char *path, mode_t mode, char **temp_path);
+int file_create_temp(const char *path, mode_t mode, char **temp_path);
 
 /* Replace path atomically: write a temporary file, fsync it, rename it over path, fsync the
  * directory. mode holds the permission bits, less the umask. A symbolic link stays and its target
- * is replaced or created, if file_check_path allows it. A device, a pipe with a reader or a path in
- * /dev or /proc (such as /dev/stdout) is written directly. Return 0, -ERR_OUTPUT if the file cannot
- * be created, or -ERR_IO if writing failed (the old file stays). */
+ * is replaced, if file_check_path allows it. A device, a pipe with a reader or a path in /dev or
+ * /proc (such as /dev/stdout) is written directly. Return 0, -ERR_OUTPUT if the file cannot be
+ * created, or -ERR_IO if writing failed (the old file stays). */
 int file_write_atomic(const char *path, const void *data, size_t size, mode_t mode,
 		      struct error *err);
 /* The same for a regular file that need not survive a crash of the machine: nothing is synced,
@@ -56,10 +55,10 @@ int file_write_atomic(const char *path, const void *data, size_t size, mode_t mo
 int file_write_temporary(const char *path, const void *data, size_t size, mode_t mode,
 			 struct error *err);
 
-/* fsync the directory that holds path, as above, so that a rename in it survives a power failure.
- * Return 0, or -1 with errno. It also returns 0 if the file system cannot sync a directory
- * (EINVAL), or if the directory cannot be opened for reading. */
-int file_sync_dir(int dir, const char *path);
+/* fsync the directory that holds path, so that a rename in it survives a power failure. Return 0,
+ * or -1 with errno. It also returns 0 if the file system cannot sync a directory (EINVAL), or if
+ * the directory cannot be opened for reading. */
+int file_sync_dir(const char *path);
 
 /* Write all bytes; handles EINTR, short writes, and a descriptor that another process has made
  * non-blocking. Return 0, or -1 with errno. */

@@ -236,7 +236,7 @@ static int pull(const struct container *container, const struct env *env, struct
 		fd = open(part, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
 		rc = fd < 0 ? 0 : check_owner(fd, part, err);
 		if (!rc && (fd < 0 || fsync(fd) || rename(part, container->image) ||
-			    file_sync_dir(AT_FDCWD, container->image)))
+			    file_sync_dir(container->image)))
 			rc = error_set(err, ERR_IO, "--container: cannot keep %s: %m",
 				       container->image);
 		if (fd >= 0)

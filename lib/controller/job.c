@@ -103,7 +103,6 @@ static void start_others(struct job *job)
 
 	if (job->phase != JOB_PHASE_RUN)
 		return;
-	job->listens = true;
 	job_set_deadline(job, job_ranks_timeout_ms(job));
 	if (job_start_send_others(job, &err))
 		job_fail(job, err.code, -1, "%s", err.text);

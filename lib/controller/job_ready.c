@@ -80,6 +80,7 @@ static void handle_ready(struct job *job, size_t node, const struct message *mes
 	if (job->phase != JOB_PHASE_RUN)
 		return;
 	if (message->ready.ready && job_waits_for_listener(job)) {
+		job->listens = true;
 		state->pause_ms = FIRST_PAUSE_MS;
 		loop_timer_after(job->loop, &state->ask, 0);
 		job_continue(job, JOB_STEP_OTHERS);

@@ -48,9 +48,9 @@ static int lock(const char *path, const char *name)
 	return -1;
 }
 
-/* Open a directory that this process's user has made with mkdtemp, and that nobody else can write:
- * in a TMPDIR of several users, others may rename any directory to what looks like berth's. Return
- * -1 for others. */
+/* Open a directory that this process's user has made with mkdtemp, and that no other user can
+ * write: in a TMPDIR of several users, others may rename any directory to what looks like berth's.
+ * Return -1 for others. */
 static int open_own(const char *path)
 {
 	int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);

@@ -120,7 +120,7 @@ esac'
 	[[ $output == *"cannot open $DIR/images/$name: Too many levels of symbolic links"* ]]
 	rm "images/$name"
 	# A lock that stays locked
-	EXEC=exec as $ATTACKER sh -c 'umask 0; exec flock "$1" sleep 60' sh "images/$name.lock" 3>&- &
+	EXEC=exec as $ATTACKER sh -c 'umask 0; exec flock --no-fork "$1" sleep 60' sh "images/$name.lock" 3>&- &
 	locks=$!
 	within 10 test -e "images/$name.lock"
 	job 73 "$DIR/images"
@@ -129,7 +129,7 @@ esac'
 	as $ATTACKER mkdir -m 777 images/theirs
 	job 73 "$DIR/images/theirs"
 	[[ $output == *"images/theirs belongs to user $ATTACKER"* ]]
-	# Where nobody else can write, and where root has put an image
+	# Where no other user can write, and where root has put an image
 	job 0 "$DIR/closed"
 	[ "$(stat -c '%u %a' "closed/$name.lock")" = "$VICTIM 600" ]
 	chmod g+w "closed/$name"

@@ -78,7 +78,7 @@ kill_program() { on "$1" pkill -KILL -f "^[^ ]*python[^ ]* [^ ]*$2"; }
 	S
 	finish hangs
 	[ "$status" = 69 ]
-	has '^berth: error: role serve: it was not ready within 2 s \(--ready-timeout\); http::\+0/: Connection refused'
+	has '^berth: error: role serve: it was not ready within 2 s \(--ready-timeout\); http::\+0/: no process listens on port [0-9]+'
 	[ ! -e trained ]
 	nothing_left n1 n2 n3 n4
 }

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Another user who takes the ports of a job: squat.py FILE [PORT | MILLISECONDS,PERIOD]
 
-Find the ports that are bound but that nobody listens on yet (or take PORT), listen on them, and append to FILE what
+Find the ports that are bound but on which no one listens yet (or take PORT), listen on them, and append to FILE what
 is received. MILLISECONDS,PERIOD: listen only that long in each period, so that a look once a second may miss it."""
 import os
 import select

@@ -107,21 +107,6 @@ EXPORT int open(const char *path, int flags, ...)
 	return fd;
 }
 
-EXPORT int openat(int dir, const char *path, int flags, ...)
-{
-	int (*next)(int, const char *, int, ...) =
-		(int (*)(int, const char *, int, ...))real("openat64");
-	mode_t mode = 0;
-	va_list ap;
-
-	if (flags & O_CREAT) {
-		va_start(ap, flags);
-		mode = va_arg(ap, mode_t);
-		va_end(ap);
-	}
-	return dir == AT_FDCWD ? open(path, flags, mode) : next(dir, path, flags, mode);
-}
-
 EXPORT ssize_t write(int fd, const void *data, size_t size)
 {
 	ssize_t (*next)(int, const void *, size_t) =

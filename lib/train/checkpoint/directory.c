@@ -130,7 +130,7 @@ static int write_line(const char *directory, const char *name, const char *line,
 
 	if (asprintf(&path, "%s/%s", directory, name) < 0)
 		return error_memory(err, "a file's name");
-	fd = file_create_temp(AT_FDCWD, path, 0666, &aside);
+	fd = file_create_temp(path, 0666, &aside);
 	rc = fd < 0 ? error_set(err, ERR_OUTPUT, "cannot create %s: %m", path)
 		    : lease_commit(lease, fd, file_write_all(fd, line, strlen(line)), aside, path,
 				   err);

@@ -241,7 +241,7 @@ static int write_temp(struct lease *lease, char **temp, struct error *err)
 		return rc;
 	if (asprintf(&path, "%s/.lease", lease->directory) < 0)
 		return error_memory(err, "a lease");
-	lease->fd = file_create_temp(AT_FDCWD, path, 0666, temp);
+	lease->fd = file_create_temp(path, 0666, temp);
 	if (lease->fd < 0)
 		rc = error_set(err, ERR_OUTPUT, "cannot create %s: %m", path);
 	else if (file_write_all(lease->fd, lease->text, strlen(lease->text)))
@@ -391,7 +391,7 @@ int lease_commit(struct lease *lease, int fd, int failed, const char *temp, cons
 		rc = error_set(err, ERR_IO, "cannot rename the temporary file to %s: %m", path);
 	if (rc)
 		unlink(temp);
-	else if (file_sync_dir(AT_FDCWD, path))
+	else if (file_sync_dir(path))
 		rc = error_set(err, ERR_IO, "cannot sync the directory of %s: %m", path);
 	return rc;
 }

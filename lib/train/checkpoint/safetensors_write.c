@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -110,7 +109,7 @@ int safetensors_write(const char *path, const struct safetensor *tensors, size_t
 
 	if (!header)
 		return error_memory(err, "a checkpoint");
-	fd = file_create_temp(AT_FDCWD, path, 0666, &aside);
+	fd = file_create_temp(path, 0666, &aside);
 	if (fd < 0)
 		rc = error_set(err, ERR_OUTPUT, "cannot create %s: %s", path, strerror(errno));
 	else

@@ -78,9 +78,10 @@ static void test_link_stays(void **state)
 	struct stat status;
 
 	assert_int_equal(symlink(target, path), 0);
-	write_it("through a dangling link: its target is created");
-	expect(target, "through a dangling link: its target is created");
-	assert_int_equal(unlink(path), 0);
+	write_it("through a dangling link: it is replaced");
+	assert_int_equal(lstat(path, &status), 0);
+	assert_true(S_ISREG(status.st_mode));
+	assert_int_equal(rename(path, target), 0);
 	assert_int_equal(symlink("target", path), 0);
 	write_it("new");
 	assert_int_equal(lstat(path, &status), 0);
@@ -117,7 +118,6 @@ static void test_cannot(void **state)
 	} rows[] = {
 		{"/no/such/dir/file", ERR_OUTPUT, "the directory is missing"},
 		{"/dev/null/file", ERR_OUTPUT, "below a file"},
-		{"/proc/self/fd/x/../../cwd/no/file", ERR_OUTPUT, "a missing entry among links"},
 	};
 
 	for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
@@ -132,15 +132,10 @@ static void test_cannot(void **state)
 	assert_int_equal(mkdir(path, 0700), 0);
 	assert_int_equal(file_write_atomic(path, "x", 1, 0600, &err), -ERR_OUTPUT);
 	assert_int_equal(rmdir(path), 0);
-	assert_int_equal(symlink("path", path), 0);
-	assert_int_equal(file_write_atomic(path, "x", 1, 0600, &err), -ERR_OUTPUT);
-	assert_int_equal(file_open_append(path, &err), -1);
-	assert_int_equal(errno, ELOOP);
-	assert_int_equal(file_make_dirs(path, &err), -ERR_OUTPUT);
-	assert_int_equal(file_check_path(path, &err), 0);
 }
 
-/* Absolute and relative links, "..", repeated slashes, and directories that are missing. */
+/* Absolute and relative links, "..", repeated slashes, and directories that are missing; a link to
+ * itself leads nowhere. */
 static void test_make_dirs(void **state)
 {
 	char deep[200];
@@ -159,6 +154,11 @@ static void test_make_dirs(void **state)
 	*strrchr(deep, '/') = '\0';
 	assert_int_equal(rmdir(deep), 0);
 	assert_int_equal(rmdir(target), 0);
+	assert_int_equal(unlink(path), 0);
+	assert_int_equal(symlink("path", path), 0);
+	assert_int_equal(file_check_path(path, &err), 0);
+	assert_int_equal(file_open_append(path, &err), -1);
+	assert_int_equal(file_make_dirs(path, &err), -ERR_OUTPUT);
 }
 
 /* In a child: close_range fails as before Linux 5.9 if old is set. Returns 0 if just the right ones
