@@ -56,13 +56,13 @@ static int open_and_lock(struct requeue_runs *runs, struct error *err)
 	runs->fd = open(runs->path, flags, 0600);
 	if (runs->fd < 0)
 		return error_set(err, ERR_OUTPUT, "cannot open %s: %m", runs->path);
-	if (lock(runs->fd, F_RDLCK, RUNS, clock_now_ms() + JOIN_MS))
-		return error_set(err, ERR_OUTPUT, "cannot lock %s: %m", runs->path);
 	/* Another user's file, or a link to one, would let that user decide. */
 	if (fstat(runs->fd, &opened) || !S_ISREG(opened.st_mode) || opened.st_uid != geteuid() ||
 	    opened.st_nlink > 1)
 		return error_set(err, ERR_OUTPUT, "%s is not a file of this user alone",
 				 runs->path);
+	if (lock(runs->fd, F_RDLCK, RUNS, clock_now_ms() + JOIN_MS))
+		return error_set(err, ERR_OUTPUT, "cannot lock %s: %m", runs->path);
 	return lstat(runs->path, &named) || named.st_ino != opened.st_ino ||
 	       named.st_dev != opened.st_dev;
 }

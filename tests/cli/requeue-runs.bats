@@ -134,4 +134,19 @@ killed_by() {
 		rm -r "$name"
 	done
 	[ "$(grep -c '^requeue 4711$' told)" -ge 4 ]
+	# Another user's file is not waited for, even if that user keeps it locked.
+	[ "$(id -u)" = 0 ] || return 0
+	install -m 666 -o 12345 /dev/null "$name"
+	python3 -c 'import fcntl, sys, time
+file = open(sys.argv[1], "r+")
+fcntl.lockf(file, fcntl.LOCK_EX)
+open("locked", "w").close()
+time.sleep(60)' "$name" 3>&- &
+	local holder=$!
+	within 10 test -e locked
+	SECONDS=0
+	expect 75 "$BERTH" run --launcher fork -n 1 --requeue -- sh -c 'exit 75'
+	kill $holder
+	[ "$SECONDS" -lt 10 ]
+	[[ $output == *"$name is not a file of this user alone"* ]]
 }
