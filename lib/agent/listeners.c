@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "agent/listeners.h"
 
-#include <arpa/inet.h>
 #include <dirent.h>
 #include <errno.h>
-#include <netinet/in.h>
+#include <netdb.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/utsname.h>
@@ -82,8 +81,8 @@ bool listeners_have_foreign(const int *ports, size_t count, int *port, uid_t *ui
  * becomes an address of family AF_UNSPEC. */
 static bool is_here(const char *host, struct sockaddr_storage *to)
 {
-	struct sockaddr_in *v4 = (struct sockaddr_in *)to;
-	struct sockaddr_in6 *v6 = (struct sockaddr_in6 *)to;
+	const struct addrinfo hints = {.ai_flags = AI_NUMERICHOST, .ai_socktype = SOCK_STREAM};
+	struct addrinfo *found;
 	struct utsname name;
 	bool here;
 	int fd;
@@ -91,18 +90,14 @@ static bool is_here(const char *host, struct sockaddr_storage *to)
 	memset(to, 0, sizeof *to);
 	if (!host || !strcmp(host, "localhost"))
 		return true;
-	if (inet_pton(AF_INET, host, &v4->sin_addr) == 1)
-		to->ss_family = AF_INET;
-	else if (inet_pton(AF_INET6, host, &v6->sin6_addr) == 1)
-		to->ss_family = AF_INET6;
-	else
-		return !uname(&name) && !strncmp(host, name.nodename, strcspn(host, ".")) &&
-		       strcspn(host, ".") == strcspn(name.nodename, ".");
-	fd = socket(to->ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
-	here = fd >= 0 &&
-	       !bind(fd, (struct sockaddr *)to, to->ss_family == AF_INET ? sizeof *v4 : sizeof *v6);
+	if (getaddrinfo(host, NULL, &hints, &found))
+		return !uname(&name) && !strcmp(host, name.nodename);
+	memcpy(to, found->ai_addr, found->ai_addrlen);
+	fd = socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	here = fd >= 0 && !bind(fd, found->ai_addr, found->ai_addrlen);
 	if (fd >= 0)
 		close(fd);
+	freeaddrinfo(found);
 	return here;
 }
 
