@@ -34,58 +34,19 @@ static bool is(const struct env *env, const char *name, const char *value)
 /* ---- misspelt names ---- */
 
 /* Names that users often type by hand; near misses of them are reported. */
-static const char *const known[] = {
-	"NCCL_SOCKET_IFNAME",
-	"NCCL_SOCKET_FAMILY",
-	"NCCL_SOCKET_NTHREADS",
-	"NCCL_NSOCKS_PERTHREAD",
-	"NCCL_IB_HCA",
-	"NCCL_IB_DISABLE",
-	"NCCL_IB_GID_INDEX",
-	"NCCL_IB_TIMEOUT",
-	"NCCL_IB_SL",
-	"NCCL_IB_TC",
-	"NCCL_IB_RETRY_CNT",
-	"NCCL_IB_CUDA_SUPPORT",
-	"NCCL_IB_QPS_PER_CONNECTION",
-	"NCCL_NET",
-	"NCCL_NET_PLUGIN",
-	"NCCL_NET_GDR_LEVEL",
-	"NCCL_NET_GDR_READ",
-	"NCCL_CROSS_NIC",
-	"NCCL_DEBUG",
-	"NCCL_DEBUG_SUBSYS",
-	"NCCL_DEBUG_FILE",
-	"NCCL_P2P_DISABLE",
-	"NCCL_P2P_LEVEL",
-	"NCCL_SHM_DISABLE",
-	"NCCL_ALGO",
-	"NCCL_PROTO",
-	"NCCL_COMM_ID",
-	"NCCL_TOPO_FILE",
-	"NCCL_MIN_NCHANNELS",
-	"NCCL_MAX_NCHANNELS",
-	"NCCL_BUFFSIZE",
-	"NCCL_NTHREADS",
-	"NCCL_ASYNC_ERROR_HANDLING",
-	"NCCL_BLOCKING_WAIT",
-	"NCCL_TIMEOUT",
-	"NCCL_HOSTID",
-	"NCCL_NVLS_ENABLE",
-	"NCCL_COLLNET_ENABLE",
-	"NCCL_TUNER_PLUGIN",
-	"NCCL_CONF_FILE",
-	"GLOO_SOCKET_IFNAME",
-	"TP_SOCKET_IFNAME",
-	"CUDA_VISIBLE_DEVICES",
-	"CUDA_DEVICE_ORDER",
-	"OMP_NUM_THREADS",
-	"UCX_NET_DEVICES",
-	"FI_PROVIDER",
-	"FI_TCP_IFACE",
-	"FI_MR_CACHE_MONITOR",
-};
-#define KNOWN_COUNT (sizeof known / sizeof *known)
+static const char known[] =
+	"NCCL_SOCKET_IFNAME NCCL_SOCKET_FAMILY NCCL_SOCKET_NTHREADS "
+	"NCCL_NSOCKS_PERTHREAD NCCL_IB_HCA NCCL_IB_DISABLE NCCL_IB_GID_INDEX "
+	"NCCL_IB_TIMEOUT NCCL_IB_SL NCCL_IB_TC NCCL_IB_RETRY_CNT NCCL_IB_CUDA_SUPPORT "
+	"NCCL_IB_QPS_PER_CONNECTION NCCL_NET NCCL_NET_PLUGIN NCCL_NET_GDR_LEVEL "
+	"NCCL_NET_GDR_READ NCCL_CROSS_NIC NCCL_DEBUG NCCL_DEBUG_SUBSYS NCCL_DEBUG_FILE "
+	"NCCL_P2P_DISABLE NCCL_P2P_LEVEL NCCL_SHM_DISABLE NCCL_ALGO NCCL_PROTO "
+	"NCCL_COMM_ID NCCL_TOPO_FILE NCCL_MIN_NCHANNELS NCCL_MAX_NCHANNELS "
+	"NCCL_BUFFSIZE NCCL_NTHREADS NCCL_ASYNC_ERROR_HANDLING NCCL_BLOCKING_WAIT "
+	"NCCL_TIMEOUT NCCL_HOSTID NCCL_NVLS_ENABLE NCCL_COLLNET_ENABLE "
+	"NCCL_TUNER_PLUGIN NCCL_CONF_FILE GLOO_SOCKET_IFNAME TP_SOCKET_IFNAME "
+	"CUDA_VISIBLE_DEVICES CUDA_DEVICE_ORDER OMP_NUM_THREADS UCX_NET_DEVICES "
+	"FI_PROVIDER FI_TCP_IFACE FI_MR_CACHE_MONITOR ";
 
 /* Libraries add variables faster than this list. So only a name that begins like a known one and is
  * within two edits of it counts as a typing error. */
@@ -93,118 +54,113 @@ static void lint_spelling(json_t *list, const struct env *env)
 {
 	for (size_t v = 0; v < env_count(env); v++) {
 		const struct env_var *var = env_at(env, v);
-		const char *meant = NULL;
-		bool exact = false;
+		char meant[40] = "", name[40];
+		int distance = 1, length;
 
-		if (!var->value)
-			continue;
-		for (size_t k = 0; k < KNOWN_COUNT && !exact; k++) {
-			size_t stem = strcspn(known[k], "_") + 1;
-			int distance;
-
-			if (strncmp(var->name, known[k], stem))
+		for (const char *at = known; var->value && distance && *at; at += length + 1) {
+			length = (int)strcspn(at, " ");
+			if (strncmp(var->name, at, strcspn(at, "_") + 1) != 0)
 				continue;
-			distance = spelling_distance(var->name, known[k]);
-			exact = distance == 0;
+			snprintf(name, sizeof name, "%.*s", length, at);
+			distance = spelling_distance(var->name, name);
 			/* Short names are naturally close to each other (NCCL_IB_SL, NCCL_IB_TC).
 			 */
-			if (distance <= 2 && strlen(known[k]) >= 14)
-				meant = known[k];
+			if (distance <= 2 && strlen(name) >= 14)
+				strcpy(meant, name);
 		}
-		if (meant && !exact)
+		if (*meant && distance)
 			add_remark(list, "no library reads the variable %s; did you mean %s?",
 				   var->name, meant);
 	}
 }
 
-/* ---- interfaces and devices that do not exist ---- */
+/* ---- interfaces and devices ---- */
 
-static bool starts_with(const char *name, const char *prefix, size_t length)
+/* Take the next entry off a list with commas; false at its end. */
+static bool next_entry(const char **at, const char **entry, size_t *length)
 {
-	return !strncmp(name, prefix, length);
+	*entry = *at;
+	*length = strcspn(*at, ",");
+	*at += *length + ((*at)[*length] == ',');
+	return **entry;
 }
 
-static bool has_iface(const struct inventory *inventory, const char *name, size_t length,
-		      bool prefix)
+/* Does name begin with that text, and end there unless prefix is set? */
+static bool matches(const char *name, const char *text, size_t length, bool prefix)
 {
-	for (size_t i = 0; i < inventory->address_count; i++)
-		if (starts_with(inventory->addresses[i].iface, name, length) &&
-		    (prefix || strlen(inventory->addresses[i].iface) == length))
+	return !strncmp(name, text, length) && (prefix || strlen(name) == length);
+}
+
+enum device { INTERFACE = 1, HCA };
+static const char *const device_names[] = {NULL, "interface", "HCA", "device"};
+
+/* devices: which of both kinds. */
+static bool has(const struct inventory *inventory, int devices, const char *name, size_t length,
+		bool prefix)
+{
+	for (size_t i = 0; devices & INTERFACE && i < inventory->address_count; i++)
+		if (matches(inventory->addresses[i].iface, name, length, prefix))
 			return true;
 	for (size_t n = 0; n < inventory->nic_count; n++)
-		if (starts_with(inventory->nics[n].net, name, length) &&
-		    (prefix || strlen(inventory->nics[n].net) == length))
+		if ((devices & INTERFACE &&
+		     matches(inventory->nics[n].net, name, length, prefix)) ||
+		    (devices & HCA && matches(inventory->nics[n].rdma, name, length, prefix)))
 			return true;
 	return false;
 }
-
-static bool has_hca(const struct inventory *inventory, const char *name, size_t length, bool prefix)
-{
-	for (size_t n = 0; n < inventory->nic_count; n++)
-		if (starts_with(inventory->nics[n].rdma, name, length) &&
-		    (prefix || strlen(inventory->nics[n].rdma) == length))
-			return true;
-	return false;
-}
-
-typedef bool (*has_device)(const struct inventory *inventory, const char *name, size_t length,
-			   bool prefix);
 
 /* Each entry of a list must exist on every node that reports its devices. */
 static void lint_entries(json_t *list, const struct env *env, const char *name, bool prefix,
-			 const char *what, has_device has, const struct inventory *inventories,
-			 size_t count)
+			 int devices, const struct inventory *inventories, size_t count)
 {
-	const char *value = env_get(env, name), *entry = value;
+	const char *at = env_get(env, name), *entry;
+	size_t length;
 
-	if (!value || *value == '^')
+	if (!at || strpbrk(at, "^*") || !strcmp(at, "all"))
 		return;
-	if (*entry == '=') {
+	if (*at == '=') {
 		prefix = false;
-		entry++;
+		at++;
 	}
-	while (*entry) {
-		size_t length = strcspn(entry, ","), full = strcspn(entry, ",:"), without = 0;
+	while (next_entry(&at, &entry, &length)) {
+		size_t full = strcspn(entry, ",:"), without = 0;
 		const char *first = NULL;
 
 		for (size_t n = 0; n < count && length; n++)
 			/* A capture may lack the network, which says nothing about its devices. */
 			if ((inventories[n].address_count || inventories[n].nic_count) &&
-			    !has(&inventories[n], entry, full < length ? full : length, prefix) &&
+			    !has(&inventories[n], devices, entry, full < length ? full : length,
+				 prefix) &&
 			    !without++)
 				first = inventories[n].node;
 		if (without == count && count)
-			add_remark(list, "%s names the %s %.*s, which no node has", name, what,
-				   (int)length, entry);
+			add_remark(list, "%s names the %s %.*s, which no node has", name,
+				   device_names[devices], (int)length, entry);
 		else if (without)
 			add_remark(list,
 				   "%s names the %s %.*s, which %zu of %zu nodes lack (first: %s)",
-				   name, what, (int)length, entry, without, count,
+				   name, device_names[devices], (int)length, entry, without, count,
 				   first ? first : "?");
-		entry += length;
-		entry += *entry == ',';
 	}
 }
 
 /* NCCL matches prefixes: a complete name in the list may also be the prefix of another. */
-static void lint_prefix_match(json_t *list, const struct env *env, const char *name, bool hca,
+static void lint_prefix_match(json_t *list, const struct env *env, const char *name, int devices,
 			      const struct inventory *inventory)
 {
-	const char *value = env_get(env, name), *entry = value;
-	size_t count = hca ? inventory->nic_count : inventory->address_count;
+	const char *value = env_get(env, name), *at = value, *entry;
+	size_t count = devices == HCA ? inventory->nic_count : inventory->address_count, length;
 
 	if (!value || *value == '^' || *value == '=')
 		return;
-	for (; *entry; entry += strcspn(entry, ","), entry += *entry == ',') {
-		size_t length = strcspn(entry, ",:");
+	while (next_entry(&at, &entry, &length)) {
+		length = strcspn(entry, ",:");
+		for (size_t i = 0; has(inventory, devices, entry, length, false) && i < count;
+		     i++) {
+			const char *other = devices == HCA ? inventory->nics[i].rdma
+							   : inventory->addresses[i].iface;
 
-		if (!(hca ? has_hca : has_iface)(inventory, entry, length, false))
-			continue;
-		for (size_t i = 0; i < count; i++) {
-			const char *other =
-				hca ? inventory->nics[i].rdma : inventory->addresses[i].iface;
-
-			if (strlen(other) <= length || !starts_with(other, entry, length))
+			if (strlen(other) <= length || !matches(other, entry, length, true))
 				continue;
 			add_remark(
 				list,
@@ -219,143 +175,178 @@ static void lint_prefix_match(json_t *list, const struct env *env, const char *n
 /* A list admits a management HCA: NCCL then waits for it. */
 static void lint_management(json_t *list, const struct env *env, const struct inventory *inventory)
 {
-	const char *value = env_get(env, "NCCL_IB_HCA");
+	const char *value = env_get(env, "NCCL_IB_HCA"), *entry;
 	bool exact = value && *value == '=';
+	size_t length;
 
 	if (!value || *value == '^')
 		return;
 	for (size_t n = 0; n < inventory->nic_count; n++) {
 		const struct inventory_nic *nic = &inventory->nics[n];
+		const char *at = value + exact;
 
-		if (!nic->management || !*nic->rdma)
-			continue;
-		for (const char *entry = value + exact; *entry;
-		     entry += strcspn(entry, ","), entry += *entry == ',') {
-			size_t length = strcspn(entry, ",:");
-
-			if (!starts_with(nic->rdma, entry, length) ||
-			    (exact && strlen(nic->rdma) != length))
+		while (nic->management && *nic->rdma && next_entry(&at, &entry, &length)) {
+			if (!matches(nic->rdma, entry, strcspn(entry, ",:"), !exact))
 				continue;
 			add_remark(list,
 				   "NCCL_IB_HCA=%s includes %s, a management NIC: NCCL hangs or is "
-				   "slow "
-				   "if it connects over that NIC",
+				   "slow if it connects over that NIC",
 				   value, nic->rdma);
 			return;
 		}
 	}
 }
 
-/* NCCL reads these characters as "not" and "exactly"; other libraries take them as part of the
- * name. */
-static void lint_nccl_syntax(json_t *list, const struct env *env, const char *name)
-{
-	const char *value = env_get(env, name);
-
-	if (value && (*value == '^' || *value == '='))
-		add_remark(list,
-			   "%s=%s: only NCCL understands '%c'; in this variable it counts as part "
-			   "of the "
-			   "name",
-			   name, value, *value);
-}
-
-/* "mlx5_0:1,eth0", "all". */
-static void lint_ucx(json_t *list, const struct env *env, const struct inventory *inventories,
-		     size_t count)
-{
-	const char *value = env_get(env, "UCX_NET_DEVICES");
-
-	if (!value || !strcmp(value, "all") || strchr(value, '^') || strchr(value, '*'))
-		return;
-	for (const char *entry = value; *entry;
-	     entry += strcspn(entry, ","), entry += *entry == ',') {
-		size_t length = strcspn(entry, ","), name = strcspn(entry, ",:");
-		bool found = false;
-
-		for (size_t n = 0; n < count; n++)
-			found |= (!inventories[n].address_count && !inventories[n].nic_count) ||
-				 has_iface(&inventories[n], entry, name, false) ||
-				 has_hca(&inventories[n], entry, name, false);
-		if (!found && length)
-			add_remark(list, "UCX_NET_DEVICES names the device %.*s, which no node has",
-				   (int)length, entry);
-	}
-}
-
 /* An exclusion replaces NCCL's own list (docker, lo, virbr) instead of adding to it. */
 static void lint_exclusion(json_t *list, const struct env *env)
 {
-	const char *value = env_get(env, "NCCL_SOCKET_IFNAME");
+	const char *value = env_get(env, "NCCL_SOCKET_IFNAME"), *at = value ? value + 1 : "",
+		   *entry;
+	size_t length;
 	bool lo = false;
 
 	if (!value || *value != '^')
 		return;
-	for (const char *entry = value + 1; *entry; entry += strcspn(entry, ","), entry += !!*entry)
-		lo |= entry[strspn(entry, "=")] == 'l' &&
-		      !strncmp(entry + strspn(entry, "="), "lo", 2);
+	while (next_entry(&at, &entry, &length))
+		lo |= !strncmp(entry + strspn(entry, "="), "lo", 2);
 	if (!lo)
 		add_remark(list,
 			   "NCCL_SOCKET_IFNAME=%s replaces NCCL's own exclusions, so NCCL may now "
-			   "choose "
-			   "lo; write %s,lo,docker",
+			   "choose lo; write %s,lo,docker",
 			   value, value);
 }
 
-/* ---- contradictions ---- */
+/* ---- values ---- */
 
-static void lint_fabric(json_t *list, const struct env *env, const struct inventory *inventories,
+static bool has_gpus(const struct inventory *first, const struct env *env)
+{
+	return first->gpu_count;
+}
+
+static bool has_intel_gpus(const struct inventory *first, const struct env *env)
+{
+	bool intel = false;
+
+	for (size_t g = 0; g < first->gpu_count; g++)
+		intel |= first->gpus[g].vendor == 0x8086;
+	return intel;
+}
+
+static bool lacks_plugin(const struct inventory *first, const struct env *env)
+{
+	return is(env, "NCCL_NET_PLUGIN", "none") && !is(env, "NCCL_NET", "IB") &&
+	       !is(env, "NCCL_NET", "Socket");
+}
+
+static bool uses_rendezvous_get(const struct inventory *first, const struct env *env)
+{
+	const char *network = env_get(env, "SLURM_NETWORK");
+
+	return !network || !strstr(network, "disable_rdzv_get");
+}
+
+#define ON(kind) (1U << (kind))
+#define ONE_NODE 1
+#define SEVERAL_NODES 2
+#define INCLUDE_LIST                                                                               \
+	"berth cannot set the matching include list (the two exclude each other), so data uses "   \
+	"every network that is not excluded; unset it"
+
+/* The user reads "NAME=VALUE on FABRIC: REMARK". */
+static const struct rule {
+	const char *name;
+	const char *value;  /* NULL: any; "!X": any but X; "~X": contains X, not after '^' */
+	unsigned int kinds; /* of the first node's best NIC; 0: any */
+	int nodes;	    /* 0: any number */
+	bool (*when)(const struct inventory *first, const struct env *env);
+	const char *remark;
+} rules[] = {
+	{"FI_PROVIDER", "efa", ON(NIC_SLINGSHOT), 0, NULL, "set FI_PROVIDER=cxi, or unset it"},
+	{"FI_PROVIDER", "cxi", ON(NIC_EFA), 0, NULL, "the provider for this network is efa"},
+	{"FI_MR_CACHE_MONITOR", "memhooks", ON(NIC_SLINGSHOT), 0, NULL,
+	 "deadlocks with NCCL; use userfaultfd"},
+	{"RDMAV_FORK_SAFE", NULL, ON(NIC_EFA), 0, NULL, "it must not be set with EFA"},
+	{"NCCL_IB_DISABLE", "1", ON(NIC_INFINIBAND) | ON(NIC_ROCE), 0, NULL,
+	 "NCCL will use TCP instead"},
+	{"NCCL_NET", NULL, 0, 0, lacks_plugin,
+	 "with NCCL_NET_PLUGIN=none, NCCL fails with 'invalid usage'"},
+	{"NCCL_NET", "AWS Libfabric", 0, ONE_NODE, NULL,
+	 "NCCL needs no network on one node, and the job may fail if it has no VNI; unset it"},
+	{"MPICH_GPU_SUPPORT_ENABLED", "1", ON(NIC_SLINGSHOT), 0, has_gpus,
+	 "both MPI and NCCL register GPU memory and may deadlock; set it to 0 if MPI transfers no "
+	 "GPU buffers"},
+	{"FI_CXI_RDZV_PROTO", "alt_read", ON(NIC_SLINGSHOT), 0, uses_rendezvous_get,
+	 "needs a job step started with --network=disable_rdzv_get (PALS: --disable_rdzv_get)"},
+	{"NCCL_PROTO", "~LL128", ON(NIC_SLINGSHOT), 0, fabric_has_gh200,
+	 "LL128 gave silently wrong sums on GH200 (NVIDIA/nccl issue 2001); use ^LL128"},
+	{"CUDA_DEVICE_ORDER", "!PCI_BUS_ID", 0, 0, NULL,
+	 "GPU ordinals do not follow the plan's PCI order; unset it"},
+	/* Values that must differ between jobs or nodes, but cannot if all have the same one. */
+	{"NCCL_COMM_ID", NULL, 0, 0, NULL,
+	 "all communicators of all jobs with this value share one rendezvous address, and NCCL "
+	 "uses that address's network; unset it"},
+	{"NCCL_HOSTID", NULL, 0, SEVERAL_NODES, NULL,
+	 "it is the same on all nodes: NCCL believes that ranks of different nodes share one node, "
+	 "and fails or hangs; unset it"},
+	{"OMPI_MCA_btl_tcp_if_exclude", NULL, 0, SEVERAL_NODES, NULL, INCLUDE_LIST},
+	{"OMPI_MCA_oob_tcp_if_exclude", NULL, 0, SEVERAL_NODES, NULL, INCLUDE_LIST},
+	{"PRTE_MCA_prte_if_exclude", NULL, 0, SEVERAL_NODES, NULL, INCLUDE_LIST},
+	/* Only berth knows these. */
+	{"MASTER_ADDR", NULL, 0, 0, NULL,
+	 "replaced by the address that all nodes can reach; use --master-addr to choose your own"},
+	{"MASTER_PORT", NULL, 0, 0, NULL,
+	 "replaced by a port that berth keeps reserved; use --port to choose your own"},
+	/* berth composes AMD's lists, but a mask of tiles is the user's own. */
+	{"ZE_FLAT_DEVICE_HIERARCHY", "!COMPOSITE", 0, 0, has_intel_gpus,
+	 "it counts tiles, but berth plans whole GPUs, so it leaves ZE_AFFINITY_MASK as it is: "
+	 "xpu:LOCAL_RANK may be another GPU than planned; unset it to get whole GPUs"},
+};
+
+static bool has_value(const char *value, const char *wanted)
+{
+	if (!value || !wanted)
+		return value;
+	if (*wanted == '~')
+		return *value != '^' && strstr(value, wanted + 1);
+	return *wanted == '!' ? strcmp(value, wanted + 1) != 0 : !strcmp(value, wanted);
+}
+
+static void lint_values(json_t *list, const struct env *env, const struct inventory *inventories,
 			size_t count)
 {
 	enum nic_kind kind = NIC_ETHERNET;
 
 	if (count)
 		nic_best_class(&inventories[0], &kind);
-	if (kind == NIC_SLINGSHOT && is(env, "FI_PROVIDER", "efa"))
-		add_remark(list, "FI_PROVIDER=efa on Slingshot: set FI_PROVIDER=cxi, or unset it");
-	if (kind == NIC_EFA && is(env, "FI_PROVIDER", "cxi"))
-		add_remark(list, "FI_PROVIDER=cxi on EFA: the provider for this network is efa");
-	if (kind == NIC_SLINGSHOT && is(env, "FI_MR_CACHE_MONITOR", "memhooks"))
-		add_remark(list,
-			   "FI_MR_CACHE_MONITOR=memhooks deadlocks with NCCL on Slingshot; use "
-			   "userfaultfd");
-	if (kind == NIC_EFA && env_get(env, "RDMAV_FORK_SAFE"))
-		add_remark(list, "RDMAV_FORK_SAFE must not be set with EFA");
-	if ((kind == NIC_INFINIBAND || kind == NIC_ROCE) && is(env, "NCCL_IB_DISABLE", "1"))
-		add_remark(list, "NCCL_IB_DISABLE=1 on %s: NCCL will use TCP instead",
-			   fabric_title(kind));
-	if (env_get(env, "NCCL_NET") && is(env, "NCCL_NET_PLUGIN", "none") &&
-	    !is(env, "NCCL_NET", "IB") && !is(env, "NCCL_NET", "Socket"))
-		add_remark(list,
-			   "NCCL_NET=%s with NCCL_NET_PLUGIN=none: NCCL fails with 'invalid usage'",
-			   env_get(env, "NCCL_NET"));
-	if (kind == NIC_SLINGSHOT && inventories[0].gpu_count &&
-	    is(env, "MPICH_GPU_SUPPORT_ENABLED", "1"))
-		add_remark(list,
-			   "MPICH_GPU_SUPPORT_ENABLED=1 with NCCL on Slingshot: both register GPU "
-			   "memory and may deadlock; set it to 0 if MPI transfers no GPU buffers");
-	if (kind == NIC_SLINGSHOT && is(env, "FI_CXI_RDZV_PROTO", "alt_read") &&
-	    !(env_get(env, "SLURM_NETWORK") &&
-	      strstr(env_get(env, "SLURM_NETWORK"), "disable_rdzv_get")))
-		add_remark(list, "FI_CXI_RDZV_PROTO=alt_read needs a job step started with "
-				 "--network=disable_rdzv_get (PALS: --disable_rdzv_get)");
-	if (kind == NIC_SLINGSHOT && fabric_has_gh200(&inventories[0], env) &&
-	    env_get(env, "NCCL_PROTO") && *env_get(env, "NCCL_PROTO") != '^' &&
-	    strstr(env_get(env, "NCCL_PROTO"), "LL128"))
-		add_remark(list,
-			   "NCCL_PROTO=%s: LL128 gave silently wrong sums on GH200 over Slingshot "
-			   "(NVIDIA/nccl issue 2001); use ^LL128",
-			   env_get(env, "NCCL_PROTO"));
-	if (count == 1 && is(env, "NCCL_NET", "AWS Libfabric"))
-		add_remark(list,
-			   "NCCL_NET=AWS Libfabric on one node: NCCL needs no network there, and "
-			   "the job may fail if it has no VNI; unset it");
-	if (env_get(env, "CUDA_DEVICE_ORDER") && !is(env, "CUDA_DEVICE_ORDER", "PCI_BUS_ID"))
-		add_remark(list,
-			   "CUDA_DEVICE_ORDER=%s: GPU ordinals do not follow the plan's PCI order; "
-			   "unset "
-			   "it",
-			   env_get(env, "CUDA_DEVICE_ORDER"));
+	for (size_t i = 0; i < sizeof rules / sizeof *rules; i++) {
+		const struct rule *rule = &rules[i];
+		const char *value = env_get(env, rule->name);
+
+		if (has_value(value, rule->value) && (!rule->kinds || rule->kinds & ON(kind)) &&
+		    (!rule->nodes || (rule->nodes == ONE_NODE ? count == 1 : count > 1)) &&
+		    (!rule->when || (count && rule->when(&inventories[0], env))))
+			add_remark(list, "%s=%.100s%s%s: %s", rule->name, value,
+				   rule->kinds ? " on " : "", rule->kinds ? fabric_title(kind) : "",
+				   rule->remark);
+	}
+}
+
+/* NCCL reads these characters as "not" and "exactly"; other libraries take them as part of the
+ * name. */
+static void lint_nccl_syntax(json_t *list, const struct env *env)
+{
+	static const char *const names[] = {"GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME",
+					    "FI_TCP_IFACE"};
+
+	for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+		const char *value = env_get(env, names[i]);
+
+		if (value && (*value == '^' || *value == '='))
+			add_remark(list,
+				   "%s=%s: only NCCL understands '%c'; in this variable it counts "
+				   "as part of the name",
+				   names[i], value, *value);
+	}
 }
 
 /* A rank's place, left over from another launcher or a script. */
@@ -378,58 +369,6 @@ static void lint_rank_variables(json_t *list, const struct env *env)
 			"%s: replaced by each rank's own values; if another launcher has already "
 			"started this rank, use berth exec",
 			set);
-}
-
-/* Values that must differ between jobs or nodes, but cannot if all have the same environment. */
-static void lint_fixed(json_t *list, const struct env *env, size_t count)
-{
-	if (env_get(env, "NCCL_COMM_ID"))
-		add_remark(
-			list,
-			"NCCL_COMM_ID=%s: all communicators of all jobs with this value share one "
-			"rendezvous address, and NCCL uses that address's network; unset it",
-			env_get(env, "NCCL_COMM_ID"));
-	if (env_get(env, "NCCL_HOSTID") && count > 1)
-		add_remark(list,
-			   "NCCL_HOSTID=%s is the same on all nodes: NCCL believes that ranks of "
-			   "different nodes share one node, and fails or hangs; unset it",
-			   env_get(env, "NCCL_HOSTID"));
-}
-
-/* Open MPI and its relatives accept one list or the other. */
-static void lint_exclude(json_t *list, const struct env *env, size_t count)
-{
-	static const char *const names[] = {"OMPI_MCA_btl_tcp_if_exclude",
-					    "OMPI_MCA_oob_tcp_if_exclude",
-					    "PRTE_MCA_prte_if_exclude"};
-
-	for (size_t i = 0; count > 1 && i < sizeof names / sizeof *names; i++)
-		if (env_get(env, names[i]))
-			add_remark(list,
-				   "%s=%s prevents berth from setting the matching include list "
-				   "(the two "
-				   "exclude each other), so data uses every network that is not "
-				   "excluded; "
-				   "unset it",
-				   names[i], env_get(env, names[i]));
-}
-
-/* Variables that the user set before berth although only berth knows their value. */
-static void lint_identity(json_t *list, const struct env *env)
-{
-	if (env_get(env, "MASTER_ADDR"))
-		add_remark(
-			list,
-			"MASTER_ADDR=%s is replaced by the address that all nodes can reach; use "
-			"--master-addr to choose your own",
-			env_get(env, "MASTER_ADDR"));
-	if (env_get(env, "MASTER_PORT"))
-		add_remark(list,
-			   "MASTER_PORT=%s is replaced by a port that berth keeps reserved; use "
-			   "--port to "
-			   "choose your own",
-			   env_get(env, "MASTER_PORT"));
-	lint_rank_variables(list, env);
 }
 
 /* OpenMP's format: one number per nesting level. */
@@ -463,27 +402,6 @@ static void lint_threads(json_t *list, const struct env *env)
 			value);
 }
 
-/* berth composes AMD's lists, but a mask of tiles is the user's own. */
-static void lint_visible(json_t *list, const struct env *env, const struct inventory *inventories,
-			 size_t count)
-{
-	const char *hierarchy = env_get(env, "ZE_FLAT_DEVICE_HIERARCHY");
-	bool intel = false;
-
-	for (size_t g = 0; count && g < inventories[0].gpu_count; g++)
-		intel |= inventories[0].gpus[g].vendor == 0x8086;
-	if (intel && hierarchy && strcmp(hierarchy, "COMPOSITE") != 0)
-		add_remark(
-			list,
-			"ZE_FLAT_DEVICE_HIERARCHY=%.40s counts tiles, but berth plans whole GPUs, "
-			"so "
-			"it "
-			"leaves ZE_AFFINITY_MASK as it is: xpu:LOCAL_RANK may be another GPU than "
-			"planned; "
-			"unset it to get whole GPUs",
-			hierarchy);
-}
-
 json_t *plan_lint(const struct env *env, const struct inventory *inventories, size_t count)
 {
 	json_t *list = json_array();
@@ -491,29 +409,21 @@ json_t *plan_lint(const struct env *env, const struct inventory *inventories, si
 	if (!list)
 		return NULL;
 	lint_spelling(list, env);
-	lint_entries(list, env, "NCCL_SOCKET_IFNAME", true, "interface", has_iface, inventories,
-		     count);
-	lint_entries(list, env, "GLOO_SOCKET_IFNAME", false, "interface", has_iface, inventories,
-		     count);
-	lint_entries(list, env, "TP_SOCKET_IFNAME", false, "interface", has_iface, inventories,
-		     count);
-	lint_entries(list, env, "FI_TCP_IFACE", false, "interface", has_iface, inventories, count);
-	lint_entries(list, env, "NCCL_IB_HCA", true, "HCA", has_hca, inventories, count);
+	lint_entries(list, env, "NCCL_SOCKET_IFNAME", true, INTERFACE, inventories, count);
+	lint_entries(list, env, "GLOO_SOCKET_IFNAME", false, INTERFACE, inventories, count);
+	lint_entries(list, env, "TP_SOCKET_IFNAME", false, INTERFACE, inventories, count);
+	lint_entries(list, env, "FI_TCP_IFACE", false, INTERFACE, inventories, count);
+	lint_entries(list, env, "NCCL_IB_HCA", true, HCA, inventories, count);
+	lint_entries(list, env, "UCX_NET_DEVICES", false, INTERFACE | HCA, inventories, count);
 	if (count) {
-		lint_prefix_match(list, env, "NCCL_SOCKET_IFNAME", false, &inventories[0]);
-		lint_prefix_match(list, env, "NCCL_IB_HCA", true, &inventories[0]);
+		lint_prefix_match(list, env, "NCCL_SOCKET_IFNAME", INTERFACE, &inventories[0]);
+		lint_prefix_match(list, env, "NCCL_IB_HCA", HCA, &inventories[0]);
 		lint_management(list, env, &inventories[0]);
 	}
-	lint_nccl_syntax(list, env, "GLOO_SOCKET_IFNAME");
-	lint_nccl_syntax(list, env, "TP_SOCKET_IFNAME");
-	lint_nccl_syntax(list, env, "FI_TCP_IFACE");
-	lint_ucx(list, env, inventories, count);
+	lint_nccl_syntax(list, env);
 	lint_exclusion(list, env);
-	lint_exclude(list, env, count);
-	lint_fixed(list, env, count);
-	lint_fabric(list, env, inventories, count);
-	lint_identity(list, env);
+	lint_values(list, env, inventories, count);
+	lint_rank_variables(list, env);
 	lint_threads(list, env);
-	lint_visible(list, env, inventories, count);
 	return list;
 }
