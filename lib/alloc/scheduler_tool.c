@@ -19,17 +19,28 @@
 #define UNKNOWN INT_MIN
 #define KILLED_MS 200 /* from SIGKILL to the end of a process that is not in state D */
 
+/* What people keep in .bashrc for tables that they read themselves: it selects other jobs, or the
+ * jobs of another cluster, and berth would take a job that is not listed for one that has ended. */
+static const char *const filters[] = {"SQUEUE_*",	"SCONTROL_*",  "SACCT_*",
+				      "SLURM_CLUSTERS", "PBS_QSTAT_*", NULL};
+
 /* Start the tool in a process group of its own, so that what it starts (qstat starts a shell and
  * pbs_iff) ends with it. *out becomes the reading end of its standard output; stderr_fd is a file
  * for its standard error. */
 static int start_tool(char *const argv[], const struct env *env, int stderr_fd, pid_t *pid,
 		      int *out)
 {
+	static const char *const none[] = {NULL};
+	struct env *plain = env_copy(env);
 	int pipes[2], rc;
 
-	if (pipe2(pipes, O_CLOEXEC))
+	if (!plain || pipe2(pipes, O_CLOEXEC)) {
+		env_free(plain);
 		return -1;
-	rc = env_spawn(env, argv[0], argv, (const int[]){-1, pipes[1], stderr_fd}, pid);
+	}
+	env_drop_matching(plain, filters, none);
+	rc = env_spawn(plain, argv[0], argv, (const int[]){-1, pipes[1], stderr_fd}, pid);
+	env_free(plain);
 	close(pipes[1]);
 	if (rc)
 		close(pipes[0]);

@@ -95,11 +95,13 @@ claim() {
 @test "takeover by the same job, by its successor, if the scheduler reports the end; else only after 10 minutes" {
 	fake squeue <<'SH'
 echo "$*" >>"$DIR/asked"
+env | grep -E '^(SQUEUE_|SLURM_CLUSTERS)' >>"$DIR/filters"
 case $* in
-*'-j 1 '*) echo RUNNING ;;
+*'-j 1 '*) echo 11 COMPLETED; echo 1 RUNNING ;;
 *'-j 2 '*) echo "slurm_load_jobs error: Invalid job id specified" >&2; exit 1 ;;
 *'-j 3 '*) ;;
-*'-j 5 '*) sleep 7 ;;
+*'-j 5 '*) sleep 7; echo 5 COMPLETED ;;
+*'-j 6 '*) echo 6 OUT_OF_MEMORY ;;
 *) echo "slurm_load_jobs error: Unable to contact slurm controller" >&2; exit 1 ;;
 esac
 SH
@@ -117,10 +119,13 @@ SH
 	try 73 'is in use by job 1 of slurm, process 7 on far: its scheduler still lists that job' slurm 1 SLURM_JOB_ID=9 BERTH_JOB_BEFORE=11
 	try 73 'its scheduler still lists' slurm 1
 	try 0 'taking over --ckpt c from job 2 of slurm, process 7 on far: slurm reports that the job has ended' slurm 2
-	try 0 'slurm reports that the job has ended' slurm 3 SLURM_JOB_ID=9
+	try 0 'slurm reports that the job has ended' slurm 6 SLURM_JOB_ID=9
+	# No answer is no proof; and the user's own filters do not reach squeue.
+	try 73 'its lease was renewed [0-9]{1,2} s ago' slurm 3 SQUEUE_PARTITION=other SQUEUE_STATES=PD SLURM_CLUSTERS=b
+	[ ! -s filters ]
 	try 73 'its lease was renewed [0-9]{1,2} s ago and expires 600 s after' slurm 4
 	try 73 'its lease was renewed [0-9]{1,2} s ago' '' hand-1
-	[ "$(wc -l <asked)" -eq 5 ]
+	[ "$(wc -l <asked)" -eq 6 ]
 	# A takeover may last longer than ranks wait for each other.
 	claim c slurm 5
 	expect 0 train linear -n 2 --data "$DATA" --ckpt c --steps 3 --no-eval --comm-timeout 5s --take-over
