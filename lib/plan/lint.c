@@ -155,8 +155,9 @@ static void lint_prefix_match(json_t *list, const struct env *env, const char *n
 		return;
 	while (next_entry(&at, &entry, &length)) {
 		length = strcspn(entry, ",:");
-		for (size_t i = 0; has(inventory, devices, entry, length, false) && i < count;
-		     i++) {
+		if (!has(inventory, devices, entry, length, false))
+			continue;
+		for (size_t i = 0; i < count; i++) {
 			const char *other = devices == HCA ? inventory->nics[i].rdma
 							   : inventory->addresses[i].iface;
 
