@@ -135,7 +135,7 @@ int agent_stdin_pty_fd(const struct agent_stdin *inputs)
 	return inputs && inputs->pty ? inputs->list[0].source.fd : 0;
 }
 
-void agent_stdin_resize(struct agent_stdin *inputs, const struct message_stdin *size)
+void agent_stdin_resize(struct agent_stdin *inputs, const struct message_input *size)
 {
 	struct winsize of_terminal = {.ws_row = (unsigned short)size->rows,
 				      .ws_col = (unsigned short)size->columns};

@@ -19,7 +19,7 @@ int agent_stdin_new(struct loop *loop, struct agent_uplink *uplink, enum agent_j
  * none. This module keeps owning it. */
 int agent_stdin_pty_fd(const struct agent_stdin *inputs);
 /* The user's terminal has this size: {rows, columns}. */
-void agent_stdin_resize(struct agent_stdin *inputs, const struct message_stdin *size);
+void agent_stdin_resize(struct agent_stdin *inputs, const struct message_input *size);
 /* Return the rank's end of its pipe; this module keeps owning it. */
 int agent_stdin_rank_fd(const struct agent_stdin *inputs, size_t local_rank);
 /* The ranks have started and inherited their ends: close them in this process. */

@@ -44,7 +44,7 @@ static void resize(struct job *job)
 	if (job_input_kind(job->request) == AGENT_JOB_STDIN_PTY && job->phase == JOB_PHASE_RUN &&
 	    !ioctl(STDIN_FILENO, TIOCGWINSZ, &size))
 		controller_send(job->controller, MESSAGE_STDIN, (uint32_t)job_node_of_rank(job, 0),
-				0, 0, &(struct message_stdin){size.ws_row, size.ws_col}, NULL, 0,
+				0, 0, &(struct message_input){size.ws_row, size.ws_col}, NULL, 0,
 				NULL);
 }
 

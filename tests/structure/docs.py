@@ -4,7 +4,7 @@
     docs.py links ROOT             relative links and anchors lead somewhere; named files exist
     docs.py phrases ROOT           phrases that style rules replaced do not come back
     docs.py requests ROOT          who requests GPUs also requests cores; what Slurm requeues appends to its output
-    docs.py protocol ROOT          docs/protocol.md names the messages of lib/overlay/messages.c, and no others
+    docs.py protocol ROOT          docs/protocol.md names the messages of lib/overlay/message_list.h, and no others
     docs.py commands ROOT BERTH    docs/reference/commands.md is what --help prints
 """
 import pathlib
@@ -113,11 +113,11 @@ def requests(root):
 
 
 def protocol(root):
-    sent = set(re.findall(r'^\t\{MESSAGE_\w+, "(\w+)"', (root / 'lib/overlay/messages.c').read_text(), re.MULTILINE))
+    sent = set(re.findall(r'^MESSAGE(?:_WITH)?\((\w+), \d', (root / 'lib/overlay/message_list.h').read_text(), re.MULTILINE))
     section = (root / 'docs/protocol.md').read_text().split('## Messages')[1].split('\n## ')[0]
     named = set(re.findall(r'\b[A-Z]{2,}(?:_[A-Z]+)*\b', section)) - {'JSON'}
     return ([f'docs/protocol.md does not name {name}' for name in sorted(sent - named)] +
-            [f'docs/protocol.md names {name}, which is not in lib/overlay/messages.c' for name in sorted(named - sent)])
+            [f'docs/protocol.md names {name}, which is not in lib/overlay/message_list.h' for name in sorted(named - sent)])
 
 
 def commands(root, berth):

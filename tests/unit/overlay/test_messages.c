@@ -48,7 +48,7 @@ static void test_round_trip(void **state)
 	assert_int_equal(read_text(MESSAGE_STDIN, "", &message, &err), 0);
 	assert_int_equal(message.input.rows, -1);
 	message_free(&message);
-	text = message_write(MESSAGE_STDIN, &(struct message_stdin){24, 80});
+	text = message_write(MESSAGE_STDIN, &(struct message_input){24, 80});
 	assert_int_equal(read_text(MESSAGE_STDIN, text, &message, &err), 0);
 	assert_int_equal(message.input.columns, 80);
 	message_free(&message);
