@@ -91,6 +91,11 @@ static void lose(struct controller *controller, size_t node, const char *why)
 	}
 }
 
+bool controller_tool_gave_up(const struct controller *controller)
+{
+	return controller->tool_gave_up;
+}
+
 bool controller_is_lost(const struct controller *controller, size_t node)
 {
 	long at = (long)node;
@@ -207,6 +212,8 @@ static void handle_listening(struct controller *controller, size_t node,
 
 static void on_lost(void *context, size_t node, bool ended, const char *why)
 {
+	/* The tool ends all agents when it cannot start one, and names that one first. */
+	controller_read_launcher_output(context);
 	if (ended)
 		lose(context, node, why);
 	else

@@ -70,6 +70,8 @@ void controller_pause(struct controller *controller, bool on);
 
 bool controller_is_lost(const struct controller *controller,
 			size_t node); /* the node's agent, or an agent on the path to it, is lost */
+/* Has the launcher's tool ended all agents, because it could not start one? */
+bool controller_tool_gave_up(const struct controller *controller);
 const char *controller_tmpdir(const struct controller *controller,
 			      size_t node); /* its private directory; "" if unknown */
 /* The port at which node 0's agent answers probes of its addresses. The rendezvous is on node 0,

@@ -57,20 +57,26 @@ static void kill_orphans(int deadline_ms, char *left, size_t size)
 	free(except);
 }
 
-/* Handle "berth: error: no agent on n2: it is ..." about a node whose agent has not connected yet.
- * If the launcher does not tell a node its name in the allocation, n2 is its host name. */
+/* Handle "berth: error: no agent on n2: it is ...", or the tool's own line, about a node whose
+ * agent has not connected yet. If the launcher does not tell a node its name in the allocation, n2
+ * is its host name. */
 static void read_no_agent_lines(struct controller *controller, char *line)
 {
-	char *name = line + strlen(LAUNCHER_NO_AGENT), *why;
+	const struct launcher *launcher = controller->launch->launcher;
+	bool berths = !strncmp(line, LAUNCHER_NO_AGENT, strlen(LAUNCHER_NO_AGENT));
+	const char *before = berths ? LAUNCHER_NO_AGENT : launcher->no_agent;
+	char *name = before ? strstr(line, before) : NULL, *end, why[300];
 
-	if (strncmp(line, LAUNCHER_NO_AGENT, strlen(LAUNCHER_NO_AGENT)) ||
-	    !(why = strstr(name, ": ")))
+	if (!name || !(end = strstr(name += strlen(before), ": ")))
 		return;
-	*why = '\0';
+	*end = '\0';
+	controller->tool_gave_up |= !berths;
+	snprintf(why, sizeof why, "%s%s%s", berths ? "" : launcher->name,
+		 berths ? "" : " could not start it: ", end + 2);
 	for (size_t i = 0; i < controller->count; i++)
 		if (!children_known(&controller->children, i) &&
 		    hostlist_same_host(controller->launch->alloc->nodes[i].name, name))
-			controller_mark_lost(controller, i, why + 2);
+			controller_mark_lost(controller, i, why);
 }
 
 /* Append a line of a launcher tool to tail: "srun: error: ...; ...". Its first lines make room.
@@ -192,7 +198,7 @@ static void describe_launcher(struct controller *controller, int status, char *t
 	}
 }
 
-static void read_launcher_output(struct controller *controller)
+void controller_read_launcher_output(struct controller *controller)
 {
 	if (controller->placed == controller->count && !log_is_on())
 		return;
@@ -214,7 +220,7 @@ static bool will_start_again(struct controller *controller, const char *output)
 {
 	char text[1500];
 
-	if (controller->stopping || has_agents(controller) ||
+	if (controller->stopping || controller->tool_gave_up || has_agents(controller) ||
 	    loop_now_ms(controller->loop) + AGAIN_MS > controller->start_due_ms ||
 	    !launcher_has_part(controller->launch->launcher->passing, output))
 		return false;
@@ -231,7 +237,7 @@ static void handle_tool_end(struct controller *controller, const struct launcher
 {
 	char output_tail[1400];
 
-	read_launcher_output(controller);
+	controller_read_launcher_output(controller);
 	describe_launcher(controller, status, output_tail, sizeof output_tail);
 	if (will_start_again(controller, output_tail))
 		return;
@@ -447,7 +453,7 @@ static void on_second(struct loop_timer *timer)
 	int64_t now_ms = loop_now_ms(controller->loop);
 
 	loop_timer_after(controller->loop, timer, CONNECTION_HEARTBEAT_MS);
-	read_launcher_output(controller);
+	controller_read_launcher_output(controller);
 	for (size_t i = 0; i < controller->count; i++) {
 		int64_t ended_ms = controller->nodes[i].ended_ms;
 
@@ -580,7 +586,7 @@ void controller_stop(struct controller *controller, int timeout_ms, char *left, 
 		if (controller->processes[i].pid > 0)
 			launcher_kill(&controller->processes[i], SIGKILL);
 	wait_processes(controller, 2000);
-	read_launcher_output(controller);
+	controller_read_launcher_output(controller);
 	if (controller->launch->launcher->single_host) {
 		kill_orphans(2000, left, size);
 		for (size_t i = 0; i < controller->count && controller->nodes; i++)

@@ -242,16 +242,16 @@ static void on_lost(void *context, size_t node, const char *why)
 {
 	struct job *job = context;
 
-	job->result.lost[node] = true;
+	/* An agent that has sent HELLO has sent its directory. */
+	bool greeted = controller_tmpdir(job->controller, node)[0];
+
+	job->result.lost[node] |= !greeted || !controller_tool_gave_up(job->controller);
 	/* Until the ranks run, the job waits for all nodes, spares included. */
 	if (node >= job->node_count - job->request->spares && job->phase >= JOB_PHASE_RUN) {
 		job_note(job->sink, LOG_WARNING, "spare node %s was lost: %s",
 			 job_node_name(job, node), why);
 		return;
 	}
-	/* An agent that has sent HELLO has sent its directory. */
-	bool greeted = controller_tmpdir(job->controller, node)[0];
-
 	if (job_fail(job, ERR_NETWORK, (long)node,
 		     greeted ? "node %s was lost: %s" : "no agent on %s: %s",
 		     job_node_name(job, node), why) &&

@@ -148,6 +148,9 @@ struct launcher {
 	 * in either case. */
 	int (*make)(const struct launcher_job *job, size_t node, struct launcher_command *out);
 	bool one_tool; /* one tool starts the agents of all nodes */
+	/* What stands before "NAME: why" in the tool's line about a node where it could start no
+	 * agent; it ends all others then. NULL: it has no such line. */
+	const char *no_agent;
 	/* Find in the tool's output what it prints if the user has cancelled the agents, and set
 	 * *size. NULL: they were not cancelled. The function is NULL if the tool does not tell. */
 	const char *(*cancelled)(const char *output, size_t *size);

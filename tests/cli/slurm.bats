@@ -90,6 +90,36 @@ is_dead() { ! grep -qs '^State:[[:space:]]*[^ZX[:space:]]' "/proc/$1/status"; }
 	[[ "${lines[-1]}" == "$error" ]]
 }
 
+@test "srun cannot start the agent of one node and ends the others: that node is named and left out, and nobody has cancelled" {
+	# The lines of Slurm 22.05 when a slurmd is dead; those of its second task come from the other nodes.
+	fake srun <<-'S'
+	case $* in *--nodes=1*) lone=yes ;; esac
+	while [ "$1" != sh ]; do shift; done
+	SLURMD_NODENAME=n1 "$@" & agent=$!
+	[ -n "${lone-}" ] && { wait; exit; }
+	until grep -q 'the agent of node 0 (n1) connected' err; do sleep 0.05; done
+	printf 'srun: error: %s\n' 'Task launch for StepId=77.0 failed on node n2: Communication connection failure' \
+		'Application launch failed: Communication connection failure' >&2
+	echo 'srun: Job step aborted: Waiting up to 32 seconds for job step to finish.' >&2
+	echo 'slurmstepd-n1: error: *** STEP 77.0 ON n1 CANCELLED AT 2026-11-30T09:15:20 ***' >&2
+	kill -KILL -- $(pgrep -P $agent) $agent
+	exit 143
+	S
+	BERTH_LOG=controller "$BERTH" run --iface lo --max-restarts 1 --min-nodes 1 --report r.json -- sh -c 'echo "up $RANK of $WORLD_SIZE"' 2>err
+	grep -q 'berth: warning: no agent on n2: srun could not start it: Communication connection failure$' err
+	grep -q 'berth: warning: n2 is excluded (lost): the job continues on 1 node$' err
+	! grep -E 'scancel|n1 is excluded|n1 was lost, but' err || false
+	holds r.json "[e['node'] for e in r['left_out']] == ['n2'] and r['code'] == 0"
+	# Nobody has connected: srun's words about the node are no reason to try again.
+	export SLURM_JOB_NODELIST=n2 SLURM_JOB_NUM_NODES=1 SLURM_TASKS_PER_NODE=2
+	fake srun <<-'S'
+	echo 'srun: error: Task launch for StepId=77.0 failed on node n2: Socket timed out on send/recv operation' >&2
+	exit 1
+	S
+	expect 76 "$BERTH" run -- true
+	[[ "${lines[-1]}" == 'berth: error: no agent on n2: srun could not start it: Socket timed out on send/recv operation' ]]
+}
+
 @test "GPUs without enough cores: a warning with the line that requests the node's share" {
 	export SLURM_JOB_ID=7 SLURM_JOB_NODELIST=$(hostname) SLURM_JOB_NUM_NODES=1 SLURM_TASKS_PER_NODE=1 SLURM_NNODES=1
 	# The job may use 5 of the node's 8 cores; the node has 3 GPUs.

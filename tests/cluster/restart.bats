@@ -149,3 +149,21 @@ STAMP='while IFS= read -r line; do echo "$(date +%s%N) $line"; done'
 	has 'resuming from stopped.ckpt/step-'
 	has 'Slurm requeues the job as soon as it marks the node down \(after 20 s\)'
 }
+
+@test "slurmd of a node has died before the start: srun's own end of the step names the node, and a spare replaces it" {
+	submit died -N3 --no-kill <<-'S'
+	touch died.up; until [ -e died.go ]; do sleep 0.1; done
+	"$BERTH" run --ranks-per-node 1 --spares 1 --max-restarts 1 --report died.json -- sh -c 'echo "up $BERTH_ATTEMPT.$RANK on $(hostname)"'
+	S
+	within 30 test -e "$SHARE/died.up"
+	on n2 pkill -KILL -x slurmd
+	touch "$SHARE/died.go"
+	finish died
+	[ "$status" = 0 ]
+	has 'no agent on n2: srun could not start it: '
+	has 'n2 is excluded \(lost\): spare node n3 replaces it'
+	has 'up 1.0 on n1$'
+	has 'up 1.1 on n3$'
+	hasnt 'scancel|n1 (is excluded|was lost)'
+	holds "$SHARE/died.json" "r['code'] == 0 and [e['node'] for e in r['left_out']] == ['n2']"
+}
