@@ -108,8 +108,8 @@ bool alloc_drop_past_end(struct alloc *alloc, char *text, size_t size);
  * tool, no answer within timeout_ms, or another scheduler. Starts a process. */
 int job_status_is_over(const struct env *env, const char *scheduler, const char *job_id,
 		       int timeout_ms);
-/* Has Slurm suspended the job? No, if it does not answer. Under PBS this process is suspended, too.
- */
+/* Has Slurm suspended or stopped the job? No, if it does not answer. Under PBS this process is
+ * suspended, too. */
 bool job_status_is_suspended(const struct env *env, const struct alloc *alloc, int timeout_ms);
 /* The names of the chosen nodes (NULL: of all) as a host list, "n[1-3]"; malloced, NULL if memory
  * is out. */

@@ -88,5 +88,5 @@ bool job_status_is_suspended(const struct env *env, const struct alloc *alloc, i
 
 	return alloc->source == ALLOC_FROM_SLURM &&
 	       slurm_job_state(env, alloc->job_id, timeout_ms, state, sizeof state) &&
-	       !strcmp(state, "SUSPENDED");
+	       (!strcmp(state, "SUSPENDED") || !strcmp(state, "STOPPED"));
 }

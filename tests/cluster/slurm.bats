@@ -36,14 +36,15 @@ teardown() { cancel_jobs; }
 	has '^rank 0 on n2 at 127.0.0.1$'
 }
 
-# pause JOB: suspend the job of pause.sh for longer than --node-timeout; it must succeed nevertheless.
+# pause JOB [STOP CONTINUE]: suspend the job of pause.sh for longer than --node-timeout, with these commands; it
+# must succeed nevertheless.
 pause() {
 	until_seen "$SHARE/pause.0" .; until_seen "$SHARE/pause.1" .
-	scontrol suspend "$1"
+	${2:-scontrol suspend} "$1"
 	within 30 on n1 grep -q "^State:[[:space:]]*T" "/proc/$(<"$SHARE/pause.0")/status"
 	sleep 9 # more than twice --node-timeout: no agent gives up
 	touch "$SHARE/pause.go"
-	scontrol resume "$1"
+	${3:-scontrol resume} "$1"
 	until_seen "$SHARE/pause.out" '^code '
 	cat "$SHARE/pause.out"
 	grep -q '^code 0$' "$SHARE/pause.out"
@@ -51,13 +52,16 @@ pause() {
 	rm "$SHARE"/pause.[01] "$SHARE/pause.go" "$SHARE/pause.out"
 }
 
-@test "scontrol suspend for longer than --node-timeout, of a batch job and of salloc: the job continues" {
+@test "scontrol suspend or scancel -s STOP for longer than --node-timeout, of a batch job and of salloc: the job continues" {
 	submit pause -N2 -w n1,n2 <<-'S'
 	"$BERTH" run --ranks-per-node 1 --node-timeout 4s -- bash -c \
 		'echo $$ >pause.$RANK; until [ -e pause.go ]; do sleep 0.1; done; echo "rank $RANK ends"'
 	echo "code $?"
 	S
 	pause "$job"
+	# Slurm's own pause stops the agents and their ranks, but not the batch script.
+	batch_again=$(sbatch --parsable -o "$SHARE/pause.out" -N2 -w n1,n2 "$SHARE/pause.sh")
+	pause "$batch_again" 'scancel -s STOP' 'scancel -s CONT'
 	salloc -Q -N2 -w n1,n2 bash "$SHARE/pause.sh" >"$SHARE/pause.out" 2>&1 3>&- &
 	until_seen "$SHARE/pause.0" .
 	pause "$(squeue -h -t R -o %i)"
