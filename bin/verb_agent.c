@@ -71,7 +71,7 @@ static int read_stdin(struct env *env, struct error *err)
  * and its child would be killed if it had not called setsid by then. */
 static int run_tmrsh(char *const *arguments, const struct env *env, struct error *err)
 {
-	char path[PATH_MAX], *command = NULL;
+	char path[PATH_MAX], file[PATH_MAX], *command = NULL;
 	size_t size = 0;
 	FILE *stream;
 
@@ -84,6 +84,8 @@ static int run_tmrsh(char *const *arguments, const struct env *env, struct error
 		fprintf(stream, "%s%s", i > 1 ? " " : "", arguments[i]);
 	if (!stream || fclose(stream))
 		return error_memory(err, "the remote command");
+	if (!pbs_node_file(env, file, sizeof file)) /* see tm.c */
+		setenv("PBS_NODEFILE", file, 1);
 	execl(path, "pbs_tmrsh", arguments[0], "/usr/bin/env", "setsid", "-w", "/bin/sh", "-c",
 	      command, (char *)NULL);
 	free(command);

@@ -64,6 +64,7 @@ static void send_inventory(void *context)
 {
 	struct agent *agent = context;
 	const struct inventory *inventory;
+	char host[256] = "";
 	struct error err;
 	json_t *json;
 
@@ -74,6 +75,7 @@ static void send_inventory(void *context)
 	json = err.code ? NULL : inventory_to_json(inventory);
 	if (!json && !err.code)
 		error_memory(&err, "this node's inventory");
+	gethostname(host, sizeof host - 1);
 	if (json)
 		agent_uplink_report(
 			&agent->uplink, MESSAGE_INVENTORY,
@@ -81,7 +83,7 @@ static void send_inventory(void *context)
 				agent->port, json,
 				agent->scope ? claims_read(agent->dir, agent->scope, agent->outer)
 					     : json_array(),
-				agent->blocks});
+				agent->blocks, host});
 	else
 		agent_uplink_fail(&agent->uplink, &err);
 }

@@ -52,4 +52,8 @@ int pbs_find_tool(const struct env *env, const char *name, char *path, size_t si
  * 0 or -1. */
 int pbs_conf(const struct env *env, const char *name, char *out, size_t size);
 
+/* PBS's own node file of the job, in which PBS_NODENUM and pbs_tmrsh count lines. PBS_NODEFILE may
+ * name a file that the user has written. Return 0, or -1 if it is not on this machine. */
+int pbs_node_file(const struct env *env, char *path, size_t size);
+
 #endif

@@ -377,6 +377,17 @@ int pbs_conf(const struct env *env, const char *name, char *out, size_t size)
 	return rc;
 }
 
+int pbs_node_file(const struct env *env, char *path, size_t size)
+{
+	const char *id = env_get(env, "PBS_JOBID");
+	char home[512];
+
+	if (!id || pbs_conf(env, "PBS_HOME", home, sizeof home))
+		return -1;
+	snprintf(path, size, "%s/aux/%s", home, id);
+	return access(path, R_OK);
+}
+
 int pbs_find_tool(const struct env *env, const char *name, char *path, size_t size)
 {
 	char dir[512];

@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/json.h"
 #include "controller/job_internal.h"
+#include "hostlist/hostlist.h"
 #include "overlay/messages.h"
 #include "process/logs.h"
 #include "process/supervise.h"
@@ -30,6 +31,25 @@ static void start_when_complete(struct job *job)
 
 /* ---- messages ---- */
 
+/* A launcher may find nodes by their place in a list that is not the allocation's. A name that no
+ * node has proves nothing: it may be another one of the same machine. */
+static bool runs_elsewhere(struct job *job, size_t node, const char *host)
+{
+	if (!host || hostlist_same_host(host, job_node_name(job, node)))
+		return false;
+	for (size_t i = 0; i < job->node_count; i++)
+		if (hostlist_same_host(host, job_node_name(job, i))) {
+			job_fail(job, ERR_DATA, (long)node,
+				 "the agent for %s was started on %s: launcher %s takes nodes by "
+				 "their place in a list that is not in berth's order; leave the "
+				 "scheduler's list of nodes as it is",
+				 job_node_name(job, node), host,
+				 job->request->launch->launcher->name);
+			return true;
+		}
+	return false;
+}
+
 static void handle_inventory(struct job *job, size_t node, const struct message *message)
 {
 	struct error err = {0};
@@ -42,6 +62,8 @@ static void handle_inventory(struct job *job, size_t node, const struct message 
 			 job_node_name(job, node), err.text);
 		return;
 	}
+	if (runs_elsewhere(job, node, message->inventory.host))
+		return;
 	job->blocks &= message->inventory.blocks;
 	if (job->request->launch->ports && !job->blocks) {
 		job_fail(

@@ -40,6 +40,10 @@ static int make(const struct launcher_job *job, size_t node, struct launcher_com
 	char path[PATH_MAX], **variables = agent_vars ? env_to_envp(agent_vars) : NULL;
 	bool dsh;
 
+	/* The tool counts the lines of the file that the variable names. */
+	if (!pbs_node_file(job->launch->env, path, sizeof path) &&
+	    (out->env = env_copy(job->launch->env)))
+		env_set(out->env, "PBS_NODEFILE", path, ENV_FROM_SCHEDULER, NULL, NULL);
 	if (variables && tm_find(job->launch->env, path, sizeof path, &dsh)) {
 		const char *tmrsh[] = {path, host, "/usr/bin/env", NULL};
 		const char *pbsdsh[] = {path, "-h", host, "--", "/usr/bin/env", NULL};

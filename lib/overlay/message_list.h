@@ -34,7 +34,8 @@ MESSAGE_WITH(INVENTORY, 14, inventory,
 	NUMBER(port, -1, 65535) /* MASTER_PORT, which the node reserves, or -1 */
 	OBJECT(inventory) /* inventory_to_json */
 	LIST(claims) /* claims_read */
-	NUMBER(blocks, 0, 255)) /* bit I: it has bound block I, see agent/ports.h */
+	NUMBER(blocks, 0, 255) /* bit I: it has bound block I, see agent/ports.h */
+	TEXT_OR_NULL(host)) /* its host name, which need not be its name in the allocation */
 MESSAGE_WITH(PROBED, 15, probed, /* merged over a subtree */
 	NUMBER(nodes, 1, INT32_MAX) /* of the subtree, that answer */
 	LIST(reached)

@@ -141,6 +141,31 @@ meet() {
 	[ "$(grep -cx '[01]: 0027 333 4096' <<<"$output")" = 4 ]
 }
 
+@test "a node file of the user's, in another order or with a part of the nodes: each agent is on its node, or an error" {
+	pbs_job own 2:ncpus=4:mpiprocs=1 <<-'S'
+	unset BERTH_TOPOLOGY
+	export PBS_CONF_FILE=$PWD/pbs/pbs.conf
+	cp "$PBS_NODEFILE" all; tac all >turned; tail -n 1 all >second
+	for launcher in tm mpirun; do
+		for file in turned second; do
+			PBS_NODEFILE=$PWD/$file "$BERTH" run -q --launcher $launcher --ranks-per-node 1 -- sh -c "echo \"$launcher $file \$RANK of \$WORLD_SIZE: \$(hostname)\""
+		done
+	done
+	sed '/PBS_HOME/d' "$PBS_CONF_FILE" >conf
+	PBS_CONF_FILE=$PWD/conf PBS_NODEFILE=$PWD/turned "$BERTH" run -q --launcher tm -- true
+	echo "code $?"
+	S
+	[ "$status" = 0 ]
+	for launcher in tm mpirun; do
+		has "^$launcher turned 0 of 2: n2$"
+		has "^$launcher turned 1 of 2: n1$"
+		has "^$launcher second 0 of 1: n2$"
+	done
+	has 'berth: error: the agent for n[12][.]bed[.]test was started on n[12]: launcher tm takes nodes by their place in a list'
+	has '^code 65$'
+	nothing_left n1 n2
+}
+
 @test "a file as standard input reaches rank 0 through pbs_tmrsh and mpirun" {
 	head -c 20000000 /dev/urandom >"$SHARE/big"
 	pbs_job stdin 2:ncpus=4:mpiprocs=2 <<-'S'

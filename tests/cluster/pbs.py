@@ -391,10 +391,13 @@ def spawn(root, job, host, argv):
 
 def pbs_tmrsh(root, args):
     job = this_job(root, 'pbs_tmrsh')
-    if args[0] not in job['lines']:
+    with open(os.environ['PBS_NODEFILE']) as file:
+        lines = file.read().split()
+    # As the real one: the place in the file that the variable names, among the nodes of the job.
+    if args[0] not in lines or lines.index(args[0]) >= len(job['lines']):
         print(f'pbs_tmrsh: host "{args[0]}" is not a node in job <{job["id"]}>', file=sys.stderr)
         sys.exit(255)
-    status = spawn(root, job, args[0], args[1:])
+    status = spawn(root, job, job['lines'][lines.index(args[0])], args[1:])
     sys.exit(os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status))
 
 
