@@ -83,7 +83,8 @@ static void send_inventory(void *context)
 				agent->port, json,
 				agent->scope ? claims_read(agent->dir, agent->scope, agent->outer)
 					     : json_array(),
-				agent->blocks, host});
+				agent->blocks,
+				launcher_is_this_host(agent->params->name) ? NULL : host});
 	else
 		agent_uplink_fail(&agent->uplink, &err);
 }

@@ -220,13 +220,15 @@ static bool will_start_again(struct controller *controller, const char *output)
 {
 	char text[1500];
 
-	if (controller->stopping || controller->tool_gave_up || has_agents(controller) ||
+	if (controller->stopping || controller->tool_gave_up ||
 	    loop_now_ms(controller->loop) + AGAIN_MS > controller->start_due_ms ||
 	    !launcher_has_part(controller->launch->launcher->passing, output))
 		return false;
 	snprintf(text, sizeof text, "%s; trying again", output);
-	controller->events.note(controller->events.context, text);
-	loop_timer_after(controller->loop, &controller->again, AGAIN_MS);
+	if (!controller->again.due_ms) { /* all nodes have the same to say */
+		controller->events.note(controller->events.context, text);
+		loop_timer_after(controller->loop, &controller->again, AGAIN_MS);
+	}
 	return true;
 }
 
@@ -239,7 +241,7 @@ static void handle_tool_end(struct controller *controller, const struct launcher
 
 	controller_read_launcher_output(controller);
 	describe_launcher(controller, status, output_tail, sizeof output_tail);
-	if (will_start_again(controller, output_tail))
+	if (!has_agents(controller) && will_start_again(controller, output_tail))
 		return;
 	for (size_t n = 0; n < controller->count; n++)
 		if (!children_known(&controller->children, n) &&
@@ -259,6 +261,7 @@ static void handle_process_end(struct controller *controller, struct launcher_pr
 		return;
 	}
 	struct controller_node *node = &controller->nodes[process->node_index];
+	bool known = children_known(&controller->children, process->node_index);
 
 	if (!controller->stopping && controller->launch->launcher->single_host) {
 		kill_orphans(2000, NULL, 0);
@@ -266,9 +269,10 @@ static void handle_process_end(struct controller *controller, struct launcher_pr
 	}
 	/* A tool that has brought the agent is not needed any more: pbs_mom may have been restarted
 	 * under it. From then on only the connection counts. */
-	if (process->output_fd >= 0 && children_known(&controller->children, process->node_index) &&
-	    !node->ended_ms)
+	if (process->output_fd >= 0 && known && !node->ended_ms)
 		snprintf(node->ended_why, sizeof node->ended_why, "%s", why);
+	else if (!known && process->output_fd >= 0 && will_start_again(controller, why))
+		process->starts_again = true;
 	else
 		controller_mark_lost(controller, (size_t)process->node_index, why);
 }
@@ -334,7 +338,9 @@ static int run_agent(void *context, size_t node_index, int fd)
 	return err.code;
 }
 
-static int start_launcher(struct controller *controller, struct error *err)
+/* Start all tools, or the one that serves a node once more. */
+static int start_launcher(struct controller *controller, struct launcher_process *one,
+			  struct error *err)
 {
 	const struct launcher *launcher = controller->launch->launcher;
 	char secret[65], address[4096] = "";
@@ -357,7 +363,7 @@ static int start_launcher(struct controller *controller, struct error *err)
 		snprintf(address, sizeof address, "127.0.0.1:%d", port);
 		rc = 0;
 	}
-	if (!rc && log_details[LOG_LAUNCH]) {
+	if (!rc && !one && log_details[LOG_LAUNCH]) {
 		char *line = launcher->command_line(&job);
 
 		log_info(LOG_LAUNCH, "agents connect to %s; %s",
@@ -365,9 +371,11 @@ static int start_launcher(struct controller *controller, struct error *err)
 		free(line);
 	}
 	if (!rc)
-		rc = launcher->start(&job, &controller->processes, &controller->process_count, err);
+		rc = one ? launcher_start_tool(&job, (size_t)one->node_index, one, err)
+			 : launcher->start(&job, &controller->processes, &controller->process_count,
+					   err);
 	explicit_bzero(secret, sizeof secret);
-	for (size_t i = 0; !rc && i < controller->process_count; i++)
+	for (size_t i = 0; !rc && !one && i < controller->process_count; i++)
 		if (controller->processes[i].fd >= 0)
 			rc = children_adopt(&controller->children, controller->processes[i].fd,
 					    &controller->secret, controller->launch->alloc->job_id,
@@ -467,8 +475,23 @@ static void on_second(struct loop_timer *timer)
 static void on_again(struct loop_timer *timer)
 {
 	struct controller *controller = LOOP_OWNER(timer, struct controller, again);
+	bool one = false;
 	struct error err;
 
+	for (size_t i = 0; i < controller->process_count; i++) {
+		struct launcher_process *process = &controller->processes[i];
+
+		if (!process->starts_again)
+			continue;
+		one = true;
+		close(process->output_fd);
+		*process = (struct launcher_process){
+			.node_index = process->node_index, .fd = -1, .output_fd = -1};
+		if (start_launcher(controller, process, &err))
+			controller_mark_lost(controller, (size_t)process->node_index, err.text);
+	}
+	if (one)
+		return;
 	for (size_t i = 0; i < controller->process_count; i++)
 		if (controller->processes[i].pid > 0) { /* of another part of the nodes */
 			loop_timer_after(controller->loop, timer, AGAIN_MS);
@@ -477,7 +500,7 @@ static void on_again(struct loop_timer *timer)
 	if (has_agents(controller))
 		return;
 	forget_processes(controller);
-	if (start_launcher(controller, &err))
+	if (start_launcher(controller, NULL, &err))
 		for (size_t i = 0; i < controller->count; i++)
 			controller_mark_lost(controller, i, err.text);
 }
@@ -527,7 +550,7 @@ int controller_start(struct loop *loop, const struct launch_options *launch, int
 					     &controller->secret, launch->alloc->job_id, true, err);
 	}
 	if (!rc)
-		rc = start_launcher(controller, err);
+		rc = start_launcher(controller, NULL, err);
 	/* Raise the limit of open files: before the tree is built, every agent is connected to
 	 * this process. The agents must not inherit the higher limit. */
 	if (!launch->launcher->uses_socket_pair && !getrlimit(RLIMIT_NOFILE, &limit)) {

@@ -35,9 +35,7 @@ static void start_when_complete(struct job *job)
  * node has proves nothing: it may be another one of the same machine. */
 static bool runs_elsewhere(struct job *job, size_t node, const char *host)
 {
-	if (!host || hostlist_same_host(host, job_node_name(job, node)))
-		return false;
-	for (size_t i = 0; i < job->node_count; i++)
+	for (size_t i = 0; host && i < job->node_count; i++)
 		if (hostlist_same_host(host, job_node_name(job, i))) {
 			job_fail(job, ERR_DATA, (long)node,
 				 "the agent for %s was started on %s: launcher %s takes nodes by "
@@ -277,7 +275,7 @@ static void on_lost(void *context, size_t node, const char *why)
 	if (job_fail(job, ERR_NETWORK, (long)node,
 		     greeted ? "node %s was lost: %s" : "no agent on %s: %s",
 		     job_node_name(job, node), why) &&
-	    greeted)
+	    (greeted || controller_tool_gave_up(job->controller)))
 		job->result.lost_node = true;
 }
 
@@ -338,6 +336,8 @@ void job_fail_missing(struct job *job)
 {
 	const struct job_driver *driver = job->request->driver;
 	char missing[512], output_tail[700];
+	long absent = -1;
+	size_t absent_count = 0;
 	bool none = !controller_missing(job->controller, missing, sizeof missing);
 
 	controller_launcher_output(job->controller, output_tail, sizeof output_tail);
@@ -349,11 +349,18 @@ void job_fail_missing(struct job *job)
 		if (late && none && strlen(missing) < 400)
 			text_append(missing, sizeof missing, "%s%.64s", *missing ? ", " : "",
 				    job_node_name(job, i));
-		job->result.lost[i] |= !controller_tmpdir(job->controller, i)[0];
+		if (controller_tmpdir(job->controller, i)[0])
+			continue;
+		job->result.lost[i] = true;
+		absent = (long)i;
+		absent_count++;
 	}
-	job_fail(job, ERR_NETWORK, -1, "no agent or no inventory from %s within %d s%s%s", missing,
-		 job->request->launch->start_timeout_ms / 1000, output_tail[0] ? "; " : "",
-		 output_tail);
+	/* Where other agents came, the nodes are to blame. */
+	if (job_fail(job, ERR_NETWORK, absent_count == 1 ? absent : -1,
+		     "no agent or no inventory from %s within %d s%s%s", missing,
+		     job->request->launch->start_timeout_ms / 1000, output_tail[0] ? "; " : "",
+		     output_tail))
+		job->result.lost_node = absent_count && absent_count < job->node_count;
 }
 
 struct controller_events job_controller_events(struct job *job)

@@ -60,6 +60,23 @@ void launcher_kill_all(struct launcher_process *processes, size_t count)
 	free(processes);
 }
 
+int launcher_start_tool(const struct launcher_job *job, size_t node, struct launcher_process *out,
+			struct error *err)
+{
+	const struct launcher *launcher = job->launch->launcher;
+	struct launcher_command command = {0};
+	int rc =
+		launcher->make(job, node, &command)
+			? error_memory(err, "an agent's start")
+			: launcher_spawn(command.argv, command.env ? command.env : job->launch->env,
+					 command.input, out, err);
+
+	launcher_command_free(&command);
+	if (!rc && !launcher->one_tool)
+		out->node_index = (long)node;
+	return rc;
+}
+
 int launcher_start_tools(const struct launcher_job *job, struct launcher_process **out,
 			 size_t *count, struct error *err)
 {
@@ -71,16 +88,7 @@ int launcher_start_tools(const struct launcher_job *job, struct launcher_process
 	int rc = processes ? 0 : error_memory(err, "the agents");
 
 	while (!rc && started < tools) {
-		struct launcher_command command = {0};
-
-		rc = launcher->make(job, started, &command)
-			     ? error_memory(err, "an agent's start")
-			     : launcher_spawn(command.argv,
-					      command.env ? command.env : job->launch->env,
-					      command.input, &processes[started], err);
-		launcher_command_free(&command);
-		if (!rc && !launcher->one_tool)
-			processes[started].node_index = (long)started;
+		rc = launcher_start_tool(job, started, &processes[started], err);
 		started += !rc;
 	}
 	if (rc) {

@@ -106,6 +106,7 @@ struct launcher_process {
 	bool *nodes_covered; /* [nodes of the allocation], malloced, freed by the caller: the nodes
 				it serves if node_index is -1; NULL: all */
 	int output_fd;	     /* a file that holds its output so far (the caller closes it), or -1 */
+	bool starts_again;   /* it has ended, and the controller will start it once more */
 	off_t output_read;   /* how much of it the controller has handled */
 	char output_tail[LAUNCHER_TAIL_MAX + 1]; /* of that, the last lines, joined by "; " */
 };
@@ -221,6 +222,9 @@ char *launcher_stdin_text(const struct launcher_job *job, size_t node);
  * one_tool or secret_from_file is set. If one fails to start, none is left running. */
 int launcher_start_tools(const struct launcher_job *job, struct launcher_process **out,
 			 size_t *count, struct error *err);
+/* One of these tools, for this node. */
+int launcher_start_tool(const struct launcher_job *job, size_t node, struct launcher_process *out,
+			struct error *err);
 /* Implements launcher.command_line for these: the first tool's command line, and how many more
  * there are. */
 char *launcher_tools_line(const struct launcher_job *job);

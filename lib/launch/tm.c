@@ -74,8 +74,13 @@ static int tm_start(const struct launcher_job *job, struct launcher_process **ou
 	return launcher_start_tools(job, out, count, err);
 }
 
+/* pbs_comm is restarted. With another second number, the node's pbs_mom was, and PBS starts no task
+ * of this job there again. */
+static const char *const passing[] = {"not connected (17002) 0", NULL};
+
 const struct launcher launcher_tm = {
 	.name = "tm",
+	.passing = passing,
 	.secret_from_cookie = true,
 	.fits = tm_fits,
 	.start = tm_start,

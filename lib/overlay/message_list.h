@@ -35,7 +35,7 @@ MESSAGE_WITH(INVENTORY, 14, inventory,
 	OBJECT(inventory) /* inventory_to_json */
 	LIST(claims) /* claims_read */
 	NUMBER(blocks, 0, 255) /* bit I: it has bound block I, see agent/ports.h */
-	TEXT_OR_NULL(host)) /* its host name, which need not be its name in the allocation */
+	TEXT_OR_NULL(host)) /* its host name, if its name in the allocation is not its own */
 MESSAGE_WITH(PROBED, 15, probed, /* merged over a subtree */
 	NUMBER(nodes, 1, INT32_MAX) /* of the subtree, that answer */
 	LIST(reached)

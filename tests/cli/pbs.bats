@@ -125,6 +125,32 @@ has() { grep -qE -- "$1" <<<"$output" || { echo "missing: $1"; echo "$output"; r
 	done
 }
 
+@test "pbs_comm is away for a moment: the node's tool is started again; one whose pbs_mom was restarted is not" {
+	pbs_job 77.server n1 n2
+	# The words of OpenPBS 23.06.
+	fake pbs_tmrsh <<-'S'
+	host=$1; shift
+	[ $host = n1 ] || [ -e "$DIR/second" ] || {
+		touch "$DIR/second"
+		echo "/opt/pbs/bin/pbs_tmrsh: tm_poll(spawn): host \"$host\" err not connected (17002) 0" >&2
+		exit 255
+	}
+	exec "$@"
+	S
+	expect 0 "$BERTH" run --iface lo --launcher tm -- sh -c 'echo "rank $RANK"'
+	has 'berth: note: tm exited with code 255; .*host "n2" err not connected \(17002\) 0; trying again$'
+	has '^rank 0$'
+	has '^rank 1$'
+	fake pbs_tmrsh <<-'S'
+	host=$1; shift
+	[ $host = n1 ] || { echo "pbs_tmrsh: tm_poll(obit): host \"$host\" err not connected (17002) 15010" >&2; exit 255; }
+	exec "$@"
+	S
+	expect 76 "$BERTH" run --iface lo --launcher tm -- true
+	[[ $output != *'trying again'* ]]
+	[[ "${lines[-1]}" == *'no agent on n2: tm exited with code 255; its last output: pbs_tmrsh: tm_poll(obit): '* ]]
+}
+
 @test "PALS: mpiexec gets the expected arguments and environment, and no secret in its arguments" {
 	pbs_job 2.pbs-head n1.x n2.x
 	unset PBS_NODENUM

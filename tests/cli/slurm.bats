@@ -116,8 +116,23 @@ is_dead() { ! grep -qs '^State:[[:space:]]*[^ZX[:space:]]' "/proc/$1/status"; }
 	echo 'srun: error: Task launch for StepId=77.0 failed on node n2: Socket timed out on send/recv operation' >&2
 	exit 1
 	S
-	expect 76 "$BERTH" run -- true
+	expect 76 "$BERTH" run --report r.json -- true
 	[[ "${lines[-1]}" == 'berth: error: no agent on n2: srun could not start it: Socket timed out on send/recv operation' ]]
+	holds r.json "r['kind'] == 'node' and r['node'] == 'n2'" # --requeue requeues the job
+}
+
+@test "one of two agents never comes: its node is lost, so that --requeue requeues the job; if none comes, no node is to blame" {
+	fake srun <<-'S'
+	while [ "$1" != sh ]; do shift; done
+	[ ! -e none ] || exec sleep 60
+	SLURMD_NODENAME=n1 "$@" & wait
+	S
+	expect 76 "$BERTH" run --iface lo --start-timeout 2s --report r.json -- true
+	[[ "${lines[-1]}" == 'berth: error: no agent or no inventory from n2 within 2 s' ]]
+	holds r.json "r['kind'] == 'node' and r['node'] == 'n2'"
+	touch none
+	expect 76 "$BERTH" run --iface lo --start-timeout 2s --report r.json -- true
+	holds r.json "r['kind'] == 'berth' and r['node'] is None"
 }
 
 @test "GPUs without enough cores: a warning with the line that requests the node's share" {
