@@ -156,6 +156,12 @@ static int assign_group(const struct role *roles, size_t count, const struct all
 
 		if (roles[i].group != group)
 			continue;
+		if (!nodes)
+			return error_set(err, ERR_USAGE,
+					 "role %s asks for group %d (--chunk), and its chunks lie "
+					 "on nodes of other groups: submit the job with "
+					 "-l place=scatter",
+					 roles[i].name, group);
 		if (need > (int)nodes)
 			return error_set(err, ERR_USAGE,
 					 "role %s asks for %d nodes, and the %s has %zu (%s)",

@@ -182,6 +182,8 @@ static void test_assign(void **state)
 		{"4 / 4", "a 0h b", "role a has --het-group or --chunk, so role b needs it, too"},
 		{"4 / 4", "a 2h", "asks for group 2, from 0, and the job has 2 groups"},
 		{"4 4", "a 0h", "the job has 0 groups"},
+		{"4 /", "a 0h b 1h",
+		 "role b asks for group 1 (--chunk), and its chunks lie on nodes of other"},
 		{"4 / 4 4", "a 1h 3n", "asks for 3 nodes, and the group has 2"},
 		{"4 / 4 4", "a 1h 2n b 1h", "need 3 nodes, and the group has 2"},
 	};
