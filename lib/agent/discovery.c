@@ -73,7 +73,7 @@ static int start_discovery(struct agent_discovery *discovery, struct error *err)
 		discover(discovery);
 		return 0;
 	}
-	if (pthread_create(&discovery->thread, NULL, discover, discovery))
+	if (thread_start(&discovery->thread, discover, discovery))
 		return error_set(err, ERR_UNAVAILABLE, "cannot start a thread");
 	discovery->running = true;
 	return 0;

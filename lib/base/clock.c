@@ -3,6 +3,8 @@
 
 #include <signal.h>
 
+#define THREAD_STACK ((size_t)1 << 20) /* at least: 256 KiB were too few for hwloc */
+
 static struct timespec now(clockid_t clock)
 {
 	struct timespec time;
@@ -62,12 +64,19 @@ struct timespec clock_after_ms(int64_t timeout_ms)
 int thread_start(pthread_t *thread, void *(*run)(void *context), void *context)
 {
 	sigset_t all, before;
+	pthread_attr_t attributes;
+	size_t size;
 	int rc;
 
 	sigfillset(&all);
+	pthread_attr_init(&attributes);
+	/* The default is ulimit -s, which some set to a few hundred kB. */
+	if (!pthread_attr_getstacksize(&attributes, &size) && size < THREAD_STACK)
+		pthread_attr_setstacksize(&attributes, THREAD_STACK);
 	pthread_sigmask(SIG_SETMASK, &all, &before);
-	rc = pthread_create(thread, NULL, run, context);
+	rc = pthread_create(thread, &attributes, run, context);
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	pthread_attr_destroy(&attributes);
 	return rc;
 }
 

@@ -86,7 +86,7 @@ static void start_thread(struct prober_session *session, const struct check_prob
 	if (!thread)
 		return;
 	*thread = (struct thread){&session->prober, probe, json_deep_copy(question)};
-	if (!pthread_create(&id, NULL, run_thread, thread)) {
+	if (!thread_start(&id, run_thread, thread)) {
 		pthread_detach(id);
 	} else {
 		json_decref(thread->question);

@@ -55,7 +55,7 @@ static int init(int timeout_ms, pmix_proc_t *self, struct error *err)
 		free(init);
 		return error_memory(err, "PMIx");
 	}
-	if (pthread_create(&thread, NULL, init_thread, init)) {
+	if (thread_start(&thread, init_thread, init)) {
 		client_wait_end(init->wait, PMIX_ERROR, 0, NULL, NULL);
 		free(init);
 		return error_memory(err, "a thread for PMIx_Init");

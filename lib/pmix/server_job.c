@@ -11,6 +11,9 @@
 #include "pmix/client_wait.h"
 #include "pmix/server.h"
 
+/* libpmix 4.2.2 writes a name into 50 bytes when it makes a regular expression of several. */
+#define NODE_NAME_MAX 50
+
 #define REGISTER_TIMEOUT_MS 10000
 
 /* Job data under construction; the first failure sticks. */
@@ -89,12 +92,14 @@ static void add_maps(struct list *list, const struct ranks_job *job)
 {
 	char *node_text, *rank_text, *node_map = NULL, *rank_map = NULL;
 	struct words nodes = {0}, ranks = {0};
+	bool long_name = false;
 
 	/* PMIx does not accept a node without ranks. */
 	for (int n = 0; n < job->node_count; n++) {
 		if (!job->rank_count[n])
 			continue;
 		words_add(&nodes, "%s", job->nodes[n]);
+		long_name |= strlen(job->nodes[n]) >= NODE_NAME_MAX;
 		rank_text = format_ranks(job->first_rank[n], job->rank_count[n]);
 		words_add(&ranks, "%s", rank_text ? rank_text : "");
 		ranks.failed |= !rank_text;
@@ -104,7 +109,9 @@ static void add_maps(struct list *list, const struct ranks_job *job)
 	rank_text = words_join(&ranks, ';');
 	if (!node_text || !rank_text)
 		list->status = PMIX_ERR_NOMEM;
-	if (list->status == PMIX_SUCCESS)
+	if (list->status == PMIX_SUCCESS && long_name) /* the plain list, PMIx's other notation */
+		node_map = text_format("raw:%s", node_text);
+	else if (list->status == PMIX_SUCCESS)
 		list->status = PMIx_generate_regex(node_text, &node_map);
 	if (list->status == PMIX_SUCCESS)
 		list->status = PMIx_generate_ppn(rank_text, &rank_map);

@@ -498,7 +498,7 @@ int store_serve(const char *address, int port, int size, const struct store_job 
 		goto failed;
 	}
 	server->presence[0] = PEER_PRESENT;
-	if (pthread_create(&server->thread, NULL, serve, server))
+	if (thread_start(&server->thread, serve, server))
 		goto failed;
 	*out = server;
 	*own = pair[1];

@@ -28,6 +28,18 @@ expect_ranks() { # KIND N
 	done
 }
 
+@test "node names of 70 characters, more than libpmix writes into a regular expression: a PMIx program has all its ranks" {
+	[ -n "$PMIX_SIZE" ] || skip "built without PMIx"
+	name=$(printf 'n%.0s' {1..68})
+	export SLURM_JOB_ID=77 SLURM_JOB_NODELIST="$name-[1-2]" SLURM_JOB_NUM_NODES=2 SLURM_TASKS_PER_NODE='2(x2)'
+	export PATH="$DIR/bin:$PATH" SLURM_JOB_END_TIME=4102444800
+	fake srun "while [ \"\$1\" != sh ]; do shift; done
+	for node in $name-1 $name-2; do SLURMD_NODENAME=\$node \"\$@\" & done
+	wait"
+	expect 0 "$BERTH" run --iface lo --pmix on -n 4 -- "$PMIX_SIZE"
+	expect_ranks PMIx 4
+}
+
 @test "an Open MPI program with --pmix off: each rank is its own world, and berth warns" {
 	[ -n "$MPI_SUM" ] || skip "built without MPI"
 	export OMPI_MCA_btl_vader_backing_directory=$DIR # Open MPI 5 leaves a file of each such world

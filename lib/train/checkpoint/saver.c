@@ -96,7 +96,7 @@ int saver_io(struct saver *saver, int (*step)(void *argument, struct error *err)
 		return rank_group_ready(group, error_memory(err, "a thread"), err);
 	*io = (struct io){
 		.step = step, .argument = argument, .done = !step, .used_s = clock_now_s()};
-	started = step && !pthread_create(&io->thread, NULL, io_thread, io);
+	started = step && !thread_start(&io->thread, io_thread, io);
 	if (step && !started)
 		io_thread(io);
 	do {

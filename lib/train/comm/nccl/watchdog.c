@@ -47,7 +47,7 @@ void nccl_abort_bounded(struct nccl *nccl)
 		return;
 	*ending = (struct ending){nccl->library, nccl->handle};
 	nccl->handle = NULL;
-	if (pthread_create(&thread, NULL, end_thread, ending)) {
+	if (thread_start(&thread, end_thread, ending)) {
 		free(ending);
 		return;
 	}
@@ -344,7 +344,7 @@ static void *watch(void *context)
 int watchdog_start(struct nccl *nccl, struct error *err)
 {
 	nccl->thread_runs = true;
-	if (!pthread_create(&nccl->thread, NULL, watch, nccl))
+	if (!thread_start(&nccl->thread, watch, nccl))
 		return 0;
 	nccl->thread_runs = false;
 	return error_memory(err, "the NCCL watchdog thread");
