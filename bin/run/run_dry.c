@@ -379,7 +379,8 @@ static int show_roles(const struct run_setup *setup, struct error *err)
 
 	base.launch = &setup->launch;
 	base.plan = setup->plan;
-	rc = roles_open(options->roles, options->count, &base, sinks, &set, err);
+	rc = roles_open(options->roles, options->count, &base, sinks, (int[ROLES_MAX]){0}, &set,
+			err);
 	for (size_t i = 0; !rc && i < options->count; i++) {
 		const struct job_request *request = roles_jobs(set)->entries[i].request;
 		struct run_setup own = *setup;

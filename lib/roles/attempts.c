@@ -24,13 +24,14 @@ struct attempts {
 	size_t role_count;
 	const struct job_sink *sink; /* [role_count], or one */
 	struct node_pool node_pool;
-	size_t first_nodes;	 /* nodes with ranks in the first attempt */
-	int restarts;		 /* restarts that count towards max_restarts */
-	int64_t started_ms;	 /* when this attempt started */
-	off_t input_at;		 /* where a file as standard input began; -1: not a file */
-	int64_t clock_ms;	 /* wall clock minus monotonic clock, at the start */
-	json_t *list;		 /* the report's list of attempts */
-	char *no_restart_reason; /* why there is no further attempt; NULL if none was needed */
+	size_t first_nodes;	  /* nodes with ranks in the first attempt */
+	int restarts;		  /* restarts that count towards max_restarts */
+	int64_t started_ms;	  /* when this attempt started */
+	off_t input_at;		  /* where a file as standard input began; -1: not a file */
+	int64_t clock_ms;	  /* wall clock minus monotonic clock, at the start */
+	json_t *list;		  /* the report's list of attempts */
+	int restarted[ROLES_MAX]; /* see jobs_request */
+	char *no_restart_reason;  /* why there is no further attempt; NULL if none was needed */
 };
 
 __attribute__((format(printf, 2, 3))) static void set_no_restart_reason(struct attempts *attempts,
@@ -191,7 +192,7 @@ static void adjust_end_time(struct attempts *attempts, struct alloc *alloc)
 		 llabs((long long)set_s), set_s > 0 ? "ahead" : "back");
 }
 
-static int run_jobs(const struct attempts *attempts, const struct job_request *request,
+static int run_jobs(struct attempts *attempts, const struct job_request *request,
 		    struct job_result *out, struct error *err)
 {
 	const struct jobs_entry entry = {.request = request, .sink = attempts->sink};
@@ -200,7 +201,8 @@ static int run_jobs(const struct attempts *attempts, const struct job_request *r
 
 	if (!attempts->role_count)
 		return jobs_run(&(struct jobs_request){.entries = &entry, .count = 1}, out, err);
-	rc = roles_open(attempts->roles, attempts->role_count, request, attempts->sink, &set, err);
+	rc = roles_open(attempts->roles, attempts->role_count, request, attempts->sink,
+			attempts->restarted, &set, err);
 	if (!rc)
 		rc = jobs_run(roles_jobs(set), out, err);
 	roles_close(set);

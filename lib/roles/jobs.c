@@ -187,6 +187,7 @@ static void restart(struct jobs *jobs, size_t i)
 	jobs->jobs[i].again.launch = &jobs->jobs[i].launch;
 	jobs->jobs[i].again.plan.port = port;
 	jobs->jobs[i].again.plan.attempt += n;
+	jobs->request->restarted[i]++;
 	job_finish(jobs->jobs[i].job, &result);
 	job_announce_end(jobs->jobs[i].job, result.code, true);
 	job_close(jobs->jobs[i].job, &result);

@@ -25,6 +25,7 @@ struct jobs_request {
 	 * code. NULL for one job. */
 	int (*prepared)(void *context, struct job *const *jobs, struct error *err);
 	void *context;
+	int *restarted; /* of each job, how often it was restarted alone so far; NULL for one */
 };
 
 /* Run the jobs. Block until everything has ended and no process is left. Meanwhile it handles

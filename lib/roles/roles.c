@@ -302,7 +302,8 @@ static void leave_to_first(struct roles_set *set, const struct job_request *base
 }
 
 int roles_open(const struct role *roles, size_t count, const struct job_request *base,
-	       const struct job_sink *sinks, struct roles_set **out, struct error *err)
+	       const struct job_sink *sinks, int *restarted, struct roles_set **out,
+	       struct error *err)
 {
 	size_t nodes = base->launch->alloc->node_count;
 	struct roles_set *set = calloc(1, sizeof *set + count * sizeof set->ones[0]);
@@ -333,7 +334,8 @@ int roles_open(const struct role *roles, size_t count, const struct job_request 
 		return rc;
 	}
 	leave_to_first(set, base);
-	for (size_t i = 0; i < count; i++)
+	for (size_t i = 0; i < count; i++) {
+		set->ones[i].request.plan.attempt += restarted[i];
 		set->entries[i] = (struct jobs_entry){
 			.request = &set->ones[i].request,
 			.sink = &sinks[i],
@@ -341,12 +343,14 @@ int roles_open(const struct role *roles, size_t count, const struct job_request 
 			.after = after_of(set, i),
 			.restarts = roles[i].restart ? base->plan.max_restarts : 0,
 			.nodes = set->ones[i].nodes};
+	}
 	set->jobs = (struct jobs_request){.entries = set->entries,
 					  .count = count,
 					  .node_count = nodes,
 					  .others = on_others,
 					  .prepared = on_prepared,
-					  .context = set};
+					  .context = set,
+					  .restarted = restarted};
 	*out = set;
 	return 0;
 }

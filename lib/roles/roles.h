@@ -48,9 +48,11 @@ int roles_assign(const struct role *roles, size_t count, const struct alloc *all
 struct roles_set;
 
 /* base: the request of a job of one program, from which the roles' requests are made; sinks: one
- * per role. All is borrowed until roles_close. -ERR_USAGE, -ERR_UNAVAILABLE. */
+ * per role; restarted: for all attempts, [count], see jobs_request. All is borrowed until
+ * roles_close. -ERR_USAGE, -ERR_UNAVAILABLE. */
 int roles_open(const struct role *roles, size_t count, const struct job_request *base,
-	       const struct job_sink *sinks, struct roles_set **out, struct error *err);
+	       const struct job_sink *sinks, int *restarted, struct roles_set **out,
+	       struct error *err);
 const struct jobs_request *roles_jobs(const struct roles_set *set);
 void roles_close(struct roles_set *set); /* NULL is allowed */
 

@@ -177,6 +177,14 @@ print('asked')"
 	[ "$(wc -l <trains)" -eq 1 ]
 }
 
+@test "--restart and --max-restarts: a service's BERTH_ATTEMPT never repeats, so nor do its logs and its files" {
+	expect 0 "$BERTH" run --max-restarts 1 --log-dir logs --role serve --service --restart -n 1 -- \
+			sh -c 'echo "$BERTH_ATTEMPT" >>tries; [ "$BERTH_ATTEMPT" != 0 ] || exit 5; exec sleep 1000' : \
+		--role train -n 1 -- sh -c 'until [ "$(wc -l <tries)" -gt $((BERTH_ATTEMPT + 1)) ]; do sleep 0.05; done; exit $((1 - BERTH_ATTEMPT))'
+	[ "$(tr '\n' ' ' <tries)" = '0 1 2 ' ]
+	[ -d logs/serve/attempt-0 ] && [ -d logs/serve/attempt-1 ] && [ -d logs/serve/attempt-2 ] || { find logs; false; }
+}
+
 @test "--restart: more failures than restarts fail the job" {
 	expect 5 "$BERTH" run --max-restarts 1 --role serve --service --restart -n 1 -- sh -c 'sleep 0.3; exit 5' : \
 		--role train -n 1 -- sh -c 'exec sleep 1000'
