@@ -58,9 +58,12 @@ static int open_and_lock(struct requeue_runs *runs, struct error *err)
 		return error_set(err, ERR_OUTPUT, "cannot open %s: %m", runs->path);
 	/* Another user's file, or a link to one, would let that user decide. */
 	if (fstat(runs->fd, &opened) || !S_ISREG(opened.st_mode) || opened.st_uid != geteuid() ||
-	    opened.st_nlink > 1)
+	    opened.st_nlink > 1) {
+		close(runs->fd);
+		runs->fd = -1; /* it stays */
 		return error_set(err, ERR_OUTPUT, "%s is not a file of this user alone",
 				 runs->path);
+	}
 	if (lock(runs->fd, F_RDLCK, RUNS, clock_now_ms() + JOIN_MS))
 		return error_set(err, ERR_OUTPUT, "cannot lock %s: %m", runs->path);
 	return lstat(runs->path, &named) || named.st_ino != opened.st_ino ||
@@ -97,8 +100,14 @@ int requeue_runs_join(const struct alloc *alloc, const struct env *env, struct r
 
 void requeue_runs_leave(struct requeue_runs *runs)
 {
+	char state;
+
 	if (!runs)
 		return;
+	/* The last run has nothing to tell to later ones. */
+	if (runs->fd >= 0 && !lock(runs->fd, F_WRLCK, TURN, 0) &&
+	    !lock(runs->fd, F_WRLCK, RUNS, 0) && (pread(runs->fd, &state, 1, 0) != 1 || !state))
+		unlink(runs->path);
 	if (runs->fd >= 0)
 		close(runs->fd); /* ends the locks */
 	free(runs);

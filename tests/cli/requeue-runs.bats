@@ -51,6 +51,24 @@ over() { ! pgrep -f "$DIR/$1 75\$" >/dev/null; }
 	[ -z "$(ls berth-runs-*)" ]
 }
 
+@test "--requeue where the job cannot be requeued, or is refused: no file stays, also of two runs" {
+	slurm_job 0 1
+	running a
+	first=$pid
+	running b
+	touch a.go
+	ends 75 $first a
+	touch b.go
+	ends 75 $pid b
+	grep -q 'berth: warning: --requeue: cannot requeue the job' a
+	[ -z "$(ls berth-runs-*)" ]
+	slurm_job 1 1
+	sed -i '2s/.*/[ "$1" != requeue ] || { echo refused >\&2; exit 1; }/' "$DIR/bin/scontrol"
+	expect 75 "$BERTH" run --launcher fork -n 1 --requeue -- sh -c 'exit 75'
+	[[ $output == *'scontrol requeue: '*refused* ]]
+	[ -z "$(ls berth-runs-*)" ]
+}
+
 @test "--requeue in several runs of a job: if the last one is killed, one that has announced the requeue carries it out" {
 	slurm_job 1 1
 	running last
