@@ -200,16 +200,16 @@ static int handle_welcome(struct agent *agent, const struct message *message, st
 }
 
 /* Claim what the ranks will use. If that is impossible, the run goes on as if it were alone; unless
- * another user prevents it, who would make runs use the same GPUs. */
+ * another user prevents it, who would make runs use the same GPUs or slots. */
 static int handle_claim(struct agent *agent, const struct message *message, struct error *err)
 {
 	json_t *claim = message->claim.claim, *others = NULL;
 	struct error why = {0};
 	int rc = claims_take(agent->dir, claim, agent->outer, message->claim.share, &others, &why);
-	const char *what = json_string_value(json_object_get(claim, "what"));
 
-	if (rc == -ERR_DATA && what && !strncmp(what, "GPU", 3))
-		return error_set(err, ERR_DATA, "%s cannot be claimed: %s", what, why.text);
+	if (rc == -ERR_DATA)
+		return error_set(err, ERR_DATA, "%s cannot be claimed: %s",
+				 json_string_value(json_object_get(claim, "what")), why.text);
 	if (rc < 0 && json_array_size(json_object_get(claim, "uses")))
 		agent_uplink_note(&agent->uplink,
 				  "other runs of this job may use the same GPUs, because these "

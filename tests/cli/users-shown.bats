@@ -49,9 +49,10 @@ controls() { LC_ALL=C grep -qP '\xc2[\x80-\x9f]|\x9b|\xe2\x80\xae' "$1"; }
 		[[ $output == *"GPU 0 cannot be claimed: cannot lock $lock: it belongs to user $ATTACKER. Ask the administrator"*"set TMPDIR"* ]]
 		[[ $output != *started* ]]
 		[ "$SECONDS" -lt 5 ]
-		# Ranks without GPUs claim nothing that others could take.
-		expect 0 run_on no-gpu.xml --wait=9
-		[[ $output == *"may use the same GPUs, because these cannot be claimed: "*"belongs to user $ATTACKER"* ]]
+		# The runs of a sweep would share their slots.
+		expect 65 run_on no-gpu.xml --wait=9
+		[[ $output == *"CPU"*" cannot be claimed: cannot lock $lock: it belongs to user $ATTACKER. "* ]]
+		expect 0 run_on no-gpu.xml # claims nothing that others could take
 		rm -rf "$lock"
 	done
 	kill "$holder"
