@@ -41,7 +41,11 @@ static int match_line(struct finding *findings, const char *line, size_t number,
 		      struct error *err)
 {
 	const struct explain_row *row = explain_line(line, *in_child |= explain_is_child(line));
-	struct finding *finding = row ? &findings[row - explain_rows] : NULL;
+	const struct explain_row *rows;
+	struct finding *finding = NULL;
+
+	if (row && explain_rows(&rows))
+		finding = &findings[row - rows];
 
 	if (!finding || finding->count++)
 		return 0;
@@ -90,7 +94,9 @@ static void print(const char *name, const struct finding *finding, const struct 
 /* One file. *known: failures found, added to. */
 static int explain(const char *name, bool json, json_t *list, size_t *known, struct error *err)
 {
-	struct finding *findings = calloc(explain_row_count, sizeof *findings);
+	const struct explain_row *rows;
+	size_t count = explain_rows(&rows);
+	struct finding *findings = calloc(count + 1, sizeof *findings);
 	FILE *file = strcmp(name, "-") ? fopen(name, "re") : stdin;
 	int rc = 0;
 
@@ -100,15 +106,15 @@ static int explain(const char *name, bool json, json_t *list, size_t *known, str
 		rc = error_set(err, ERR_INPUT, "cannot read %s: %s", name, strerror(errno));
 	else
 		rc = read_log(file, name, findings, err);
-	for (size_t i = 0; !rc && i < explain_row_count; i++) {
+	for (size_t i = 0; !rc && i < count; i++) {
 		if (!findings[i].count)
 			continue;
 		++*known;
 		if (!json) {
-			print(name, &findings[i], &explain_rows[i]);
+			print(name, &findings[i], &rows[i]);
 			continue;
 		}
-		json_t *entry = explain_row_json(&explain_rows[i]);
+		json_t *entry = explain_row_json(&rows[i]);
 
 		json_object_set_new(entry, "log", json_text(name));
 		json_object_set_new(entry, "line", json_integer((json_int_t)findings[i].line));
@@ -116,7 +122,7 @@ static int explain(const char *name, bool json, json_t *list, size_t *known, str
 		json_object_set_new(entry, "text", json_text(findings[i].text));
 		json_array_append_new(list, entry);
 	}
-	for (size_t i = 0; findings && i < explain_row_count; i++)
+	for (size_t i = 0; findings && i < count; i++)
 		free(findings[i].text);
 	free(findings);
 	if (file && file != stdin)

@@ -18,9 +18,12 @@ bool explain_is_child(const char *line)
 
 const struct explain_row *explain_line(const char *line, bool in_child)
 {
-	for (size_t i = 0; line && i < explain_row_count; i++)
-		if ((in_child || !explain_rows[i].in_child) && matches(&explain_rows[i], line))
-			return &explain_rows[i];
+	const struct explain_row *rows;
+	size_t count = line ? explain_rows(&rows) : 0;
+
+	for (size_t i = 0; i < count; i++)
+		if ((in_child || !rows[i].in_child) && matches(&rows[i], line))
+			return &rows[i];
 	return NULL;
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Known failures of jobs, recognised by what they print. known.c holds the table. */
+/* Known failures of jobs, recognised by what they print. known.txt lists them. */
 #ifndef BERTH_EXPLAIN_EXPLAIN_H
 #define BERTH_EXPLAIN_EXPLAIN_H
 
@@ -16,8 +16,8 @@ struct explain_row {
 	const char *source;	 /* where the explanation comes from */
 	bool in_child; /* only if explain_is_child was true of a line of the same program */
 };
-extern const struct explain_row explain_rows[];
-extern const size_t explain_row_count;
+/* All of them, in known.txt's order, and their number; 0 if memory is out. Not thread-safe. */
+size_t explain_rows(const struct explain_row **out);
 
 /* The first row that matches a line, or NULL. line is NUL-terminated and may hold any bytes. */
 const struct explain_row *explain_line(const char *line, bool in_child);
