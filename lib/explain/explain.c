@@ -3,12 +3,21 @@
 
 #include <string.h>
 
-static int matches(const struct explain_row *row, const char *line)
+/* Is it in the line? After "^" at its beginning, which may follow PyTorch's "[rank0]: ". */
+static bool has(const char *line, const char *substring)
+{
+	const char *at = strstr(line, substring + (*substring == '^'));
+
+	return at && (*substring != '^' || at == line ||
+		      (*line == '[' && at - line > 2 && !strncmp(at - 3, "]: ", 3)));
+}
+
+static bool matches(const struct explain_row *row, const char *line)
 {
 	for (int i = 0; i < EXPLAIN_SUBSTRINGS && row->substrings[i]; i++)
-		if (!strstr(line, row->substrings[i]))
-			return 0;
-	return 1;
+		if (!has(line, row->substrings[i]))
+			return false;
+	return true;
 }
 
 bool explain_is_child(const char *line)

@@ -10,7 +10,8 @@
 #define EXPLAIN_SUBSTRINGS 3
 
 struct explain_row {
-	/* All must occur in one line, verbatim; the first is never NULL. */
+	/* All must occur in one line, verbatim, with "^" at its beginning; the first is never
+	 * NULL. */
 	const char *substrings[EXPLAIN_SUBSTRINGS];
 	const char *cause, *fix; /* each a sentence without its full stop */
 	const char *source;	 /* where the explanation comes from */
