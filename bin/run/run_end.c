@@ -183,6 +183,28 @@ static const struct explain_row *find_known_failure(const json_t *output_tail)
 	return known;
 }
 
+/* The failed rank has lost another one, which had not failed: name that one. */
+static void name_ended(const struct job_result *result, char *why, size_t size)
+{
+	size_t i;
+	json_t *it;
+
+	json_array_foreach(result->ranks, i, it)
+	{
+		int rank = (int)json_integer_value(json_object_get(it, "rank"));
+		int code = (int)json_integer_value(json_object_get(it, "code"));
+
+		if (rank == result->rank || result->roles)
+			return;
+		if (json_integer_value(json_object_get(it, "signal")) ||
+		    (code && code != ERR_STOPPED))
+			continue;
+		snprintf(why, size, "rank %d on %s had ended before, with code %d", rank,
+			 json_string_value(json_object_get(it, "node")), code);
+		return;
+	}
+}
+
 void run_end_find(const struct run_setup *setup, const struct job_result *result,
 		  struct run_end *out)
 {
@@ -211,6 +233,8 @@ void run_end_find(const struct run_setup *setup, const struct job_result *result
 	else
 		out->kind = result->signal ? RUN_END_SIGNAL : RUN_END_CODE;
 	describe_cause(result, out->kind, left_ms, setup->own_program, out->why, sizeof out->why);
+	if (out->known && out->known->of_other && !out->why[0])
+		name_ended(result, out->why, sizeof out->why);
 	if (out->kind == RUN_END_REQUEUED)
 		snprintf(out->next, sizeof out->next,
 			 "nothing to do: the scheduler will start the job again");

@@ -15,6 +15,7 @@ struct explain_row {
 	const char *substrings[EXPLAIN_SUBSTRINGS];
 	const char *cause, *fix; /* each a sentence without its full stop */
 	const char *source;	 /* where the explanation comes from */
+	bool of_other;		 /* the consequence of another rank's end */
 	bool in_child; /* only if explain_is_child was true of a line of the same program */
 };
 /* All of them, in known.txt's order, and their number; 0 if memory is out. Not thread-safe. */

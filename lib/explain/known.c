@@ -33,6 +33,8 @@ static void read_line(struct explain_row *row, char *line)
 		row->fix = value;
 	else if (!strcmp(line, "source"))
 		row->source = value;
+	else if (!strcmp(line, "of"))
+		row->of_other = !strcmp(value, "another rank");
 	else if (!strcmp(line, "in"))
 		row->in_child = !strcmp(value, "child");
 }
