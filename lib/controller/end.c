@@ -53,7 +53,10 @@ static void describe_end(const struct message_ended *ended, char *out, size_t si
 	else if (!ended->code)
 		snprintf(out, size, "ended, but it is a service that others use");
 	else
-		snprintf(out, size, "exited with code %d", ended->code);
+		snprintf(out, size, "exited with code %d%s", ended->code,
+			 ended->oom ? ", and the kernel's out-of-memory killer has probably ended "
+				      "a process of it"
+				    : "");
 }
 
 /* Read what the program has written to BERTH_REPORT on its node; a later report overrides
@@ -145,7 +148,8 @@ void job_handle_rank_ended(struct job *job, size_t node, const struct message *m
 		return;
 	}
 	job->first.alike = 1;
-	result->oom = ended->signal && ended->oom;
+	/* The code that a shell gives when its command was killed. */
+	result->oom = ended->oom && (ended->signal || ended->code == 128 + SIGKILL);
 	/* A program that could not be executed has no exit code of its own. */
 	if (ended->start_error)
 		result->code = ended->code == CHILD_NOT_FOUND ? ERR_INPUT : ERR_UNAVAILABLE;

@@ -230,10 +230,10 @@ static void report_end(struct supervise *supervise, struct rank_process *process
 		enum supervise_oom oom = oom_watch_poll(&supervise->oom);
 
 		/* A rank that exits by itself may have lost a child (a data loader) to the OOM
-		 * killer. */
+		 * killer; a shell exits with 128 + 9 after such a command. */
 		if (end.signal == SIGKILL)
 			end.oom = oom;
-		else if (oom == SUPERVISE_OOM_YES)
+		else if (oom == SUPERVISE_OOM_YES || (oom && end.code == 128 + SIGKILL))
 			end.oom = SUPERVISE_OOM_LIKELY;
 	}
 	if (supervise->events.ended)

@@ -137,6 +137,10 @@ stop() {
 	local reason="reason: the job ran out of memory: request more, "
 	reason+="or use less (smaller batches, fewer data loader workers, fewer ranks per node)"
 	[[ $output == *"$reason"* ]]
+	# A program below a shell.
+	killed "$BERTH" run -n 1 -- sh -c 'sh -c '"'"'echo "oom_kill 1" >vmstat; kill -KILL $$'"'"'; exit $?'
+	[[ $output == *"$reason"* ]]
+	[[ ${lines[-1]} == *"exited with code 137, and the kernel's out-of-memory killer has probably ended a process of it" ]]
 	# shellcheck disable=SC2016
 	killed sh -c '"$BERTH" train linear --data synthetic:8,n=32 --batch 8 --steps 1000000000 --device cpu-reference -n 1 \
 			--ckpt "$DIR/ckpt" --log-dir logs >steps &
