@@ -195,7 +195,9 @@ int agent_probes_start(struct loop *loop, struct agent_uplink *uplink,
 	size_t count = json_array_size(question->addresses);
 	int rc;
 
-	if (*out || count > CANDIDATES_MAX)
+	if (*out)
+		return error_set(err, ERR_DATA, "PROBE arrived twice");
+	if (count > CANDIDATES_MAX)
 		return error_set(err, ERR_DATA, "PROBE lists %zu addresses; the limit is %d", count,
 				 CANDIDATES_MAX);
 

@@ -56,14 +56,15 @@ static int connect_to(const char *host, int port, char *text, size_t size)
 static void ask_http(const struct message_ask_ready *question, char *text, size_t size)
 {
 	int fd = connect_to(question->host, question->port, text, size), code = 0;
+	bool ipv6 = strchr(question->host, ':');
 	char line[256] = "";
 	size_t filled = 0;
 	ssize_t n;
 
 	if (fd < 0)
 		return;
-	dprintf(fd, "GET %s HTTP/1.1\r\nHost: %s:%d\r\nConnection: close\r\n\r\n", question->path,
-		question->host, question->port);
+	dprintf(fd, "GET %s HTTP/1.1\r\nHost: %s%s%s:%d\r\nConnection: close\r\n\r\n",
+		question->path, ipv6 ? "[" : "", question->host, ipv6 ? "]" : "", question->port);
 	while (filled < sizeof line - 1 && !strchr(line, '\n') &&
 	       (n = read(fd, line + filled, sizeof line - 1 - filled)) > 0)
 		filled += (size_t)n;

@@ -42,7 +42,8 @@ bool container_shows(const struct container *container, const char *path)
 		size_t length;
 		const char *to = container_bind_target(container->binds[i], &length);
 
-		if (!strncmp(path, to, length) && (!path[length] || path[length] == '/'))
+		if (!strncmp(path, to, length) &&
+		    (length == 1 || !path[length] || path[length] == '/'))
 			return true;
 	}
 	return false;

@@ -147,6 +147,20 @@ time.sleep(1000)' : --role train -n 1 -- sh -c 'echo "$BERTH_ROLE_SERVE_PORTS ${
 	expect 64 "$BERTH" run --role serve --service --ready http::+64/ -- true : --role train -- true
 }
 
+@test "--ready http: to an IPv6 address: its Host header has the brackets that strict servers require" {
+	expect 0 "$BERTH" run --subnet ::1/128 --role serve --service -n 1 --ports 1 --ready-timeout 20s --ready http::+0/ -- python3 -c '
+import http.server, os, socket
+class Server(http.server.HTTPServer):
+    address_family = socket.AF_INET6
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        good = self.headers["Host"] == "[::1]:" + os.environ["BERTH_PORTS"]
+        self.send_response(200 if good else 400)
+        self.end_headers()
+Server(("::1", int(os.environ["BERTH_PORTS"])), Handler).serve_forever()' : --role train -n 1 -- echo used
+	[[ $output == *used* ]]
+}
+
 @test "--ready: a command may write without end, and leave others behind with its output" {
 	expect 0 "$BERTH" run --role serve --service -n 1 --ready 'command:head -c 100000000 /dev/zero; sleep 1000 & exit 0' -- sleep 1000 : \
 		--role train -n 1 -- true
