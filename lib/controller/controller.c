@@ -212,8 +212,7 @@ static void handle_listening(struct controller *controller, size_t node,
 
 static void on_lost(void *context, size_t node, bool ended, const char *why)
 {
-	/* The tool ends all agents when it cannot start one, and names that one first. */
-	controller_read_launcher_output(context);
+	((struct controller *)context)->read_output(context);
 	if (ended)
 		lose(context, node, why);
 	else

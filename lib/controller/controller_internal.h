@@ -40,13 +40,15 @@ struct controller {
 	int64_t start_due_ms;	  /* until when that makes sense */
 	pid_t spared;		  /* see controller_spare; 0: none */
 	struct loop_timer second; /* to read the launcher's output, and end what has ended */
+	/* Handle what the launcher's tools have written, until all agents have connected. Before
+	 * the loss of an agent is handled, too: a tool that cannot start one names it, then ends
+	 * the others. */
+	void (*read_output)(struct controller *controller);
 	bool stopping, tool_gave_up;
 };
 
 /* controller.c, for controller_start.c: what happens to the agents' connections. */
 int controller_init_children(struct controller *controller, struct error *err);
-/* Handle what the launcher's tools have written, until all agents have connected. */
-void controller_read_launcher_output(struct controller *controller);
 void controller_mark_lost(struct controller *controller, size_t node, const char *why);
 /* Remove the file with the secret, which no agent needs any longer. */
 void controller_remove_secret_file(struct controller *controller);

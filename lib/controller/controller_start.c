@@ -198,7 +198,7 @@ static void describe_launcher(struct controller *controller, int status, char *t
 	}
 }
 
-void controller_read_launcher_output(struct controller *controller)
+static void read_launcher_output(struct controller *controller)
 {
 	if (controller->placed == controller->count && !log_is_on())
 		return;
@@ -239,7 +239,7 @@ static void handle_tool_end(struct controller *controller, const struct launcher
 {
 	char output_tail[1400];
 
-	controller_read_launcher_output(controller);
+	read_launcher_output(controller);
 	describe_launcher(controller, status, output_tail, sizeof output_tail);
 	if (!has_agents(controller) && will_start_again(controller, output_tail))
 		return;
@@ -461,7 +461,7 @@ static void on_second(struct loop_timer *timer)
 	int64_t now_ms = loop_now_ms(controller->loop);
 
 	loop_timer_after(controller->loop, timer, CONNECTION_HEARTBEAT_MS);
-	controller_read_launcher_output(controller);
+	read_launcher_output(controller);
 	for (size_t i = 0; i < controller->count; i++) {
 		int64_t ended_ms = controller->nodes[i].ended_ms;
 
@@ -524,6 +524,7 @@ int controller_start(struct loop *loop, const struct launch_options *launch, int
 		.start_due_ms = loop_now_ms(loop) + launch->start_timeout_ms,
 		.again.due = on_again,
 		.second.due = on_second,
+		.read_output = read_launcher_output,
 	};
 	controller->next = controllers;
 	controllers = controller;
@@ -609,7 +610,7 @@ void controller_stop(struct controller *controller, int timeout_ms, char *left, 
 		if (controller->processes[i].pid > 0)
 			launcher_kill(&controller->processes[i], SIGKILL);
 	wait_processes(controller, 2000);
-	controller_read_launcher_output(controller);
+	read_launcher_output(controller);
 	if (controller->launch->launcher->single_host) {
 		kill_orphans(2000, left, size);
 		for (size_t i = 0; i < controller->count && controller->nodes; i++)

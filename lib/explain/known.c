@@ -3,12 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/bytes.h"
 #include "explain/explain.h"
-
-static char text[] =
-#include "known.inc"
-	;
+#include "known.h" /* generated: file_text, from known.txt */
 
 static struct explain_row *rows;
 static size_t row_count;
@@ -42,14 +38,15 @@ static void read_line(struct explain_row *row, char *line)
 size_t explain_rows(const struct explain_row **out)
 {
 	size_t most = 1;
-	char *rest = text, *line;
+	char *rest, *line;
 
 	*out = rows;
 	if (rows)
 		return row_count;
-	for (const char *at = text; (at = strstr(at, "\n\n")); at += 2)
+	for (const char *at = file_text; (at = strstr(at, "\n\n")); at += 2)
 		most++;
-	rows = calloc(most, sizeof *rows);
+	rest = strdup(file_text); /* the rows' strings */
+	rows = rest ? calloc(most, sizeof *rows) : NULL;
 	while (rows && (line = strsep(&rest, "\n")))
 		if (*line)
 			read_line(&rows[row_count], line);

@@ -180,7 +180,8 @@ os.execv(sys.argv[1], sys.argv[1:])'
 		rm -f pid
 		expect 1 "$BERTH" run -n 2 --stop-grace 9s -- sh -c '[ $RANK = 0 ] || { echo $$ >pid.tmp; mv pid.tmp pid; exit '$code'; }
 			until [ -e pid ] && ! kill -0 "$(cat pid)" 2>/dev/null; do sleep 0.05; done
-			trap "" TERM; echo "RuntimeError: [third_party/gloo/gloo/transport/tcp/pair.cc:561] Connection closed by peer [127.0.0.1]:51094" >&2; exit 1'
+			trap "" TERM
+			echo "RuntimeError: [third_party/gloo/gloo/transport/tcp/pair.cc:561] Connection closed by peer [127.0.0.1]:51094" >&2; exit 1'
 		[[ $output == *"known failure: another rank ended or crashed while this one exchanged data with it"* ]]
 		[[ $output == *"reason: rank 1 on $HOST had ended before, with code $code"* ]]
 		[[ "${lines[-1]}" == *"rank 0 on $HOST exited with code 1"* ]]

@@ -90,7 +90,7 @@ is_dead() { ! grep -qs '^State:[[:space:]]*[^ZX[:space:]]' "/proc/$1/status"; }
 	[[ "${lines[-1]}" == "$error" ]]
 }
 
-@test "srun cannot start the agent of one node and ends the others: that node is named and left out, and nobody has cancelled" {
+@test "srun cannot start the agent of one node and ends the others: that node is named and left out" {
 	# The lines of Slurm 22.05 when a slurmd is dead; those of its second task come from the other nodes.
 	fake srun <<-'S'
 	case $* in *--nodes=1*) lone=yes ;; esac

@@ -148,7 +148,8 @@ meet() {
 	cp "$PBS_NODEFILE" all; tac all >turned; tail -n 1 all >second
 	for launcher in tm mpirun; do
 		for file in turned second; do
-			PBS_NODEFILE=$PWD/$file "$BERTH" run -q --launcher $launcher --ranks-per-node 1 -- sh -c "echo \"$launcher $file \$RANK of \$WORLD_SIZE: \$(hostname)\""
+			PBS_NODEFILE=$PWD/$file "$BERTH" run -q --launcher $launcher --ranks-per-node 1 -- sh -c \
+				"echo \"$launcher $file \$RANK of \$WORLD_SIZE: \$(hostname)\""
 		done
 	done
 	sed '/PBS_HOME/d' "$PBS_CONF_FILE" >conf

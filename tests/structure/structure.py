@@ -164,8 +164,8 @@ def layers(root):
                 faults.append(f'{name}: includes "{include}"; write it from lib/ on')
             elif not to:
                 beside = os.path.join(os.path.dirname(path), include)
-                # Or made from a script there.
-                if include != 'berth.h' and not os.path.exists(beside) and not os.path.exists(beside[:-1] + 'sh'):
+                # Or made from a script or a text there.
+                if include != 'berth.h' and not any(map(os.path.exists, (beside, beside[:-1] + 'sh', beside[:-1] + 'txt'))):
                     faults.append(f'{name}: includes "{include}", which is not in its directory')
             elif to != room and to not in ROOMS[room]:
                 faults.append(f'{name}: includes "{include}"; {room} may include '
