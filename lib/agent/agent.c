@@ -32,6 +32,8 @@
 struct agent {
 	const struct agent_params *params;
 	char dir[128]; /* temporary, private to this agent */
+	int dir_lock;  /* see tmpdir_restore */
+	json_t *claim; /* what the ranks use, or NULL */
 	struct loop *loop;
 	struct agent_uplink uplink;
 	struct children children; /* the agents below */
@@ -215,6 +217,10 @@ static int handle_claim(struct agent *agent, const struct message *message, stru
 				  "other runs of this job may use the same GPUs, because these "
 				  "cannot be claimed: %s",
 				  why.text);
+	if (!rc) {
+		json_decref(agent->claim);
+		agent->claim = json_incref(claim);
+	}
 	agent_uplink_report(&agent->uplink, MESSAGE_CLAIMED,
 			    &(struct message_claimed){rc <= 0, others ? others : json_array()});
 	return 0;
@@ -495,6 +501,22 @@ static void check_guardian(struct agent *agent)
 	agent_uplink_fail(&agent->uplink, &err);
 }
 
+/* Cleaners of /tmp remove what looks old, and the directory holds the ranks' stop file, where they
+ * write heartbeats, and what tells other runs which GPUs and slots are taken. */
+static void check_dir(struct agent *agent)
+{
+	json_t *others = NULL;
+
+	if (!tmpdir_restore(agent->dir, &agent->dir_lock))
+		return;
+	agent_uplink_note(&agent->uplink,
+			  "%s was removed while the job ran; it was made again, and what the ranks "
+			  "had written there is lost. Keep cleaners away from it, or set TMPDIR",
+			  agent->dir);
+	if (agent->claim && claims_take(agent->dir, agent->claim, NULL, true, &others, NULL) >= 0)
+		json_decref(others);
+}
+
 static void on_second(struct loop_timer *timer)
 {
 	struct agent *agent = LOOP_OWNER(timer, struct agent, second);
@@ -502,6 +524,7 @@ static void on_second(struct loop_timer *timer)
 	loop_timer_after(agent->loop, timer, CONNECTION_HEARTBEAT_MS);
 	check_guardian(agent);
 	check_ports(agent);
+	check_dir(agent);
 }
 
 static int run_once(struct agent *agent, struct error *err)
@@ -531,6 +554,7 @@ static void destroy(struct agent *agent)
 	agent_uplink_close(&agent->uplink);
 	agent_signals_close(&agent->signals);
 	tmpdir_remove(agent->dir);
+	json_decref(agent->claim);
 	free(agent->scope);
 	free(agent->outer);
 	agent_discovery_free(agent->discovery);
@@ -563,7 +587,8 @@ static int start_agent(struct agent *agent, pid_t launcher_pid, struct error *er
 
 int agent_run(const struct agent_params *params, struct error *err)
 {
-	struct agent agent = {.params = params, .port = -1, .second.due = on_second};
+	struct agent agent = {
+		.params = params, .port = -1, .dir_lock = -1, .second.due = on_second};
 	/* Before guardian_fork, after which the guardian is the parent. */
 	pid_t launcher_pid = getppid();
 	int lock_fd, rc;

@@ -166,6 +166,18 @@ int tmpdir_create(const char *parent, char *out, size_t size, int *lock_fd, stru
 	return 0;
 }
 
+bool tmpdir_restore(const char *path, int *lock_fd)
+{
+	char name[LOCK_MAX];
+
+	if (!access(path, F_OK) || errno != ENOENT || mkdir(path, 0700))
+		return false;
+	if (*lock_fd >= 0)
+		close(*lock_fd);
+	*lock_fd = lock_name(name) ? lock(path, name) : -1;
+	return true;
+}
+
 static int remove_one(const char *path, const struct stat *status, int kind, struct FTW *where)
 {
 	remove(path);

@@ -14,6 +14,9 @@
  * parent whose processes have ended. Return 0 or -ERR_OUTPUT; a parent of another user's in /tmp is
  * refused (file_check_path). */
 int tmpdir_create(const char *parent, char *out, size_t size, int *lock_fd, struct error *err);
+/* Make such a directory of this process's again if somebody has removed it, and return true.
+ * *lock_fd, of one made earlier in this way, or -1, is closed and replaced. */
+bool tmpdir_restore(const char *path, int *lock_fd);
 /* Call use for each such directory of this user in parent, read as above, that contains a file of
  * that name. live: it is still locked. */
 void tmpdir_each(const char *parent, const char *file,

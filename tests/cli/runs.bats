@@ -93,6 +93,20 @@ hold() {
 	grep -qx '1 of 2' <<<"$output"
 }
 
+@test "an agent's directory is removed in mid run: it comes back with the claim, and the ranks get their stop file in it" {
+	"$BERTH" run -n 2 --gpus-per-rank 2 --stop-grace 30s -- \
+		sh -c 'trap "" TERM; : >up.$RANK; until [ -e "$BERTH_STOP_FILE" ]; do sleep 0.05; done; exit 75' 2>err &
+	local pid=$!
+	within 30 test -e up.0 -a -e up.1
+	rm -r "$TMPDIR"/berth-??????
+	within 30 grep -q 'was removed while the job ran; it was made again' err
+	expect 69 "$BERTH" run -n 1 --share no -- true
+	[[ $output == *"--share no refuses to share them"* ]]
+	kill -TERM $pid
+	ends 75 $pid err
+	[ -z "$(find "$TMPDIR" -maxdepth 1 -name 'berth-*')" ]
+}
+
 @test "GPUs that cannot be claimed: a note, and the run starts" {
 	mkdir "$TMPDIR/berth-claims-$(id -u)"
 	expect 0 "$BERTH" run -n 2 -- sh -c 'echo "rank $RANK"'
