@@ -189,6 +189,7 @@ os.execv(sys.argv[1], sys.argv[1:])'
 }
 
 @test "a small stack: berth's own threads have theirs, and the ranks the limit" {
+	[ -z "$SANITIZED" ] || skip "libpmix needs more with a sanitizer, in the first thread of its process"
 	unset BERTH_TOPOLOGY # a thread discovers the machine
 	run bash -c 'ulimit -Ss 256; "$BERTH" run -n 2 -q -- sh -c "ulimit -Ss"'
 	echo "$output"
