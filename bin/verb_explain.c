@@ -42,10 +42,10 @@ static int match_line(struct finding *findings, const char *line, size_t number,
 {
 	const struct explain_row *row = explain_line(line, *in_child |= explain_is_child(line));
 	const struct explain_row *rows;
-	struct finding *finding = NULL;
 
-	if (row && explain_rows(&rows))
-		finding = &findings[row - rows];
+	explain_rows(&rows);
+
+	struct finding *finding = row ? &findings[row - rows] : NULL;
 
 	if (!finding || finding->count++)
 		return 0;

@@ -194,7 +194,7 @@ static void name_ended(const struct job_result *result, char *why, size_t size)
 		int rank = (int)json_integer_value(json_object_get(it, "rank"));
 		int code = (int)json_integer_value(json_object_get(it, "code"));
 
-		if (rank == result->rank || result->roles)
+		if (rank == result->rank)
 			return;
 		if (json_integer_value(json_object_get(it, "signal")) ||
 		    (code && code != ERR_STOPPED))
@@ -233,7 +233,7 @@ void run_end_find(const struct run_setup *setup, const struct job_result *result
 	else
 		out->kind = result->signal ? RUN_END_SIGNAL : RUN_END_CODE;
 	describe_cause(result, out->kind, left_ms, setup->own_program, out->why, sizeof out->why);
-	if (out->known && out->known->of_other && !out->why[0])
+	if (out->known && out->known->of_other && !out->why[0] && !result->roles)
 		name_ended(result, out->why, sizeof out->why);
 	if (out->kind == RUN_END_REQUEUED)
 		snprintf(out->next, sizeof out->next,

@@ -129,19 +129,19 @@ static int find_this_node(const struct env *env, struct alloc *made, struct erro
 	struct hosts hosts = {0};
 	char path[1024];
 	int node, rc;
+	bool own;
 
 	if (!text)
 		return 0;
 	rc = number_int("PBS_NODENUM", text, 0, 1 << 20, &node, err);
-	if (!rc && !pbs_node_file(env, path, sizeof path) &&
-	    !nodefile_read(path, false, &hosts, NULL) && (size_t)node < hosts.count) {
-		for (size_t i = 0; i < made->node_count; i++)
-			if (hostlist_same_host(made->nodes[i].name, hosts.names[node]))
-				made->this_node = (long)i;
-		hosts_free(&hosts);
-		return 0;
-	}
+	own = !rc && !pbs_node_file(env, path, sizeof path) &&
+	      !nodefile_read(path, false, &hosts, NULL) && (size_t)node < hosts.count;
+	for (int i = 0; own && (size_t)i < made->node_count; i++)
+		if (hostlist_same_host(made->nodes[i].name, hosts.names[node]))
+			made->this_node = i;
 	hosts_free(&hosts);
+	if (own)
+		return 0;
 	if (!rc && (size_t)node >= made->node_count)
 		rc = error_set(err, ERR_DATA,
 			       "PBS_NODENUM is %d, but the node file lists %zu node%s: they belong "

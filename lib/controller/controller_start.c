@@ -65,18 +65,22 @@ static void read_no_agent_lines(struct controller *controller, char *line)
 	const struct launcher *launcher = controller->launch->launcher;
 	bool berths = !strncmp(line, LAUNCHER_NO_AGENT, strlen(LAUNCHER_NO_AGENT));
 	const char *before = berths ? LAUNCHER_NO_AGENT : launcher->no_agent;
-	char *name = before ? strstr(line, before) : NULL, *end, why[300];
+	char *name = before ? strstr(line, before) : NULL, *why, of_tool[300];
 
-	if (!name || !(end = strstr(name += strlen(before), ": ")))
+	if (!name || !(why = strstr(name += strlen(before), ": ")))
 		return;
-	*end = '\0';
-	controller->tool_gave_up |= !berths;
-	snprintf(why, sizeof why, "%s%s%s", berths ? "" : launcher->name,
-		 berths ? "" : " could not start it: ", end + 2);
+	*why = '\0';
+	why += 2;
+	if (!berths) {
+		snprintf(of_tool, sizeof of_tool, "%s could not start it: %s", launcher->name, why);
+		why = of_tool;
+	}
 	for (size_t i = 0; i < controller->count; i++)
 		if (!children_known(&controller->children, i) &&
-		    hostlist_same_host(controller->launch->alloc->nodes[i].name, name))
+		    hostlist_same_host(controller->launch->alloc->nodes[i].name, name)) {
+			controller->tool_gave_up |= !berths;
 			controller_mark_lost(controller, i, why);
+		}
 }
 
 /* Append a line of a launcher tool to tail: "srun: error: ...; ...". Its first lines make room.

@@ -192,13 +192,15 @@ void job_find_cancelled(struct job *job)
 	char output[OUTPUT_MAX], text[OUTPUT_MAX + 80];
 	const char *line = NULL;
 	size_t size = 0, lost = 0;
-	bool ended, cause;
+	bool ended, came = false;
 
-	for (size_t i = 0; i < job->node_count; i++)
+	for (size_t i = 0; i < job->node_count; i++) {
 		lost += result->lost[i];
+		came |= result->lost[i] && controller_tmpdir(job->controller, i)[0];
+	}
 	/* An agent may still report that its rank was killed before it is killed itself. */
-	cause = result->lost_node || (lost && result->signal == SIGKILL);
-	if (!cause || result->interrupted || !launcher->cancelled)
+	if (!came || !(result->lost_node || result->signal == SIGKILL) || result->interrupted ||
+	    !launcher->cancelled)
 		return;
 
 	int64_t until = clock_now_ms() + (lost == job->node_count ? ALL_LOST_MS : CANCELLED_MS);

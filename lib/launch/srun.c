@@ -209,14 +209,13 @@ static char *command_line(const struct launcher_job *job)
 
 /* scancel JOB.STEP: slurmstepd prints "*** STEP 5.0 ON n1 CANCELLED AT 2026-11-25T16:06:42 ***",
  * which may be lost, and srun "Job step aborted: Waiting up to ...". If Slurm ends the step for a
- * reason of its own, "DUE TO TIME LIMIT" or the like comes before the last stars. srun ends a step
- * itself when a node does not start its part: "Application launch failed". */
+ * reason of its own, "DUE TO TIME LIMIT" or the like comes before the last stars. */
 static const char *cancelled(const char *output, size_t *size)
 {
 	const char *at = strstr(output, "*** STEP "), *end = at ? strstr(at + 4, "***") : NULL;
 	const char *due = strstr(output, " DUE TO "), *aborted = strstr(output, "Job step aborted");
 
-	if (due || strcasestr(output, "node fail") || strstr(output, "launch failed"))
+	if (due || strcasestr(output, "node fail"))
 		return NULL;
 	*size = end && strstr(at, " CANCELLED AT ") ? (size_t)(end + 3 - at) : 0;
 	if (*size)

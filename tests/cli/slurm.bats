@@ -110,7 +110,7 @@ is_dead() { ! grep -qs '^State:[[:space:]]*[^ZX[:space:]]' "/proc/$1/status"; }
 	grep -q 'berth: warning: n2 is excluded (lost): the job continues on 1 node$' err
 	! grep -E 'scancel|n1 is excluded|n1 was lost, but' err || false
 	holds r.json "[e['node'] for e in r['left_out']] == ['n2'] and r['code'] == 0"
-	# Nobody has connected: srun's words about the node are no reason to try again.
+	# No agent has connected: srun's words about the node are no reason to try again.
 	export SLURM_JOB_NODELIST=n2 SLURM_JOB_NUM_NODES=1 SLURM_TASKS_PER_NODE=2
 	fake srun <<-'S'
 	echo 'srun: error: Task launch for StepId=77.0 failed on node n2: Socket timed out on send/recv operation' >&2
