@@ -37,10 +37,22 @@ static char look_for_framework(pid_t pid, char state)
 	return mpi || mpich ? JOINED_UNKNOWN : JOINED_NO;
 }
 
+/* Is the process connected to itself over a loopback address? */
+static bool serves_itself(pid_t pid, const struct sock_diag_inodes *loopback)
+{
+	size_t i = 0;
+
+	while (i < loopback->count && (listeners_process_has(pid, &loopback->list[i], 1) <= 0 ||
+				       listeners_process_has(pid, &loopback->list[i + 1], 1) <= 0))
+		i += 2;
+	return i < loopback->count;
+}
+
 void joined_read(const pid_t *groups, size_t count, int port, char *states)
 {
-	struct sock_diag_inodes inodes;
+	struct sock_diag_inodes inodes, loopback;
 	struct process_tree list = {0};
+	bool looked = false;
 
 	if (sock_diag_port(port, &inodes) || process_tree_read(NULL, 0, &list))
 		return;
@@ -58,8 +70,13 @@ void joined_read(const pid_t *groups, size_t count, int port, char *states)
 			continue;
 		if (listeners_process_has(process->pid, inodes.list, inodes.count) > 0)
 			states[i] = JOINED_YES;
-		else
+		else if (states[i] != JOINED_LOCAL)
 			states[i] = look_for_framework(process->pid, states[i]);
+		if (states[i] != JOINED_NO || (!looked && sock_diag_loopback(&loopback)))
+			continue;
+		looked = true;
+		if (serves_itself(process->pid, &loopback))
+			states[i] = JOINED_LOCAL;
 	}
 	process_tree_free(&list);
 }

@@ -340,7 +340,8 @@ static void name_missing(struct job_hang *hang, int64_t now_ms)
 	names = idset_format(set);
 	job_note(hang->sink, LOG_WARNING,
 		 "after %d s, %d ranks have connected to MASTER_PORT, and %d %s not: %.200s. "
-		 "Do all ranks call init_process_group? Their stacks follow",
+		 "Do all ranks call init_process_group, with the MASTER_ADDR that berth run has "
+		 "set? Their stacks follow",
 		 MISSING_MS / 1000, joined, missing, missing == 1 ? "has" : "have",
 		 names ? names : "?");
 	free(names);
@@ -349,6 +350,28 @@ static void name_missing(struct job_hang *hang, int64_t now_ms)
 	hang->stacks_received = 0;
 	controller_send(hang->controller, MESSAGE_DUMP_STACKS, WIRE_ALL, 0, 0,
 			&(struct message_dump_stacks){ranks, false}, NULL, 0, NULL);
+}
+
+/* Rank 0 serves at localhost of its node, and ranks of other nodes wait for a server on theirs. */
+static void name_local(const struct job_hang *hang)
+{
+	const struct job_rank *ranks = hang->ranks;
+	int local = 0, missing = 0, size = hang->plan->world_size;
+
+	while (local < size && ranks[local].joined != JOINED_LOCAL)
+		local++;
+	while (local < size && missing < size &&
+	       (ranks[missing].joined != JOINED_NO || ranks[missing].node == ranks[local].node))
+		missing++;
+	if (local == size || missing == size)
+		return;
+	job_note(hang->sink, LOG_WARNING,
+		 "after %d s, rank %d on %s serves only ranks of its own node, at 127.0.0.1, and "
+		 "those of other nodes, as rank %d on %s, have not met it: does the program set "
+		 "MASTER_ADDR to localhost? Remove its lines that set MASTER_ADDR and MASTER_PORT, "
+		 "or use os.environ.setdefault: berth run has set them",
+		 MISSING_MS / 1000, local, node_name(hang, local), missing,
+		 node_name(hang, missing));
 }
 
 static void check_missing(struct job_hang *hang, int64_t now_ms)
@@ -360,6 +383,8 @@ static void check_missing(struct job_hang *hang, int64_t now_ms)
 		hang->missing_named = true;
 		if (count_joined(hang, JOINED_YES) && count_joined(hang, JOINED_NO))
 			name_missing(hang, now_ms);
+		else
+			name_local(hang);
 		if (count_joined(hang, JOINED_ALONE))
 			job_hang_check_apart(hang);
 	}
@@ -387,7 +412,8 @@ void job_hang_check_apart(const struct job_hang *hang)
 			 "a world of one: use an MPI that was built with PMIx, as Open MPI is, or "
 			 "start this one with its own mpiexec in front of berth exec",
 			 size);
-	if (count_joined(hang, JOINED_NO) < size)
+	/* Each that serves itself may be a world of one, too. */
+	if (count_joined(hang, JOINED_NO) < size && count_joined(hang, JOINED_LOCAL) < size)
 		return;
 	job_note(hang->sink, LOG_WARNING,
 		 "%d ranks have loaded PyTorch or JAX, but none has connected to another one at "

@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #define ANSWER_S 2
+#define LOOPBACK_ENDS 512 /* further ones are left out */
 
 struct query {
 	struct nlmsghdr header;
@@ -193,18 +194,27 @@ static bool add_listener(const struct nlmsghdr *header, void *context)
 	return false;
 }
 
-int sock_diag_listeners(const int *ports, size_t count, struct sock_diag_listener *out, size_t room)
+/* All sockets in these states. */
+static int list(unsigned states, bool (*found)(const struct nlmsghdr *header, void *context),
+		void *context)
 {
 	static const int families[] = {AF_INET, AF_INET6};
 	struct inet_diag_sockid any = {0};
-	struct listener_query query = {ports, count, room, 0, out};
 	int rc = 0;
 
 	for (size_t i = 0; !rc && i < 2; i++) {
-		rc = ask(families[i], NLM_F_DUMP, 1U << TCP_LISTEN, &any);
+		rc = ask(families[i], NLM_F_DUMP, states, &any);
 		if (rc >= 0)
-			rc = answers(rc, add_listener, &query);
+			rc = answers(rc, found, context);
 	}
+	return rc;
+}
+
+int sock_diag_listeners(const int *ports, size_t count, struct sock_diag_listener *out, size_t room)
+{
+	struct listener_query query = {ports, count, room, 0, out};
+	int rc = list(1U << TCP_LISTEN, add_listener, &query);
+
 	return rc ? rc : (int)query.found;
 }
 
@@ -241,18 +251,58 @@ static bool add_inode(const struct nlmsghdr *header, void *context)
 
 int sock_diag_port(int port, struct sock_diag_inodes *out)
 {
-	static const int families[] = {AF_INET, AF_INET6};
-	struct inet_diag_sockid any = {0};
 	struct port_query query = {port, out};
-	unsigned states = 1U << TCP_LISTEN | 1U << TCP_ESTABLISHED | 1U << TCP_TIME_WAIT;
-	int rc = 0;
 
 	out->count = 0;
 	out->closed = false;
-	for (size_t i = 0; !rc && i < 2; i++) {
-		rc = ask(families[i], NLM_F_DUMP, states, &any);
-		if (rc >= 0)
-			rc = answers(rc, add_inode, &query);
-	}
-	return rc;
+	return list(1U << TCP_LISTEN | 1U << TCP_ESTABLISHED | 1U << TCP_TIME_WAIT, add_inode,
+		    &query);
+}
+
+struct loopback_query {
+	struct sock_diag_inodes *out;
+	struct {
+		__be16 from, to;
+		unsigned inode;
+	} ends[LOOPBACK_ENDS];
+	size_t count;
+};
+
+static bool is_loopback(int family, const __be32 address[4])
+{
+	if (family == AF_INET)
+		return ntohl(address[0]) >> 24 == IN_LOOPBACKNET;
+	return IN6_IS_ADDR_LOOPBACK((const struct in6_addr *)address) ||
+	       (IN6_IS_ADDR_V4MAPPED((const struct in6_addr *)address) &&
+		ntohl(address[3]) >> 24 == IN_LOOPBACKNET);
+}
+
+static bool add_loopback(const struct nlmsghdr *header, void *context)
+{
+	const struct inet_diag_msg *message = NLMSG_DATA(header);
+	const struct inet_diag_sockid *id = &message->id;
+	struct loopback_query *query = context;
+	struct sock_diag_inodes *out = query->out;
+
+	if (message->idiag_uid != geteuid() || !message->idiag_inode ||
+	    query->count == LOOPBACK_ENDS || !is_loopback(message->idiag_family, id->idiag_dst))
+		return false;
+	for (size_t i = 0; i < query->count; i++)
+		if (query->ends[i].from == id->idiag_dport &&
+		    query->ends[i].to == id->idiag_sport) {
+			out->list[out->count++] = query->ends[i].inode;
+			out->list[out->count++] = message->idiag_inode;
+		}
+	query->ends[query->count].from = id->idiag_sport;
+	query->ends[query->count].to = id->idiag_dport;
+	query->ends[query->count++].inode = message->idiag_inode;
+	return false;
+}
+
+int sock_diag_loopback(struct sock_diag_inodes *out)
+{
+	struct loopback_query query = {.out = out};
+
+	out->count = 0;
+	return list(1U << TCP_ESTABLISHED, add_loopback, &query);
 }

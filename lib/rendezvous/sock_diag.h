@@ -43,4 +43,8 @@ struct sock_diag_inodes {
  * /proc/PID/fd. Return 0, or -errno. */
 int sock_diag_port(int port, struct sock_diag_inodes *out);
 
+/* This user's connections to 127.0.0.0/8 and ::1, as the inodes of their two ends, one pair after
+ * the other. Return 0, or -errno. */
+int sock_diag_loopback(struct sock_diag_inodes *out);
+
 #endif

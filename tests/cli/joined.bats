@@ -35,6 +35,10 @@ setup() {
 	            break
 	        except OSError:
 	            time.sleep(0.1)
+	if sys.argv[2] == "local" and rank == 0: # as the tutorials' MASTER_ADDR=localhost
+	    kept.append(socket.create_server(("127.0.0.1", 0)))
+	    kept.append(socket.create_connection(kept[0].getsockname()))
+	    kept.append(kept[0].accept())
 	if sys.argv[2] == "013": # until they are named
 	    while "| rank 2, process " not in open("some").read():
 	        time.sleep(0.1)
@@ -96,6 +100,8 @@ job() {
 	date +%s.%N >start
 	job some 0 013
 	job all 36 0123
+	job local 33 local --launcher loopback -N 2
+	job local-one 33 local
 	job none 8 x
 	job brief 8 0123 # they meet for 0.5 s, perhaps between two looks
 	job other 8 - # programs that do not load PyTorch
@@ -107,7 +113,7 @@ job() {
 	"$BERTH" run -n 2 --container ./image --container-runtime podman -- python3 rank.py 5 - libmpich.so.12 >podman 2>&1 3>&- &
 	"$BERTH" run -n 2 --hang-timeout 3s --container ./image --container-runtime podman -- sleep 60 >hangs 2>&1 3>&- &
 	wait
-	for name in some all none brief other node short short-meets mpich pmix podman hangs; do
+	for name in some all local local-one none brief other node short short-meets mpich pmix podman hangs; do
 		echo "---- $name"
 		cat $name
 	done
@@ -116,7 +122,9 @@ job() {
 	! grep -E '  \| rank [013],' some || false
 	grep -q 'warning: 4 ranks have loaded PyTorch or JAX, but none has connected to another one' none
 	grep -q 'but none has connected to another one' short
-	for name in all brief other node short-meets; do
+	grep -q 'warning: after 30 s, rank 0 on .* serves only .* as rank 2 on ' local
+	! grep 'but none' local || false
+	for name in all local-one brief other node short-meets; do
 		! grep -E 'MASTER_PORT|rank 2' $name || false
 	done
 	! grep 'but none' some || false
