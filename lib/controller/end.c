@@ -230,6 +230,8 @@ json_t *job_report(const struct job_result *result)
 		next = result->next;
 	else if (result->code == ERR_STOPPED)
 		next = "submit the job again; it resumes from the checkpoint";
+	else if (result->stacks)
+		next = "see first_cause, and stacks for where each rank was";
 	else if (result->code && !result->by_program && result->code == ERR_NETWORK)
 		next = "run again; if the same node fails again, exclude it from the job";
 	else if (result->code && !result->by_program)

@@ -220,24 +220,28 @@ static bool is_missing(const struct job_hang *hang, int rank)
 	return rank >= 0 && rank < hang->plan->world_size && hang->ranks[rank].joined == JOINED_NO;
 }
 
-/* Print a rank's stack, at most *left lines of it. */
+/* Print the stack of a rank's main thread, at most *left lines of it. */
 static void print_stack(const struct job_hang *hang, int rank, int *left)
 {
-	const char *at = hang->stacks ? hang->stacks : "", *end;
+	const char *at = hang->stacks ? hang->stacks : "", *end, *text;
+	bool main_thread = true;
 	char name[32];
 
 	snprintf(name, sizeof name, "rank %d,", rank);
 	while (*at && strncmp(at, name, strlen(name)) != 0)
 		at = stack_end(at);
-	end = stack_end(at);
-	while (at < end && 0 < *left) {
+	text = at;
+	for (end = stack_end(at); at < end && 0 < *left;) {
 		int size = (int)strcspn(at, "\n");
 
-		job_note(hang->sink, LOG_NOTE, "  | %.*s", size, at);
+		stack_thread(text, at, &main_thread);
+		if (main_thread) {
+			job_note(hang->sink, LOG_NOTE, "  | %.*s", size, at);
+			--*left;
+		}
 		at += size + (at[size] == '\n');
-		--*left;
 	}
-	if (at < end && (*left)-- == 0)
+	if (at < end && main_thread && (*left)-- == 0)
 		job_note(hang->sink, LOG_NOTE, "  | ... (--report FILE keeps all stacks)");
 }
 

@@ -79,6 +79,19 @@ static void name_frame(const char *name, const struct frame *frame, char *out, s
 		snprintf(out, size, "%.90s", name);
 }
 
+bool stack_thread(const char *text, const char *line, bool *main_thread)
+{
+	int process = -1;
+
+	if (strncmp(line, "Thread ", 7) != 0 && strncmp(line, "TID ", 4) != 0)
+		return false;
+	sscanf(text, "rank %*d, process %d", &process);
+	/* gdb numbers it 1; py-spy knows a name only if the program has loaded threading. */
+	*main_thread = !strncmp(line, "Thread 1 ", 9) || atoi(strchr(line, ' ')) == process ||
+		       has(line, line + strcspn(line, "\n"), "\"MainThread\"");
+	return true;
+}
+
 struct stack_place stack_place(const char *text, const char *end)
 {
 	static const char *const collective[] = {"reduce",
@@ -96,17 +109,18 @@ struct stack_place stack_place(const char *text, const char *end)
 						 "block_until_ready",
 						 "Recv",
 						 "Waitall",
+						 "Work::wait", /* of PyTorch */
+						 "Work4wait",
 						 NULL};
-	/* Of the C library, and progress bars. */
-	static const char *const shallow[] = {"/tqdm/",	 "poll",     "??", "nanosleep",
-					      "futex",	 "pthread_", "__", "select",
-					      "syscall", "wrapper",  NULL};
+	/* Of the C library, Python's interpreter, and progress bars. */
+	static const char *const shallow[] = {"/tqdm/",	 "poll",     "_start", "nanosleep",
+					      "futex",	 "pthread_", "__",     "select",
+					      "syscall", "wrapper",  "Py",     NULL};
 	struct stack_place place = {.rank = atoi(text + strlen("rank "))};
 	struct frame below = {0}, frame;
+	char first[sizeof place.deep] = "";
 	bool main_thread = true;
-	int process = -1;
 
-	sscanf(text, "rank %*d, process %d", &process);
 	place.ended = has(text, end, "no process");
 	place.blocked = has(text, end, "(state D)");
 	if (place.ended)
@@ -116,15 +130,12 @@ struct stack_place stack_place(const char *text, const char *end)
 		char one[400];
 
 		snprintf(one, sizeof one, "%.*s", (int)strcspn(line, "\n"), line);
-		if (!strncmp(one, "Thread ", 7) || !strncmp(one, "TID ", 4)) {
-			/* The main thread has the process's number; gdb numbers it 1. py-spy knows
-			 * a name only if the program has loaded threading. */
-			main_thread = strstr(one, "\"MainThread\"") ||
-				      !strncmp(one, "Thread 1 ", 9) ||
-				      atoi(strchr(one, ' ')) == process;
-		}
-		if (!main_thread || (!read_python(one, &frame) && !read_native(one, &frame)))
+		stack_thread(text, one, &main_thread);
+		if (!main_thread || (!read_python(one, &frame) && !read_native(one, &frame)) ||
+		    !strcmp(frame.name, "??"))
 			continue;
+		if (!first[0])
+			snprintf(first, sizeof first, "%s", frame.name + strspn(frame.name, "_GI"));
 		if (frame.library && has_any(frame.name, collective))
 			place.waits = true;
 		if (!place.deep[0] && !has_any(frame.name, shallow))
@@ -137,8 +148,10 @@ struct stack_place stack_place(const char *text, const char *end)
 		if (!has_any(frame.file, shallow) && !has_any(frame.name, shallow))
 			below = frame;
 	}
+	if (!place.deep[0])
+		memcpy(place.deep, first, sizeof first);
 	if (!place.what[0])
-		snprintf(place.what, sizeof place.what, "%s", place.deep);
+		memcpy(place.what, place.deep, sizeof place.deep);
 	return place;
 }
 

@@ -234,6 +234,10 @@ attempts() {
 		[[ "$output" != *"#0 stand_in"* ]]
 		rm $dir/py-spy
 	done
+	fake eu-stack 'printf "TID 1:\n#0 main_here\nTID 2:\n#0 other_thread\n" | sed "s/ 1:/ $2:/"'
+	expect 76 env PATH="$DIR/bin" "$BERTH" run --hang-timeout 1 -- "$DIR/bin/python3" -c 'import time; time.sleep(61)'
+	[[ "$output" == *"| pip install py-spy in this environment"*"#0 main_here"* ]]
+	[[ "$output" != *other_thread* ]]
 	# A tool that fails, and one that is too slow: by this clock, 19 s pass between two looks at it.
 	fake eu-stack 'exit 1'
 	expect 76 env PATH="$DIR/bin" "$BERTH" run --hang-timeout 1 -- sleep 61
@@ -290,7 +294,7 @@ attempts() {
 	rank rank.sh <<<'exec sleep 60'
 	expect 76 "$BERTH" run -n 2 --hang-timeout 1 --report report.json -- sh rank.sh
 	[[ "$output" == *"no step and no output for 1 s, and no rank is behind the others"* ]]
-	report 'report["rank"] is None'
+	report 'report["rank"] is None and report["next"] == "see first_cause, and stacks for where each rank was"'
 }
 
 @test "--spares and --min-nodes that conflict with the allocation" {

@@ -60,6 +60,15 @@
 	"process 7 (./solver)\nPID 7 - process\nTID 7:\n#0  0x000055d526af6190 smooth\n"           \
 	"#1  0x000055d526af6172 main\n"
 
+#define GDB_PYTHON(frames)                                                                         \
+	"process 7 (python train.py)\npip install py-spy\n"                                        \
+	"Thread 2 (Thread 0x7f1 (LWP 8) \"python\"):\n"                                            \
+	"#0  0x00007fde98de3df2 in worker () from /lib/libx.so\n"                                  \
+	"Thread 1 (Thread 0x7f2 (LWP 7) \"python\"):\n" frames                                     \
+	"#8  0x000000000053acbc in PyObject_Vectorcall ()\n#9  0x0000000000647d97 in ?? ()\n"      \
+	"#10 0x00007f8d24a8524a in __libc_start_call_main (argc=2) at ../sysdeps/x.h:58\n"         \
+	"#11 0x0000000000627bd1 in _start ()\n"
+
 static void rows(void **state)
 {
 	static const struct {
@@ -104,6 +113,14 @@ static void rows(void **state)
 		{{EU_WAITS, EU_WAITS, EU_COMPUTES},
 		 2,
 		 "2 ranks wait in PMPI_Barrier, called from main; rank 2 on n2 is in smooth"},
+		/* Python without py-spy */
+		{{GDB_PYTHON("#0  0x00007fde98ddf545 in futex_wait () from /lib/libc.so.6\n"
+			     "#1  0x00007f8d2066cac1 in c10d::Work::wait(int) () from "
+			     "/lib/libtorch_cpu.so\n"),
+		  GDB_PYTHON("#0  0x00007fde98ddf545 in __GI___clock_nanosleep (a=0) at "
+			     "../sysdeps/x.c:48\n#1  0x00000000005d64b4 in ?? ()\n")},
+		 1,
+		 "rank 0 on n0 waits in c10d::Work::wait; rank 1 on n1 is in clock_nanosleep"},
 		/* nothing is known of one rank: no rank is accused */
 		{{BACKWARD, "process 7 (x)\nno stack: this user may not trace the process\n"},
 		 -1,
