@@ -44,6 +44,9 @@ static int match_line(struct finding *findings, const char *line, size_t number,
 	const struct explain_row *rows;
 
 	explain_rows(&rows);
+	/* berth's last line repeats what its rank has printed, and another line names the cause. */
+	if (row && row->of_other && !strncmp(line, "berth: ", 7))
+		row = NULL;
 
 	struct finding *finding = row ? &findings[row - rows] : NULL;
 

@@ -215,9 +215,7 @@ void run_end_find(const struct run_setup *setup, const struct job_result *result
 		return;
 	if (result->code != ERR_STOPPED)
 		out->known = find_known_failure(result->output_tail);
-	if (result->by_program && result->code != ERR_STOPPED && !result->signal)
-		explain_exception(result->traceback ? result->traceback : result->output_tail,
-				  &out->exception);
+	job_result_exception(result, &out->exception);
 	if (result->interrupted && setup->alloc.source)
 		out->kind = kind_of_signal(setup, &left_ms);
 	else if (result->cancelled)

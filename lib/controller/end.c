@@ -254,6 +254,12 @@ json_t *job_report(const struct job_result *result)
 			 json_object_get(json_array_get(result->roles, result->role), "role"));
 }
 
+bool job_result_exception(const struct job_result *result, struct explain_exception *out)
+{
+	return result->by_program && result->code != ERR_STOPPED && !result->signal &&
+	       explain_exception(result->traceback ? result->traceback : result->output_tail, out);
+}
+
 void job_result_free(struct job_result *result)
 {
 	if (!result)

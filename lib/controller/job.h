@@ -35,6 +35,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "container/container.h"
+#include "explain/explain.h"
 #include "launch/launcher.h"
 #include "plan/plan.h"
 #include "process/rlimits.h"
@@ -282,6 +283,8 @@ void job_announce_end(struct job *job, int code, bool restart);
 /* End the agents, so that no process is left, and free the job; NULL is allowed. result (may be
  * NULL) receives unkilled. */
 void job_close(struct job *job, struct job_result *result);
+/* The Python exception that ended the job. Return false, and leave *out, if none did. */
+bool job_result_exception(const struct job_result *result, struct explain_exception *out);
 void job_result_free(struct job_result *result); /* frees what the result holds, and clears it */
 
 /* For a driver. Write to the standard input of a node's ranks (-1: of all nodes). -ERR_DATA:

@@ -141,6 +141,7 @@ static void record(struct attempts *attempts, const struct job_result *result)
 static bool decide(void *context, const struct job_result *result)
 {
 	struct attempts *attempts = context;
+	struct explain_exception exception;
 	size_t excluded_nodes;
 
 	record(attempts, result);
@@ -148,8 +149,12 @@ static bool decide(void *context, const struct job_result *result)
 		return false;
 	if (result->start_sent && restarts_exhausted(attempts))
 		return false;
-	job_note(attempts->sink, LOG_WARNING, "%s",
-		 result->first_cause ? result->first_cause : "the attempt failed");
+	if (job_result_exception(result, &exception))
+		job_note(attempts->sink, LOG_WARNING, "%s: %s (%s:%d)", result->first_cause,
+			 exception.text, exception.file, exception.line);
+	else
+		job_note(attempts->sink, LOG_WARNING, "%s",
+			 result->first_cause ? result->first_cause : "the attempt failed");
 	excluded_nodes = node_pool_update(&attempts->node_pool, result, attempts->sink);
 	if (made_no_progress(attempts, result, excluded_nodes))
 		return false;

@@ -213,6 +213,11 @@ stop() {
 	"$BERTH" explain --json - <log | python3 -c 'import json, sys
 found, = json.load(sys.stdin)["known"]
 assert found["line"] == 3 and found["count"] == 2 and found["log"] == "-" and found["fix"] and "mend" not in found, found'
+	# berth's last line repeats what a rank says of another one; the reason is in a line before.
+	printf '%s\n' 'berth: note: reason: rank 0 on n1 had ended before, with code 0' \
+		'berth: error: rank 1 on n2 exited with code 1: RuntimeError: gloo/transport/tcp/pair.cc:5 Connection closed by peer' >own
+	expect 0 "$BERTH" explain own
+	[[ $output == "own:1: "*"cause:  that rank ended without a failure"* && $output != *own:2* ]]
 	echo "all is well" | "$BERTH" explain - | grep -qx -- '-: no known failure'
 	expect 66 "$BERTH" explain absent
 	expect 64 "$BERTH" explain
