@@ -50,7 +50,8 @@ struct check_request {
  *   "unreachable"       no route,
  *   "self",
  *   "-"                 not tried,
- *   null                the node did not report it.
+ *   null                the node did not report it; for all addresses of a node: not tried, as a
+ *                       node of more than 64 tries a sample.
  * Return 0 even if there are faults. A negative code means that the check could not start or was
  * interrupted. */
 int check_run(const struct check_request *request, json_t **out, struct error *err);

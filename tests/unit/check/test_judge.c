@@ -643,6 +643,66 @@ static void test_missing(void **state)
 	end(&f);
 }
 
+/* Of many nodes, each tries a sample, and a node that none of its sample reaches is named. */
+static void test_many(void **state)
+{
+	enum { MANY = 200, SILENT = 150 };
+	static struct check_node nodes[MANY];
+	static struct inventory inventories[MANY];
+	static int tried[MANY];
+	struct fixture f;
+
+	begin(&f);
+	f.check.count = MANY;
+	f.check.nodes = nodes;
+	f.check.inventories = inventories;
+	for (int i = 0; i < MANY; i++) {
+		char text[64];
+
+		inventories[i] = make_inventory("n", 1, 1, 4, 1);
+		make_nic(&inventories[i], "hsn0", "cxi0", NIC_SLINGSHOT, 0);
+		snprintf(text, sizeof text, "10.9.0.%d/16", i + 1);
+		make_address(&inventories[i], "hsn0", text);
+		nodes[i] = (struct check_node){"n", json_object(), json_array(), .listening = true};
+	}
+	for (size_t i = 0; i < MANY; i++) {
+		json_t *question = probe_reach_question(&f.check, i), *rows = json_array(), *entry;
+		size_t e;
+
+		assert_in_range(json_array_size(json_object_get(question, "nodes")), 50, 67);
+		for (int j = 0; j < MANY; j++)
+			json_array_append_new(rows, json_null());
+		json_array_foreach(json_object_get(question, "nodes"), e, entry)
+		{
+			size_t j = (size_t)json_integer_value(json_object_get(entry, "node"));
+
+			tried[j]++;
+			json_array_set_new(rows, j,
+					   json_pack("[s]", j == i	  ? "self"
+							    : j == SILENT ? "timeout"
+									  : "ok"));
+		}
+		json_decref(question);
+		json_object_set_new(nodes[i].answers, "reach?", json_pack("{s:o}", "rows", rows));
+	}
+	check_judge(&f.check, &probe_reach);
+	f.check.nodes = f.nodes; /* those that end() frees */
+	for (size_t i = 0; i < MANY; i++) {
+		const json_t *found = json_array_get(nodes[i].results, 0);
+
+		assert_int_equal(json_array_size(nodes[i].results), 1);
+		assert_string_equal(check_text(found, "result"), i == SILENT ? "fault" : "ok");
+		assert_non_null(strstr(check_text(found, "seen"),
+				       i == SILENT ? "does not answer" : "a sample of"));
+		assert_in_range(tried[i], 50, MANY);
+		json_decref(nodes[i].answers);
+		json_decref(nodes[i].results);
+		inventory_free(&inventories[i]);
+	}
+	assert_int_equal(tried[0], MANY);
+	end(&f);
+}
+
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
@@ -663,6 +723,7 @@ int main(void)
 		cmocka_unit_test(test_ring_again),
 		cmocka_unit_test(test_ring_busy),
 		cmocka_unit_test(test_missing),
+		cmocka_unit_test(test_many),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
