@@ -46,14 +46,17 @@ static int bind_block(struct agent_ports *ports, int block)
 
 int agent_ports_bind(struct agent_ports *ports, int count, int seed)
 {
+	/* The agent needs descriptors for much else: half of what it may open, but one block. */
+	long room = sysconf(_SC_OPEN_MAX) / 2;
 	int bound = 0;
 
 	ports->count = count;
 	ports->seed = seed;
 	if (!count)
 		return (1 << AGENT_PORTS_BLOCKS) - 1;
-	for (int block = 0; block < AGENT_PORTS_BLOCKS; block++)
-		bound |= bind_block(ports, block);
+	for (int block = 0; block < AGENT_PORTS_BLOCKS; block++, room -= count)
+		if (!block || room >= count)
+			bound |= bind_block(ports, block);
 	return bound;
 }
 

@@ -6,6 +6,7 @@
 #include <stddef.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -69,11 +70,26 @@ static void test_a_taken_port_excludes_its_block_only(void **state)
 	assert_int_equal(agent_ports_bind(&one, 0, seed), ALL);
 }
 
+static void test_few_open_files_leave_room_for_others(void **state)
+{
+	struct agent_ports ports = {0};
+	struct rlimit before, few;
+
+	assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+	few = (struct rlimit){256, before.rlim_max};
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &few), 0);
+	/* Half of 256: two blocks. */
+	assert_int_equal(agent_ports_bind(&ports, 64, (int)(getpid() % 100)) & ~3, 0);
+	agent_ports_keep(&ports, 0, false);
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_blocks_lie_below_the_ephemeral_ports),
 		cmocka_unit_test(test_a_taken_port_excludes_its_block_only),
+		cmocka_unit_test(test_few_open_files_leave_room_for_others),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
