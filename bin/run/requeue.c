@@ -253,10 +253,12 @@ static enum requeue_try try_once(struct requeue *requeue, int64_t left_ms, char 
 	if (requeue->pbs)
 		return requeue_pbs_submit(requeue->pbs, reply, size);
 	end = scheduler_tool_run(argv, requeue->query->env, REQUEUE_MS, ANSWER_MAX, &answer);
-	if (end != SCHEDULER_TOOL_EXITED) {
+	if (end == SCHEDULER_TOOL_UNAVAILABLE)
+		snprintf(reply, size, "it cannot be started now");
+	else if (end == SCHEDULER_TOOL_TIMEOUT)
 		snprintf(reply, size, "no answer within %d s", REQUEUE_MS / 1000);
+	if (end != SCHEDULER_TOOL_EXITED)
 		return REQUEUE_TRY_AWAY;
-	}
 	free(answer.text);
 	snprintf(reply, size, "%s", answer.stderr_text);
 	return answer.code ? requeue_try_failed(reply) : REQUEUE_TRY_DONE;

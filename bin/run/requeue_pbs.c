@@ -396,7 +396,15 @@ enum requeue_try requeue_pbs_submit(struct requeue_pbs *pbs, char *reply, size_t
 	}
 	end = scheduler_tool_run(pbs->argv, pbs->env, SUBMIT_MS, ANSWER_MAX, &answer);
 	unlink(script);
-	if (end != SCHEDULER_TOOL_EXITED) {
+	/* The shell's codes for a program that it cannot start. */
+	if (end == SCHEDULER_TOOL_UNAVAILABLE ||
+	    (end == SCHEDULER_TOOL_EXITED && (answer.code == 126 || answer.code == 127))) {
+		if (end == SCHEDULER_TOOL_EXITED)
+			free(answer.text);
+		snprintf(reply, size, "it cannot be started now");
+		return REQUEUE_TRY_AWAY;
+	}
+	if (end == SCHEDULER_TOOL_TIMEOUT) {
 		snprintf(reply, size,
 			 "no answer within %d s (the job may have been submitted: check with qstat "
 			 "first)",

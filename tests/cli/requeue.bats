@@ -82,6 +82,13 @@ setup() { pbs_begin; }
 	expect 75 "$BERTH" run -n 1 --requeue -- sh -c 'exit 75'
 	[ "$(wc -l <words)" = 1 ]
 	[[ "${lines[-1]}" == *"qsub: qsub: Unauthorized Request; to continue, run: cd "*" && qsub "* ]]
+	# A tool that cannot be started, as its file system may be away, is asked again.
+	pbs_requeue_job 4.pbs-head
+	rm -f noted
+	(within 60 grep -qs "qsub: it cannot be started now; trying again" noted; mv away bin/qsub) 3>&- &
+	noted 75 "$BERTH" run -n 1 --launcher fork --requeue -- sh -c "$AFTER; mv '$DIR/bin/qsub' '$DIR/away'; exit 75"
+	[[ "${lines[-1]}" == "berth: note: requeued as 99.pbs-head" ]]
+	wait $!
 }
 
 @test "--requeue under PBS: a server that is away from before the start until after the end is asked again" {
