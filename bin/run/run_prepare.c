@@ -293,6 +293,15 @@ static const struct container *container_of_role(const struct run_options *optio
 		       : &options->job.container;
 }
 
+static bool has_containers(const struct run_options *options)
+{
+	size_t i = 0;
+
+	while (i < options->roles.count && !options->roles.roles[i].container.image)
+		i++;
+	return options->job.container.image || i < options->roles.count;
+}
+
 /* That of a container is in its image. */
 static int check_programs(const struct run_options *options, const char *const *argv,
 			  const struct env *env, struct error *err)
@@ -372,8 +381,10 @@ int run_prepare(struct run_setup *out, struct error *err)
 	if (!rc)
 		rc = alloc_read(out->env, &options->shared.alloc, &out->alloc, err);
 	/* The ranks' directory. srun refuses to start in one that was removed, but other launchers
-	 * would start the ranks in the agents' directory instead. */
-	out->cwd = getcwd(NULL, 0);
+	 * would start the ranks in the agents' directory instead. As the user names it ($PWD):
+	 * other nodes may have mounted it elsewhere, behind the same link. What containers show is
+	 * taken without links. */
+	out->cwd = has_containers(options) ? getcwd(NULL, 0) : get_current_dir_name();
 	if (!rc && !out->cwd && !run_is_agent(out))
 		rc = error_set(err, ERR_INPUT,
 			       "cannot find the working directory, in which the ranks would start: "

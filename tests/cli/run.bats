@@ -49,6 +49,16 @@ value() {
 	[ "$("$BERTH" run -n 1 echo -n 5)" = "$(echo -n 5)" ]
 }
 
+@test "ranks start in the directory as its user names it, as it may be mounted elsewhere on other nodes" {
+	mkdir real
+	ln -s real link
+	cd link
+	# The second role stands for a node that has it elsewhere.
+	expect 0 "$BERTH" run --role one -n 1 -- sh -c 'cd "$0" && mv real other && ln -sfn other link' "$DIR" : \
+		--role two -n 1 --after one -- sh -c 'pwd -P'
+	[[ $output == *"$DIR/other"* ]]
+}
+
 @test "a working directory that was removed is an error: the ranks start in no other one" {
 	local error='berth: error: cannot find the working directory, in which the ranks would start: No such file or directory. Change'
 	for launcher in fork loopback; do
