@@ -17,6 +17,8 @@
 
 #include "base/number.h"
 
+#define ADDRESSES_MAX 64 /* of this host; further ones are left out */
+
 static socklen_t address_size(int family)
 {
 	return family == AF_INET6 ? sizeof(struct sockaddr_in6) : sizeof(struct sockaddr_in);
@@ -270,19 +272,61 @@ static bool is_inner_bridge(const char *name)
 	return inner;
 }
 
+/* In Mb/s; 0: unknown. */
+static long speed_of(const char *name)
+{
+	char path[64];
+	FILE *file;
+	long speed = 0;
+
+	snprintf(path, sizeof path, "/sys/class/net/%s/speed", name);
+	file = fopen(path, "re");
+	if (!file || fscanf(file, "%ld", &speed) != 1 || speed < 0 || speed > INT32_MAX)
+		speed = 0;
+	if (file)
+		fclose(file);
+	return speed;
+}
+
+/* The usable addresses of this host; the fastest first, since agents take the first that answers,
+ * and without that network the job would fail anyway. Return how many. */
+static size_t choose_addresses(const struct ifaddrs *list, bool bridges,
+			       const struct ifaddrs *out[ADDRESSES_MAX])
+{
+	long speeds[ADDRESSES_MAX];
+	size_t count = 0;
+
+	for (const struct ifaddrs *it = list; it && count < ADDRESSES_MAX; it = it->ifa_next) {
+		size_t at = count;
+		long speed;
+
+		if (!is_usable(it) || is_inner_bridge(it->ifa_name) != bridges)
+			continue;
+		speed = speed_of(it->ifa_name);
+		for (; at && speeds[at - 1] < speed; at--) {
+			out[at] = out[at - 1];
+			speeds[at] = speeds[at - 1];
+		}
+		out[at] = it;
+		speeds[at] = speed;
+		count++;
+	}
+	return count;
+}
+
 /* Write the usable addresses of this host. Return the length of the text. */
 static size_t write_addresses(const struct ifaddrs *list, bool bridges, int port, char *out,
 			      size_t size)
 {
-	size_t used = 0;
+	const struct ifaddrs *chosen[ADDRESSES_MAX];
+	size_t used = 0, count = choose_addresses(list, bridges, chosen);
 
 	out[0] = 0;
-	for (const struct ifaddrs *it = list; it; it = it->ifa_next) {
+	for (size_t i = 0; i < count; i++) {
+		const struct ifaddrs *it = chosen[i];
 		struct sockaddr_storage address = {0};
 		char text[80];
 
-		if (!is_usable(it) || is_inner_bridge(it->ifa_name) != bridges)
-			continue;
 		memcpy(&address, it->ifa_addr, address_size(it->ifa_addr->sa_family));
 		*port_of(&address) = htons((uint16_t)port);
 		socket_text(&address, text, sizeof text);

@@ -35,7 +35,8 @@ void socket_peer_with_port(int fd, int port, char *out, size_t size);
 /* List every address of this machine that others may reach, with port:
  * "10.0.0.1:4711,[fd00::1]:4711". Included are addresses that are up and neither loopback nor
  * link-local. Those of bridges without a device of the node (docker0, virbr0) are left out if
- * there are others. Return 0, or -ERR_NETWORK if there is none. */
+ * there are others. Those of the fastest interface (/sys/class/net/NAME/speed) come first, those of
+ * unknown speed last. At most 64. Return 0, or -ERR_NETWORK if there is none. */
 int socket_own_addresses(int port, char *out, size_t size, struct error *err);
 
 #endif

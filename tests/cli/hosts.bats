@@ -66,6 +66,32 @@ HERE=$SOURCE/tests/cli
 	[ "$output" = $'n1 2\nn2 1' ]
 }
 
+@test "agents are told the fastest network's address of the controller first" {
+	ip tuntap add slow mode tap 2>/dev/null || skip "cannot make an interface here"
+	ip address add 198.51.100.1/24 dev slow
+	ip link set slow up
+	fake ssh "cat >>$DIR/told; exit 255"
+	for speed in 1000 20000; do
+		rm -f told
+		python3 - $speed <<-'P' || skip "cannot set an interface's speed here"
+		import array, fcntl, socket, struct, sys
+
+		command = bytearray(struct.pack("I40x", 1)) # ETHTOOL_GSET, then ETHTOOL_SSET
+		for number in 1, 2:
+		    command[:4] = struct.pack("I", number)
+		    if number == 2:
+		        command[12:14] = struct.pack("H", int(sys.argv[1]))
+		    memory = array.array("B", command)
+		    fcntl.ioctl(socket.socket(), 0x8946, struct.pack("16sQ", b"slow", memory.buffer_info()[0]))
+		    command = bytearray(memory)
+		P
+		PATH=$DIR/bin:$PATH expect 76 "$BERTH" run --hosts a,b --launcher ssh -- true
+		cp told told.$speed
+	done
+	grep -q '^BERTH_AGENT_CONTROLLER=192.0.2.10:[0-9]*,198.51.100.1:' told.1000
+	grep -q '^BERTH_AGENT_CONTROLLER=198.51.100.1:[0-9]*,192.0.2.10:' told.20000
+}
+
 @test "hostile lists are rejected cheaply" {
 	# 64 MB of address space and 10 s of CPU: exceeding one ends berth by a signal or with code 69.
 	small() { (ulimit -t 10 && { [ -n "$SANITIZED" ] || ulimit -v 65536; } && "$BERTH" hosts "$@"); }
