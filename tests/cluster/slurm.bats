@@ -620,6 +620,25 @@ conf() {
 	has 'no agent on n2: the node is riscv64, but .* was built for x86_64; build berth on such a node'
 }
 
+@test "a firewall on the controller's port: the agent's reason is the last line" {
+	command -v nft >/dev/null || skip "no nft (Debian: nftables)"
+	mkdir -p "$SHARE/walled"
+	cat >"$SHARE/walled/srun" <<-S
+	#!/bin/sh
+	nft add table inet wall
+	nft add chain inet wall in '{ type filter hook input priority 0; }'
+	nft add rule inet wall in iifname != lo tcp dport "\${BERTH_AGENT_CONTROLLER##*:}" reject with tcp reset
+	exec $(command -v srun) "\$@"
+	S
+	chmod +x "$SHARE/walled/srun"
+	batch wall -N2 -w n1,n2 <<-S
+	PATH="$SHARE/walled:\$PATH" "\$BERTH" run --ranks-per-node 1 -- hostname
+	S
+	on n1 nft delete table inet wall
+	[ "$status" = 76 ]
+	has '^berth: error: no agent on n2: cannot reach the controller from this node within [0-9]* s: connecting to 10[.].* refused$'
+}
+
 # away LINES...: an srun that prints one of these lines per call and fails, and then is the real one.
 away() {
 	mkdir -p "$SHARE/away"
