@@ -169,8 +169,11 @@ static int check_bound(const struct container *container, const char *bind, stru
 	else if (access(source, F_OK))
 		rc = error_set(err, ERR_INPUT, "--bind: cannot bind '%s': %m", source);
 	else if (strstr(to, ":ro") && !runtime->read_only)
-		rc = error_set(err, ERR_USAGE, "--bind '%s': %s cannot bind without writing", bind,
-			       runtime->name);
+		rc = error_set(err, ERR_USAGE,
+			       "--bind '%s': %s cannot bind without writing. Leave out :ro, or "
+			       "use a runtime that can: "
+			       "--container-runtime apptainer or bwrap",
+			       bind, runtime->name);
 	else if (runtime->fixed && is_directory(container->image))
 		rc = check_place(container, place, err);
 	free(source);
