@@ -2,8 +2,8 @@
 /* Which ranks of this node have met the others: they listen on MASTER_PORT, or are connected to it.
  * The states of JOINED: JOINED_YES, JOINED_NO (it has loaded PyTorch or JAX, and no MPI, so it
  * should meet the others there), JOINED_LOCAL (the same, and it is connected to itself over a
- * loopback address, as rank 0 is if MASTER_ADDR is localhost), JOINED_ALONE (it has loaded MPICH or a relative of it without
- * PMIx, which cannot learn its place from berth) or JOINED_UNKNOWN. */
+ * loopback address, as rank 0 is if MASTER_ADDR is localhost), JOINED_ALONE (it has loaded MPICH or
+ * a relative of it without PMIx, which cannot learn its place from berth) or JOINED_UNKNOWN. */
 #ifndef BERTH_AGENT_JOINED_H
 #define BERTH_AGENT_JOINED_H
 

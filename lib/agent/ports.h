@@ -23,8 +23,8 @@ struct agent_ports {
 int agent_ports_first(int count, int seed, int block);
 /* The seed whose block 0 begins there. Pure. */
 int agent_ports_seed(int count, int first);
-/* Bind each block of count ports that is free, and fewer blocks if few files may be open. Return them: bit I is block I. count 0: bind
- * nothing, and return all. */
+/* Bind each block of count ports that is free, and fewer blocks if few files may be open. Return
+ * them: bit I is block I. count 0: bind nothing, and return all. */
 int agent_ports_bind(struct agent_ports *ports, int count, int seed);
 /* Close all blocks but this one; unless held, this one too. */
 void agent_ports_keep(struct agent_ports *ports, int block, bool held);

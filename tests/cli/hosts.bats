@@ -66,7 +66,7 @@ HERE=$SOURCE/tests/cli
 	[ "$output" = $'n1 2\nn2 1' ]
 }
 
-@test "agents are told the fastest network's address of the controller first" {
+@test "agents try the controller on the fastest network first" {
 	ip tuntap add slow mode tap 2>/dev/null || skip "cannot make an interface here"
 	ip address add 198.51.100.1/24 dev slow
 	ip link set slow up
