@@ -375,21 +375,25 @@ static int show_roles(const struct run_setup *setup, struct error *err)
 	JSON_AUTO claims = json_array();
 	JSON_AUTO out = NULL;
 	json_t *roles = json_array();
-	int rc;
+	int rc, shown = 0;
 
 	base.launch = &setup->launch;
 	base.plan = setup->plan;
 	rc = roles_open(options->roles, options->count, &base, sinks, (int[ROLES_MAX]){0}, &set,
 			err);
-	for (size_t i = 0; !rc && i < options->count; i++) {
+	/* A role that takes what is left comes last. */
+	for (size_t k = 0; !rc && k < 2 * options->count; k++) {
+		size_t i = k % options->count;
 		const struct job_request *request = roles_jobs(set)->entries[i].request;
 		struct run_setup own = *setup;
 
+		if (request->plan.rest != (k >= options->count))
+			continue;
 		own.alloc = *request->launch->alloc;
 		own.env = (struct env *)(uintptr_t)request->launch->env;
 		own.launch = *request->launch;
 		own.plan = request->plan;
-		if (i && !setup->options->json)
+		if (shown++ && !setup->options->json)
 			putchar('\n');
 		rc = show_one(&own, request->argv, &request->container, options->roles[i].name,
 			      options->roles[i].overlap ? NULL : claims, roles, err);

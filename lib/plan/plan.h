@@ -88,6 +88,7 @@ struct plan_request {
 	/* Other runs or roles probably use the same nodes: the ranks get only what they would have
 	 * if each GPU, or without GPUs each slot, had a rank. */
 	bool part;
+	bool rest;	    /* with part: without a number of ranks, what others leave */
 	bool no_gpus;	    /* the ranks get none, and see none */
 	int cores_per_rank; /* set by plan_make for that, on nodes without GPUs; 0: an equal share
 			     */

@@ -14,6 +14,11 @@ static long find(const struct role *roles, size_t count, const char *name)
 	return -1;
 }
 
+char roles_variable_letter(char c)
+{
+	return c == '-' ? '_' : (char)toupper((unsigned char)c);
+}
+
 static int check_name(const struct role *roles, size_t i, struct error *err)
 {
 	const char *name = roles[i].name;
@@ -28,8 +33,20 @@ static int check_name(const struct role *roles, size_t i, struct error *err)
 				 "--role '%.100s': expected a name of at most %d letters, digits, "
 				 "'-' and '_' that begins with a letter",
 				 name, ROLE_NAME_MAX);
-	if (find(roles, i, name) >= 0)
-		return error_set(err, ERR_USAGE, "two roles are called %s", name);
+	for (size_t k = 0; k < i; k++) {
+		size_t at = 0;
+
+		while (name[at] &&
+		       roles_variable_letter(name[at]) == roles_variable_letter(roles[k].name[at]))
+			at++;
+		if (name[at] == roles[k].name[at])
+			return strcmp(name, roles[k].name)
+				       ? error_set(err, ERR_USAGE,
+						   "roles %s and %s have the same name in "
+						   "variables (BERTH_ROLE_NAME_ADDR): rename one",
+						   roles[k].name, name)
+				       : error_set(err, ERR_USAGE, "two roles are called %s", name);
+	}
 	return 0;
 }
 
@@ -82,30 +99,32 @@ static bool is_beside_others(const struct role *role)
 	return !role->gpus_per_rank || role->overlap;
 }
 
-/* How many of the scheduler's GPUs or slots, of these and the next nodes, hold the ranks? */
-static int nodes_for_ranks(const struct role *role, const struct alloc *alloc)
+/* How many of the scheduler's GPUs or slots, of count nodes that begin with first and go up, or
+ * down (step -1), hold the ranks? All, if these are too few. */
+static size_t nodes_for_ranks(const struct role *role, const struct alloc_node *first, int step,
+			      size_t count)
 {
 	int per_rank = role->gpus_per_rank > 0 ? role->gpus_per_rank : 1, left = role->ranks;
-	int nodes = 0;
+	size_t n = 0;
 
 	if (role->ranks_per_node)
-		return (role->ranks + role->ranks_per_node - 1) / role->ranks_per_node;
-	for (size_t n = 0; left > 0 && n < alloc->node_count; n++, nodes++) {
-		const struct alloc_node *node = &alloc->nodes[n];
-		int room = node->gpus > 0 ? node->gpus / per_rank : node->slots;
+		return (size_t)((role->ranks + role->ranks_per_node - 1) / role->ranks_per_node);
+	for (; left > 0 && n < count; n++, first += step) {
+		int room = first->gpus > 0 ? first->gpus / per_rank : first->slots;
 
 		left -= room > 0 ? room : 1;
 	}
-	return left > 0 ? (int)alloc->node_count : nodes;
+	return n;
 }
 
-/* The number of nodes that the options ask for; 0: what is left. */
-static int wanted(const struct role *role, const struct alloc *alloc)
+/* The number of nodes that the options ask for, of count as above; 0: what is left. */
+static size_t wanted(const struct role *role, const struct alloc_node *first, int step,
+		     size_t count)
 {
 	if (role->nodes)
-		return role->nodes;
+		return (size_t)role->nodes;
 	if (role->ranks)
-		return nodes_for_ranks(role, alloc);
+		return nodes_for_ranks(role, first, step, count);
 	return is_beside_others(role) ? 1 : 0;
 }
 
@@ -134,72 +153,110 @@ static int check_groups(const struct role *roles, size_t count, const struct all
 				   roles[with].name, roles[without].name);
 }
 
-/* The roles of a group share out its nodes, which are consecutive; group -1: of all nodes. */
-static int assign_group(const struct role *roles, size_t count, const struct alloc *alloc,
-			int group, bool *uses, struct error *err)
+/* The consecutive nodes of a group, or all (-1). */
+struct part {
+	const struct alloc *alloc;
+	int group;
+	size_t first, count;
+};
+
+static struct part part_of(const struct alloc *alloc, int group)
 {
-	struct alloc part = *alloc;
-	size_t first_node = 0, nodes, next = 0;
-	long taken = 0, rest = -1;
+	struct part part = {alloc, group, 0, 0};
 
-	while (group >= 0 && first_node < alloc->node_count &&
-	       alloc->nodes[first_node].group != group)
-		first_node++;
-	part.nodes += first_node;
-	part.node_count = 0;
-	while (first_node + part.node_count < alloc->node_count &&
-	       (group < 0 || part.nodes[part.node_count].group == group))
-		part.node_count++;
-	nodes = part.node_count;
+	while (group >= 0 && part.first < alloc->node_count &&
+	       alloc->nodes[part.first].group != group)
+		part.first++;
+	while (part.first + part.count < alloc->node_count &&
+	       (group < 0 || alloc->nodes[part.first + part.count].group == group))
+		part.count++;
+	return part;
+}
+
+static int too_many(const struct part *part, size_t taken, struct error *err)
+{
+	return error_set(err, ERR_USAGE,
+			 "the roles need %zu nodes, and the %s has %zu (%s): give a role "
+			 "fewer with --nodes or -n, or --gpus-per-rank 0 to a role that can "
+			 "share its nodes with others",
+			 taken, part->group < 0 ? "job" : "group", part->count, part->alloc->why);
+}
+
+/* The roles of a group with nodes of their own: those before the one that gets what is left from
+ * the front, those after it from the back, so that all lie in their order. */
+static int assign_own(const struct role *roles, size_t count, const struct part *part,
+		      size_t *first, size_t *need, struct error *err)
+{
+	const struct alloc_node *nodes = part->alloc->nodes + part->first;
+	size_t front = 0, back = part->count, taken = 0;
+	long rest = -1;
+
 	for (size_t i = 0; i < count; i++) {
-		int need = wanted(&roles[i], &part);
-
-		if (roles[i].group != group)
+		if (roles[i].group != part->group || is_beside_others(&roles[i]))
 			continue;
-		if (!nodes)
-			return error_set(err, ERR_USAGE,
-					 "role %s asks for group %d (--chunk), and its chunks lie "
-					 "on nodes of other groups: submit the job with "
-					 "-l place=scatter",
-					 roles[i].name, group);
-		if (need > (int)nodes)
-			return error_set(err, ERR_USAGE,
-					 "role %s asks for %d nodes, and the %s has %zu (%s)",
-					 roles[i].name, need, group < 0 ? "job" : "group", nodes,
-					 alloc->why);
-		if (nodes == 1 || is_beside_others(&roles[i]))
-			continue;
-		if (!need && rest >= 0)
+		if (!roles[i].nodes && !roles[i].ranks && rest >= 0)
 			return error_set(
 				err, ERR_USAGE,
 				"roles %s and %s have neither --nodes nor -n, and only one "
 				"role can get the nodes that are left",
 				roles[rest].name, roles[i].name);
-		if (!need)
+		if (!roles[i].nodes && !roles[i].ranks)
 			rest = (long)i;
-		taken += need;
 	}
-	if (taken + (rest >= 0) > (long)nodes)
-		return error_set(
-			err, ERR_USAGE,
-			"the roles need %ld nodes, and the %s has %zu (%s): give a role "
-			"fewer with --nodes or -n, or --gpus-per-rank 0 to a role that can "
-			"share its nodes with others",
-			taken + (rest >= 0), group < 0 ? "job" : "group", nodes, alloc->why);
-	for (size_t i = 0; i < count; i++) {
-		bool beside = nodes == 1 || is_beside_others(&roles[i]);
-		size_t need = (size_t)wanted(&roles[i], &part), first = beside ? 0 : next;
+	for (size_t k = 0; k < count; k++) {
+		bool before = rest < 0 || k < (size_t)rest;
+		size_t i = before ? k : count - 1 - (k - (size_t)rest), left = back - front;
 
+		if ((long)i == rest || roles[i].group != part->group || is_beside_others(&roles[i]))
+			continue;
+		need[i] = wanted(&roles[i], before ? nodes + front : nodes + back - !!left,
+				 before ? 1 : -1, left);
+		need[i] += !need[i]; /* none is left */
+		taken += need[i];
+		if (taken + (rest >= 0) > part->count)
+			continue;
+		front += before ? need[i] : 0;
+		back -= before ? 0 : need[i];
+		first[i] = before ? front - need[i] : back;
+	}
+	if (taken + (rest >= 0) > part->count)
+		return too_many(part, taken + (rest >= 0), err);
+	if (rest >= 0) {
+		first[rest] = front;
+		need[rest] = back - front;
+	}
+	return 0;
+}
+
+static int assign_group(const struct role *roles, size_t count, const struct alloc *alloc,
+			int group, bool *uses, struct error *err)
+{
+	size_t first[ROLES_MAX] = {0}, need[ROLES_MAX] = {0};
+	struct part part = part_of(alloc, group);
+
+	for (size_t i = 0; i < count; i++) {
 		if (roles[i].group != group)
 			continue;
-		if (nodes == 1)
-			need = 1;
-		else if (!need)
-			need = nodes - (size_t)taken;
-		for (size_t n = 0; n < need; n++)
-			uses[i * alloc->node_count + first_node + first + n] = true;
-		next += beside ? 0 : need;
+		if (!part.count)
+			return error_set(err, ERR_USAGE,
+					 "role %s asks for group %d (--chunk), and its chunks lie "
+					 "on nodes of other groups: submit the job with "
+					 "-l place=scatter",
+					 roles[i].name, group);
+		need[i] = wanted(&roles[i], alloc->nodes + part.first, 1, part.count);
+		if (need[i] > part.count)
+			return error_set(err, ERR_USAGE,
+					 "role %s asks for %zu nodes, and the %s has %zu (%s)",
+					 roles[i].name, need[i], group < 0 ? "job" : "group",
+					 part.count, alloc->why);
+		if (part.count == 1)
+			need[i] = 1;
 	}
+	if (part.count > 1 && assign_own(roles, count, &part, first, need, err))
+		return -ERR_USAGE;
+	for (size_t i = 0; i < count; i++)
+		for (size_t n = 0; roles[i].group == group && n < need[i]; n++)
+			uses[i * alloc->node_count + part.first + first[i] + n] = true;
 	return 0;
 }
 

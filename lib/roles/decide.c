@@ -8,12 +8,39 @@ static bool has_done_its_part(const struct role_view *role)
 					 : role->state == ROLE_OVER && !role->service;
 }
 
-static bool may_start(const struct role_view *roles, size_t count, const struct role_view *role)
+/* Does role i come after role k, or, with k < 0, after any that is not a service? Only as the user
+ * has said. */
+static bool comes_after(const struct role_view *roles, size_t i, long k)
 {
-	if (role->after >= 0)
-		return has_done_its_part(&roles[role->after]);
-	for (size_t i = 0; i < count && role->after == ROLE_AFTER_SERVICES; i++)
-		if (roles[i].service && !has_done_its_part(&roles[i]))
+	long at = roles[i].after;
+
+	while (at >= 0 && (k < 0 ? roles[at].service : at != k))
+		at = roles[at].after;
+	return at >= 0;
+}
+
+/* A role that prepares for a service waits by default only for services that need no such role. */
+static bool may_start(const struct role_view *roles, size_t count, size_t i)
+{
+	bool prepares = false;
+
+	if (roles[i].after >= 0)
+		return has_done_its_part(&roles[roles[i].after]);
+	for (size_t k = 0; k < count; k++)
+		prepares |= roles[k].service && comes_after(roles, k, (long)i);
+	for (size_t k = 0; k < count && roles[i].after == ROLE_AFTER_SERVICES; k++)
+		if (roles[k].service && !has_done_its_part(&roles[k]) &&
+		    !(prepares && comes_after(roles, k, -1)))
+			return false;
+	return true;
+}
+
+/* Do all roles that plan before role i have their plans? One that takes what is left plans last. */
+static bool has_turn(const struct role_view *roles, size_t count, size_t i)
+{
+	for (size_t k = 0; k < count; k++)
+		if ((roles[k].takes_rest != roles[i].takes_rest ? roles[i].takes_rest : k < i) &&
+		    roles[k].state < ROLE_PREPARED)
 			return false;
 	return true;
 }
@@ -63,10 +90,9 @@ void roles_decide(const struct role_view *roles, size_t count, bool interrupted,
 			actions[i] = ROLE_STOP;
 		else if (role->state == ROLE_KNOWN && known)
 			/* One after the other, because each claims what it uses. */
-			actions[i] =
-				!i || roles[i - 1].state >= ROLE_PREPARED ? ROLE_PLAN : ROLE_PROBE;
+			actions[i] = has_turn(roles, count, i) ? ROLE_PLAN : ROLE_PROBE;
 		/* The ranks of each role learn where all others are. */
-		else if (role->state == ROLE_PREPARED && prepared && may_start(roles, count, role))
+		else if (role->state == ROLE_PREPARED && prepared && may_start(roles, count, i))
 			actions[i] = ROLE_START;
 	}
 }

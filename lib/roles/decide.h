@@ -24,9 +24,10 @@ enum { ROLE_AFTER_NONE = -1, ROLE_AFTER_SERVICES = -2 };
 struct role_view {
 	enum role_state state;
 	bool service;
-	bool offers;   /* it has done its part once it is ready, as services have */
-	int after;     /* another role, or ROLE_AFTER_* */
-	bool finished; /* all its ranks have ended, and well */
+	bool offers;	 /* it has done its part once it is ready, as services have */
+	int after;	 /* another role, or ROLE_AFTER_* */
+	bool takes_rest; /* what the others leave on its node */
+	bool finished;	 /* all its ranks have ended, and well */
 	bool failed;
 	bool restarts; /* a service that may be restarted alone, if it fails */
 	bool stopped;  /* a rank has saved and stopped (code 75), so all should */

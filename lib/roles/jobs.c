@@ -123,6 +123,7 @@ static struct role_view view(const struct jobs *jobs, size_t i)
 		.service = jobs->request->entries[i].role->service,
 		.offers = jobs->request->entries[i].role->ready != NULL,
 		.after = jobs->request->entries[i].after,
+		.takes_rest = jobs->request->entries[i].request->plan.rest,
 		.finished = job_has_finished(job),
 	};
 
@@ -133,14 +134,16 @@ static struct role_view view(const struct jobs *jobs, size_t i)
 	return out;
 }
 
-/* Tell a job what the jobs before it use on its nodes; the agents know only of other runs. */
+/* Tell a job what the jobs that have plans use on its nodes; the agents know only of other runs. */
 static void tell_claims(struct jobs *jobs, size_t later)
 {
 	const struct alloc *own = jobs->request->entries[later].request->launch->alloc;
 
-	for (size_t i = 0; i < later; i++) {
+	for (size_t i = 0; i < jobs->request->count; i++) {
 		const struct alloc *alloc = jobs->request->entries[i].request->launch->alloc;
-		const struct plan *plan = job_plan(jobs->jobs[i].job);
+		const struct plan *plan = jobs->request->entries[i].role->overlap
+						  ? NULL
+						  : job_plan(jobs->jobs[i].job);
 
 		for (size_t a = 0; plan && a < plan->node_count; a++)
 			for (size_t b = 0; b < own->node_count; b++) {

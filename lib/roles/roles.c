@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "roles/roles.h"
 
-#include <ctype.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,6 +21,7 @@ struct roles_one {
 	size_t *nodes;	/* of each of its nodes, the index in the job's allocation */
 	json_t *others; /* of job_role */
 	char *log_dir;	/* DIR/ROLE, or NULL */
+	char *cwd;	/* of the request, from a relative --chdir; or NULL */
 	char *address;	/* of job_role */
 };
 
@@ -58,7 +58,7 @@ static int add_role(struct env *env, const char *name, const struct job *job, co
 		/* BERTH_ROLE_SERVE_ADDR of "serve". */
 		snprintf(variable, sizeof variable, "BERTH_ROLE_%s_%s", name, variables[i].what);
 		for (char *at = variable; *at; at++)
-			*at = *at == '-' ? '_' : (char)toupper((unsigned char)*at);
+			*at = roles_variable_letter(*at);
 		rc = env_set(env, variable, variables[i].value, ENV_FROM_BERTH, variables[i].why,
 			     err);
 	}
@@ -214,6 +214,7 @@ static struct plan_request plan_of(const struct role *role, const struct plan_re
 	plan.no_gpus = !role->gpus_per_rank;
 	plan.part = shared;
 	plan.sizes = NULL;
+	plan.rest = shared && !plan.no_gpus && !plan.ranks && !plan.ranks_per_node;
 	if (plan.no_gpus && !plan.ranks && !plan.ranks_per_node && !plan.per_node)
 		plan.ranks_per_node = 1;
 	return plan;
@@ -260,6 +261,11 @@ static int fill(struct roles_one *one, const struct job_request *base, const boo
 	if (role->container.image)
 		one->request.container = role->container;
 	one->request.cwd = role->chdir ? role->chdir : base->cwd;
+	if (role->chdir && *role->chdir != '/' && base->cwd) {
+		one->request.cwd = one->cwd = text_format("%s/%s", base->cwd, role->chdir);
+		if (!one->cwd)
+			return error_memory(err, "a role's directory");
+	}
 	one->request.plan = plan_of(role, &base->plan, shared);
 	one->request.role = &one->job_role;
 	if (base->log_dir)
@@ -367,6 +373,7 @@ void roles_close(struct roles_set *set)
 		free(set->ones[i].nodes);
 		json_decref(set->ones[i].others);
 		free(set->ones[i].log_dir);
+		free(set->ones[i].cwd);
 		free(set->ones[i].address);
 		env_free(set->ones[i].env);
 	}

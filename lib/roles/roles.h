@@ -15,7 +15,8 @@ struct role {
 	const char *name; /* letters, digits, "-" and "_", the first a letter */
 	const char *const *argv;
 	const char *chdir; /* NULL: the job's */
-	/* A role's name or ROLE_NONE. NULL: a service after none, others after all services. */
+	/* A role's name or ROLE_NONE. NULL: a service after none, others after all services, except
+	 * those that come after a role that is not a service, if this is such a role. */
 	const char *after;
 	bool service, restart;		  /* --restart: alone, at most --max-restarts times */
 	bool overlap;			  /* it uses what other roles use, too */
@@ -33,6 +34,8 @@ struct role {
 /* Read the text of --ready; keeps timeout_ms. The caller frees out->place. -ERR_USAGE. */
 int roles_read_ready(const char *text, struct job_ready *out, struct error *err);
 
+/* A letter of a role's name in the name of a variable: BERTH_ROLE_MY_SERVER_ADDR. */
+char roles_variable_letter(char c);
 /* Check names, --after, and that there is work besides services. -ERR_USAGE. */
 int roles_check(const struct role *roles, size_t count, struct error *err);
 

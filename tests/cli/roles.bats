@@ -205,6 +205,34 @@ print('asked')"
 	[ ! -e started ]
 }
 
+@test "GPUs: --overlap takes none from others; on one node, a role without a number gets what is left" {
+	export BERTH_TOPOLOGY=$FIXTURES/topo/pci-order-not-numa-order.xml
+	look='echo "gpus of $BERTH_ROLE: $WORLD_SIZE ranks, $CUDA_VISIBLE_DEVICES."'
+	for order in first last; do
+		roles=(--role see --overlap -n 1 -- true : --role train -- sh -c "$look")
+		[ $order = first ] || roles=(--role train -- sh -c "$look" : --role see --overlap -n 1 -- true)
+		expect 0 "$BERTH" run "${roles[@]}"
+		[[ $output == *"gpus of train: 4 ranks, 0,1,2,3."* ]]
+		serve=(--role serve --service -n 1 --gpus-per-rank 2 -- sh -c "$look; sleep 60")
+		roles=("${serve[@]}" : --role train -- sh -c "$look")
+		[ $order = first ] || roles=(--role train -- sh -c "$look" : "${serve[@]}")
+		expect 0 "$BERTH" run "${roles[@]}"
+		[[ $output == *"gpus of serve: 1 ranks, "* && $output == *"gpus of train: 2 ranks, "* ]]
+		[ "$(sed -n 's/.*ranks, //p' <<<"$output" | tr -d . | sort -u | tr '\n' , | tr , '\n' | sort | tr -d '\n')" = 0123 ]
+		"$BERTH" run --dry-run --json "${roles[@]}" >plan.json
+		holds plan.json 'sorted(len(k["nodes"][0]["plan"]["ranks"]) for k in (r for r in plan["roles"])) == [1, 2]'
+	done
+	expect 64 "$BERTH" run --role serve --service -n 2 --gpus-per-rank 2 -- true : --role train -- true
+	[[ $output == *"4 of 4 GPUs are used by other runs of this job (role serve), and roles share no GPUs"* ]]
+}
+
+@test "what prepares for a service does not wait for it; a relative --chdir is below the job's directory" {
+	mkdir below
+	expect 0 timeout 60 "$BERTH" run --role prep --gpus-per-rank 0 -- touch prepared : \
+		--role serve --service --after prep --ready file:"$DIR/below/up" -n 1 --chdir below -- sh -c 'test -e ../prepared && touch up && sleep 60' : \
+		--role train -n 1 -- test -e below/up
+}
+
 @test "disjoint nodes; a role without GPUs is beside others" {
 	expect 0 "$BERTH" run --launcher loopback -N 4 --role serve --service --nodes 1 --ranks-per-node 1 -- sh -c 'exec sleep 1000' : \
 		--role train --ranks-per-node 1 -- sh -c 'echo "$WORLD_SIZE ranks on $BERTH_ROLE_TRAIN_NODES, serve on $BERTH_ROLE_SERVE_NODES"' : \

@@ -6,8 +6,8 @@
 #include "roles/roles.h"
 
 /* "s:READY t:PREPARED<s": a name that begins with s is a service; "<x" after x, "!" failed, "75"
- * stopped, "*" has --ready, "+" may be restarted, "." finished, "@" failed first. Answer: "WAIT
- * START"; *first_failed is the name of the role that failed first, or 0. */
+ * stopped, "*" has --ready, "+" may be restarted, "." finished, "@" failed first, "~" takes what is
+ * left. Answer: "WAIT START"; *first_failed is the name of the role that failed first, or 0. */
 static void decide(const char *text, bool interrupted, char *first_failed, char *out)
 {
 	static const char *const states[] = {"OPEN",  "KNOWN",	"PREPARED", "STARTING",
@@ -39,6 +39,7 @@ static void decide(const char *text, bool interrupted, char *first_failed, char 
 		role->offers = strchr(word, '*') != NULL;
 		role->restarts = strchr(word, '+') != NULL;
 		role->finished = strchr(word, '.') != NULL;
+		role->takes_rest = strchr(word, '~') != NULL;
 		if (strchr(word, '@'))
 			failed = (long)count;
 		for (size_t i = 0; i < ROWS(states); i++)
@@ -77,6 +78,16 @@ static void test_decide(void **state)
 		{"t:OVER* u:PREPARED<t", "WAIT START"},
 		{"s:READY t:READY u:PREPARED<t", "WAIT WAIT WAIT"},
 		{"s:READY sb:PREPARED<s t:PREPARED", "WAIT START WAIT"},
+		/* What prepares for a service does not wait for it, but for other services. */
+		{"t:PREPARED s:PREPARED<t u:PREPARED", "START WAIT WAIT"},
+		{"t:OVER s:PREPARED<t u:PREPARED", "WAIT START WAIT"},
+		{"t:OVER s:READY<t u:PREPARED", "WAIT WAIT START"},
+		{"t:PREPARED u:PREPARED s:PREPARED<t s:PREPARED<u", "START START WAIT WAIT"},
+		{"s:STARTING t:PREPARED s:PREPARED<t", "WAIT WAIT WAIT"},
+		{"s:READY t:PREPARED s:PREPARED<t", "WAIT START WAIT"},
+		/* What takes the rest plans last. */
+		{"t:KNOWN~ u:KNOWN", "PROBE PLAN"},
+		{"t:KNOWN~ u:PREPARED", "PLAN WAIT"},
 		/* The end. */
 		{"s:READY t:OVER", "DISMISS WAIT"},
 		{"s:READY t:READY.", "DISMISS WAIT"},
@@ -164,6 +175,11 @@ static void test_assign(void **state)
 		{"4 4 4", "a b 1n", "01 2"}, /* in the order of the command line */
 		{"4 4 4", "a 8r b", "01 2"},
 		{"4 4 4", "a 3r 1k b", "need 4 nodes"},
+		{"8 2 2", "a 1n b 4r", "0 12"}, /* -n counts the role's own nodes */
+		{"2 2 8", "a b 8r", "01 2"},
+		{"8 4 2 2", "a 1n b c 4r", "0 1 23"},
+		{"8 2 2", "a 1n b 9r", "0 12"},
+		{"8 2 2", "a 1n b 1n c 1n d 1r", "need 4 nodes"},
 		{"4 4 4", "a 9r b", "need 4 nodes, and the job has 3"},
 		{"4 4 4", "a 1n b c", "roles b and c have neither"},
 		{"4 4 4", "a 2n b 2n", "need 4 nodes"},
@@ -280,6 +296,9 @@ static void test_check(void **state)
 		{"a b >a", NULL},
 		{"a-1 b_2 S c >b_2", NULL},
 		{"a a", "two roles are called a"},
+		{"a-b a_b", "roles a-b and a_b have the same name in variables"},
+		{"ab aB", "the same name in variables"},
+		{"ab abc", NULL},
 		{"-x", "expected a name"},
 		{"a.b", "expected a name"},
 		{"none", "expected a name"},
