@@ -185,32 +185,56 @@ void job_handle_abort(struct job *job, size_t node, const struct message *messag
 	job_settle(job);
 }
 
-void job_find_cancelled(struct job *job)
+/* May the agents be gone because their job step was cancelled? *line, of output: the launcher's
+ * word that it was. */
+static bool may_be_cancelled(const struct job *job, bool *all_lost, char output[OUTPUT_MAX],
+			     const char **line, size_t *size)
 {
 	const struct launcher *launcher = job->request->launch->launcher;
-	struct job_result *result = &job->result;
-	char output[OUTPUT_MAX], text[OUTPUT_MAX + 80];
-	const char *line = NULL;
-	size_t size = 0, lost = 0;
-	bool ended, came = false;
+	const struct job_result *result = &job->result;
+	bool came = false;
 
+	*all_lost = true;
 	for (size_t i = 0; i < job->node_count; i++) {
-		lost += result->lost[i];
+		*all_lost &= result->lost[i];
 		came |= result->lost[i] && controller_tmpdir(job->controller, i)[0];
 	}
 	/* An agent may still report that its rank was killed before it is killed itself. */
 	if (!came || !(result->lost_node || result->signal == SIGKILL) || result->interrupted ||
 	    !launcher->cancelled)
-		return;
+		return false;
+	controller_launcher_output(job->controller, output, OUTPUT_MAX);
+	*line = launcher->cancelled(output, size);
+	return true;
+}
 
-	int64_t until = clock_now_ms() + (lost == job->node_count ? ALL_LOST_MS : CANCELLED_MS);
+bool job_awaits_cancelled(struct job *job)
+{
+	char output[OUTPUT_MAX];
+	const char *line;
+	bool all_lost;
+	size_t size;
 
+	if (!may_be_cancelled(job, &all_lost, output, &line, &size) || line ||
+	    controller_launcher_ended(job->controller))
+		return false;
 	/* Slurm need not have killed the agents of all nodes yet. */
-	do {
-		ended = controller_launcher_ended(job->controller);
-		controller_launcher_output(job->controller, output, sizeof output);
-		line = launcher->cancelled(output, &size);
-	} while (!line && !ended && clock_now_ms() < until && !usleep(50000));
+	if (!job->cancelled_due_ms)
+		job->cancelled_due_ms =
+			loop_now_ms(job->loop) + (all_lost ? ALL_LOST_MS : CANCELLED_MS);
+	return loop_now_ms(job->loop) < job->cancelled_due_ms;
+}
+
+void job_find_cancelled(struct job *job)
+{
+	struct job_result *result = &job->result;
+	char output[OUTPUT_MAX], text[OUTPUT_MAX + 80];
+	const char *line = NULL;
+	size_t size = 0;
+	bool all_lost;
+
+	if (!may_be_cancelled(job, &all_lost, output, &line, &size))
+		return;
 	if (!line)
 		return;
 	snprintf(text, sizeof text, "the agents' job step was cancelled (scancel): %.*s", (int)size,

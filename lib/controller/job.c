@@ -197,7 +197,10 @@ static void on_deadline(struct loop_timer *timer)
 	} else if (job->phase == JOB_PHASE_RUN) {
 		job_fail_not_started(job);
 	} else if (job->phase == JOB_PHASE_END) {
-		job->phase = JOB_PHASE_OVER;
+		if (job_awaits_cancelled(job))
+			job_set_deadline(job, SECOND_MS);
+		else
+			job->phase = JOB_PHASE_OVER;
 	}
 }
 
@@ -207,7 +210,7 @@ static void check_over(struct job *job)
 
 	for (size_t i = 0; i < job->node_count; i++)
 		waiting += !job->nodes[i].done && !controller_is_lost(job->controller, i);
-	if (!waiting)
+	if (!waiting && !job_awaits_cancelled(job))
 		job->phase = JOB_PHASE_OVER;
 }
 

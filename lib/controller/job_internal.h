@@ -62,6 +62,7 @@ struct job {
 	enum job_step next; /* to be taken after the callbacks of the loop */
 	/* All times are by loop_now_ms, but for those that say so. */
 	struct loop_timer deadline; /* of the phase */
+	int64_t cancelled_due_ms;   /* see job_awaits_cancelled; 0: it has not begun */
 	int64_t start_due_ms;	    /* when all agents must have connected */
 	bool use_fallback;	    /* the launcher brought no agent */
 	size_t node_count, inventory_received;
@@ -239,8 +240,9 @@ bool job_fail_without_agents(struct job *job);
 void job_handle_rank_ended(struct job *job, size_t node, const struct message *message);
 void job_handle_abort(struct job *job, size_t node, const struct message *message);
 /* Did the agents end because a user cancelled their job step? Slurm kills them, but no node has
- * failed, and a restart or a requeue would undo the cancel. After each lost node it waits up to 2 s
- * for srun's output, which may come a moment later. */
+ * failed, and a restart or a requeue would undo the cancel. */
 void job_find_cancelled(struct job *job);
+/* Is that still open, as srun's output may come a moment after the loss of a node? */
+bool job_awaits_cancelled(struct job *job);
 
 #endif

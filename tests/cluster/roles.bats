@@ -62,6 +62,20 @@ teardown() {
 	nothing_left n1
 }
 
+@test "Slurm: the node of a service with --restart is lost: the other roles do not notice the wait for srun" {
+	submit again -N2 --no-kill <<-'S'
+	"$BERTH" run --node-timeout 3s --start-timeout 10s --max-restarts 1 --role train --nodes 1 -n 1 -- sh -c 'echo trains; exec sleep 1000' : \
+		--role serve --service --restart -n 1 -- python3 serve.py 2>&1
+	S
+	until_seen "$SHARE/again.out" 'trains'
+	lose n2
+	finish again
+	[ "$status" = 76 ]
+	has '^berth: warning: restarting role serve, 1 of at most 1 times$'
+	has '^berth: error: role serve: no agent on n2: '
+	hasnt 'was suspended'
+}
+
 @test "Slurm: a heterogeneous job: all groups are one job, or a role has a group" {
 	submit het -N1 -w n3 : -N2 -w n1,n2 <<-'S'
 	"$BERTH" run --ranks-per-node 1 -- sh -c 'echo "one $RANK of $WORLD_SIZE on $SLURMD_NODENAME at $MASTER_ADDR in $SLURM_STEP_NODELIST"'
