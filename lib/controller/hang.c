@@ -419,6 +419,9 @@ void job_hang_check_apart(const struct job_hang *hang)
 	/* Each that serves itself may be a world of one, too. */
 	if (count_joined(hang, JOINED_NO) < size && count_joined(hang, JOINED_LOCAL) < size)
 		return;
+	/* They may have met at another role's address. */
+	if (hang->request->role)
+		return;
 	job_note(hang->sink, LOG_WARNING,
 		 "%d ranks have loaded PyTorch or JAX, but none has connected to another one at "
 		 "MASTER_PORT: each may have trained alone. With JAX, call berth.jax.initialize(); "

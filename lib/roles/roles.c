@@ -176,7 +176,7 @@ static int on_prepared(void *context, struct job *const *jobs, struct error *err
 
 	for (size_t i = 0; !rc && i < set->count; i++) {
 		struct plan_network network = {0};
-		char *names = NULL;
+		char *names = NULL, ports[32];
 
 		if (!job_plan(jobs[i]))
 			continue;
@@ -191,6 +191,11 @@ static int on_prepared(void *context, struct job *const *jobs, struct error *err
 			set->ones[i].job_role.address = set->ones[i].address;
 			rc = set->ones[i].address ? 0 : error_memory(err, "an address");
 		}
+		job_ports(jobs[i], ports, sizeof ports);
+		/* For the command of --ready; the ranks have it without roles, too. */
+		if (!rc && *ports)
+			rc = env_set(set->ones[i].env, "BERTH_PORTS", ports, ENV_FROM_BERTH,
+				     "reserved on its nodes", err);
 		for (size_t k = 0; !rc && k < set->count; k++)
 			rc = add_role(set->ones[k].env, set->ones[i].role->name, jobs[i],
 				      network.address, names, err);

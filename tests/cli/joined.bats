@@ -106,6 +106,7 @@ job() {
 	job brief 8 0123 # they meet for 0.5 s, perhaps between two looks
 	job other 8 - # programs that do not load PyTorch
 	job node 8 x --per-node
+	"$BERTH" run --role meet -n 1 -- sleep 8 : --role ranks -n 2 -- python3 rank.py 8 x >roles 2>&1 3>&- &
 	wait
 	"$BERTH" run -n 2 -- python3 rank.py 5 - libmpich.so.12 >mpich 2>&1 3>&- &
 	"$BERTH" run -n 2 -- python3 rank.py 5 - libmpich.so.12 libpmix.so.2 >pmix 2>&1 3>&- &
@@ -113,7 +114,7 @@ job() {
 	"$BERTH" run -n 2 --container ./image --container-runtime podman -- python3 rank.py 5 - libmpich.so.12 >podman 2>&1 3>&- &
 	"$BERTH" run -n 2 --hang-timeout 3s --container ./image --container-runtime podman -- sleep 60 >hangs 2>&1 3>&- &
 	wait
-	for name in some all local local-one none brief other node short short-meets mpich pmix podman hangs; do
+	for name in some all local local-one none brief other node roles short short-meets mpich pmix podman hangs; do
 		echo "---- $name"
 		cat $name
 	done
@@ -124,7 +125,7 @@ job() {
 	grep -q 'but none has connected to another one' short
 	grep -q 'warning: after 30 s, rank 0 on .* serves only .* as rank 2 on ' local
 	! grep 'but none' local || false
-	for name in all local-one brief other node short-meets; do
+	for name in all local-one brief other node roles short-meets; do
 		! grep -E 'MASTER_PORT|rank 2' $name || false
 	done
 	! grep 'but none' some || false

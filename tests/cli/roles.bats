@@ -79,6 +79,13 @@ print('asked')"
 	within 30 test ! -e "/proc/$(cat left)"
 }
 
+@test "a command of --ready knows the role's ports" {
+	expect 0 "$BERTH" run --role serve --service -n 1 --ports 2 \
+		--ready 'command:echo "$BERTH_PORTS" >of_command; test "$BERTH_PORTS" = "$BERTH_ROLE_SERVE_PORTS"' -- \
+		sh -c 'echo "$BERTH_PORTS" >of_rank; exec python3 -m http.server "${BERTH_PORTS%-*}"' : --role ask -n 1 -- true
+	cmp of_command of_rank
+}
+
 @test "a check that hangs ends with the job, and so does its command" {
 	expect 3 "$BERTH" run --role serve --service -n 1 --ready 'command:echo $$ >check.pid; exec sleep 1000' -- sleep 1000 : \
 		--role train -n 1 -- true : --role end --after none -n 1 -- sh -c 'until [ -s check.pid ]; do sleep 0.05; done; exit 3'
