@@ -198,9 +198,8 @@ struct plan_fit plan_fit(const struct alloc *alloc, const struct inventory *inve
 			 size_t count, const struct plan_request *request)
 {
 	struct plan_fit fit = {.fits = true};
-	bool whole =
-		request->per_node || (request->part && !request->rest && !request->ranks &&
-				      !request->ranks_per_node);
+	bool whole = request->per_node || (request->part && !request->rest && !request->ranks &&
+					   !request->ranks_per_node);
 	int *counts = calloc(count, sizeof *counts), all = 0, left = 0, need = 0;
 	const char *by = NULL, *unit = "GPU";
 	size_t used = 0;

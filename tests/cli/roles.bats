@@ -236,7 +236,8 @@ print('asked')"
 @test "what prepares for a service does not wait for it; a relative --chdir is below the job's directory" {
 	mkdir below
 	expect 0 timeout 60 "$BERTH" run --role prep --gpus-per-rank 0 -- touch prepared : \
-		--role serve --service --after prep --ready file:"$DIR/below/up" -n 1 --chdir below -- sh -c 'test -e ../prepared && touch up && sleep 60' : \
+		--role serve --service --after prep --ready file:"$DIR/below/up" -n 1 --chdir below -- \
+			sh -c 'test -e ../prepared && touch up && sleep 60' : \
 		--role train -n 1 -- test -e below/up
 }
 
