@@ -104,6 +104,7 @@ int agent_job_read(const struct message *message, struct agent_job *job, struct 
 	job->attempt = message->wire->attempt;
 	job->layout.world_size = from->world_size;
 	job->hold_port = from->hold_port;
+	job->service = from->service;
 	job->input = (enum agent_job_stdin)from->input;
 	job->pmix_disabled = !strcmp(from->pmix, "off");
 	job->pmix_required = !strcmp(from->pmix, "on");

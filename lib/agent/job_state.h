@@ -36,6 +36,7 @@ struct agent_job {
 	bool pmix_disabled, pmix_required, hold_port;
 	enum agent_job_stdin input;
 	struct limits limits; /* for the ranks */
+	bool service;
 	struct container container;
 };
 

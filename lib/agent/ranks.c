@@ -319,6 +319,7 @@ static int fill_rank(struct agent_ranks *ranks, const json_t *entry, size_t loca
 		.stdin_fd = rank_stdin(ranks, local_rank),
 		.pty_fd = local_rank ? 0 : agent_stdin_pty_fd(ranks->inputs),
 		.limits = &ranks->job.limits,
+		.service = ranks->job.service,
 	};
 	return rc;
 }

@@ -296,6 +296,7 @@ static int send_job(const struct job *job, struct error *err)
 		.log_dir = log_dir_of_attempt(job, log_dir, sizeof log_dir),
 		.pmix = pmix_name(request->pmix),
 		.hold_port = request->port_hold,
+		.service = request->role && request->role->service,
 		.block = job_port_block(job),
 		.input = job_input_kind(request),
 		.stop_file = env_get(request->launch->env, "BERTH_STOP_FILE"),

@@ -128,6 +128,7 @@ MESSAGE_WITH(JOB, 64, job,
 	TEXT_OR_NULL(log_dir)
 	TEXT(pmix) /* "auto", "on", "off" */
 	BOOL(hold_port)
+	BOOL(service) /* see supervise_rank */
 	NUMBER(block, 0, 7) /* the block of ports to keep */
 	NUMBER(input, 0, INT32_MAX) /* enum agent_job_stdin */
 	TEXT_OR_NULL(stop_file)

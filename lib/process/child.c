@@ -103,14 +103,18 @@ static void set_stdio(const struct child_spec *spec)
 	file_close_range(spec->report_fd + 1, INT_MAX);
 }
 
-static void reset_signals(void)
+static void reset_signals(bool service)
 {
+	static const int to_others[] = {SIGUSR1, SIGUSR2, SIGHUP};
 	struct sigaction action = {.sa_handler = SIG_DFL};
 	sigset_t none;
 
 	for (int signal = 1; signal < NSIG; signal++)
 		/* A signal that the agent ignores would stay ignored after exec. */
 		sigaction(signal, &action, NULL);
+	action.sa_handler = SIG_IGN;
+	for (size_t i = 0; service && i < sizeof to_others / sizeof *to_others; i++)
+		sigaction(to_others[i], &action, NULL);
 	/* Only now, when no handler of the agent could run in this process. */
 	sigemptyset(&none);
 	sigprocmask(SIG_SETMASK, &none, NULL);
@@ -161,7 +165,7 @@ _Noreturn void child_run(const struct child_spec *spec)
 		setrlimit(RLIMIT_NOFILE, spec->files);
 	if (spec->limits)
 		limits_apply(spec->limits);
-	reset_signals();
+	reset_signals(spec->service);
 	try_candidates(spec);
 	report_and_exit(spec, CHILD_STAGE_EXEC);
 }

@@ -33,6 +33,7 @@ struct child_spec {
 	const struct rlimit *files; /* the program's RLIMIT_NOFILE; NULL: the agent's */
 	const struct limits
 		*limits; /* the program's other limits; NULL or not known: the agent's */
+	bool service;	 /* see supervise_rank */
 	int stdin_fd, stdout_fd, stderr_fd, report_fd; /* all but stdin_fd above 2 */
 	bool has_terminal; /* stdin_fd is to be the controlling terminal */
 	pid_t parent;

@@ -54,6 +54,9 @@ struct supervise_rank {
 	int pty_fd; /* the master of the terminal stdin_fd, which becomes the rank's stdout, stderr
 		     * and controlling terminal, too; the caller keeps it; at most 0: none */
 	const struct limits *limits; /* NULL or not known: the agent's */
+	/* It ignores SIGUSR1, SIGUSR2 and SIGHUP, which Slurm sends to all processes of a step,
+	 * unless its program handles them. Not SIGTERM: a shell could not trap it. */
+	bool service;
 };
 
 /* How a rank ended. */

@@ -154,6 +154,7 @@ static int fork_rank(struct supervise *supervise, const struct supervise_rank *r
 	spec.report_fd = pipes[2][1];
 	spec.parent = getpid();
 	spec.limits = rank->limits;
+	spec.service = rank->service;
 	spec.files = supervise->files.rlim_cur ? &supervise->files : NULL;
 	process->forked_ms = loop_now_ms(supervise->loop);
 	process->pid = fork_masked(&spec);

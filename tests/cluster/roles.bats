@@ -76,6 +76,20 @@ teardown() {
 	hasnt 'was suspended'
 }
 
+@test "Slurm: a signal to all processes of the job does not reach a service, so the trainer can save through it" {
+	submit usr1 -N2 <<-'S'
+	"$BERTH" run --role serve --service -N 1 -n 1 -- python3 serve.py : \
+		--role train -n 1 -- sh -c 'trap "python3 ask.py; exit 75" USR1; echo trains; while :; do sleep 0.1; done' 2>&1
+	S
+	until_seen "$SHARE/usr1.out" 'trains'
+	until_seen "$SHARE/usr1.out" 'serving'
+	scancel --signal=USR1 "$job"
+	finish usr1
+	[ "$status" = 75 ]
+	has '^\[train 0\] train 0 1 .* hello '
+	hasnt 'role serve: rank'
+}
+
 @test "Slurm: a heterogeneous job: all groups are one job, or a role has a group" {
 	submit het -N1 -w n3 : -N2 -w n1,n2 <<-'S'
 	"$BERTH" run --ranks-per-node 1 -- sh -c 'echo "one $RANK of $WORLD_SIZE on $SLURMD_NODENAME at $MASTER_ADDR in $SLURM_STEP_NODELIST"'
