@@ -393,6 +393,7 @@ static int read_tasks(struct slurm_reader *r, struct error *err)
 				   ? alloc_env(r->env, r->tasks_name = "SLURM_STEP_TASKS_PER_NODE")
 				   : first_set(r->env, "SLURM_TASKS_PER_NODE",
 					       "SLURM_JOB_CPUS_PER_NODE", &r->tasks_name);
+	const char *step, *cpus;
 	int *counts, rc;
 
 	if (r->groups) {
@@ -405,6 +406,13 @@ static int read_tasks(struct slurm_reader *r, struct error *err)
 	if (!counts)
 		return error_memory(err, "the allocation");
 	rc = slurm_counts(r->tasks_name, text, count, counts, &described, err);
+	/* A rank has those of its agent's step, which may be on fewer nodes than the job. */
+	step = r->in_step ? NULL : alloc_env(r->env, "SLURM_STEP_TASKS_PER_NODE");
+	cpus = alloc_env(r->env, "SLURM_JOB_CPUS_PER_NODE");
+	if (!rc && described < count && step && cpus && !strcmp(step, text)) {
+		r->tasks_name = "SLURM_JOB_CPUS_PER_NODE";
+		rc = slurm_counts(r->tasks_name, text = cpus, count, counts, &described, err);
+	}
 	/* More counts than nodes are allowed: after a node was released, the counts stay. */
 	if (!rc && described < count)
 		rc = error_set(err, ERR_DATA,

@@ -90,6 +90,16 @@ teardown() {
 	hasnt 'role serve: rank'
 }
 
+@test "Slurm: berth info, and berth run, as programs of roles on a part of the nodes" {
+	submit part -N3 <<-'S'
+	"$BERTH" run --role one -N 1 -n 1 -- "$BERTH" info : --role two -N 2 --ranks-per-node 1 -- "$BERTH" run --nested --dry-run -- true 2>&1
+	S
+	finish part
+	[ "$status" = 0 ]
+	has '^\[one 0\]   size +1 node, 1 rank'
+	has '^\[two 1\] nodes +3 '
+}
+
 @test "Slurm: a heterogeneous job: all groups are one job, or a role has a group" {
 	submit het -N1 -w n3 : -N2 -w n1,n2 <<-'S'
 	"$BERTH" run --ranks-per-node 1 -- sh -c 'echo "one $RANK of $WORLD_SIZE on $SLURMD_NODENAME at $MASTER_ADDR in $SLURM_STEP_NODELIST"'

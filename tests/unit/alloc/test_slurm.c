@@ -37,6 +37,9 @@ static void good(void **state)
 		{"two", NULL, "n1:2:4 n2:2:4", 0,
 		 "a batch script; h200:4 gives the GPUs of all nodes"},
 		{"plain", NULL, "n1:1:-1 n2:1:-1", 0, "only nodes"},
+		{"plain",
+		 "SLURM_TASKS_PER_NODE=1 SLURM_STEP_TASKS_PER_NODE=1 SLURM_JOB_CPUS_PER_NODE=4,2",
+		 "n1:4:-1 n2:2:-1", 0, "a rank: the tasks are those of a step on fewer nodes"},
 		{"uneven", NULL, "n1:3:-1 n2:1:-1 n3:1:-1", 0, "3,1(x2)"},
 		{"excl", NULL, "n1:4:4 n2:2:-1 n3:4:-1", 0,
 		 "exclusive: this node has more GPUs than SLURM_GPUS_PER_NODE, the others' are "
