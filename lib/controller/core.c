@@ -98,6 +98,7 @@ bool job_node_is_due(const struct job *job, size_t node)
 void job_continue(struct job *job, enum job_step next)
 {
 	job->next = next;
+	job->times.next_ms = clock_now_ms();
 }
 
 void job_set_deadline(struct job *job, int64_t ms)

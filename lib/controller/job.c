@@ -145,9 +145,13 @@ static bool may_take_step(const struct job *job)
 static void take_step(struct job *job)
 {
 	enum job_step step = job->next;
+	int64_t waited_ms = clock_now_ms() - job->times.next_ms;
 	struct error err = {0};
 
 	job->next = JOB_STEP_NONE;
+	/* The wait for other roles is no part of the phase. */
+	job->times.waited_ms += waited_ms;
+	job->times.phase_begin_ms += waited_ms;
 	if (step == JOB_STEP_LAUNCH && launch(job, &err))
 		job_fail(job, err.code, -1, "%s", err.text);
 	else if (step == JOB_STEP_PROBE)
@@ -249,13 +253,18 @@ static void print_times(const struct job *job)
 	const int64_t *ms = job->times.phase_ms;
 	int64_t start =
 		job->times.started_ms ? job->times.started_ms - job->times.start_sent_ms : 0;
+	char waited[64] = "";
 
+	if (job->request->role)
+		snprintf(waited, sizeof waited, ", waiting for other roles %.2f s",
+			 (double)job->times.waited_ms / 1e3);
 	job_note(job->sink, LOG_DEBUG,
 		 "times: agents %.2f s, inventories %.2f s, addresses %.2f s, start of the ranks "
-		 "%.2f s, ranks %.2f s, end %.2f s",
+		 "%.2f s, ranks %.2f s, end %.2f s%s",
 		 (double)ms[JOB_PHASE_LAUNCH] / 1e3, (double)ms[JOB_PHASE_INVENTORIES] / 1e3,
 		 (double)ms[JOB_PHASE_PROBE] / 1e3, (double)start / 1e3,
-		 (double)(ms[JOB_PHASE_RUN] - start) / 1e3, (double)ms[JOB_PHASE_END] / 1e3);
+		 (double)(ms[JOB_PHASE_RUN] - start) / 1e3, (double)ms[JOB_PHASE_END] / 1e3,
+		 waited);
 }
 
 static void on_second(struct loop_timer *timer)

@@ -91,11 +91,12 @@ struct job {
 				  the scheduler gives a time of day; 0: unknown */
 	int64_t end_time;      /* the same in Unix seconds */
 	int kill_wait_ms;      /* as in the query; 0: no query */
-	struct loop_timer second;      /* for what is looked at once a second */
-	struct {		       /* by clock_now_ms, for what the user reads */
-		int64_t start_sent_ms; /* when START was sent; 0: not yet */
-		int64_t started_ms;    /* when all ranks ran; 0: not yet */
-		enum job_phase phase;  /* as recorded last */
+	struct loop_timer second;	    /* for what is looked at once a second */
+	struct {			    /* by clock_now_ms, for what the user reads */
+		int64_t start_sent_ms;	    /* when START was sent; 0: not yet */
+		int64_t started_ms;	    /* when all ranks ran; 0: not yet */
+		int64_t next_ms, waited_ms; /* since when next waits for other roles, and before */
+		enum job_phase phase;	    /* as recorded last */
 		int64_t phase_begin_ms, phase_ms[JOB_PHASE_OVER]; /* how long each phase took */
 	} times;
 	/* The parts' own states. */

@@ -73,6 +73,11 @@ print('asked')"
 	[ ! -e started ]
 }
 
+@test "-v: the time that a role waits for another one is no part of its own start" {
+	expect 0 "$BERTH" run -v --role serve --service -n 1 --ready file:up -- sh -c 'sleep 1; touch up; sleep 60' : --role ask -n 1 -- true
+	[[ $output =~ times:\ agents\ [0-9.]+\ s,\ inventories\ [0-9.]+\ s,\ addresses\ 0[.0-9]+\ s,.*,\ waiting\ for\ other\ roles\ [1-9] ]]
+}
+
 @test "a command of --ready may leave processes behind" {
 	expect 0 "$BERTH" run --role serve --service -n 1 --ready-timeout 4s \
 			--ready 'command:sleep 1000 >/dev/null 2>&1 & echo $! >left' -- sleep 1000 : --role train -n 1 -- true
