@@ -114,17 +114,21 @@ static bool is_missed(const struct job *job)
 void job_handle_rank_ended(struct job *job, size_t node, const struct message *message)
 {
 	const struct message_ended *ended = &message->ended;
+	const struct job_role *role = job->request->role;
 	const char *iface = node < job->plan.node_count ? job->plan.nodes[node].iface : "";
 	struct job_result *result = &job->result;
 	char how[600], cause[800];
 	const char *name = job_node_name(job, node);
 
+	/* On one node, the ranks of a service use loopback, but its clients another network. */
+	if (!*iface)
+		iface = role && role->service && role->iface ? role->iface
+							     : job->plan.network.iface;
 	json_array_append_new(result->ranks,
 			      json_pack("{s:i, s:s, s:i, s:i, s:I, s:b, s:o}", "rank", ended->rank,
 					"node", name, "code", ended->code, "signal", ended->signal,
 					"peak_memory_bytes", (json_int_t)ended->peak_memory_bytes,
-					"stopped", ended->stopped, "network",
-					json_text(*iface ? iface : job->plan.network.iface)));
+					"stopped", ended->stopped, "network", json_text(iface)));
 	read_report(result, ended->said);
 	for (size_t i = 0; i < job->part_count; i++)
 		if (job->parts[i]->rank_ended)

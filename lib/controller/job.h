@@ -91,6 +91,7 @@ struct job_role {
 	bool overlap; /* it claims nothing, and nothing is taken from it */
 	const struct job_ready *ready; /* NULL: once its ranks run */
 	const char *address;	       /* of its first node, for all nodes; NULL: not known yet */
+	const char *iface;	       /* of that address; likewise */
 	/* Addresses of other roles that its nodes are to try, "10.0.0.1:4711" or "". NULL: not
 	 * known yet. */
 	const json_t *others;

@@ -23,6 +23,7 @@ struct roles_one {
 	char *log_dir;	/* DIR/ROLE, or NULL */
 	char *cwd;	/* of the request, from a relative --chdir; or NULL */
 	char *address;	/* of job_role */
+	char iface[sizeof((struct plan_network *)0)->iface]; /* likewise */
 };
 
 struct roles_set {
@@ -189,6 +190,9 @@ static int on_prepared(void *context, struct job *const *jobs, struct error *err
 			free(set->ones[i].address);
 			set->ones[i].address = strdup(network.address);
 			set->ones[i].job_role.address = set->ones[i].address;
+			snprintf(set->ones[i].iface, sizeof set->ones[i].iface, "%s",
+				 network.iface);
+			set->ones[i].job_role.iface = set->ones[i].iface;
 			rc = set->ones[i].address ? 0 : error_memory(err, "an address");
 		}
 		job_ports(jobs[i], ports, sizeof ports);

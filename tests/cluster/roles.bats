@@ -35,7 +35,7 @@ teardown() {
 
 @test "Slurm: disjoint nodes, and a server's address on the fast network" {
 	submit roles -N3 <<-'S'
-	"$BERTH" run --role serve --service --nodes 1 -n 1 -- python3 serve.py : \
+	"$BERTH" run --report roles.json --role serve --service --nodes 1 -n 1 -- python3 serve.py : \
 		--role train --ranks-per-node 1 -- python3 ask.py : --role drive --gpus-per-rank 0 -- python3 ask.py 2>&1
 	S
 	finish roles
@@ -44,6 +44,7 @@ teardown() {
 	has '^\[train 0\] train 0 2 10.9.0.12 n2 hello 10.9.0.11$'
 	has '^\[train 1\] train 1 2 10.9.0.12 n3 hello 10.9.0.11$'
 	has '^\[drive 0\] drive 0 1 127.0.0.1 n1 hello 10.9.0.11$'
+	holds "$SHARE/roles.json" '{k["role"]: k["network"] for k in r["ranks"]} == {"serve": "hsn0", "train": "hsn0", "drive": "lo"}'
 	nothing_left n1 n2 n3
 }
 
