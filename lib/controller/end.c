@@ -224,9 +224,8 @@ bool job_awaits_cancelled(struct job *job)
 		return false;
 	/* Slurm need not have killed the agents of all nodes yet. */
 	if (!job->cancelled_due_ms)
-		job->cancelled_due_ms =
-			loop_now_ms(job->loop) + (all_lost ? ALL_LOST_MS : CANCELLED_MS);
-	return loop_now_ms(job->loop) < job->cancelled_due_ms;
+		job->cancelled_due_ms = clock_now_ms() + (all_lost ? ALL_LOST_MS : CANCELLED_MS);
+	return clock_now_ms() < job->cancelled_due_ms;
 }
 
 void job_find_cancelled(struct job *job)

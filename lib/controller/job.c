@@ -15,6 +15,7 @@
 #include "process/supervise.h"
 
 #define SECOND_MS 1000
+#define LOOK_MS 100    /* see job_awaits_cancelled */
 #define AGENTS_MS 3000 /* how long the agents may take to exit after the final frames */
 
 /* The terminal is released before this process stops itself. */
@@ -295,6 +296,9 @@ int64_t job_round(struct job *job, int64_t now_ms)
 	driver_ms = run_driver(job, now_ms);
 	if (job->phase >= JOB_PHASE_RUN && job->phase != JOB_PHASE_OVER)
 		check_over(job);
+	/* A tool's output does not wake the loop. */
+	if (job->cancelled_due_ms && job->phase != JOB_PHASE_OVER)
+		limit_ms = now_ms + LOOK_MS;
 	end_phase(job);
 	return driver_ms && (!limit_ms || driver_ms < limit_ms) ? driver_ms : limit_ms;
 }

@@ -62,9 +62,10 @@ struct job {
 	enum job_step next; /* to be taken after the callbacks of the loop */
 	/* All times are by loop_now_ms, but for those that say so. */
 	struct loop_timer deadline; /* of the phase */
-	int64_t cancelled_due_ms;   /* see job_awaits_cancelled; 0: it has not begun */
-	int64_t start_due_ms;	    /* when all agents must have connected */
-	bool use_fallback;	    /* the launcher brought no agent */
+	int64_t cancelled_due_ms; /* see job_awaits_cancelled, by clock_now_ms; 0: it has not begun
+				   */
+	int64_t start_due_ms;	  /* when all agents must have connected */
+	bool use_fallback;	  /* the launcher brought no agent */
 	size_t node_count, inventory_received;
 	size_t started; /* nodes with ranks that have reported STARTED */
 	struct job_node *nodes;
