@@ -56,6 +56,11 @@ attempts() {
 	report 'report["by"] == "program" and len(report["attempts"]) == 3 and "limit of 2 restarts" in report["not_restarted"]'
 }
 
+@test "the warning before a restart names the exception" {
+	expect 1 "$BERTH" run -n 2 --max-restarts 1 -- python3 -c 'raise ValueError("bad value")'
+	[[ $output == *"warning: "*" exited with code 1: ValueError: bad value ("*"warning: restarting"* ]]
+}
+
 @test "no step since the last start: the job ends, whether heartbeats or the run time show it" {
 	rank beats.sh <<-'SH'
 		echo 0 >"$BERTH_HEARTBEAT_FILE"
