@@ -287,7 +287,7 @@ static const char script[] =
 	"\"$pid\"\n"
 	"	done\n"
 	"	case $program,$0,$out in *python*,sh,)\n"
-	"		echo 'pip install py-spy in this environment shows the lines of Python' "
+	"		echo 'to see lines of Python, run: pip install py-spy' "
 	";;\n"
 	"	esac\n"
 	"	if [ \"$out\" ]; then :\n"

@@ -16,6 +16,7 @@
 #include "base/log.h"
 #include "controller/controller_internal.h"
 #include "hostlist/hostlist.h"
+#include "inventory/sys.h"
 #include "overlay/secret.h"
 #include "overlay/socket.h"
 #include "overlay/tree.h"
@@ -360,7 +361,7 @@ static int start_launcher(struct controller *controller, struct launcher_process
 
 	secret_format(&controller->secret, secret);
 	if (!launcher->single_host)
-		rc = socket_own_addresses(port, address, sizeof address, err);
+		rc = socket_own_addresses(port, sys_net_speed, address, sizeof address, err);
 	/* The user gave the other machines this machine's address; only its own agent needs this
 	 * one. */
 	if (launcher->single_host || (rc && launcher->secret_from_file)) {

@@ -356,7 +356,7 @@ static void name_missing(struct job_hang *hang, int64_t now_ms)
 			&(struct message_dump_stacks){ranks, false}, NULL, 0, NULL);
 }
 
-/* Rank 0 serves at localhost of its node, and ranks of other nodes wait for a server on theirs. */
+/* Rank 0 listens at localhost, so ranks on other nodes find no listener on theirs. */
 static void name_local(const struct job_hang *hang)
 {
 	const struct job_rank *ranks = hang->ranks;
@@ -370,10 +370,10 @@ static void name_local(const struct job_hang *hang)
 	if (local == size || missing == size)
 		return;
 	job_note(hang->sink, LOG_WARNING,
-		 "after %d s, rank %d on %s serves only ranks of its own node, at 127.0.0.1, and "
-		 "those of other nodes, as rank %d on %s, have not met it: does the program set "
-		 "MASTER_ADDR to localhost? Remove its lines that set MASTER_ADDR and MASTER_PORT, "
-		 "or use os.environ.setdefault: berth run has set them",
+		 "after %d s, rank %d on %s listens at localhost, and ranks on other nodes (such "
+		 "as rank %d on %s) have not connected. Does the program set MASTER_ADDR to "
+		 "localhost? Remove its lines that set MASTER_ADDR and MASTER_PORT; berth run sets "
+		 "both",
 		 MISSING_MS / 1000, local, node_name(hang, local), missing,
 		 node_name(hang, missing));
 }

@@ -272,37 +272,21 @@ static bool is_inner_bridge(const char *name)
 	return inner;
 }
 
-/* In Mb/s; 0: unknown. */
-static long speed_of(const char *name)
-{
-	char path[64];
-	FILE *file;
-	long speed = 0;
-
-	snprintf(path, sizeof path, "/sys/class/net/%s/speed", name);
-	file = fopen(path, "re");
-	if (!file || fscanf(file, "%ld", &speed) != 1 || speed < 0 || speed > INT32_MAX)
-		speed = 0;
-	if (file)
-		fclose(file);
-	return speed;
-}
-
-/* The usable addresses of this host; the fastest first, since agents take the first that answers,
- * and without that network the job would fail anyway. Return how many. */
-static size_t choose_addresses(const struct ifaddrs *list, bool bridges,
+/* Choose the usable addresses of this host, the fastest first: agents take the first that answers,
+ * and without the fastest network the job would fail anyway. Return how many. */
+static size_t choose_addresses(const struct ifaddrs *list, bool bridges, socket_speed *speed_of,
 			       const struct ifaddrs *out[ADDRESSES_MAX])
 {
-	long speeds[ADDRESSES_MAX];
+	int64_t speeds[ADDRESSES_MAX];
 	size_t count = 0;
 
 	for (const struct ifaddrs *it = list; it && count < ADDRESSES_MAX; it = it->ifa_next) {
 		size_t at = count;
-		long speed;
+		int64_t speed;
 
 		if (!is_usable(it) || is_inner_bridge(it->ifa_name) != bridges)
 			continue;
-		speed = speed_of(it->ifa_name);
+		speed = speed_of("", it->ifa_name);
 		for (; at && speeds[at - 1] < speed; at--) {
 			out[at] = out[at - 1];
 			speeds[at] = speeds[at - 1];
@@ -315,11 +299,11 @@ static size_t choose_addresses(const struct ifaddrs *list, bool bridges,
 }
 
 /* Write the usable addresses of this host. Return the length of the text. */
-static size_t write_addresses(const struct ifaddrs *list, bool bridges, int port, char *out,
-			      size_t size)
+static size_t write_addresses(const struct ifaddrs *list, bool bridges, int port,
+			      socket_speed *speed_of, char *out, size_t size)
 {
 	const struct ifaddrs *chosen[ADDRESSES_MAX];
-	size_t used = 0, count = choose_addresses(list, bridges, chosen);
+	size_t used = 0, count = choose_addresses(list, bridges, speed_of, chosen);
 
 	out[0] = 0;
 	for (size_t i = 0; i < count; i++) {
@@ -337,7 +321,8 @@ static size_t write_addresses(const struct ifaddrs *list, bool bridges, int port
 	return used;
 }
 
-int socket_own_addresses(int port, char *out, size_t size, struct error *err)
+int socket_own_addresses(int port, socket_speed *speed_of, char *out, size_t size,
+			 struct error *err)
 {
 	struct ifaddrs *list = NULL;
 	size_t used;
@@ -345,11 +330,11 @@ int socket_own_addresses(int port, char *out, size_t size, struct error *err)
 	if (getifaddrs(&list))
 		return error_set(err, ERR_NETWORK, "cannot list this host's addresses: %s",
 				 strerror(errno));
-	used = write_addresses(list, false, port, out, size);
+	used = write_addresses(list, false, port, speed_of, out, size);
 	if (!used)
 		/* Only now: other nodes that have the same address on a bridge would try it in
 		 * vain. */
-		used = write_addresses(list, true, port, out, size);
+		used = write_addresses(list, true, port, speed_of, out, size);
 	freeifaddrs(list);
 	return used ? 0
 		    : error_set(err, ERR_NETWORK,

@@ -4,6 +4,7 @@
 #define BERTH_OVERLAY_SOCKET_H
 
 #include <stddef.h>
+#include <stdint.h>
 #include <sys/socket.h>
 
 #include "base/error.h"
@@ -32,11 +33,14 @@ void socket_text(const struct sockaddr_storage *address, char *out, size_t size)
 void socket_peer_text(int fd, char *out, size_t size);
 /* Format the peer's address with another port. */
 void socket_peer_with_port(int fd, int port, char *out, size_t size);
+/* The speed of an interface in Mb/s, -1 if unknown; sys_root: before /sys. */
+typedef int64_t socket_speed(const char *sys_root, const char *iface);
 /* List every address of this machine that others may reach, with port:
  * "10.0.0.1:4711,[fd00::1]:4711". Included are addresses that are up and neither loopback nor
  * link-local. Those of bridges without a device of the node (docker0, virbr0) are left out if
- * there are others. Those of the fastest interface (/sys/class/net/NAME/speed) come first, those of
- * unknown speed last. At most 64. Return 0, or -ERR_NETWORK if there is none. */
-int socket_own_addresses(int port, char *out, size_t size, struct error *err);
+ * there are others. Those of the fastest interface come first, those of unknown speed last. At
+ * most 64. Return 0, or -ERR_NETWORK if there is none. */
+int socket_own_addresses(int port, socket_speed *speed_of, char *out, size_t size,
+			 struct error *err);
 
 #endif

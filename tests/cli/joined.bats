@@ -123,7 +123,7 @@ job() {
 	! grep -E '  \| rank [013],' some || false
 	grep -q 'warning: 4 ranks have loaded PyTorch or JAX, but none has connected to another one' none
 	grep -q 'but none has connected to another one' short
-	grep -q 'warning: after 30 s, rank 0 on .* serves only .* as rank 2 on ' local
+	grep -q 'warning: after 30 s, rank 0 on .* listens at localhost, and ranks on other nodes (such as rank 2 on ' local
 	! grep 'but none' local || false
 	for name in all local-one brief other node roles short-meets; do
 		! grep -E 'MASTER_PORT|rank 2' $name || false

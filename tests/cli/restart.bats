@@ -241,7 +241,7 @@ attempts() {
 	done
 	fake eu-stack 'printf "TID 1:\n#0 main_here\nTID 2:\n#0 other_thread\n" | sed "s/ 1:/ $2:/"'
 	expect 76 env PATH="$DIR/bin" "$BERTH" run --hang-timeout 1 -- "$DIR/bin/python3" -c 'import time; time.sleep(61)'
-	[[ "$output" == *"| pip install py-spy in this environment"*"#0 main_here"* ]]
+	[[ "$output" == *"| to see lines of Python, run: pip install py-spy"*"#0 main_here"* ]]
 	[[ "$output" != *other_thread* ]]
 	# A tool that fails, and one that is too slow: by this clock, 19 s pass between two looks at it.
 	fake eu-stack 'exit 1'

@@ -383,7 +383,7 @@ static void judge_row(struct check *check, size_t i, const struct column *column
 		return;
 	check_add(check, i, "reach", CHECK_OK, NULL, "reaches %s on every network that matters",
 		  check->count <= ALL_PAIRS ? "all other nodes"
-					    : "a sample of the other nodes, with the first one,");
+					    : "the first node and a sample of the others");
 }
 
 static void judge(struct check *check)

@@ -693,7 +693,7 @@ static void test_many(void **state)
 		assert_int_equal(json_array_size(nodes[i].results), 1);
 		assert_string_equal(check_text(found, "result"), i == SILENT ? "fault" : "ok");
 		assert_non_null(strstr(check_text(found, "seen"),
-				       i == SILENT ? "does not answer" : "a sample of"));
+				       i == SILENT ? "does not answer" : "and a sample of"));
 		assert_in_range(tried[i], 50, MANY);
 		json_decref(nodes[i].answers);
 		json_decref(nodes[i].results);
