@@ -36,7 +36,7 @@ struct agent_job {
 	bool pmix_disabled, pmix_required, hold_port;
 	enum agent_job_stdin input;
 	struct limits limits; /* for the ranks */
-	bool service;
+	bool service;	      /* see supervise_rank */
 	struct container container;
 };
 

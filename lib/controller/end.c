@@ -236,9 +236,7 @@ void job_find_cancelled(struct job *job)
 	size_t size = 0;
 	bool all_lost;
 
-	if (!may_be_cancelled(job, &all_lost, output, &line, &size))
-		return;
-	if (!line)
+	if (!may_be_cancelled(job, &all_lost, output, &line, &size) || !line)
 		return;
 	snprintf(text, sizeof text, "the agents' job step was cancelled (scancel): %.*s", (int)size,
 		 line);

@@ -79,17 +79,16 @@ static void name_frame(const char *name, const struct frame *frame, char *out, s
 		snprintf(out, size, "%.90s", name);
 }
 
-bool stack_thread(const char *text, const char *line, bool *main_thread)
+void stack_thread(const char *text, const char *line, bool *main_thread)
 {
 	int process = -1;
 
 	if (strncmp(line, "Thread ", 7) != 0 && strncmp(line, "TID ", 4) != 0)
-		return false;
+		return;
 	sscanf(text, "rank %*d, process %d", &process);
 	/* gdb numbers it 1; py-spy knows a name only if the program has loaded threading. */
 	*main_thread = !strncmp(line, "Thread 1 ", 9) || atoi(strchr(line, ' ')) == process ||
 		       has(line, line + strcspn(line, "\n"), "\"MainThread\"");
-	return true;
 }
 
 struct stack_place stack_place(const char *text, const char *end)

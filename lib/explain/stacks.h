@@ -21,9 +21,9 @@ struct stack_place {
 
 /* The end of a rank's stack that begins at text: the next line "rank N, ...". */
 const char *stack_end(const char *text);
-/* Is the line of a rank's stack the first one of a thread? Then set whether it is the main thread,
- * which has the process's number. */
-bool stack_thread(const char *text, const char *line, bool *main_thread);
+/* If the line of a rank's stack begins a thread, set whether that is the main thread, which has the
+ * process's number. */
+void stack_thread(const char *text, const char *line, bool *main_thread);
 /* Read the stack from text to end. */
 struct stack_place stack_place(const char *text, const char *end);
 /* The rank on which the others wait; -1 if the places do not tell. Sorts places. text: "3 ranks
