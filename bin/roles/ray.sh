@@ -10,9 +10,9 @@ address() { # IPv6 in brackets
 	esac
 }
 
-refuse() {
+refuse() { # TEXT [CODE]
 	echo "$1" >&2
-	exit 64
+	exit "${2:-64}"
 }
 
 # Run CODE with Ray's own Python. It imports nothing from the working directory, where other users may have put csv.py.
@@ -93,7 +93,7 @@ start() {
 [ -n "${RAY_AUTH_TOKEN-}${RAY_AUTH_TOKEN_PATH-}" ] || [ "${RAY_AUTH_MODE-}" != token ] || export RAY_AUTH_TOKEN="$BERTH_ROLE_SECRET"
 
 [ "$0" = driver ] || command -v ray >/dev/null ||
-	refuse "ray is not in PATH on $(hostname): install it there, too, or activate its environment before berth run"
+	refuse "ray is not in PATH on $(hostname): install it there, too, or activate its environment before berth run" 66
 case $0 in
 version) version ;;
 node) start ;;

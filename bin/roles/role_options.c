@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/log.h"
 #include "container_options.h"
 #include "options.h"
 #include "roles/ray.h"
@@ -11,15 +12,15 @@
 /* clang-format off: one sentence, one macro */
 #define SERVICE                                                                                    \
 	"Of a role: it serves the others, which start once it is ready. berth ends it when they "  \
-	"have ended; the job fails if it ends before"
+	"have ended; the job fails if it ends before. It has one process per node by default"
 #define RESTART                                                                                    \
 	"Of a service: if it fails, restart it alone, while the others run, at most "              \
 	"--max-restarts times"
 #define READY                                                                                      \
-	"Of a role: it is ready once this works: tcp:PORT, http:[HOST]:PORT/PATH (2xx), "          \
-	"file:PATH "                                                                               \
-	"or command:LINE (exit code 0), asked on its first node; HOST is BERTH_ROLE_NAME_ADDR by " \
-	"default, a PORT +K is port K, from 0, of --ports"
+	"Of a role: it is ready once this works: tcp, tcp:PORT, http:/PATH, "                      \
+	"http:[HOST]:PORT/PATH (2xx), file:PATH or command:LINE (exit code 0), asked on its "      \
+	"first node; by default at BERTH_ROLE_NAME_ADDR and BERTH_ROLE_NAME_PORT; a PORT +K is "   \
+	"port K, from 0, of --ports"
 #define READY_TIMEOUT "Of a role: fail if it is not ready within TIME of its start (default: 10m)"
 #define AFTER                                                                                      \
 	"Of a role: start it once ROLE is ready; without --service and --ready, once ROLE has "    \
@@ -118,8 +119,10 @@ static int check(void *input, struct error *err)
 	const struct role *role = input;
 
 	if (!role->name)
-		return error_set(err, ERR_USAGE,
-				 "a program after another one begins with --role NAME");
+		return error_set(
+			err, ERR_USAGE,
+			"a program after another one begins with --role NAME; write \\: for an "
+			"argument ':', or name another separator with --separator WORD");
 	return 0;
 }
 
@@ -136,6 +139,18 @@ static void read_role(int argc, char **argv, struct role *role)
 
 	*role = (struct role){.gpus_per_rank = -1, .group = -1, .ready.timeout_ms = JOB_READY_MS};
 	arguments_parse(&command, argc, argv, role);
+	for (size_t i = 1; role->argv[0] && role->argv[i]; i++)
+		if (!strcmp(role->argv[i], "--role") && role->argv[i + 1])
+			log_user(LOG_WARNING,
+				 "--role %s is an argument of role %s's program: write ':' before "
+				 "it if "
+				 "another program begins there",
+				 role->argv[i + 1], role->name);
+	/* A server is one process on each of its nodes. */
+	if (role->service && !role->ranks && !role->ranks_per_node) {
+		role->per_node |= role->gpus_per_rank < 0;
+		role->ranks_per_node = !role->per_node;
+	}
 }
 
 /* Add the line of the next role, which begins with the words in before. *rest moves behind the

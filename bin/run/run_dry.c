@@ -397,6 +397,8 @@ static int show_roles(const struct run_setup *setup, struct error *err)
 			putchar('\n');
 		rc = show_one(&own, request->argv, &request->container, options->roles[i].name,
 			      options->roles[i].overlap ? NULL : claims, roles, err);
+		if (rc)
+			error_prefix(err, "role %s", options->roles[i].name);
 	}
 	roles_close(set);
 	out = json_pack("{s:s, s:o}", "schema", "berth.dryrun/1", "roles", roles);

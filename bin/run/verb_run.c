@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* berth run: a program as a job. */
+#include <string.h>
+
+#include "base/log.h"
 #include "container_options.h"
 #include "run/run.h"
 #include "run/run_options.h"
@@ -46,6 +49,25 @@ static int check_arguments(void *input, struct error *err)
 					     (const char *const *)arguments->program, err);
 }
 
+/* Roles whose start cannot mean that they can be used. */
+static void note_unready(const struct role_options *roles)
+{
+	for (size_t i = 0; i < roles->count; i++) {
+		const struct role *role = &roles->roles[i];
+		bool awaited = false;
+
+		for (size_t k = 0; k < roles->count; k++)
+			awaited |= roles->roles[k].after
+					   ? !strcmp(roles->roles[k].after, role->name)
+					   : !roles->roles[k].service;
+		if (role->service && !role->ready.text && awaited)
+			log_user(LOG_NOTE,
+				 "role %s has no --ready: other roles start as soon as its program "
+				 "runs. With --ready tcp they wait until it listens at {port}",
+				 role->name);
+	}
+}
+
 /* program becomes that of the first role; with --ray it stays the driver. */
 static int read_roles(struct arguments *arguments, struct error *err)
 {
@@ -61,6 +83,8 @@ static int read_roles(struct arguments *arguments, struct error *err)
 		rc = run_check_launchers(&own, roles->roles[i].argv, err);
 		roles->roles[i].per_node = own.shared.plan.per_node;
 	}
+	if (!rc && !arguments->run.quiet)
+		note_unready(roles);
 	if (!rc && !roles->ray)
 		arguments->program = (char **)(uintptr_t)roles->roles[0].argv;
 	return rc;

@@ -24,7 +24,9 @@ struct submit {
 	int64_t time_s;
 	const char *queue, *account, *name, *output, *after;
 	const char *warn_before, *log_dir; /* for berth run, as are requeue and per_node */
-	bool per_node, requeue;
+	bool per_node, requeue, ray;
+	const char
+		*role; /* --role: that of the first program; those of the others are in program */
 	const char *berth;	    /* the berth program to call in the job */
 	const char *const *program; /* PROGRAM and its arguments, NULL-terminated */
 	/* Shell lines before it (module load ...), line_count of them; owned. */

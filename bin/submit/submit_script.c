@@ -177,7 +177,7 @@ static const char *berth_verb(const char *const *program)
 static int write_run(const struct script_writer *w, struct error *err)
 {
 	const struct submit *s = w->submit;
-	const char *verb = berth_verb(s->program);
+	const char *verb = s->role ? NULL : berth_verb(s->program);
 	char ranks[24];
 	const char *begin[16];
 	struct launcher_command values = {0};
@@ -204,8 +204,14 @@ static int write_run(const struct script_writer *w, struct error *err)
 		begin[n++] = "--log-dir";
 		begin[n++] = s->log_dir;
 	}
-	if (!verb)
+	if (s->ray)
+		begin[n++] = "--ray";
+	if (s->role) {
+		begin[n++] = "--role";
+		begin[n++] = s->role;
+	} else if (!verb) {
 		begin[n++] = "--";
+	}
 	begin[n] = NULL;
 	values.argv = launcher_argv(begin, NULL, s->program + (verb ? 2 : 0));
 	line = values.argv ? launcher_command_line(values.argv) : NULL;

@@ -13,6 +13,7 @@
 #include "base/log.h"
 #include "base/number.h"
 #include "launch/launcher.h"
+#include "roles/role_options.h"
 #include "submit/submit.h"
 #include "verb.h"
 
@@ -136,10 +137,40 @@ static const struct arguments_option options[] = {
 	 ARGUMENTS_FLAG, SUBMIT(requeue)},
 	{"log-dir", "DIR", "As with berth run: write each rank's output also to its own file",
 	 ARGUMENTS_TEXT, SUBMIT(log_dir)},
+	{"ray", NULL, "As with berth run: PROGRAM is a driver of Ray", ARGUMENTS_FLAG, SUBMIT(ray)},
 	{"dry-run", NULL, "Show the script, and submit nothing", ARGUMENTS_FLAG,
 	 offsetof(struct arguments, dry_run)},
 	{0},
 };
+
+static const struct arguments_option role_table[] = {
+	{"role", "NAME",
+	 "As with berth run: start several programs, --role NAME [OPTIONS] -- PROGRAM : --role ...",
+	 ARGUMENTS_REST, offsetof(struct arguments, program)},
+	{0},
+};
+
+static int given_role(void *filled, const char *name, const char *text, struct error *err)
+{
+	struct arguments *arguments = filled;
+
+	arguments->submit.role = text;
+	return 0;
+}
+
+/* Wrong options of roles show now, and not when the job starts. */
+static int check_roles(const struct arguments *arguments, struct error *err)
+{
+	struct role_options roles = {.first = arguments->submit.role};
+	int rc = roles.first && arguments->submit.ray
+			 ? error_set(err, ERR_USAGE,
+				     "--ray conflicts with --role: it has roles of its own")
+		 : roles.first ? role_options_read(&roles, arguments->program, err)
+			       : 0;
+
+	role_options_free(&roles);
+	return rc;
+}
 
 /* Slurm installs its own qsub wrapper next to sbatch: sbatch wins. */
 static int choose_kind(const struct env *env, struct submit *submit, struct error *err)
@@ -237,6 +268,8 @@ static int run(struct arguments *arguments, const struct env *env, struct error 
 	if (!submit->nodes)
 		submit->nodes = 1;
 	if (!rc)
+		rc = check_roles(arguments, err);
+	if (!rc)
 		rc = choose_kind(env, submit, err);
 	if (!rc)
 		request_cores(submit);
@@ -253,7 +286,7 @@ static int run(struct arguments *arguments, const struct env *env, struct error 
 int verb_submit(int argc, char **argv)
 {
 	static const struct arguments_command command = {
-		.tables = {{options}},
+		.tables = {{options}, {role_table, 0, given_role}},
 		.positional = {.type = ARGUMENTS_REST,
 			       .offset = offsetof(struct arguments, program)},
 		.usage = "[--] PROGRAM [ARGUMENTS]",

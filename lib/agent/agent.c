@@ -356,15 +356,14 @@ static int handle_ask_ready(struct agent *agent, const struct message *message, 
 {
 	const struct message_ask_ready *question = &message->ask_ready;
 	struct message_ready answer = {false, ""};
-	char text[200];
-	bool found;
+	char text[200], found[INET6_ADDRSTRLEN];
 	uid_t uid;
 
 	if (!agent->ranks.job.document)
 		return 0;
 	switch (question->port
 			? listeners_find(question->port, *question->host ? question->host : NULL,
-					 agent->ranks.job.container.image, &found, &uid)
+					 agent->ranks.job.container.image, found, &uid)
 			: PORT_OURS) {
 	case PORT_FOREIGN:
 		fail_for_listener(agent, question->port, uid);
@@ -372,9 +371,10 @@ static int handle_ask_ready(struct agent *agent, const struct message *message, 
 	case PORT_FREE:
 		agent->asked_port = question->port; /* watch it */
 		snprintf(text, sizeof text,
-			 found ? "port %d is not open at %s, only at another address"
-			       : "no process listens on port %d",
-			 question->port, question->host);
+			 *found ? "port %d is not open at %s, only at %s: let the server listen "
+				  "there, or at all addresses (0.0.0.0)"
+				: "no process listens on port %d",
+			 question->port, question->host, found);
 		answer.text = text;
 		break;
 	case PORT_OUTSIDE:

@@ -105,6 +105,7 @@ int agent_job_read(const struct message *message, struct agent_job *job, struct 
 	job->layout.world_size = from->world_size;
 	job->hold_port = from->hold_port;
 	job->service = from->service;
+	job->placeholders = from->placeholders;
 	job->input = (enum agent_job_stdin)from->input;
 	job->pmix_disabled = !strcmp(from->pmix, "off");
 	job->pmix_required = !strcmp(from->pmix, "on");

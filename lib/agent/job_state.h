@@ -37,6 +37,7 @@ struct agent_job {
 	enum agent_job_stdin input;
 	struct limits limits; /* for the ranks */
 	bool service;	      /* see supervise_rank */
+	bool placeholders;    /* process/placeholders.h, in argv */
 	struct container container;
 };
 

@@ -3,6 +3,7 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <arpa/inet.h>
 #include <netdb.h>
 #include <stdio.h>
 #include <string.h>
@@ -101,14 +102,15 @@ static bool is_here(const char *host, struct sockaddr_storage *to)
 	return here;
 }
 
-enum port_owner listeners_find(int port, const char *host, bool containers, bool *found, uid_t *uid)
+enum port_owner listeners_find(int port, const char *host, bool containers,
+			       char found[INET6_ADDRSTRLEN], uid_t *uid)
 {
 	struct sock_diag_listener list[MOST];
 	enum port_owner best = PORT_FREE;
 	struct sockaddr_storage to;
 	int n;
 
-	*found = false;
+	*found = '\0';
 	if (!is_here(host, &to) || (n = sock_diag_listeners(&port, 1, list, MOST)) < 0)
 		return PORT_UNKNOWN;
 	for (int i = 0; i < n; i++) {
@@ -121,7 +123,7 @@ enum port_owner listeners_find(int port, const char *host, bool containers, bool
 			*uid = list[i].uid;
 			return one;
 		}
-		*found = true;
+		inet_ntop(list[i].family, list[i].address, found, INET6_ADDRSTRLEN);
 		if (best != PORT_OURS &&
 		    (to.ss_family == AF_UNSPEC || sock_diag_takes(&list[i], &to)))
 			best = one;

@@ -6,6 +6,7 @@
 #ifndef BERTH_AGENT_LISTENERS_H
 #define BERTH_AGENT_LISTENERS_H
 
+#include <netinet/in.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <sys/types.h>
@@ -26,12 +27,12 @@ enum port_owner {
 bool listeners_have_foreign(const int *ports, size_t count, int *port, uid_t *uid);
 
 /* Who listens on this port for those that connect to host: an address, a name, or NULL for any
- * address? PORT_FOREIGN, with *uid, even if only on another address; *found: PORT_FREE, but there
- * is a listener of this user on another address. With containers, whose processes need not descend
- * from this one, PORT_OUTSIDE becomes PORT_OURS. Names are not resolved: those of this machine are
- * "localhost" and uname's, others count as another machine's. */
-enum port_owner listeners_find(int port, const char *host, bool containers, bool *found,
-			       uid_t *uid);
+ * address? PORT_FOREIGN, with *uid, even if only on another address; found: PORT_FREE, but there
+ * is a listener of this user on this other address; else "". With containers, whose processes need
+ * not descend from this one, PORT_OUTSIDE becomes PORT_OURS. Names are not resolved: those of this
+ * machine are "localhost" and uname's, others count as another machine's. */
+enum port_owner listeners_find(int port, const char *host, bool containers,
+			       char found[INET6_ADDRSTRLEN], uid_t *uid);
 
 /* Does the process have one of these sockets open? -1: it does not show them. */
 int listeners_process_has(pid_t pid, const unsigned *inodes, size_t count);

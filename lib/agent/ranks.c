@@ -13,6 +13,7 @@
 #include "base/clock.h"
 #include "base/json.h"
 #include "base/log.h"
+#include "process/placeholders.h"
 #include "hostlist/idset.h"
 #include "process/guardian.h"
 #include "process/logs.h"
@@ -46,11 +47,11 @@ static int apply_change(struct env *env, const char *change, struct error *err)
 
 /* The rank's command line and environment become those of its container's runtime. */
 static int enter_container(struct agent_ranks *ranks, size_t local_rank, struct env *env,
-			   char ***argv, struct error *err)
+			   const char *const *program, char ***argv, struct error *err)
 {
 	const struct agent_job *job = &ranks->job;
 	struct container_start start = {
-		.dir = ranks->dir, .cwd = job->cwd[0], .env = env, .argv = job->argv};
+		.dir = ranks->dir, .cwd = job->cwd[0], .env = env, .argv = program};
 	char name[200], *cwd = job->cwd[0] ? NULL : getcwd(NULL, 0), **removal;
 	int rc = container_removal(&job->container, &removal, err);
 
@@ -73,7 +74,7 @@ static int enter_container(struct agent_ranks *ranks, size_t local_rank, struct 
 }
 
 /* Return the environment of one rank in the form that execve takes, and its command line if it is
- * in a container (otherwise NULL); both are malloced. */
+ * in a container or a role (otherwise NULL); both are malloced. */
 static int rank_environment(struct agent_ranks *ranks, const struct env *base, size_t local_rank,
 			    const char *const *changes, size_t count, char ***out, char ***argv,
 			    struct error *err)
@@ -92,8 +93,19 @@ static int rank_environment(struct agent_ranks *ranks, const struct env *base, s
 		rc = apply_change(env, changes[i], err);
 	if (!rc)
 		rc = agent_pmix_environment(ranks->pmix, (int)local_rank, env, err);
-	if (!rc && ranks->job.container.image)
-		rc = enter_container(ranks, local_rank, env, argv, err);
+	if (!rc && ranks->job.placeholders) {
+		*argv = placeholders_fill(ranks->job.argv, env);
+		rc = *argv ? 0 : error_memory(err, "the program's arguments");
+	}
+	if (!rc && ranks->job.container.image) {
+		char **program = *argv;
+
+		*argv = NULL;
+		rc = enter_container(ranks, local_rank, env,
+				     program ? (const char *const *)program : ranks->job.argv, argv,
+				     err);
+		free(program);
+	}
 	if (!rc && !(*out = env_to_envp(env)))
 		rc = error_memory(err, "the environment");
 	env_free(env);
@@ -365,7 +377,7 @@ static int start_ranks(struct agent_ranks *ranks, const json_t *list, const unsi
 	for (size_t i = 0; starts && i < count; i++) {
 		free((void *)starts[i].envp);
 		if (starts[i].argv != ranks->job.argv)
-			free((void *)starts[i].argv); /* of a container */
+			free((void *)starts[i].argv); /* of a container or a role */
 		idset_free((struct idset *)starts[i].cpus_os);
 	}
 	free(starts);

@@ -294,6 +294,11 @@ bool job_has_finished(const struct job *job)
 	       json_array_size(job->result.ranks) >= (size_t)job->plan.world_size;
 }
 
+int64_t job_silent_ms(const struct job *job)
+{
+	return job->hang.ranks ? loop_now_ms(job->loop) - job->hang.active_ms : 0;
+}
+
 bool job_has_stopped(const struct job *job)
 {
 	return job->first.failed && job->first.cause == CAUSE_STOPPED;

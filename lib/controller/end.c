@@ -51,7 +51,9 @@ static void describe_end(const struct message_ended *ended, char *out, size_t si
 	else if (ended->code == ERR_STOPPED)
 		snprintf(out, size, "saved its work and stopped early (code %d)", ended->code);
 	else if (!ended->code)
-		snprintf(out, size, "ended, but it is a service that others use");
+		snprintf(out, size,
+			 "ended, but it is a service that others use. A server that puts "
+			 "itself into the background needs its option for the foreground");
 	else
 		snprintf(out, size, "exited with code %d%s", ended->code,
 			 ended->oom ? ", and the kernel's out-of-memory killer has probably ended "

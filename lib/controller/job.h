@@ -71,7 +71,7 @@ struct job_ready {
 	const char *text; /* of --ready */
 	const char *kind; /* as in struct message_ask_ready */
 	const char *host; /* "": the role's address */
-	int port;	  /* from +0 on, the port of --ports with that number, if of_block */
+	int port;	  /* 0: the role's; from +0 on, if of_block, that of --ports */
 	bool of_block;
 	const char *path;
 	int timeout_ms;
@@ -272,6 +272,7 @@ bool job_fail(struct job *job, int code, long node, const char *format, ...)
 	__attribute__((format(printf, 4, 5)));
 bool job_has_failed(const struct job *job);
 bool job_has_finished(const struct job *job); /* all ranks have ended, and none has failed */
+int64_t job_silent_ms(const struct job *job); /* since its last step or output; 0: not started */
 bool job_has_stopped(const struct job *job);  /* a rank has saved its work and stopped (code 75) */
 bool job_is_interrupted(const struct job *job); /* by a stop signal */
 /* The result of a job that is over, which becomes the caller's. It may wait for the launcher's

@@ -363,7 +363,9 @@ void job_announce_claims(struct job *job)
 			 "no refuse this",
 			 claims->fit.why);
 	else if (*claims->fit.why)
-		job_note(job->sink, plan->ranks || plan->ranks_per_node ? LOG_DEBUG : LOG_NOTE,
+		job_note(job->sink,
+			 plan->ranks || plan->ranks_per_node || job->request->role ? LOG_DEBUG
+										   : LOG_NOTE,
 			 "%s; these ranks use the others", claims->fit.why);
 }
 

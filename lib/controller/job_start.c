@@ -213,15 +213,21 @@ void job_start_announce(struct job *job)
 {
 	const struct job_request *request = job->request;
 	const struct plan *plan = &job->plan;
-	char log_dir[PATH_MAX];
+	char log_dir[PATH_MAX], of_role[48] = "";
 
+	if (request->role)
+		snprintf(of_role, sizeof of_role, "role %s: ", request->role->name);
 	for (size_t i = 0; i < plan->warning_count; i++)
-		job_note(job->sink, LOG_WARNING, "%s", plan->warnings[i]);
+		job_note(job->sink, LOG_WARNING, "%s%s", of_role, plan->warnings[i]);
 	for (size_t i = 0; i < plan->node_count; i++) {
 		const struct plan_node *node = &plan->nodes[i];
 
-		for (size_t w = 0; w < node->warning_count; w++)
-			node_notes_add(&job->notes, i, node->warnings[w]);
+		for (size_t w = 0; w < node->warning_count; w++) {
+			char text[1200];
+
+			snprintf(text, sizeof text, "%s%s", of_role, node->warnings[w]);
+			node_notes_add(&job->notes, i, text);
+		}
 	}
 	node_notes_print(&job->notes);
 	if (request->pmix == JOB_PMIX_OFF)
@@ -297,6 +303,7 @@ static int send_job(const struct job *job, struct error *err)
 		.pmix = pmix_name(request->pmix),
 		.hold_port = request->port_hold,
 		.service = request->role && request->role->service,
+		.placeholders = request->role != NULL,
 		.block = job_port_block(job),
 		.input = job_input_kind(request),
 		.stop_file = env_get(request->launch->env, "BERTH_STOP_FILE"),

@@ -129,6 +129,7 @@ MESSAGE_WITH(JOB, 64, job,
 	TEXT(pmix) /* "auto", "on", "off" */
 	BOOL(hold_port)
 	BOOL(service) /* see supervise_rank */
+	BOOL(placeholders) /* process/placeholders.h, in the arguments */
 	NUMBER(block, 0, 7) /* the block of ports to keep */
 	NUMBER(input, 0, INT32_MAX) /* enum agent_job_stdin */
 	TEXT_OR_NULL(stop_file)

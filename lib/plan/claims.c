@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/bytes.h"
 #include "base/json.h"
 #include "plan/plan_internal.h"
 
@@ -33,7 +34,9 @@ static void name_gpu(const char *uuid, const char *pci, int index, char *out, si
 static int set_by(char **claimed_by, const char *by)
 {
 	if (!*claimed_by)
-		*claimed_by = strdup(by);
+		*claimed_by = strncmp(by, "role ", 5)
+				      ? text_format("other runs of this job (%s)", by)
+				      : strdup(by);
 	return *claimed_by ? 0 : -1;
 }
 

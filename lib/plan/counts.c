@@ -198,8 +198,8 @@ struct plan_fit plan_fit(const struct alloc *alloc, const struct inventory *inve
 			 size_t count, const struct plan_request *request)
 {
 	struct plan_fit fit = {.fits = true};
-	bool whole = request->per_node || (request->part && !request->rest && !request->ranks &&
-					   !request->ranks_per_node);
+	bool whole = !request->rest && (request->per_node || (request->part && !request->ranks &&
+							      !request->ranks_per_node));
 	int *counts = calloc(count, sizeof *counts), all = 0, left = 0, need = 0;
 	const char *by = NULL, *unit = "GPU";
 	size_t used = 0;
@@ -228,8 +228,7 @@ struct plan_fit plan_fit(const struct alloc *alloc, const struct inventory *inve
 	/* Without other runs there is nothing to wait for. */
 	fit.fits = !by || (fit.fits && (counts[0] || used == 1));
 	if (by)
-		snprintf(fit.why, sizeof fit.why,
-			 "%d of %d %ss are used by other runs of this job (%s)", all - left, all,
+		snprintf(fit.why, sizeof fit.why, "%d of %d %ss are used by %s", all - left, all,
 			 unit, by);
 	snprintf(fit.need, sizeof fit.need, "%d %s%s", need, unit, need == 1 ? "" : "s");
 	free(counts);
@@ -241,7 +240,7 @@ int plan_refuse_sharing(const struct plan_fit *fit, struct error *err)
 	return fit->fits || fit->cores
 		       ? 0
 		       : error_set(err, ERR_USAGE,
-				   "%s, and roles share no GPUs: start fewer ranks, or give a role "
-				   "--gpus-per-rank 0",
+				   "%s, and roles share no GPUs: give one fewer with -n or "
+				   "--gpus-per-rank; with --gpus-per-rank 0 it uses none",
 				   fit->why);
 }

@@ -307,13 +307,29 @@ static void add_lightning(struct environment_builder *m)
 			"Lightning's default for Trainer(num_nodes=)");
 }
 
+static void local_address(const struct environment_builder *m, char *text, size_t size)
+{
+	int index;
+
+	snprintf(text, size, "%s", m->plan->network.address);
+	if (environment_one_node(m))
+		return;
+	network_iface(m->inventory, &m->plan->network, &index);
+	if (index >= 0)
+		inventory_address_format(&m->inventory->addresses[index], 0, text, size);
+}
+
 static void add_berth(struct environment_builder *m)
 {
 	const struct plan_request *request = m->request;
+	char address[64];
 
+	local_address(m, address, sizeof address);
+	set_always(m, "BERTH_NODE_ADDR", address, "this node's in the network of MASTER_ADDR");
 	set_always(m, "BERTH_JOB_ID", m->plan->job_id, "the job");
 	set_always_int(m, "BERTH_NODE_RANK", (long)m->node->node_rank,
 		       "index of this node among those with ranks");
+	set_always_int(m, "BERTH_GPUS", (long)m->rank->gpu_count, "number of this rank's GPUs");
 	set_always_int(m, "BERTH_ATTEMPT", m->plan->attempt, "number of attempts before this one");
 	if (m->plan->end_time > 0)
 		set_always_int(m, "BERTH_END_TIME", (long)m->plan->end_time,
@@ -331,18 +347,6 @@ static void add_berth(struct environment_builder *m)
 	if (request->report)
 		set_always(m, "BERTH_REPORT", request->report,
 			   "file in which the program may report how it ended");
-}
-
-static void local_address(const struct environment_builder *m, char *text, size_t size)
-{
-	int index;
-
-	snprintf(text, size, "%s", m->plan->network.address);
-	if (environment_one_node(m))
-		return;
-	network_iface(m->inventory, &m->plan->network, &index);
-	if (index >= 0)
-		inventory_address_format(&m->inventory->addresses[index], 0, text, size);
 }
 
 static void add_c10d(struct environment_builder *m)

@@ -191,7 +191,7 @@ static int choose_own(const struct inventory *inventory, int rank_count, struct 
 	return 0;
 }
 
-static int count_usable(const struct inventory *inventory, bool none, struct scratch *scratch,
+static int count_usable(const struct inventory *inventory, struct scratch *scratch,
 			struct gpu_choice *choice)
 {
 	choice->usable = scratch_array(scratch, inventory->gpu_count, sizeof *choice->usable);
@@ -199,7 +199,7 @@ static int count_usable(const struct inventory *inventory, bool none, struct scr
 	if (scratch->failed)
 		return -1;
 	gpu_packages(inventory, choice->package);
-	for (size_t g = 0; g < inventory->gpu_count && !none; g++)
+	for (size_t g = 0; g < inventory->gpu_count && !choice->none; g++)
 		if (gpu_usable(&inventory->gpus[g]))
 			choice->usable[choice->usable_count++] = (int)g;
 	return 0;
@@ -231,10 +231,10 @@ static int check_request(const struct gpu_choice *choice, const struct plan_requ
 int gpus_choose(const struct inventory *inventory, const struct plan_request *request,
 		int rank_count, struct scratch *scratch, struct gpu_choice *out, struct error *err)
 {
-	struct gpu_choice choice = {0};
+	struct gpu_choice choice = {.none = request->no_gpus};
 	int rc;
 
-	if (count_usable(inventory, request->no_gpus, scratch, &choice) < 0)
+	if (count_usable(inventory, scratch, &choice) < 0)
 		return error_memory(err, "the choice of GPUs");
 	rc = check_request(&choice, request, rank_count,
 			   inventory->node ? inventory->node : "the node", err);

@@ -42,6 +42,7 @@ struct gpu_choice {
 	int *package;
 	int per_rank;	  /* GPUs per rank; 0 if no GPU is usable */
 	int *of_rank;	  /* [rank_count * per_rank]: indices in inventory.gpus */
+	bool none;	  /* the ranks are to have none */
 	bool shared;	  /* more ranks than usable GPUs */
 	bool own;	  /* each rank sees only its own GPUs */
 	bool own_implied; /* own is set although the user did not request it */

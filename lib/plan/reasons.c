@@ -56,8 +56,8 @@ static void append_gpus(struct sentence *sentence, const struct inventory *inven
 		by = by ? by : inventory->gpus[g].claimed_by;
 	}
 	if (claimed)
-		append(sentence, "; %d other%s used by other runs of this job (%s)", claimed,
-		       claimed == 1 ? " is" : "s are", by);
+		append(sentence, "; %d other%s used by %s", claimed, claimed == 1 ? " is" : "s are",
+		       by);
 }
 
 /* How many of a rank's cores lie in its GPUs' cpusets or NUMA nodes, and how many could. */
@@ -176,7 +176,7 @@ static void warn_gpus(const struct inventory *inventory, const struct gpu_choice
 			warn(warnings, "GPU %d (%s) is not used: %s", gpu->index, gpu->pci,
 			     gpu->fault);
 	}
-	if (inventory->gpu_count && !gpus->usable_count)
+	if (inventory->gpu_count && !gpus->usable_count && !gpus->none)
 		warn(warnings, "none of the node's GPUs can be used (it has %zu)",
 		     inventory->gpu_count);
 	if (gpus->shared)

@@ -6,17 +6,14 @@
 #include <ctype.h>
 #include <string.h>
 
+#include "process/placeholders.h"
+
 static long find(const struct role *roles, size_t count, const char *name)
 {
 	for (size_t i = 0; i < count; i++)
 		if (!strcmp(roles[i].name, name))
 			return (long)i;
 	return -1;
-}
-
-char roles_variable_letter(char c)
-{
-	return c == '-' ? '_' : (char)toupper((unsigned char)c);
 }
 
 static int check_name(const struct role *roles, size_t i, struct error *err)
@@ -37,7 +34,7 @@ static int check_name(const struct role *roles, size_t i, struct error *err)
 		size_t at = 0;
 
 		while (name[at] &&
-		       roles_variable_letter(name[at]) == roles_variable_letter(roles[k].name[at]))
+		       placeholder_letter(name[at]) == placeholder_letter(roles[k].name[at]))
 			at++;
 		if (name[at] == roles[k].name[at])
 			return strcmp(name, roles[k].name)
@@ -70,6 +67,34 @@ static int check_after(const struct role *roles, size_t count, size_t i, struct 
 	return 0;
 }
 
+static int check_placeholders(const struct role *roles, size_t count, const struct role *role,
+			      struct error *err)
+{
+	struct placeholder found = {0};
+	long of = role - roles;
+
+	for (const char *const *word = role->argv; *word; word++)
+		for (const char *at = *word; placeholder_find(at, &found);
+		     at = found.at + found.size) {
+			int size = (int)found.size;
+
+			if (*found.role)
+				of = find(roles, count, found.role);
+			if (found.is_plain)
+				continue;
+			if (of < 0)
+				return error_set(err, ERR_USAGE,
+						 "%.*s: there is no role %s; for this text itself, "
+						 "write {%.*s}",
+						 size, found.at, found.role, size, found.at);
+			if (!strcmp(found.what, "ports") && !roles[of].ports)
+				return error_set(err, ERR_USAGE, "%.*s: role %s has no --ports",
+						 size, found.at, roles[of].name);
+			of = role - roles;
+		}
+	return 0;
+}
+
 int roles_check(const struct role *roles, size_t count, struct error *err)
 {
 	bool work = false;
@@ -80,7 +105,8 @@ int roles_check(const struct role *roles, size_t count, struct error *err)
 		work |= !roles[i].service;
 	}
 	for (size_t i = 0; !rc && i < count; i++)
-		rc = check_after(roles, count, i, err);
+		if (!(rc = check_after(roles, count, i, err)))
+			rc = check_placeholders(roles, count, &roles[i], err);
 	for (size_t i = 0; !rc && i < count; i++)
 		if (roles[i].ready.of_block && roles[i].ready.port >= roles[i].ports)
 			rc = error_set(err, ERR_USAGE,

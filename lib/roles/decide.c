@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "roles/decide.h"
 
+#define SILENT_MS 60000
+
 /* A role that is not a service is a step of the work: what comes after it needs its result. */
 static bool has_done_its_part(const struct role_view *role)
 {
@@ -35,6 +37,15 @@ static bool may_start(const struct role_view *roles, size_t count, size_t i)
 	return true;
 }
 
+/* Does another service that still runs come after it? */
+static bool is_needed(const struct role_view *roles, size_t count, size_t i)
+{
+	for (size_t k = 0; k < count; k++)
+		if (roles[k].after == (int)i && roles[k].service && roles[k].state != ROLE_OVER)
+			return true;
+	return false;
+}
+
 /* Do all roles that plan before role i have their plans? One that takes what is left plans last. */
 static bool has_turn(const struct role_view *roles, size_t count, size_t i)
 {
@@ -43,6 +54,27 @@ static bool has_turn(const struct role_view *roles, size_t count, size_t i)
 		    roles[k].state < ROLE_PREPARED)
 			return false;
 	return true;
+}
+
+long roles_find_server(const struct role_view *roles, size_t count)
+{
+	bool client = false;
+	long found = -1;
+
+	for (size_t i = count; i-- > 0;) {
+		const struct role_view *role = &roles[i];
+
+		if (role->service)
+			continue;
+		if (role->finished || role->state == ROLE_OVER) {
+			client |= role->finished;
+			continue;
+		}
+		if (role->state != ROLE_READY || role->after >= 0 || role->silent_ms < SILENT_MS)
+			return -1;
+		found = (long)i;
+	}
+	return client ? found : -1;
 }
 
 /* work: roles that are not services still have something to do. */
@@ -81,7 +113,7 @@ void roles_decide(const struct role_view *roles, size_t count, bool interrupted,
 		if (role->state >= ROLE_ENDING)
 			continue;
 		if (!work && role->service && (interrupted || (!failed && !counts)))
-			actions[i] = ROLE_DISMISS;
+			actions[i] = is_needed(roles, count, i) ? ROLE_WAIT : ROLE_DISMISS;
 		else if (interrupted)
 			continue;
 		else if (failed)

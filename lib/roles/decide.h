@@ -5,6 +5,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #define ROLES_MAX 64
 
@@ -29,8 +30,9 @@ struct role_view {
 	bool takes_rest; /* what the others leave on its node */
 	bool finished;	 /* all its ranks have ended, and well */
 	bool failed;
-	bool restarts; /* a service that may be restarted alone, if it fails */
-	bool stopped;  /* a rank has saved and stopped (code 75), so all should */
+	bool restarts;	   /* a service that may be restarted alone, if it fails */
+	bool stopped;	   /* a rank has saved and stopped (code 75), so all should */
+	int64_t silent_ms; /* for how long it has shown no sign of work */
 };
 
 enum role_action {
@@ -41,7 +43,7 @@ enum role_action {
 	ROLE_END,     /* another role has failed */
 	ROLE_STOP,    /* another role has stopped with its work saved: give it time to save, too */
 	ROLE_RESTART, /* it has failed, and is started again */
-	ROLE_DISMISS, /* no role needs the service any more */
+	ROLE_DISMISS, /* no role needs the service any more, nor does a service after it */
 };
 
 /* The action for each of count roles. *first: the role whose failure is the job's; -1: none so far,
@@ -50,5 +52,9 @@ enum role_action {
  * ROLE_START are repeated until the state shows that they were done. */
 void roles_decide(const struct role_view *roles, size_t count, bool interrupted, long *first,
 		  enum role_action *actions);
+
+/* The first role that looks like a server without --service, or -1: another role has finished, and
+ * all that still work began beside it and have been silent for a minute. */
+long roles_find_server(const struct role_view *roles, size_t count);
 
 #endif

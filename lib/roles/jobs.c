@@ -28,7 +28,8 @@ struct jobs {
 	struct loop_timer wake; /* only wakes the loop: something is due after this round */
 	int64_t suspended_ms;	/* for how long this process was, when last looked at */
 	bool prepared;
-	long first; /* the job that failed first; -1: none did */
+	bool server_noted; /* that --service may be missing */
+	long first;	   /* the job that failed first; -1: none did */
 	struct {
 		struct job *job;
 		bool dismissed; /* a service that is no longer needed: its end does not count */
@@ -125,6 +126,7 @@ static struct role_view view(const struct jobs *jobs, size_t i)
 		.after = jobs->request->entries[i].after,
 		.takes_rest = jobs->request->entries[i].request->plan.rest,
 		.finished = job_has_finished(job),
+		.silent_ms = job_silent_ms(job),
 	};
 
 	out.restarts =
@@ -240,6 +242,19 @@ static void act(struct jobs *jobs, size_t i, enum role_action action, struct job
 	}
 }
 
+static void note_server(struct jobs *jobs, const struct role_view *views)
+{
+	long server = roles_find_server(views, jobs->request->count);
+
+	if (server < 0 || jobs->server_noted)
+		return;
+	jobs->server_noted = true;
+	job_note(jobs->sink, LOG_NOTE,
+		 "role %s runs on without output, although others have ended: if it is a server, "
+		 "give it --service, and it ends with them",
+		 jobs->request->entries[server].role->name);
+}
+
 /* Return true if something was changed that the jobs should see at once. */
 static bool act_on_all(struct jobs *jobs)
 {
@@ -255,6 +270,7 @@ static bool act_on_all(struct jobs *jobs)
 		interrupted |= job_is_interrupted(all[i]);
 	}
 	roles_decide(views, count, interrupted, &jobs->first, actions);
+	note_server(jobs, views);
 	for (size_t i = 0; i < count; i++) {
 		const struct job_role role = *jobs->request->entries[i].role;
 

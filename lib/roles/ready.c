@@ -12,8 +12,8 @@ static int refuse(const char *text, const char *why, struct error *err)
 {
 	return error_set(
 		err, ERR_USAGE,
-		"--ready '%.200s': %s; expected tcp:PORT, http:[HOST]:PORT/PATH, file:PATH "
-		"or command:LINE",
+		"--ready '%.200s': %s; expected tcp, tcp:PORT, http:/PATH, http:[HOST]:PORT/PATH, "
+		"file:PATH or command:LINE",
 		text, why);
 }
 
@@ -45,15 +45,16 @@ static int read_place(const char *text, char *place, struct job_ready *out, stru
 int roles_read_ready(const char *text, struct job_ready *out, struct error *err)
 {
 	static const char *const kinds[] = {"tcp", "http", "file", "command"};
-	const char *rest = strchr(text, ':'), *slash;
+	const char *rest = text + strcspn(text, ":"), *slash;
 	size_t i = 0;
+	bool url;
 
-	while (i < 4 && (!rest || strlen(kinds[i]) != (size_t)(rest - text) ||
+	while (i < 4 && (strlen(kinds[i]) != (size_t)(rest - text) ||
 			 strncmp(text, kinds[i], strlen(kinds[i])) != 0))
 		i++;
-	if (i == 4)
+	if (i == 4 || (i >= 2 && !*rest))
 		return refuse(text, "an unknown kind", err);
-	if (!*++rest)
+	if (*rest && !*++rest)
 		return refuse(text, "nothing follows the ':'", err);
 	out->text = text;
 	out->kind = kinds[i];
@@ -62,11 +63,16 @@ int roles_read_ready(const char *text, struct job_ready *out, struct error *err)
 		out->path = rest;
 		return 0;
 	}
-	if (i == 1 && !strncmp(rest, "//", 2))
-		rest += 2;
+	url = i == 1 && !strncmp(rest, "//", 2);
+	rest += url ? 2 : 0;
 	slash = i == 1 ? strchr(rest, '/') : NULL;
 	out->path = slash ? slash : "/";
 	free(out->place);
 	out->place = strndup(rest, slash ? (size_t)(slash - rest) : strlen(rest));
-	return out->place ? read_place(text, out->place, out, err) : error_memory(err, "--ready");
+	if (!out->place)
+		return error_memory(err, "--ready");
+	out->host = out->place;
+	out->port = 0; /* that of the role */
+	out->of_block = false;
+	return *out->place || url ? read_place(text, out->place, out, err) : 0;
 }

@@ -8,6 +8,7 @@
 #include <sys/random.h>
 
 #include "base/bytes.h"
+#include "process/placeholders.h"
 #include "inventory/inventory.h"
 
 /* What one role's job borrows. */
@@ -56,10 +57,7 @@ static int add_role(struct env *env, const char *name, const struct job *job, co
 	for (size_t i = 0; !rc && i < sizeof variables / sizeof *variables; i++) {
 		if (variables[i].value == ports && !*ports)
 			continue; /* without --ports */
-		/* BERTH_ROLE_SERVE_ADDR of "serve". */
-		snprintf(variable, sizeof variable, "BERTH_ROLE_%s_%s", name, variables[i].what);
-		for (char *at = variable; *at; at++)
-			*at = roles_variable_letter(*at);
+		placeholder_variable(name, variables[i].what, variable, sizeof variable);
 		rc = env_set(env, variable, variables[i].value, ENV_FROM_BERTH, variables[i].why,
 			     err);
 	}
@@ -170,6 +168,49 @@ static char *join_names(const struct plan *plan, const struct alloc *alloc)
 	return list;
 }
 
+/* Clients of HTTP ask the proxy for the nodes, too, unless these are excepted. */
+static int except_from_proxy(struct roles_set *set, struct error *err)
+{
+	static const char *const proxies[] = {"http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"};
+	static const char *const names[] = {"no_proxy", "NO_PROXY"};
+	struct words addresses = {0};
+	bool noted = false;
+	char *list;
+	int rc;
+
+	for (size_t i = 0; i < set->count; i++)
+		if (set->ones[i].address)
+			words_add(&addresses, "%s", set->ones[i].address);
+	list = words_join(&addresses, ',');
+	rc = list ? 0 : error_memory(err, "NO_PROXY");
+	for (size_t i = 0; !rc && i < set->count; i++) {
+		struct env *env = set->ones[i].env;
+		const char *given = env_get(env, names[0]);
+		bool proxy = false;
+		char *longer;
+
+		for (size_t k = 0; k < sizeof proxies / sizeof *proxies; k++)
+			proxy |= env_get(env, proxies[k]) && *env_get(env, proxies[k]);
+		given = given ? given : env_get(env, names[1]);
+		if (!proxy || (given && strchr(given, '*')))
+			continue;
+		longer =
+			text_format("%s%s%s", given ? given : "", given && *given ? "," : "", list);
+		rc = longer ? 0 : error_memory(err, "NO_PROXY");
+		for (size_t k = 0; !rc && k < 2; k++)
+			rc = env_set(env, names[k], longer, ENV_FROM_BERTH,
+				     "with the roles' addresses", err);
+		free(longer);
+		if (!noted)
+			job_note(set->entries[0].sink, LOG_NOTE,
+				 "http_proxy is set, so NO_PROXY has the roles' addresses, too: %s",
+				 list);
+		noted = true;
+	}
+	free(list);
+	return rc;
+}
+
 static int on_prepared(void *context, struct job *const *jobs, struct error *err)
 {
 	struct roles_set *set = context;
@@ -206,7 +247,7 @@ static int on_prepared(void *context, struct job *const *jobs, struct error *err
 		plan_network_free(&network);
 		free(names);
 	}
-	return rc;
+	return rc ? rc : except_from_proxy(set, err);
 }
 
 /* ---- the requests ---- */

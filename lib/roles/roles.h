@@ -34,9 +34,7 @@ struct role {
 /* Read the text of --ready; keeps timeout_ms. The caller frees out->place. -ERR_USAGE. */
 int roles_read_ready(const char *text, struct job_ready *out, struct error *err);
 
-/* A letter of a role's name in the name of a variable: BERTH_ROLE_MY_SERVER_ADDR. */
-char roles_variable_letter(char c);
-/* Check names, --after, and that there is work besides services. -ERR_USAGE. */
+/* Check names, --after, placeholders, and that there is work besides services. -ERR_USAGE. */
 int roles_check(const struct role *roles, size_t count, struct error *err);
 
 /* Share out the nodes of alloc: node n is role i's if uses[i * alloc->node_count + n]. Roles have

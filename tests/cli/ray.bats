@@ -67,7 +67,7 @@ setup() {
 }
 
 @test "--ray: Ray is missing, or of another version than where berth run was started" {
-	expect 64 env PATH="${PATH#*:}" "$BERTH" run --ray -- touch started
+	expect 66 env PATH="${PATH#*:}" "$BERTH" run --ray -- touch started
 	[[ $output == *'[ray 0] ray is not in PATH on '* ]]
 	rm -rf shim other
 	mkdir shim

@@ -40,6 +40,62 @@ SERVE='echo up; exec sleep 1000'
 # A server that needs a moment. PORT: a free port.
 SLOW='sleep 0.4; exec python3 -m http.server "$PORT" --bind 127.0.0.1 >/dev/null 2>&1'
 
+# "serve" and "check", which asks it, answer on PORT and ADDR of their arguments.
+SERVER='import http.server as h, sys; h.HTTPServer((sys.argv[1], int(sys.argv[2])), h.SimpleHTTPRequestHandler).serve_forever()'
+CLIENT='import sys, urllib.request; print("status", urllib.request.urlopen(sys.argv[1]).status)'
+
+@test "in one breath: a service is one process per node, its port is that of --ready, and placeholders are arguments" {
+	: >health
+	for ready in http:/health http tcp; do
+		expect 0 "$BERTH" run --role serve --service --ready $ready -- python3 -c "$SERVER" {addr} {port} : \
+			--role ask --gpus-per-rank 0 -- python3 -c "$CLIENT" http://{serve.addr}:{serve.port}/health
+		[[ $output == *"[ask 0] status 200"* && $output != *note* ]]
+	done
+	expect 0 "$BERTH" run --launcher loopback -N 3 --role serve --service -N 2 --ports 2 -- \
+			sh -c 'echo "$@ $PET_NNODES" >"of.$RANK"; sleep 60' sh {nodes} {node_rank} {gpus} {ports} {{ports}} '{"a": {b}}' : \
+		--role ask -- sh -c 'until [ -s of.0 ] && [ -s of.1 ]; do sleep 0.05; done; echo "ranks $WORLD_SIZE $2"' sh {serve.nodes} {serve.ports}
+	[[ $output == *"[ask 0] ranks 2 "* ]]
+	[ "$(cut -d' ' -f1-3,5- of.1)" = '2 1 0 {ports} {"a": {b}} 2' ]
+	[[ $output == *"ranks 2 $(cut -d' ' -f4 of.0)"* ]]
+}
+
+@test "a service without --ready that others wait for: a note" {
+	local note='note: role serve has no --ready: other roles start as soon as its program runs'
+	expect 0 "$BERTH" run --role serve --service -- sleep 60 : --role ask -n 1 -- true
+	[[ $output == *"$note"* ]]
+	expect 0 "$BERTH" run --quiet --role serve --service -- sleep 60 : --role ask -n 1 -- true
+	[[ $output != *"$note"* ]]
+	expect 0 "$BERTH" run --role serve --service -- sleep 60 : --role ask --after none -n 1 -- true
+	[[ $output != *"$note"* ]]
+}
+
+@test "services end in the reverse order of their start" {
+	local loop='while :; do sleep 0.05; done'
+	expect 0 "$BERTH" run --role store --service --ready file:store -- \
+			sh -c "trap 'sleep 0.3; echo store >>ended; exit' TERM; touch store; $loop" : \
+		--role serve --service --after store --ready file:serve -- \
+			sh -c "trap 'sleep 0.3; echo serve >>ended; exit' TERM; touch serve; $loop" : \
+		--role ask -n 1 -- true
+	[ "$(tr '\n' ' ' <ended)" = 'serve store ' ]
+}
+
+@test "http_proxy: NO_PROXY has the roles' addresses, so clients find the server and not the proxy" {
+	local roles=(--role serve --service --ready tcp -- python3 -c "$SERVER" {addr} {port} :
+		--role ask --gpus-per-rank 0 --
+		python3 -c "import os; print(*map(os.environ.get, ('NO_PROXY', 'no_proxy'))); $CLIENT" http://{serve.addr}:{serve.port}/)
+	expect 0 env http_proxy=http://127.0.0.1:9 NO_PROXY=a.b "$BERTH" run "${roles[@]}"
+	[[ $output == *"[ask 0] a.b,127.0.0.1,127.0.0.1 a.b,127.0.0.1,127.0.0.1"*"[ask 0] status 200"* ]]
+	[[ $output == *"note: http_proxy is set, so NO_PROXY has the roles' addresses, too: 127.0.0.1,127.0.0.1"* ]]
+	expect 0 env -u http_proxy NO_PROXY=a.b "$BERTH" run "${roles[@]}"
+	[[ $output == *"[ask 0] a.b None"* && $output != *note:* ]]
+}
+
+@test "a server that is not where --ready asks: the message says where it listens" {
+	expect 69 "$BERTH" run --role serve --service --ready tcp:127.0.0.2:+0 --ports 1 --ready-timeout 2s -- \
+		python3 -c "$SERVER" 127.0.0.1 {ports} : --role ask -n 1 -- true
+	[[ $output == *' is not open at 127.0.0.2, only at 127.0.0.1: let the server listen '* ]]
+}
+
 free_port() { python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])'; }
 
 @test "--ready: the others start once it works" {
@@ -213,7 +269,7 @@ print('asked')"
 		--role c --gpus-per-rank 0 -- sh -c 'echo "gpus none $CUDA_VISIBLE_DEVICES."'
 	[[ $output == *"[c 0] gpus none ."* ]]
 	expect 64 "$BERTH" run --role a -n 1 -- touch started : --role b -n 1000 -- touch started
-	[[ $output == *"used by other runs of this job (role a), and roles share no GPUs"* ]]
+	[[ $output == *"used by role a, and roles share no GPUs"* ]]
 	[ ! -e started ]
 }
 
@@ -235,7 +291,7 @@ print('asked')"
 		holds plan.json 'sorted(len(k["nodes"][0]["plan"]["ranks"]) for k in (r for r in plan["roles"])) == [1, 2]'
 	done
 	expect 64 "$BERTH" run --role serve --service -n 2 --gpus-per-rank 2 -- true : --role train -- true
-	[[ $output == *"4 of 4 GPUs are used by other runs of this job (role serve), and roles share no GPUs"* ]]
+	[[ $output == *"4 of 4 GPUs are used by role serve, and roles share no GPUs"* ]]
 }
 
 @test "what prepares for a service does not wait for it; a relative --chdir is below the job's directory" {
@@ -269,7 +325,7 @@ print('asked')"
 		[ "${#lines[@]}" -eq 1 ]
 	done <<-'E'
 	--role a -- true :|no program follows the last ':'
-	--role a -- true : -- true|a program after another one begins with --role NAME
+	--role a -- true : -- true|a program after another one begins with --role NAME; write \: for an argument ':', or name another
 	--role a -- true : --role b|no PROGRAM given
 	--role a -- true : --role a -- true|two roles are called a
 	--role 1a -- true|expected a name of at most 32 letters
@@ -282,6 +338,9 @@ print('asked')"
 	--role a --env X -- true|expected NAME=VALUE
 	--role a --ready http:n1/health -- true|a ready address without a port
 	--role a --ready udp:1 -- true|an unknown kind
+	--role a --ready file -- true|an unknown kind
+	--role a -- echo {b.port}|{b.port}: there is no role b; for this text itself, write {{b.port}}
+	--role a -- echo {ports}|{ports}: role a has no --ports
 	--role a --ready-timeout 0 -- true|expected a time from 1s to 1d
 	--ready tcp:1 -- true|come after --role NAME
 	--service -- true|come after --role NAME

@@ -73,6 +73,20 @@ golden() {
 	[[ "$output" == *$'\nberth run -- berth check --ckpt d' ]]
 }
 
+@test "--role and --ray, as with berth run; wrong roles are refused before the job waits in the queue" {
+	expect 0 "$BERTH" submit --slurm --dry-run --log-dir logs --role serve --service --ready tcp -- vllm --port {port} : \
+		--role ask -- python ask.py 'a b'
+	[[ $output == *"run --log-dir logs --role serve --service --ready tcp -- vllm --port '{port}' : --role ask -- python ask.py 'a b'"* ]]
+	expect 0 "$BERTH" submit --pbs --dry-run --ray -- python driver.py
+	[[ $output == *'run --ray -- python driver.py'* ]]
+	expect 64 "$BERTH" submit --slurm --dry-run --role serve -- true : --role ask --after serv -- true
+	[[ $output == *'--after serv: there is no such role'* ]]
+	expect 64 "$BERTH" submit --slurm --dry-run --ray --role serve -- true
+	[[ $output == *'--ray conflicts with --role'* ]]
+	expect 64 "$BERTH" submit --slurm --dry-run --role serve --bogus -- true
+	[[ $output == *"unrecognized option '--bogus'"* ]]
+}
+
 @test "characters that a shell could misread arrive unchanged" {
 	golden slurm-quoting --slurm -- sh -c 'echo "$HOME" `id` *' "it's" '' 'a  b' '~' 'x[1]' '#y' '-n' '!' '{a,b}' 'c;d' '$(e)' \
 		$'two\nlines' '#SBATCH --wrap'

@@ -164,7 +164,7 @@ restarts() {
 	ip addr add 10.99.0.1/32 dev lo 2>/dev/null || true
 	expect 69 as $VICTIM "$BERTH" run --role serve --service -n 1 --ready-timeout 2s --ready http:10.99.0.1:18125/ -- \
 		python3 server.py 18125 127.0.0.1 : --role ask -n 1 -- true
-	[[ $output == *'port 18125 is not open at 10.99.0.1, only at another address'* ]]
+	[[ $output == *'port 18125 is not open at 10.99.0.1, only at 127.0.0.1'* ]]
 }
 
 @test "--ray: a token goes neither to who takes the head's port, nor with it to the job interface" {

@@ -90,8 +90,8 @@ SAY='echo "rank $RANK of $WORLD_SIZE on $(hostname) at $MASTER_ADDR arguments $*
 
 @test "server.sh: a program that starts when the server answers" {
 	mkdir -p www && touch www/health
-	SERVER="python3 -m http.server --directory $SHARE/www \$BERTH_PORTS" sends server "$SCRIPTS/server.sh" \
-		sh -c 'echo "asks $BERTH_ROLE_SERVE_ADDR:$BERTH_ROLE_SERVE_PORTS on $(hostname)"' sh
+	SERVER="python3 -m http.server --directory $SHARE/www {port}" sends server "$SCRIPTS/server.sh" \
+		sh -c 'echo "asks $BERTH_ROLE_SERVE_ADDR:$BERTH_ROLE_SERVE_PORT on $(hostname)"' sh
 	has '^\[train 0\] asks 10.9.0.11:[0-9]{5} on n2$'
 	grep -q 'JobState=COMPLETED' server.end
 }

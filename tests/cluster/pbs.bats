@@ -376,7 +376,7 @@ variables() {
 	chmod +x "$SHARE/say" "$SHARE/fake/torchrun"
 	cd "$SHARE"
 	mkdir -p www && touch www/health
-	export SERVER="python3 -m http.server --directory $SHARE/www \$BERTH_PORTS" PYTHONPATH=$FIXTURES/ray
+	export SERVER="python3 -m http.server --directory $SHARE/www {port}" PYTHONPATH=$FIXTURES/ray
 	for name in one-node several-nodes torchrun mpi server ray; do
 		# In shell syntax; qsub -v cannot pass a value with a comma.
 		more="'a  b' x,y"

@@ -2,9 +2,11 @@
 """Asks the server as docs/guides/serving.md does, and as a trainer of its second part lets it connect for the weights."""
 import os
 import socket
+import sys
 import urllib.request
 
-URL = f'http://{os.environ["BERTH_ROLE_SERVE_ADDR"]}:{os.environ["BERTH_ROLE_SERVE_PORTS"]}'
+URL = sys.argv[2].removesuffix('/v1') if len(sys.argv) > 2 else \
+    f'http://{os.environ["BERTH_ROLE_SERVE_ADDR"]}:{os.environ["BERTH_ROLE_SERVE_PORT"]}'
 with urllib.request.urlopen(f'{URL}/health', timeout=10) as answer:
     print('answer', answer.status, 'from', os.environ['BERTH_ROLE_SERVE_ADDR'], flush=True)
 if 'BERTH_ROLE_TRAIN_ADDR' in os.environ and os.environ['RANK'] == '0':

@@ -22,7 +22,7 @@ def vllm():
     parser.add_argument('command', choices=['serve'])
     parser.add_argument('model')
     parser.add_argument('--port', type=int, default=8000)
-    parser.add_argument('--tensor-parallel-size', type=int, default=1)
+    parser.add_argument('--tensor-parallel-size', '-tp', type=int, default=1)
     parser.add_argument('--nnodes', type=int, default=1)
     parser.add_argument('--node-rank', type=int, default=0)
     parser.add_argument('--master-addr', default='127.0.0.1')
@@ -50,7 +50,8 @@ def sglang():
     parser.add_argument('--port', type=int, default=30000)
     options = parser.parse_args(ARGUMENTS)
     assert options.host == '0.0.0.0', 'other nodes cannot reach it'
-    return options, options.dist_init_addr, None
+    assert 'SGLANG_HOST_IP' in os.environ, 'takes the address of the default route'
+    return options, options.dist_init_addr, os.environ['SGLANG_HOST_IP']
 
 
 class Handler(http.server.BaseHTTPRequestHandler):

@@ -7,8 +7,9 @@
 
 /* "s:READY t:PREPARED<s": a name that begins with s is a service; "<x" after x, "!" failed, "75"
  * stopped, "*" has --ready, "+" may be restarted, "." finished, "@" failed first, "~" takes what is
- * left. Answer: "WAIT START"; *first_failed is the name of the role that failed first, or 0. */
-static void decide(const char *text, bool interrupted, char *first_failed, char *out)
+ * left, "-" silent. Answer: "WAIT START"; *first_failed is the name of the role that failed first,
+ * or 0. Return the name of one that looks like a server, or 0. */
+static char decide(const char *text, bool interrupted, char *first_failed, char *out)
 {
 	static const char *const states[] = {"OPEN",  "KNOWN",	"PREPARED", "STARTING",
 					     "READY", "ENDING", "OVER"};
@@ -40,6 +41,7 @@ static void decide(const char *text, bool interrupted, char *first_failed, char 
 		role->restarts = strchr(word, '+') != NULL;
 		role->finished = strchr(word, '.') != NULL;
 		role->takes_rest = strchr(word, '~') != NULL;
+		role->silent_ms = strchr(word, '-') ? 60000 : 59999;
 		if (strchr(word, '@'))
 			failed = (long)count;
 		for (size_t i = 0; i < ROWS(states); i++)
@@ -51,6 +53,32 @@ static void decide(const char *text, bool interrupted, char *first_failed, char 
 	*first_failed = failed < 0 ? '\0' : first[failed];
 	for (size_t i = 0; i < count; i++)
 		out += sprintf(out, "%s%s", i ? " " : "", names[actions[i]]);
+	failed = roles_find_server(roles, count);
+	return failed < 0 ? '\0' : first[failed];
+}
+
+static void test_server_without_service(void **state)
+{
+	static const struct {
+		const char *roles;
+		char server;
+	} rows[] = {
+		{"v:READY- t:OVER.", 'v'},
+		{"v:READY- t:READY.", 'v'},
+		{"s:READY v:READY- w:READY- t:OVER.", 'v'},
+		{"v:READY t:OVER.", 0},		 /* it works */
+		{"v:READY- w:READY t:OVER.", 0}, /* another one does */
+		{"v:READY- t:READY", 0},
+		{"v:READY- t:OVER!", 0},
+		{"v:READY- t:OVER. u:PREPARED<t", 0},
+		{"t:OVER. v:READY-<t", 0}, /* a step of the work */
+		{"s:READY- t:OVER.", 0},
+	};
+	char actions[100], first;
+
+	for (size_t i = 0; i < ROWS(rows); i++)
+		if (decide(rows[i].roles, false, &first, actions) != rows[i].server)
+			fail_msg("%s", rows[i].roles);
 }
 
 static void test_decide(void **state)
@@ -91,6 +119,10 @@ static void test_decide(void **state)
 		/* The end. */
 		{"s:READY t:OVER", "DISMISS WAIT"},
 		{"s:READY t:READY.", "DISMISS WAIT"},
+		/* In the reverse order of the start. */
+		{"s:READY sb:READY<s t:OVER", "WAIT DISMISS WAIT"},
+		{"s:READY sb:ENDING<s t:OVER", "WAIT WAIT WAIT"},
+		{"s:READY sb:OVER<s t:OVER", "DISMISS WAIT WAIT"},
 		/* The server ended because its client had, */
 		{"s:READY! t:READY.", "DISMISS WAIT"},
 		{"s:OVER! t:READY.", "WAIT WAIT"},
@@ -133,6 +165,7 @@ static void test_decide(void **state)
  * --after b. */
 static size_t read_roles(const char *text, struct role *roles, char *words)
 {
+	static const char *argvs[8][2];
 	size_t count = 0;
 
 	strcpy(words, text);
@@ -142,12 +175,20 @@ static size_t read_roles(const char *text, struct role *roles, char *words)
 
 		if (word[0] == '>')
 			role->after = word + 1;
+		else if (strchr(word, '{'))
+			argvs[count - 1][0] = word;
+		else if (kind == 'p')
+			role->ports = atoi(word);
 		else if (word[0] == 'S')
 			role->service = true;
-		else if (word[0] < '0' || word[0] > '9')
-			roles[count++] =
-				(struct role){.name = word, .gpus_per_rank = -1, .group = -1};
-		else if (kind == 'n')
+		else if (word[0] < '0' || word[0] > '9') {
+			argvs[count][0] = "true";
+			roles[count] = (struct role){.name = word,
+						     .argv = argvs[count],
+						     .gpus_per_rank = -1,
+						     .group = -1};
+			count++;
+		} else if (kind == 'n')
 			role->nodes = atoi(word);
 		else if (kind == 'r')
 			role->ranks = atoi(word);
@@ -259,7 +300,11 @@ static void test_ready(void **state)
 		{"file:a:b", "file", "", "a:b"},
 		{"command:test -e x:y", "command", "", "test -e x:y"},
 		{"", .error = "unknown kind"},
-		{"tcp", .error = "unknown kind"},
+		{"tcp", "tcp", ""},
+		{"http", "http", "", "/"},
+		{"http:/health", "http", "", "/health"},
+		{"http://", .error = "without a valid port"},
+		{"file", .error = "unknown kind"},
 		{"udp:80", .error = "unknown kind"},
 		{"tcp:", .error = "nothing follows"},
 		{"tcp:n1", .error = "without a port"},
@@ -309,6 +354,12 @@ static void test_check(void **state)
 		{"a >c b >a c >b", "would wait for itself"},
 		{"d >a a >c c >a", "would wait for itself"},
 		{"a S b S", "all roles are services"},
+		{"a b {a.port}{b}{{c.port}}{{a-b.c.port}", NULL},
+		{"a {b.port}",
+		 "{b.port}: there is no role b; for this text itself, write {{b.port}}"},
+		{"a x={b.ports} b", "{b.ports}: role b has no --ports"},
+		{"a x={b.ports} b 2p", NULL},
+		{"a {ports}", "{ports}: role a has no --ports"},
 	};
 
 	for (size_t i = 0; i < ROWS(rows); i++) {
@@ -327,9 +378,8 @@ static void test_check(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_decide),
-		cmocka_unit_test(test_assign),
-		cmocka_unit_test(test_check),
+		cmocka_unit_test(test_decide), cmocka_unit_test(test_server_without_service),
+		cmocka_unit_test(test_assign), cmocka_unit_test(test_check),
 		cmocka_unit_test(test_ready),
 	};
 
