@@ -283,6 +283,37 @@ static void print_network(const struct info *info, const struct paint *paint)
 		  (int)strlen(lead), paint->width);
 }
 
+/* What this rank knows of the job's programs, from its environment. */
+static void print_roles(const struct env *env, const struct paint *paint)
+{
+	static const char prefix[] = "BERTH_ROLE_", suffix[] = "_ADDR";
+	const char *own = env_get(env, "BERTH_ROLE");
+	struct table table = {0};
+	struct cell name;
+
+	if (!own)
+		return;
+	section(paint, "Roles", cell(&name, "this process is of role %s", own));
+	TABLE_ROW(&table, "variable", "_ADDR", "_PORT", "_PORTS", "_NODES", "_WORLD_SIZE");
+	for (size_t i = 0; i < env_count(env); i++) {
+		const char *at = env_at(env, i)->name, *value[5];
+		int size = (int)strlen(at) - (int)strlen(suffix);
+
+		if (strncmp(at, prefix, strlen(prefix)) || size < 0 || strcmp(at + size, suffix))
+			continue;
+		for (size_t k = 0; k < 5; k++) {
+			static const char *const what[] = {"ADDR", "PORT", "PORTS", "NODES",
+							   "WORLD_SIZE"};
+
+			value[k] = env_get(env, cell(&name, "%.*s_%s", size, at, what[k]));
+			value[k] = value[k] ? value[k] : "";
+		}
+		TABLE_ROW(&table, cell(&name, "%.*s", size, at), value[0], value[1], value[2],
+			  value[3], value[4]);
+	}
+	table_print(&table, paint, 2);
+}
+
 static void print_plan(const struct info *info, const struct paint *paint)
 {
 	const struct plan *plan = &info->stages.plan;
@@ -385,6 +416,7 @@ void info_print(const struct info *info, const struct paint *paint)
 	} else {
 		print_inventory(info, paint);
 		print_network(info, paint);
+		print_roles(info->stages.env, paint);
 		print_plan(info, paint);
 		if (info->verbose || info->wanted_rank >= 0)
 			print_environment(info, paint);

@@ -30,8 +30,8 @@ struct show {
 	struct plan plan;
 	char *command_line;
 	bool assumed; /* other nodes are taken to be like this one */
-	/* Several roles: this one's name, and what those before it use, to which it adds its own;
-	 * NULL: there is one program. */
+	/* Several roles: this one's name, and what those that plan before it use, to which it adds
+	 * its own; NULL: there is one program, or it claims nothing. */
 	const char *role;
 	json_t *claims;
 };
@@ -315,18 +315,28 @@ static void print_without_plan(const struct show *show, const struct paint *pain
 	text_wrap(why_no_plan(show, why), 10, paint->width);
 }
 
+/* srun's line has a script of many words. */
+static void print_job(const struct show *show, const struct alloc *alloc, const struct paint *paint)
+{
+	const char *script = strstr(show->command_line, " sh -c '");
+	bool cut = script && !show->setup->options->verbose;
+
+	printf("%sagents%s   %s: %.*s%s\n", paint->bold, paint->off,
+	       show->setup->launch.launcher->name,
+	       cut ? (int)(script - show->command_line) : (int)strlen(show->command_line),
+	       show->command_line, cut ? " sh -c ... berth agent (-v: all of it)" : "");
+	printf("%snodes%s    %zu (%s)%s\n", paint->bold, paint->off, alloc->node_count, alloc->why,
+	       show->assumed ? "; assumes that the other nodes are like this one" : "");
+}
+
 static int print_text(const struct show *show, struct error *err)
 {
-	const struct alloc *alloc = &show->setup->alloc;
 	struct paint paint;
 
 	paint_init(show->setup->env, &paint);
 	if (show->role)
 		printf("%srole%s     %s\n", paint.bold, paint.off, show->role);
-	printf("%sagents%s   %s: %s\n", paint.bold, paint.off, show->setup->launch.launcher->name,
-	       show->command_line);
-	printf("%snodes%s    %zu (%s)%s\n", paint.bold, paint.off, alloc->node_count, alloc->why,
-	       show->assumed ? "; assumes that the other nodes are like this one" : "");
+	print_job(show, &show->setup->alloc, &paint);
 	if (!show->has_plan) {
 		print_without_plan(show, &paint);
 		return 0;
@@ -344,65 +354,201 @@ static int print_text(const struct show *show, struct error *err)
 	return print_environment(show, &paint, err);
 }
 
-/* One program, or one role with what the roles before it use. roles: the documents so far. */
-static int show_one(const struct run_setup *setup, const char *const *argv,
-		    const struct container *container, const char *role, json_t *claims,
-		    json_t *roles, struct error *err)
+static void free_show(struct show *show)
 {
-	struct show show = {.setup = setup,
-			    .argv = argv,
-			    .container = container,
-			    .role = role,
-			    .claims = claims};
+	plan_free(&show->plan);
+	free(show->inventories);
+	inventory_free(&show->own);
+	free(show->counts);
+	free(show->command_line);
+}
+
+static int show_program(const struct run_setup *setup, const char *const *argv, struct error *err)
+{
+	struct show show = {
+		.setup = setup, .argv = argv, .container = &setup->options->job.container};
 	int rc = make(&show, err);
 
 	if (!rc)
-		rc = setup->options->json ? print_json(&show, roles, err) : print_text(&show, err);
-	plan_free(&show.plan);
-	free(show.inventories);
-	inventory_free(&show.own);
-	free(show.counts);
-	free(show.command_line);
+		rc = setup->options->json ? print_json(&show, NULL, err) : print_text(&show, err);
+	free_show(&show);
 	return rc;
+}
+
+/* ---- several roles ---- */
+
+/* The dry run of each role, and what its job would be. */
+struct shows {
+	const struct run_setup *setup;
+	const struct jobs_entry *entries;
+	size_t count;
+	struct role_view views[ROLES_MAX]; /* for roles_waits_for */
+	struct run_setup setups[ROLES_MAX];
+	struct show shows[ROLES_MAX];
+};
+
+/* A role that takes what is left is the last to plan. */
+static int make_all(struct shows *all, json_t *claims, struct error *err)
+{
+	int rc = 0;
+
+	for (size_t k = 0; !rc && k < 2 * all->count; k++) {
+		size_t i = k % all->count;
+		const struct jobs_entry *entry = &all->entries[i];
+		const struct job_request *request = entry->request;
+		struct run_setup *own = &all->setups[i];
+
+		if (request->plan.rest != (k >= all->count))
+			continue;
+		*own = *all->setup;
+		own->alloc = *request->launch->alloc;
+		own->env = (struct env *)(uintptr_t)request->launch->env;
+		own->launch = *request->launch;
+		own->plan = request->plan;
+		all->views[i] =
+			(struct role_view){.service = entry->role->service, .after = entry->after};
+		all->shows[i] = (struct show){.setup = own,
+					      .argv = request->argv,
+					      .container = &request->container,
+					      .role = entry->role->name,
+					      .claims = entry->role->overlap ? NULL : claims};
+		rc = make(&all->shows[i], err);
+		if (rc)
+			error_prefix(err, "role %s", entry->role->name);
+	}
+	return rc;
+}
+
+/* "at once", "serve is ready", "prep has ended". */
+static const char *starts(const struct shows *all, size_t i, struct cell *out)
+{
+	*out->text = '\0';
+	for (size_t k = 0; k < all->count; k++)
+		if (roles_waits_for(all->views, all->count, i, k))
+			text_append(out->text, sizeof out->text, "%s%s %s",
+				    *out->text ? ", " : "after ", all->entries[k].role->name,
+				    all->views[k].service || all->entries[k].role->ready
+					    ? "is ready"
+					    : "has ended");
+	return *out->text ? out->text : "at once";
+}
+
+/* What others have in BERTH_ROLE_NAME_ADDR, as far as the first node alone tells. */
+static const char *address_of(const struct shows *all, size_t i, struct cell *out)
+{
+	const struct alloc *job = &all->setup->alloc;
+	const struct show *show = &all->shows[i];
+	bool single_host = show->setup->launch.launcher->single_host;
+	struct plan_network network = {0};
+	struct inventory *alike;
+
+	cell(out, "of %s", show->setup->alloc.nodes[0].name);
+	alike = show->has_plan ? stages_assume_alike(&show->own, job, single_host) : NULL;
+	if (alike && !plan_network(alike, job->node_count, &show->request, NULL, &network, NULL))
+		cell(out, "%s", network.address);
+	plan_network_free(&network);
+	free(alike);
+	return out->text;
+}
+
+static int print_roles(const struct shows *all, struct error *err)
+{
+	bool printed[ROLES_MAX] = {false};
+	struct table table = {0};
+	struct paint paint;
+
+	TABLE_ROW(&table, "role", "starts", "nodes", "ranks", "GPUs each", "ports", "address",
+		  "ready");
+	/* Each after those it waits for, and so in the order of their start. */
+	for (size_t done = 0, turn = 0; done < all->count && turn < all->count; turn++)
+		for (size_t i = 0; i < all->count; i++) {
+			const struct show *show = &all->shows[i];
+			const struct job_role *role = all->entries[i].role;
+			const struct alloc *alloc = &show->setup->alloc;
+			const struct plan_rank *rank =
+				show->has_plan ? show->plan.nodes[0].ranks : NULL;
+			struct cell start, ranks, gpus, ports, address;
+			bool waits = printed[i], *every = malloc(alloc->node_count);
+			char *nodes;
+
+			for (size_t k = 0; k < all->count; k++)
+				waits |= !printed[k] &&
+					 roles_waits_for(all->views, all->count, i, k);
+			if (every)
+				memset(every, true, alloc->node_count);
+			nodes = every && !waits ? alloc_node_list(alloc, every) : NULL;
+			free(every);
+			if (waits)
+				continue;
+			printed[i] = true;
+			done++;
+			TABLE_ROW(&table, show->role, starts(all, i, &start), nodes ? nodes : "?",
+				  world_size(show) ? cell(&ranks, "%d", world_size(show)) : "?",
+				  rank ? cell(&gpus, "%zu", rank->gpu_count)
+				  : show->request.gpus_per_rank
+					  ? cell(&gpus, "%d", show->request.gpus_per_rank)
+					  : "?",
+				  show->setup->launch.ports
+					  ? cell(&ports, "1+%d", show->setup->launch.ports)
+					  : "1",
+				  address_of(all, i, &address),
+				  role->ready	  ? role->ready->text
+				  : role->service ? "once its ranks run"
+						  : "");
+			free(nodes);
+		}
+	paint_init(all->setup->env, &paint);
+	print_job(&all->shows[0], &all->setup->alloc, &paint);
+	printf("\n");
+	table_print(&table, &paint, 2);
+	for (size_t i = 0; i < all->count; i++)
+		for (size_t w = 0; w < all->shows[i].plan.warning_count; w++)
+			printf("%swarning%s  role %s: %s\n", paint.warn, paint.off,
+			       all->shows[i].role, all->shows[i].plan.warnings[w]);
+	printf("\nAll ranks find role NAME by BERTH_ROLE_NAME_ADDR, _PORT, _NODES, _WORLD_SIZE "
+	       "and, "
+	       "with --ports, _PORTS;\narguments have {NAME.addr} and {NAME.port}. Ports are "
+	       "chosen "
+	       "at the start. -v adds the ranks of each role.\n");
+	return 0;
 }
 
 static int show_roles(const struct run_setup *setup, struct error *err)
 {
-	const struct role_options *options = &setup->options->roles;
-	struct job_request base = setup->options->job;
+	const struct run_options *options = setup->options;
+	struct job_request base = options->job;
 	struct job_sink sinks[ROLES_MAX] = {{0}};
+	struct shows *all = calloc(1, sizeof *all);
 	struct roles_set *set = NULL;
 	JSON_AUTO claims = json_array();
 	JSON_AUTO out = NULL;
 	json_t *roles = json_array();
-	int rc, shown = 0;
+	int rc = all ? 0 : error_memory(err, "the roles");
 
 	base.launch = &setup->launch;
 	base.plan = setup->plan;
-	rc = roles_open(options->roles, options->count, &base, sinks, (int[ROLES_MAX]){0}, &set,
-			err);
-	/* A role that takes what is left comes last. */
-	for (size_t k = 0; !rc && k < 2 * options->count; k++) {
-		size_t i = k % options->count;
-		const struct job_request *request = roles_jobs(set)->entries[i].request;
-		struct run_setup own = *setup;
-
-		if (request->plan.rest != (k >= options->count))
-			continue;
-		own.alloc = *request->launch->alloc;
-		own.env = (struct env *)(uintptr_t)request->launch->env;
-		own.launch = *request->launch;
-		own.plan = request->plan;
-		if (shown++ && !setup->options->json)
-			putchar('\n');
-		rc = show_one(&own, request->argv, &request->container, options->roles[i].name,
-			      options->roles[i].overlap ? NULL : claims, roles, err);
-		if (rc)
-			error_prefix(err, "role %s", options->roles[i].name);
+	if (!rc)
+		rc = roles_open(options->roles.roles, options->roles.count, &base, sinks,
+				(int[ROLES_MAX]){0}, &set, err);
+	if (!rc) {
+		*all = (struct shows){.setup = setup,
+				      .entries = roles_jobs(set)->entries,
+				      .count = options->roles.count};
+		rc = make_all(all, claims, err);
 	}
+	if (!rc && !options->json)
+		rc = print_roles(all, err);
+	for (size_t i = 0; all && i < all->count; i++) {
+		if (!rc && options->json)
+			rc = print_json(&all->shows[i], roles, err);
+		else if (!rc && options->verbose && putchar('\n'))
+			rc = print_text(&all->shows[i], err);
+		free_show(&all->shows[i]);
+	}
+	free(all);
 	roles_close(set);
 	out = json_pack("{s:s, s:o}", "schema", "berth.dryrun/1", "roles", roles);
-	if (rc || !setup->options->json)
+	if (rc || !options->json)
 		return rc;
 	return out ? json_print(out, stdout, err) : error_memory(err, "the plan");
 }
@@ -410,6 +556,5 @@ static int show_roles(const struct run_setup *setup, struct error *err)
 int run_dry_run(const struct run_setup *setup, const char *const *argv, struct error *err)
 {
 	return setup->options->roles.count ? show_roles(setup, err)
-					   : show_one(setup, argv, &setup->options->job.container,
-						      NULL, NULL, NULL, err);
+					   : show_program(setup, argv, err);
 }

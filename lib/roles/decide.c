@@ -21,18 +21,21 @@ static bool comes_after(const struct role_view *roles, size_t i, long k)
 	return at >= 0;
 }
 
-/* A role that prepares for a service waits by default only for services that need no such role. */
-static bool may_start(const struct role_view *roles, size_t count, size_t i)
+bool roles_waits_for(const struct role_view *roles, size_t count, size_t i, size_t k)
 {
 	bool prepares = false;
 
-	if (roles[i].after >= 0)
-		return has_done_its_part(&roles[roles[i].after]);
+	if (roles[i].after != ROLE_AFTER_SERVICES || !roles[k].service)
+		return roles[i].after == (int)k;
+	for (size_t s = 0; s < count; s++)
+		prepares |= roles[s].service && comes_after(roles, s, (long)i);
+	return !(prepares && comes_after(roles, k, -1));
+}
+
+static bool may_start(const struct role_view *roles, size_t count, size_t i)
+{
 	for (size_t k = 0; k < count; k++)
-		prepares |= roles[k].service && comes_after(roles, k, (long)i);
-	for (size_t k = 0; k < count && roles[i].after == ROLE_AFTER_SERVICES; k++)
-		if (roles[k].service && !has_done_its_part(&roles[k]) &&
-		    !(prepares && comes_after(roles, k, -1)))
+		if (roles_waits_for(roles, count, i, k) && !has_done_its_part(&roles[k]))
 			return false;
 	return true;
 }

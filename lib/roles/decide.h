@@ -53,6 +53,11 @@ enum role_action {
 void roles_decide(const struct role_view *roles, size_t count, bool interrupted, long *first,
 		  enum role_action *actions);
 
+/* Does role i start only once role k is ready, or has ended? A role that prepares for a service
+ * waits by default only for services that need no such role. Pure; of the views, only service and
+ * after matter. */
+bool roles_waits_for(const struct role_view *roles, size_t count, size_t i, size_t k);
+
 /* The first role that looks like a server without --service, or -1: another role has finished, and
  * all that still work began beside it and have been silent for a minute. */
 long roles_find_server(const struct role_view *roles, size_t count);

@@ -79,6 +79,25 @@ CLIENT='import sys, urllib.request; print("status", urllib.request.urlopen(sys.a
 	[ "$(tr '\n' ' ' <ended)" = 'serve store ' ]
 }
 
+@test "--dry-run: who runs where, in the order of the start; all of it with -v" {
+	expect 0 "$BERTH" run --launcher loopback -N 3 --dry-run --role ask -- true : --role prep --gpus-per-rank 0 -- true : \
+		--role serve --after prep --service --ready http:/health --ports 2 -N 1 -- true
+	[ "${#lines[@]}" -le 10 ]
+	[[ "${lines[3]}" =~ ^\ +prep\ +at\ once\ +loop0\ +1\ +0\ +1\ +127.0.0.1 ]]
+	[[ "${lines[4]}" =~ ^\ +serve\ +after\ prep\ has\ ended\ +loop2\ +1\ +0\ +1\+2\ +127.0.0.1\ +http:/health$ ]]
+	[[ "${lines[5]}" =~ ^\ +ask\ +after\ serve\ is\ ready\ +loop\[0-1\]\ +4\ +0\ +1 ]]
+	expect 0 "$BERTH" run -v --dry-run --role a -- true : --role b -n 1 -- true
+	[[ $output == *'role     a'*'environment of rank 0'*'role     b'*'environment of rank 0'* ]]
+	expect 0 env PATH="$FIXTURES/ray:$PATH" "$BERTH" run --dry-run --ray -- true
+	[ "${#lines[@]}" -le 30 ]
+}
+
+@test "berth info as a role's program shows what it knows of the others" {
+	expect 0 "$BERTH" run --role serve --service --ports 2 -n 1 -- sleep 60 : --role ask -n 1 -- "$BERTH" info
+	[[ $output == *Roles*"this process is of role ask"* ]]
+	[[ $output =~ BERTH_ROLE_SERVE\ +127.0.0.1\ +[0-9]+\ +[0-9]+-[0-9]+\ +$HOST\ +1 ]]
+}
+
 @test "http_proxy: NO_PROXY has the roles' addresses, so clients find the server and not the proxy" {
 	local roles=(--role serve --service --ready tcp -- python3 -c "$SERVER" {addr} {port} :
 		--role ask --gpus-per-rank 0 --
