@@ -11,6 +11,7 @@
 #include "base/bytes.h"
 #include "base/number.h"
 #include "base/spelling.h"
+#include "words_file.h"
 
 #define OPTIONS_MAX 160 /* of a command, with groups */
 
@@ -22,7 +23,15 @@ static struct {
 	size_t size;
 	const char *name; /* "berth run" */
 	const struct arguments_command *command;
+	char **argv; /* that is being read */
 } capture;
+
+static struct words_file file; /* @FILE; path NULL: there is none */
+
+const char *arguments_file(void)
+{
+	return file.path;
+}
 
 static FILE *open_capture(void)
 {
@@ -90,9 +99,25 @@ static void add_advice(char *text, size_t size)
 		text_append(text, size, ". %s", capture.command->unknown);
 }
 
-static void print_error(const char *text, const char *name)
+/* A word of the command line that is wrong, or NULL, tells the line of the file. */
+static void print_error(const char *text, const char *wrong, const char *name)
 {
-	log_user(LOG_ERROR, "%s (%s --help lists the options)", text, name);
+	char place[300] = "";
+
+	for (size_t i = 0; i < file.count; i++)
+		if (file.words[i] == wrong)
+			snprintf(place, sizeof place, "%.200s:%d: ", file.path, file.lines[i]);
+	log_user(LOG_ERROR, "%s%s (%s --help lists the options)", place, text, name);
+}
+
+/* The word that getopt's message quotes. */
+static const char *find_quoted(const char *text)
+{
+	for (char **word = capture.argv; word && *word; word++)
+		for (const char *at = strchr(text, '\''); at; at = strchr(at + 1, '\''))
+			if (**word == '-' && !strncmp(at + 1, *word, strcspn(*word, "=")))
+				return *word;
+	return NULL;
 }
 
 /* Runs at exit, when argp has ended the process. The first captured line describes the error and
@@ -115,7 +140,7 @@ static void print_captured(void)
 
 		snprintf(line, sizeof line, "%.*s", (int)strcspn(text, "\n"), text);
 		add_advice(line, sizeof line);
-		print_error(line, name);
+		print_error(line, find_quoted(line), name);
 	}
 	free(capture.text);
 }
@@ -128,7 +153,7 @@ refuse(const struct argp_state *state, const struct error *err)
 		free(capture.text);
 		capture.text = NULL;
 	}
-	print_error(err->text, state->name);
+	print_error(err->text, state->next > 0 ? state->argv[state->next - 1] : NULL, state->name);
 	exit(ERR_USAGE);
 }
 
@@ -234,6 +259,7 @@ int arguments_refuse(const char *text, void *out, struct error *err)
 struct parse {
 	const struct arguments_command *command;
 	char *input;
+	char **from_file; /* "@FILE" and what follows it; NULL: neither */
 };
 
 static int key_of(const struct arguments_option *option, int row)
@@ -303,7 +329,7 @@ static int parse_option(int key, const char *text, struct argp_state *state, str
 
 static error_t parse(int key, char *text, struct argp_state *state)
 {
-	const struct parse *parse = state->input;
+	struct parse *parse = state->input;
 	const struct arguments_command *command = parse->command;
 	const struct arguments_option *positional = &command->positional;
 	void *out = parse->input + positional->offset;
@@ -311,12 +337,15 @@ static error_t parse(int key, char *text, struct argp_state *state)
 	struct error err = {0};
 	int rc = 0;
 
-	if (key == ARGP_KEY_ARG && takes_rest) {
+	if (key == ARGP_KEY_ARG && takes_rest && command->from_file && text[0] == '@' && text[1] &&
+	    !state->quoted && !file.path) {
+		take_rest(state, state->next - 1, &parse->from_file);
+	} else if (key == ARGP_KEY_ARG && takes_rest) {
 		take_rest(state, state->next - 1, out);
 	} else if (key == ARGP_KEY_ARG && positional->type) {
 		rc = positional->type == ARGUMENTS_LIST ? add_to_list(out, text, &err)
 							: positional->read(text, out, &err);
-	} else if (key == ARGP_KEY_END) {
+	} else if (key == ARGP_KEY_END && !parse->from_file) {
 		rc = command->check ? command->check(parse->input, &err) : 0;
 		if (!rc && takes_rest && !*(char ***)out)
 			rc = error_set(&err, ERR_USAGE, "no PROGRAM given");
@@ -330,11 +359,35 @@ static error_t parse(int key, char *text, struct argp_state *state)
 	return rc;
 }
 
+/* The words of the file, and those behind "@FILE", in the place of the command line. */
+static char **replace(struct parse *parse, char *name, int *argc)
+{
+	struct error err = {0};
+	char **list;
+
+	if (words_file_read(*parse->from_file + 1, &file, &err)) {
+		log_user(LOG_ERROR, "%s", err.text);
+		exit(err.code);
+	}
+	for (*argc = 1; parse->from_file[*argc]; ++*argc)
+		;
+	list = calloc(file.count + (size_t)*argc + 1, sizeof *list);
+	if (!list)
+		exit(ERR_UNAVAILABLE);
+	list[0] = name;
+	memcpy(list + 1, file.words, file.count * sizeof *list);
+	memcpy(list + 1 + file.count, parse->from_file + 1, (size_t)*argc * sizeof *list);
+	*argc += (int)file.count;
+	parse->from_file = NULL;
+	return list;
+}
+
 void arguments_parse(const struct arguments_command *command, int argc, char **argv, void *input)
 {
 	struct argp_option options[OPTIONS_MAX + 1] = {0};
 	const struct argp argp = {options, parse, command->usage, command->doc, NULL, NULL, NULL};
-	struct parse parsing = {command, input};
+	struct parse parsing = {command, input, NULL};
+	unsigned flags = command->positional.type == ARGUMENTS_REST ? ARGP_IN_ORDER : 0;
 	FILE *mine = open_memstream(&capture.text, &capture.size);
 
 	fill_options(command, options);
@@ -346,8 +399,12 @@ void arguments_parse(const struct arguments_command *command, int argc, char **a
 		capture.people = stderr;
 		stderr = mine;
 	}
-	argp_parse(&argp, argc, argv,
-		   command->positional.type == ARGUMENTS_REST ? ARGP_IN_ORDER : 0, NULL, &parsing);
+	capture.argv = argv;
+	argp_parse(&argp, argc, argv, flags, NULL, &parsing);
+	if (parsing.from_file) {
+		capture.argv = argv = replace(&parsing, argv[0], &argc);
+		argp_parse(&argp, argc, argv, flags, NULL, &parsing);
+	}
 	if (capture.people)
 		open_capture();
 	if (mine)

@@ -64,6 +64,7 @@ struct arguments_command {
 	struct arguments_option positional; /* for arguments that are not options. ARGUMENTS_REST:
 					       PROGRAM, which is required, and its arguments */
 	const char *usage, *doc;	    /* args_doc and doc of argp */
+	bool from_file;			    /* PROGRAM may be "@FILE", see words_file.h */
 	const char *unknown;		    /* what to do about an option that it lacks; or NULL */
 	int (*check)(void *input, struct error *err); /* called last; may be NULL */
 };
@@ -72,6 +73,9 @@ struct arguments_command {
  * --help and --version it exits with 0. While argp runs, stderr is captured, so functions that it
  * calls must not write there. */
 void arguments_parse(const struct arguments_command *command, int argc, char **argv, void *input);
+
+/* The file of the words that were read last, or NULL. */
+const char *arguments_file(void);
 
 /* As ARGUMENTS_TIME; name is the option, "--warn-before". */
 int arguments_time(const char *name, const char *text, int *out_ms, struct error *err);

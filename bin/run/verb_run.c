@@ -114,6 +114,7 @@ int verb_run(int argc, char **argv)
 			   {role_options_table, offsetof(struct arguments, run.roles)}},
 		.positional = {.type = ARGUMENTS_REST,
 			       .offset = offsetof(struct arguments, program)},
+		.from_file = true,
 		.check = check_arguments,
 		.usage = "[--] PROGRAM [ARGUMENTS]",
 		.doc = "Examples:\n"
@@ -138,6 +139,8 @@ int verb_run(int argc, char **argv)
 								  : 0;
 	if (!rc)
 		rc = prepare_containers(&arguments.run, &err);
+	if (rc && arguments_file())
+		error_prefix(&err, "%s", arguments_file());
 	if (rc)
 		rc = verb_fail(&err);
 	else

@@ -289,6 +289,7 @@ int verb_submit(int argc, char **argv)
 		.tables = {{options}, {role_table, 0, given_role}},
 		.positional = {.type = ARGUMENTS_REST,
 			       .offset = offsetof(struct arguments, program)},
+		.from_file = true,
 		.usage = "[--] PROGRAM [ARGUMENTS]",
 		.doc = "Write a job script for Slurm or PBS that runs PROGRAM with berth run, and "
 		       "submit it.\vDefaults of the site and of the user are in "

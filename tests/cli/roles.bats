@@ -336,6 +336,46 @@ print('asked')"
 	[[ $output == *"[a 0] one : two"* && $output == *"[b 0] three"* ]]
 }
 
+@test "@FILE: the same words over several lines, quoted as in a shell, without expansions; what follows it is the last program's" {
+	cat >job.berth <<-'E'
+	# the job's
+	--log-dir 'my logs'
+	--role serve --service --ready file:up --   # a comment
+	    sh -c 'touch up; exec sleep "$1"' sh 6\
+	0
+	:
+	--role ask -n 1 -- printf '<%s>' "a \"b\" \$HOME $HOME \x" a\ b#c '' it\'s *
+	E
+	expect 0 "$BERTH" run @job.berth 'last one'
+	[[ $output == '[ask 0] <a "b" $HOME $HOME \x><a b#c><><it'"'"'s><*><last one>' ]]
+	[ -e 'my logs/ask/rank-0000.log' ]
+	expect 0 "$BERTH" run -n 2 @<(printf %s '-- echo two')
+	[ "$output" = $'two\ntwo' ]
+	expect 0 "$BERTH" submit --slurm --dry-run @job.berth
+	[[ $output == *" : --role ask -n 1 -- printf '<%s>'"* ]]
+	expect 66 "$BERTH" run -- @job.berth
+}
+
+@test "@FILE: what is wrong, with file and line" {
+	while IFS='|' read -r code text expected; do
+		# shellcheck disable=SC2059 # the rows are formats
+		printf -- "$text" >bad
+		expect "$code" "$BERTH" run @bad
+		[[ $output == "berth: error: $expected"* && "${#lines[@]}" = 1 ]]
+	done <<-'E'
+	64|# c\n--role a --bogus -- true|bad:2: unrecognized option '--bogus'
+	64|-v\n--nodes\nx -- true|bad:3: --nodes is "x": expected a whole number
+	64|--role a -- true : --role\n b -n\n\n\n0 -- true|bad:5: --ranks is "0"
+	64|--role a --after b -- true|bad: --after b: there is no such role
+	65|\n\n'abc\ndef|bad:3: a quote has no end
+	65|true \0|bad has a NUL, so it is no text
+	64|# nothing|no PROGRAM given
+	66|@none|cannot find the program @none
+	E
+	expect 66 "$BERTH" run @none
+	[[ $output == 'berth: error: cannot open none: No such file or directory' ]]
+}
+
 @test "bad command lines: one clear line and code 64" {
 	while IFS='|' read -r line text; do
 		# shellcheck disable=SC2086 # the words of the line

@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* A command line in a file, berth run @FILE: words as a shell reads them, over several lines, with
+ * comments and quotes, and without expansions. */
+#ifndef BERTH_BIN_WORDS_FILE_H
+#define BERTH_BIN_WORDS_FILE_H
+
+#include <stddef.h>
+
+#include "base/error.h"
+
+struct words_file {
+	const char *path;
+	char **words; /* malloced, as are they; before a NULL */
+	int *lines;   /* on which each begins, from 1 */
+	size_t count;
+};
+
+/* Return 0, -ERR_INPUT, -ERR_DATA (a quote without an end, a NUL) or -ERR_UNAVAILABLE; err names
+ * the file and the line. path is borrowed. What out holds lives as long as the process. */
+int words_file_read(const char *path, struct words_file *out, struct error *err);
+
+#endif
