@@ -60,7 +60,7 @@ struct arguments_table {
 
 /* A program's or verb's command line. */
 struct arguments_command {
-	struct arguments_table tables[7];   /* up to one without options */
+	struct arguments_table tables[8];   /* up to one without options */
 	struct arguments_option positional; /* for arguments that are not options. ARGUMENTS_REST:
 					       PROGRAM, which is required, and its arguments */
 	const char *usage, *doc;	    /* args_doc and doc of argp */

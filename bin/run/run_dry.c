@@ -405,8 +405,9 @@ static int make_all(struct shows *all, json_t *claims, struct error *err)
 		own->env = (struct env *)(uintptr_t)request->launch->env;
 		own->launch = *request->launch;
 		own->plan = request->plan;
-		all->views[i] =
-			(struct role_view){.service = entry->role->service, .after = entry->after};
+		all->views[i] = (struct role_view){.service = entry->role->service,
+						   .group = entry->group,
+						   .after = entry->after};
 		all->shows[i] = (struct show){.setup = own,
 					      .argv = request->argv,
 					      .container = &request->container,
@@ -419,17 +420,23 @@ static int make_all(struct shows *all, json_t *claims, struct error *err)
 	return rc;
 }
 
-/* "at once", "serve is ready", "prep has ended". */
+/* "at once", "serve (2 of 3), prep's end". */
 static const char *starts(const struct shows *all, size_t i, struct cell *out)
 {
 	*out->text = '\0';
-	for (size_t k = 0; k < all->count; k++)
-		if (roles_waits_for(all->views, all->count, i, k))
-			text_append(out->text, sizeof out->text, "%s%s %s",
-				    *out->text ? ", " : "after ", all->entries[k].role->name,
-				    all->views[k].service || all->entries[k].role->ready
-					    ? "is ready"
-					    : "has ended");
+	for (size_t k = 0; k < all->count; k++) {
+		const struct role *role = &all->setup->options->roles.roles[k];
+		bool ready = role->service || role->ready.text;
+
+		/* Of replicas, the first one stands for all. */
+		if (!roles_waits_for(all->views, all->count, i, k) || role->replica)
+			continue;
+		text_append(out->text, sizeof out->text, "%s%s%s", *out->text ? ", " : "",
+			    role->base, ready ? "" : "'s end");
+		if (role->need)
+			text_append(out->text, sizeof out->text, " (%d of %d)", role->need,
+				    role->replicas);
+	}
 	return *out->text ? out->text : "at once";
 }
 
@@ -457,7 +464,7 @@ static int print_roles(const struct shows *all, struct error *err)
 	struct table table = {0};
 	struct paint paint;
 
-	TABLE_ROW(&table, "role", "starts", "nodes", "ranks", "GPUs each", "ports", "address",
+	TABLE_ROW(&table, "role", "starts after", "nodes", "ranks", "GPUs", "ports", "address",
 		  "ready");
 	/* Each after those it waits for, and so in the order of their start. */
 	for (size_t done = 0, turn = 0; done < all->count && turn < all->count; turn++)

@@ -10,7 +10,8 @@
 
 struct arguments {
 	struct run_options run;
-	char **program; /* argv from PROGRAM on; with --role, from behind the first role's name */
+	struct role role; /* of options that are refused */
+	char **program;	  /* argv from PROGRAM on; with --role, from behind the first role's name */
 };
 
 /* All that follows is the first role's, and that of the others. */
@@ -111,7 +112,9 @@ int verb_run(int argc, char **argv)
 			   {container_options_table, offsetof(struct arguments, run.job.container)},
 			   {run_rendezvous_table, offsetof(struct arguments, run)},
 			   {role_table, 0, given_role},
-			   {role_options_table, offsetof(struct arguments, run.roles)}},
+			   {role_options_table, offsetof(struct arguments, run.roles)},
+			   {role_options_own_table, offsetof(struct arguments, role),
+			    role_options_refuse}},
 		.positional = {.type = ARGUMENTS_REST,
 			       .offset = offsetof(struct arguments, program)},
 		.from_file = true,

@@ -288,6 +288,11 @@ bool job_lost_port(const struct job *job)
 	return job->port_taken;
 }
 
+const char *job_first_cause(const struct job *job)
+{
+	return job->result.first_cause ? job->result.first_cause : "it has failed";
+}
+
 bool job_has_finished(const struct job *job)
 {
 	return job->planned && !job->first.failed &&

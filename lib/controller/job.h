@@ -271,7 +271,8 @@ void job_add_claim(struct job *job, size_t node, json_t *claim);
 bool job_fail(struct job *job, int code, long node, const char *format, ...)
 	__attribute__((format(printf, 4, 5)));
 bool job_has_failed(const struct job *job);
-bool job_has_finished(const struct job *job); /* all ranks have ended, and none has failed */
+const char *job_first_cause(const struct job *job); /* a sentence */
+bool job_has_finished(const struct job *job);	    /* all ranks have ended, and none has failed */
 int64_t job_silent_ms(const struct job *job); /* since its last step or output; 0: not started */
 bool job_has_stopped(const struct job *job);  /* a rank has saved its work and stopped (code 75) */
 bool job_is_interrupted(const struct job *job); /* by a stop signal */

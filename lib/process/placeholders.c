@@ -12,41 +12,64 @@
 
 static const struct {
 	const char *what, *variable; /* NULL: BERTH_ROLE_NAME_WHAT, which other roles have, too */
+	bool lists;
 } kinds[] = {
 	{"addr"},
 	{"port"},
 	{"ports"},
 	{"nodes"},
+	{"addrs", .lists = true},
+	{"urls", .lists = true},
 	{"gpus", "BERTH_GPUS"},
 	{"node_rank", "BERTH_NODE_RANK"},
 	{"node_addr", "BERTH_NODE_ADDR"},
 };
 
+/* "decode" of "decode.0.addr", "decode.my.addr" and "decode.addr" with the rest behind it. */
+static const char *read_role(const char *name, const char *end, struct placeholder *out)
+{
+	const char *dot = memchr(name, '.', (size_t)(end - name)), *next;
+
+	if (!dot)
+		return name;
+	next = memchr(dot + 1, '.', (size_t)(end - dot - 1));
+	out->mine = next && next - dot == 3 && !strncmp(dot + 1, "my", 2);
+	if (next && !out->mine && strspn(dot + 1, "0123456789") != (size_t)(next - dot - 1))
+		return NULL;
+	if (dot == name || (size_t)(end - name) > sizeof out->role)
+		return NULL;
+	memcpy(out->role, name, (size_t)((next && !out->mine ? next : dot) - name));
+	return (next ? next : dot) + 1;
+}
+
 /* Is there one at this '{'? */
 static bool read_at(const char *at, struct placeholder *out)
 {
-	const char *name = at + 1 + (at[1] == '{'), *end = name, *word = name;
-	size_t size;
+	bool plain = at[1] == '{';
+	const char *name = at + 1 + plain, *end = name, *word, *close;
 
-	while (isalnum((unsigned char)*end) || *end == '_' || *end == '-' ||
-	       (*end == '.' && word == name))
-		word = *end++ == '.' ? end : word;
-	if (*end != '}')
-		return false;
-	size = word > name ? (size_t)(word - name) - 1 : 0;
-	if (size >= sizeof out->role || (word > name && !size))
-		return false;
-	*out = (struct placeholder){.at = at, .size = (size_t)(end + 1 - at)};
-	out->is_plain = at[1] == '{';
-	out->size += out->is_plain && end[1] == '}';
-	memcpy(out->role, name, size);
-	for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
-		if (!(size && kinds[i].variable) && strlen(kinds[i].what) == (size_t)(end - word) &&
+	while (isalnum((unsigned char)*end) || (*end && strchr("_-.", *end)))
+		end++;
+	close = end + (*end == ':' ? strcspn(end, "{}") : 0);
+	*out = (struct placeholder){.at = at, .is_plain = plain};
+	word = *close == '}' ? read_role(name, end, out) : NULL;
+	for (size_t i = 0; word && i < sizeof kinds / sizeof *kinds; i++)
+		if (!(*out->role ? kinds[i].variable != NULL : kinds[i].lists) &&
+		    (kinds[i].lists || *end == '}') &&
+		    strlen(kinds[i].what) == (size_t)(end - word) &&
 		    !strncmp(kinds[i].what, word, (size_t)(end - word))) {
 			out->what = kinds[i].what;
 			out->variable = kinds[i].variable;
+			out->lists = kinds[i].lists;
 		}
-	return out->what != NULL;
+	if (!out->what)
+		return false;
+	out->size = (size_t)(close + 1 - at) + (plain && close[1] == '}');
+	if (*end == ':') {
+		out->before = end + 1;
+		out->before_size = (size_t)(close - end) - 1;
+	}
+	return true;
 }
 
 bool placeholder_find(const char *text, struct placeholder *out)
@@ -59,7 +82,7 @@ bool placeholder_find(const char *text, struct placeholder *out)
 
 char placeholder_letter(char c)
 {
-	return c == '-' ? '_' : (char)toupper((unsigned char)c);
+	return c == '-' || c == '.' ? '_' : (char)toupper((unsigned char)c);
 }
 
 void placeholder_variable(const char *role, const char *what, char *out, size_t size)
@@ -69,40 +92,96 @@ void placeholder_variable(const char *role, const char *what, char *out, size_t 
 		*at = placeholder_letter(*at);
 }
 
-static const char *value_of(const struct placeholder *found, const struct env *env, char number[16])
+static const char *of_role(const struct env *env, const char *role, const char *what)
 {
-	const char *role = *found->role ? found->role : env_get(env, "BERTH_ROLE"), *value;
 	char name[96];
+	const char *value;
 
-	if (found->variable)
-		snprintf(name, sizeof name, "%s", found->variable);
-	else
-		placeholder_variable(role ? role : "", found->what, name, sizeof name);
+	placeholder_variable(role, what, name, sizeof name);
 	value = env_get(env, name);
-	if (value && !strcmp(found->what, "nodes")) { /* the variable has their names */
-		int count = 1;
-
-		for (const char *at = value; *at; at++)
-			count += *at == ',';
-		snprintf(number, 16, "%d", count);
-		return number;
-	}
 	return value ? value : "";
+}
+
+/* Which replicas of its role are meant? Return their number; 0: that has none. */
+static int replicas_of(const struct placeholder *found, const struct env *env, int *first)
+{
+	const char *own = env_get(env, "BERTH_REPLICA"), *owns = env_get(env, "BERTH_REPLICAS");
+	int all = atoi(of_role(env, found->role, "REPLICAS")), groups = owns ? atoi(owns) : 0;
+
+	*first = 0;
+	if (!found->mine || !own || groups < 1)
+		return all;
+	*first = atoi(own) * (all / groups);
+	return all / groups;
+}
+
+/* One word for each address or URL, after what is to stand before it. */
+static void add_list(const struct placeholder *found, const struct env *env, struct words *out)
+{
+	int first, count = replicas_of(found, env, &first), size = (int)found->before_size;
+	bool url = !strcmp(found->what, "urls");
+
+	for (int i = first; i < first + (count ? count : 1); i++) {
+		char role[64];
+		const char *address;
+
+		snprintf(role, sizeof role, count ? "%s.%d" : "%s", found->role, i);
+		address = of_role(env, role, "ADDR");
+		if (!*address)
+			continue; /* it has failed before the others knew it */
+		if (size)
+			words_add(out, "%.*s", size, found->before);
+		if (url)
+			words_add(out, strchr(address, ':') ? "http://[%s]:%s" : "http://%s:%s",
+				  address, of_role(env, role, "PORT"));
+		else
+			words_add(out, "%s", address);
+	}
+}
+
+/* Malloced; NULL if memory is out. */
+static char *value_of(const struct placeholder *found, const struct env *env)
+{
+	const char *own = env_get(env, "BERTH_ROLE"), *value;
+	struct words list = {0};
+	char role[64];
+	int first, count = 1;
+
+	if (found->lists) {
+		add_list(found, env, &list);
+		return words_join(&list, found->before ? ' ' : ',');
+	}
+	if (found->variable) {
+		value = env_get(env, found->variable);
+		return strdup(value ? value : "");
+	}
+	snprintf(role, sizeof role, "%s", *found->role ? found->role : own ? own : "");
+	if (found->mine && replicas_of(found, env, &first))
+		snprintf(role, sizeof role, "%s.%d", found->role, first);
+	value = of_role(env, role, found->what);
+	if (strcmp(found->what, "nodes") != 0)
+		return strdup(value);
+	for (; *value; value++) /* the variable has their names */
+		count += *value == ',';
+	return text_format("%d", count);
 }
 
 static char *fill(const char *text, const struct env *env)
 {
-	char *out = strdup(""), number[16];
+	char *out = strdup("");
 	struct placeholder found;
 
 	while (out && placeholder_find(text, &found)) {
+		/* Without the second brace. */
+		char *value = found.is_plain
+				      ? text_format("%.*s", (int)(strchr(found.at, '}') - found.at),
+						    found.at + 1)
+				      : value_of(&found, env);
 		char *longer =
-			found.is_plain
-				? text_format("%s%.*s{%s%s%s}", out, (int)(found.at - text), text,
-					      found.role, *found.role ? "." : "", found.what)
-				: text_format("%s%.*s%s", out, (int)(found.at - text), text,
-					      value_of(&found, env, number));
+			value ? text_format("%s%.*s%s", out, (int)(found.at - text), text, value)
+			      : NULL;
 
+		free(value);
 		free(out);
 		out = longer;
 		text = found.at + found.size;
@@ -121,7 +200,15 @@ char **placeholders_fill(const char *const *argv, const struct env *env)
 	struct words words = {0};
 
 	for (; *argv; argv++) {
-		char *word = fill(*argv, env);
+		struct placeholder found;
+		char *word;
+
+		if (placeholder_find(*argv, &found) && found.before && !found.is_plain &&
+		    found.at == *argv && !found.at[found.size]) {
+			add_list(&found, env, &words);
+			continue;
+		}
+		word = fill(*argv, env);
 
 		words.failed |= !word;
 		words_add(&words, "%s", word ? word : "");

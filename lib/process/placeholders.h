@@ -13,8 +13,12 @@
 struct placeholder {
 	const char *at; /* its '{', in the text */
 	size_t size;	/* up to behind its '}' */
-	bool is_plain;	/* "{{port}}": the text "{port}" */
-	char role[40];	/* "": the rank's own */
+	bool lists;	/* "{serve.urls}", "{serve.addrs}": of all replicas */
+	bool mine;	/* "{serve.my.addr}": of the replicas that belong to the rank's own one */
+	const char *before; /* "{serve.urls:WORD}": WORD, before_size of it, before each; or NULL */
+	size_t before_size;
+	bool is_plain; /* "{{port}}": the text "{port}" */
+	char role[40]; /* "": the rank's own */
 	const char *what,
 		*variable; /* "gpus", "BERTH_GPUS"; "addr", NULL: see placeholder_variable */
 };

@@ -8,17 +8,17 @@
 
 #include "process/placeholders.h"
 
-static long find(const struct role *roles, size_t count, const char *name)
+long roles_find(const struct role *roles, size_t count, const char *name)
 {
 	for (size_t i = 0; i < count; i++)
-		if (!strcmp(roles[i].name, name))
+		if (!strcmp(roles[i].name, name) || !strcmp(roles[i].base, name))
 			return (long)i;
 	return -1;
 }
 
 static int check_name(const struct role *roles, size_t i, struct error *err)
 {
-	const char *name = roles[i].name;
+	const char *name = roles[i].base;
 	size_t size = strlen(name);
 
 	for (size_t k = 0; k < size; k++)
@@ -30,6 +30,7 @@ static int check_name(const struct role *roles, size_t i, struct error *err)
 				 "--role '%.100s': expected a name of at most %d letters, digits, "
 				 "'-' and '_' that begins with a letter",
 				 name, ROLE_NAME_MAX);
+	name = roles[i].name;
 	for (size_t k = 0; k < i; k++) {
 		size_t at = 0;
 
@@ -37,7 +38,7 @@ static int check_name(const struct role *roles, size_t i, struct error *err)
 		       placeholder_letter(name[at]) == placeholder_letter(roles[k].name[at]))
 			at++;
 		if (name[at] == roles[k].name[at])
-			return strcmp(name, roles[k].name)
+			return strcmp(roles[i].base, roles[k].base)
 				       ? error_set(err, ERR_USAGE,
 						   "roles %s and %s have the same name in "
 						   "variables (BERTH_ROLE_NAME_ADDR): rename one",
@@ -53,7 +54,7 @@ static int check_after(const struct role *roles, size_t count, size_t i, struct 
 
 	for (size_t steps = 0; at >= 0 && roles[at].after && strcmp(roles[at].after, ROLE_NONE);
 	     steps++) {
-		long next = find(roles, count, roles[at].after);
+		long next = roles_find(roles, count, roles[at].after);
 
 		if (next < 0)
 			return error_set(err, ERR_USAGE, "--after %.100s: there is no such role",
@@ -67,19 +68,25 @@ static int check_after(const struct role *roles, size_t count, size_t i, struct 
 	return 0;
 }
 
+/* How many replicas of a role belong to each replica of another one; 0: they don't divide. */
+static int share_of(const struct role *of, const struct role *role)
+{
+	return of->replicas && role->replicas && !(of->replicas % role->replicas)
+		       ? of->replicas / role->replicas
+		       : 0;
+}
+
 static int check_placeholders(const struct role *roles, size_t count, const struct role *role,
 			      struct error *err)
 {
 	struct placeholder found = {0};
-	long of = role - roles;
 
 	for (const char *const *word = role->argv; *word; word++)
 		for (const char *at = *word; placeholder_find(at, &found);
 		     at = found.at + found.size) {
+			long of = *found.role ? roles_find(roles, count, found.role) : role - roles;
 			int size = (int)found.size;
 
-			if (*found.role)
-				of = find(roles, count, found.role);
 			if (found.is_plain)
 				continue;
 			if (of < 0)
@@ -87,12 +94,49 @@ static int check_placeholders(const struct role *roles, size_t count, const stru
 						 "%.*s: there is no role %s; for this text itself, "
 						 "write {%.*s}",
 						 size, found.at, found.role, size, found.at);
+			if (!found.lists && !found.mine && roles[of].replicas &&
+			    !strcmp(roles[of].base, found.role))
+				return error_set(err, ERR_USAGE,
+						 "%.*s: role %s has replicas: write {%s.0.%s}, or "
+						 "{%s.urls} for all",
+						 size, found.at, found.role, found.role, found.what,
+						 found.role);
+			if (found.mine && !share_of(&roles[of], role))
+				return error_set(
+					err, ERR_USAGE,
+					"%.*s: the %d replicas of %s cannot be shared out to "
+					"the %d of %s",
+					size, found.at, roles[of].replicas, found.role,
+					role->replicas, role->base);
 			if (!strcmp(found.what, "ports") && !roles[of].ports)
 				return error_set(err, ERR_USAGE, "%.*s: role %s has no --ports",
 						 size, found.at, roles[of].name);
-			of = role - roles;
 		}
 	return 0;
+}
+
+static int check_on(const struct role *roles, size_t count, const struct role *role,
+		    struct error *err)
+{
+	long of = role->on ? roles_find(roles, count, role->on) : -1;
+
+	if (!role->on)
+		return 0;
+	if (of < 0)
+		return error_set(err, ERR_USAGE, "--on %.100s: there is no such role", role->on);
+	if (roles[of].on)
+		return error_set(err, ERR_USAGE, "--on %s: that is itself --on %s", role->on,
+				 roles[of].on);
+	if (role->nodes || role->overlap || role->group >= 0)
+		return error_set(err, ERR_USAGE,
+				 "role %s: --on says on which nodes it is, so leave out --nodes, "
+				 "--overlap, --het-group and --chunk",
+				 role->name);
+	return role->replicas && !share_of(&roles[of], role)
+		       ? error_set(err, ERR_USAGE,
+				   "--on %s: its %d replicas cannot be shared out to the %d of %s",
+				   role->on, roles[of].replicas, role->replicas, role->base)
+		       : 0;
 }
 
 int roles_check(const struct role *roles, size_t count, struct error *err)
@@ -105,7 +149,8 @@ int roles_check(const struct role *roles, size_t count, struct error *err)
 		work |= !roles[i].service;
 	}
 	for (size_t i = 0; !rc && i < count; i++)
-		if (!(rc = check_after(roles, count, i, err)))
+		if (!(rc = check_after(roles, count, i, err)) &&
+		    !(rc = check_on(roles, count, &roles[i], err)))
 			rc = check_placeholders(roles, count, &roles[i], err);
 	for (size_t i = 0; !rc && i < count; i++)
 		if (roles[i].ready.of_block && roles[i].ready.port >= roles[i].ports)
@@ -122,7 +167,7 @@ int roles_check(const struct role *roles, size_t count, struct error *err)
 
 static bool is_beside_others(const struct role *role)
 {
-	return !role->gpus_per_rank || role->overlap;
+	return !role->gpus_per_rank || role->overlap || role->on;
 }
 
 /* How many of the scheduler's GPUs or slots, of count nodes that begin with first and go up, or
@@ -152,6 +197,15 @@ static size_t wanted(const struct role *role, const struct alloc_node *first, in
 	if (role->ranks)
 		return nodes_for_ranks(role, first, step, count);
 	return is_beside_others(role) ? 1 : 0;
+}
+
+/* How many replicas fit on such a node. Only those that say what they need share one. */
+static size_t replicas_per_node(const struct role *role, const struct alloc_node *node)
+{
+	int per_rank = role->gpus_per_rank > 0 ? role->gpus_per_rank : 1;
+	int room = node->gpus > 0 ? node->gpus : node->slots, need = role->ranks * per_rank;
+
+	return role->replicas && !role->nodes && need && need <= room ? (size_t)(room / need) : 1;
 }
 
 /* A role without GPUs of its own needs no group, but each other role does, if one has: else they
@@ -232,9 +286,18 @@ static int assign_own(const struct role *roles, size_t count, const struct part 
 	for (size_t k = 0; k < count; k++) {
 		bool before = rest < 0 || k < (size_t)rest;
 		size_t i = before ? k : count - 1 - (k - (size_t)rest), left = back - front;
+		/* Replicas share a node with the one before, or behind, as long as they fit. */
+		size_t beside = before ? i - 1 : i + 1, last = before ? i : i + 1;
+		size_t fit = replicas_per_node(&roles[i], nodes);
 
 		if ((long)i == rest || roles[i].group != part->group || is_beside_others(&roles[i]))
 			continue;
+		if (fit > 1 && beside < count && !strcmp(roles[beside].base, roles[i].base) &&
+		    (size_t)roles[last].replica % fit) {
+			first[i] = first[beside];
+			need[i] = need[beside];
+			continue;
+		}
 		need[i] = wanted(&roles[i], before ? nodes + front : nodes + back - !!left,
 				 before ? 1 : -1, left);
 		need[i] += !need[i]; /* none is left */
@@ -261,7 +324,7 @@ static int assign_group(const struct role *roles, size_t count, const struct all
 	struct part part = part_of(alloc, group);
 
 	for (size_t i = 0; i < count; i++) {
-		if (roles[i].group != group)
+		if (roles[i].group != group || roles[i].on)
 			continue;
 		if (!part.count)
 			return error_set(err, ERR_USAGE,
@@ -281,9 +344,27 @@ static int assign_group(const struct role *roles, size_t count, const struct all
 	if (part.count > 1 && assign_own(roles, count, &part, first, need, err))
 		return -ERR_USAGE;
 	for (size_t i = 0; i < count; i++)
-		for (size_t n = 0; roles[i].group == group && n < need[i]; n++)
+		for (size_t n = 0; roles[i].group == group && !roles[i].on && n < need[i]; n++)
 			uses[i * alloc->node_count + part.first + first[i] + n] = true;
 	return 0;
+}
+
+/* The nodes of --on: those of the role, or of its replicas that belong to this one. */
+static void assign_on(const struct role *roles, size_t count, size_t nodes, size_t i, bool *uses)
+{
+	const struct role *role = &roles[i];
+	long of = roles_find(roles, count, role->on);
+	int share = share_of(&roles[of], role);
+
+	for (size_t k = 0; k < count; k++) {
+		bool is_its = !strcmp(roles[k].base, roles[of].base) &&
+			      (!share || roles[k].replica / share == role->replica);
+
+		for (size_t n = 0; is_its && n < nodes; n++) {
+			uses[i * nodes + n] |= uses[k * nodes + n];
+			is_its &= !(role->on_first && uses[k * nodes + n]);
+		}
+	}
 }
 
 int roles_assign(const struct role *roles, size_t count, const struct alloc *alloc, bool *uses,
@@ -297,6 +378,9 @@ int roles_assign(const struct role *roles, size_t count, const struct alloc *all
 		rc = assign_group(roles, count, alloc, group, uses, err);
 	if (rc)
 		return rc;
+	for (size_t i = 0; i < count; i++)
+		if (roles[i].on)
+			assign_on(roles, count, nodes, i, uses);
 	for (size_t i = 0; i < count; i++) {
 		shared[i] = false;
 		for (size_t k = 0; k < count; k++)

@@ -4,19 +4,39 @@
 #define SILENT_MS 60000
 
 /* A role that is not a service is a step of the work: what comes after it needs its result. */
-static bool has_done_its_part(const struct role_view *role)
+static bool is_done(const struct role_view *role)
 {
 	return role->state == ROLE_READY ? role->service || role->offers
 					 : role->state == ROLE_OVER && !role->service;
+}
+
+static bool has_done_its_part(const struct role_view *roles, size_t count, size_t i)
+{
+	int done = 0;
+
+	for (size_t k = 0; k < count; k++)
+		done += roles[k].group == roles[i].group && is_done(&roles[k]);
+	return roles[i].need ? done >= roles[i].need : is_done(&roles[i]);
+}
+
+/* Are enough replicas left without this one? */
+static bool is_spare(const struct role_view *roles, size_t count, size_t i)
+{
+	int left = 0;
+
+	for (size_t k = 0; k < count; k++)
+		left += roles[k].group == roles[i].group && !roles[k].failed &&
+			roles[k].state < ROLE_ENDING;
+	return roles[i].need && left >= roles[i].need;
 }
 
 /* Does role i come after role k, or, with k < 0, after any that is not a service? Only as the user
  * has said. */
 static bool comes_after(const struct role_view *roles, size_t i, long k)
 {
-	long at = roles[i].after;
+	long at = roles[i].after, to = k < 0 ? k : roles[k].group;
 
-	while (at >= 0 && (k < 0 ? roles[at].service : at != k))
+	while (at >= 0 && (k < 0 ? roles[at].service : at != to))
 		at = roles[at].after;
 	return at >= 0;
 }
@@ -26,7 +46,7 @@ bool roles_waits_for(const struct role_view *roles, size_t count, size_t i, size
 	bool prepares = false;
 
 	if (roles[i].after != ROLE_AFTER_SERVICES || !roles[k].service)
-		return roles[i].after == (int)k;
+		return roles[i].after == roles[k].group;
 	for (size_t s = 0; s < count; s++)
 		prepares |= roles[s].service && comes_after(roles, s, (long)i);
 	return !(prepares && comes_after(roles, k, -1));
@@ -35,7 +55,7 @@ bool roles_waits_for(const struct role_view *roles, size_t count, size_t i, size
 static bool may_start(const struct role_view *roles, size_t count, size_t i)
 {
 	for (size_t k = 0; k < count; k++)
-		if (roles_waits_for(roles, count, i, k) && !has_done_its_part(&roles[k]))
+		if (roles_waits_for(roles, count, i, k) && !has_done_its_part(roles, count, k))
 			return false;
 	return true;
 }
@@ -44,7 +64,8 @@ static bool may_start(const struct role_view *roles, size_t count, size_t i)
 static bool is_needed(const struct role_view *roles, size_t count, size_t i)
 {
 	for (size_t k = 0; k < count; k++)
-		if (roles[k].after == (int)i && roles[k].service && roles[k].state != ROLE_OVER)
+		if (roles[k].after == roles[i].group && roles[k].service &&
+		    roles[k].state != ROLE_OVER)
 			return true;
 	return false;
 }
@@ -81,9 +102,9 @@ long roles_find_server(const struct role_view *roles, size_t count)
 }
 
 /* work: roles that are not services still have something to do. */
-static bool is_failure(const struct role_view *roles, size_t i, bool work, long first)
+static bool is_failure(const struct role_view *roles, size_t count, size_t i, bool work, long first)
 {
-	return roles[i].failed && !roles[i].restarts &&
+	return roles[i].failed && !roles[i].restarts && !is_spare(roles, count, i) &&
 	       (work || !roles[i].service || first == (long)i);
 }
 
@@ -99,7 +120,7 @@ void roles_decide(const struct role_view *roles, size_t count, bool interrupted,
 		prepared &= roles[i].state >= ROLE_PREPARED;
 	}
 	for (size_t i = 0; i < count; i++) {
-		if (!is_failure(roles, i, work, *first))
+		if (!is_failure(roles, count, i, work, *first))
 			continue;
 		if (*first < 0 && !interrupted)
 			*first = (long)i;
@@ -107,12 +128,15 @@ void roles_decide(const struct role_view *roles, size_t count, bool interrupted,
 	}
 	for (size_t i = 0; i < count; i++) {
 		const struct role_view *role = &roles[i];
-		bool counts = is_failure(roles, i, work, *first);
+		bool counts = is_failure(roles, count, i, work, *first);
 
 		actions[i] = ROLE_WAIT;
 		if (role->state == ROLE_OVER && role->failed && role->restarts && work && !failed &&
 		    !stopped && !interrupted)
 			actions[i] = ROLE_RESTART;
+		else if (role->state == ROLE_OVER && role->failed && work &&
+			 is_spare(roles, count, i))
+			actions[i] = ROLE_FORGO;
 		if (role->state >= ROLE_ENDING)
 			continue;
 		if (!work && role->service && (interrupted || (!failed && !counts)))

@@ -25,8 +25,10 @@ enum { ROLE_AFTER_NONE = -1, ROLE_AFTER_SERVICES = -2 };
 struct role_view {
 	enum role_state state;
 	bool service;
+	int group;	 /* the first of its replicas, or itself */
+	int need;	 /* as many of its replicas have to be ready, and to remain; 0: all */
 	bool offers;	 /* it has done its part once it is ready, as services have */
-	int after;	 /* another role, or ROLE_AFTER_* */
+	int after;	 /* another role, of replicas the first, or ROLE_AFTER_* */
 	bool takes_rest; /* what the others leave on its node */
 	bool finished;	 /* all its ranks have ended, and well */
 	bool failed;
@@ -43,6 +45,7 @@ enum role_action {
 	ROLE_END,     /* another role has failed */
 	ROLE_STOP,    /* another role has stopped with its work saved: give it time to save, too */
 	ROLE_RESTART, /* it has failed, and is started again */
+	ROLE_FORGO,   /* it has failed, and enough replicas are left */
 	ROLE_DISMISS, /* no role needs the service any more, nor does a service after it */
 };
 

@@ -33,6 +33,7 @@ struct jobs {
 	struct {
 		struct job *job;
 		bool dismissed; /* a service that is no longer needed: its end does not count */
+		bool forgone;	/* one of several replicas that has failed */
 		int restarts;	/* how often it was restarted */
 		struct job_request again; /* of the last restart */
 		struct launch_options launch;
@@ -124,6 +125,8 @@ static struct role_view view(const struct jobs *jobs, size_t i)
 		.service = jobs->request->entries[i].role->service,
 		.offers = jobs->request->entries[i].role->ready != NULL,
 		.after = jobs->request->entries[i].after,
+		.group = jobs->request->entries[i].group,
+		.need = jobs->request->entries[i].need,
 		.takes_rest = jobs->request->entries[i].request->plan.rest,
 		.finished = job_has_finished(job),
 		.silent_ms = job_silent_ms(job),
@@ -228,6 +231,13 @@ static void act(struct jobs *jobs, size_t i, enum role_action action, struct job
 		break;
 	case ROLE_RESTART:
 		restart(jobs, i);
+		break;
+	case ROLE_FORGO:
+		if (!jobs->jobs[i].forgone)
+			job_note(entry->sink, LOG_WARNING,
+				 "role %s: %s; the others go on without it (--need %d)",
+				 entry->role->name, job_first_cause(all[i]), entry->need);
+		jobs->jobs[i].forgone = true;
 		break;
 	case ROLE_DISMISS:
 		jobs->jobs[i].dismissed = true;

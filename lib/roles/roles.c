@@ -36,10 +36,10 @@ struct roles_set {
 
 /* ---- what every role learns of the others ---- */
 
-static int add_role(struct env *env, const char *name, const struct job *job, const char *address,
-		    const char *node_list, struct error *err)
+static int add_role(struct env *env, const struct role *role, const struct job *job,
+		    const char *address, const char *node_list, struct error *err)
 {
-	char port[16], size[16], ports[32], variable[80];
+	char port[16], size[16], ports[32], replicas[16], variable[80];
 	const struct {
 		const char *what, *value, *why;
 	} variables[] = {
@@ -48,16 +48,19 @@ static int add_role(struct env *env, const char *name, const struct job *job, co
 		{"NODES", node_list, "in the order of its ranks"},
 		{"WORLD_SIZE", size, "its ranks"},
 		{"PORTS", ports, "reserved on its nodes"},
+		{"REPLICAS", replicas, "how many it has"},
 	};
 	int rc = 0;
 
 	snprintf(port, sizeof port, "%d", job_plan(job)->port);
 	snprintf(size, sizeof size, "%d", job_plan(job)->world_size);
 	job_ports(job, ports, sizeof ports);
+	snprintf(replicas, sizeof replicas, role->replicas ? "%d" : "", role->replicas);
 	for (size_t i = 0; !rc && i < sizeof variables / sizeof *variables; i++) {
-		if (variables[i].value == ports && !*ports)
-			continue; /* without --ports */
-		placeholder_variable(name, variables[i].what, variable, sizeof variable);
+		if (!*variables[i].value)
+			continue; /* without --ports, or --replicas */
+		placeholder_variable(variables[i].value == replicas ? role->base : role->name,
+				     variables[i].what, variable, sizeof variable);
 		rc = env_set(env, variable, variables[i].value, ENV_FROM_BERTH, variables[i].why,
 			     err);
 	}
@@ -242,8 +245,8 @@ static int on_prepared(void *context, struct job *const *jobs, struct error *err
 			rc = env_set(set->ones[i].env, "BERTH_PORTS", ports, ENV_FROM_BERTH,
 				     "reserved on its nodes", err);
 		for (size_t k = 0; !rc && k < set->count; k++)
-			rc = add_role(set->ones[k].env, set->ones[i].role->name, jobs[i],
-				      network.address, names, err);
+			rc = add_role(set->ones[k].env, set->ones[i].role, jobs[i], network.address,
+				      names, err);
 		plan_network_free(&network);
 		free(names);
 	}
@@ -324,20 +327,25 @@ static int fill(struct roles_one *one, const struct job_request *base, const boo
 	if (role->service)
 		one->request.stop_report = NULL;
 	rc = env_set(one->env, "BERTH_ROLE", role->name, ENV_FROM_BERTH, "of this rank", err);
+	if (!rc && role->replicas)
+		rc = env_setf(one->env, "BERTH_REPLICA", ENV_FROM_BERTH, "of this rank's role", err,
+			      "%d", role->replica);
+	if (!rc && role->replicas)
+		rc = env_setf(one->env, "BERTH_REPLICAS", ENV_FROM_BERTH, "of this rank's role",
+			      err, "%d", role->replicas);
 	if (!rc)
 		rc = env_set(one->env, "BERTH_ROLE_SECRET", secret, ENV_FROM_BERTH,
 			     "of this attempt's roles", err);
 	return rc ? rc : env_set_texts(one->env, role->env, role->env_count, err);
 }
 
-static int after_of(const struct roles_set *set, size_t i)
+static int after_of(const struct role *roles, size_t count, const struct role *role)
 {
-	const struct role *role = set->ones[i].role;
+	long k = role->after ? roles_find(roles, count, role->after) : -1;
 
-	for (size_t k = 0; role->after && k < set->count; k++)
-		if (!strcmp(set->ones[k].role->name, role->after))
-			return (int)k;
-	return role->after || role->service ? ROLE_AFTER_NONE : ROLE_AFTER_SERVICES;
+	return k >= 0			      ? (int)k
+	       : role->after || role->service ? ROLE_AFTER_NONE
+					      : ROLE_AFTER_SERVICES;
 }
 
 /* What only one of several jobs may have: the scheduler's query, standard input. */
@@ -396,7 +404,9 @@ int roles_open(const struct role *roles, size_t count, const struct job_request 
 			.request = &set->ones[i].request,
 			.sink = &sinks[i],
 			.role = &set->ones[i].job_role,
-			.after = after_of(set, i),
+			.after = after_of(roles, count, &roles[i]),
+			.group = (int)roles_find(roles, count, roles[i].base),
+			.need = roles[i].need,
 			.restarts = roles[i].restart ? base->plan.max_restarts : 0,
 			.nodes = set->ones[i].nodes};
 	}

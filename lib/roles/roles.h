@@ -12,7 +12,13 @@
 
 /* One program of the command line. Strings are borrowed. */
 struct role {
-	const char *name; /* letters, digits, "-" and "_", the first a letter */
+	const char
+		*name; /* letters, digits, "-" and "_", the first a letter; "NAME.0" of replicas */
+	const char *base;      /* the NAME of replicas; else name */
+	int replica, replicas; /* from 0; 0: it has none */
+	int need;	       /* how many of its replicas must be ready, and remain; 0: all */
+	const char *on;	       /* a role on whose nodes it is, beside that, or NULL */
+	bool on_first;	       /* on the first one, of each replica */
 	const char *const *argv;
 	const char *chdir; /* NULL: the job's */
 	/* A role's name or ROLE_NONE. NULL: a service after none, others after all services, except
@@ -34,7 +40,10 @@ struct role {
 /* Read the text of --ready; keeps timeout_ms. The caller frees out->place. -ERR_USAGE. */
 int roles_read_ready(const char *text, struct job_ready *out, struct error *err);
 
-/* Check names, --after, placeholders, and that there is work besides services. -ERR_USAGE. */
+/* The role of that name, of replicas the first, or -1. */
+long roles_find(const struct role *roles, size_t count, const char *name);
+
+/* Check names, --after, --on, placeholders, and that there is work besides services. -ERR_USAGE. */
 int roles_check(const struct role *roles, size_t count, struct error *err);
 
 /* Share out the nodes of alloc: node n is role i's if uses[i * alloc->node_count + n]. Roles have

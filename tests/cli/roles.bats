@@ -79,13 +79,58 @@ CLIENT='import sys, urllib.request; print("status", urllib.request.urlopen(sys.a
 	[ "$(tr '\n' ' ' <ended)" = 'serve store ' ]
 }
 
+@test "--replicas, --need and --on: copies with nodes of their own, and what is beside them" {
+	cat >job <<-'E'
+	--role d --replicas 2 --nodes 2 --service --need 1 --ready file:up.d.0 --
+	    sh -c 'touch "up.$BERTH_ROLE"; exec sleep 60' :
+	--role router --replicas 2 --on d:first --service --ready command:true -- sh -c 'echo "$@" >"$BERTH_ROLE"; exec sleep 60' sh
+	    {d.my.urls:--url} {d.1.port} {nodes} {router.urls} :
+	--role train -- sh -c 'until [ -s router.0 ] && [ -s router.1 ]; do sleep 0.05; done; echo "$@"' sh {d.urls} {d.addrs} :
+	--role orch --on train:first -- sh -c 'echo "on $BERTH_ROLE_ORCH_NODES with $WORLD_SIZE of $BERTH_ROLE_D_REPLICAS, ${BERTH_REPLICA-none}"'
+	E
+	expect 0 "$BERTH" run --launcher loopback -N 7 --log-dir logs @job
+	[[ $output =~ \[train\ 0\]\ http://127.0.0.1:([0-9]+),http://127.0.0.1:([0-9]+)\ 127.0.0.1,127.0.0.1 ]]
+	one=${BASH_REMATCH[1]} two=${BASH_REMATCH[2]}
+	[[ $output == *"[orch 0] on loop4 with 1 of 2, none"* ]]
+	[[ "$(cat router.0)" == "--url http://127.0.0.1:$one $two 1 http://"*,http://* ]]
+	[[ "$(cat router.1)" == "--url http://127.0.0.1:$two $two 1 http://"* ]]
+	[ -e logs/d.1/rank-0001.log ] && [ -e logs/router.1/rank-0000.log ]
+	expect 0 "$BERTH" run --launcher loopback -N 7 --dry-run @job
+	[[ "${lines[3]}" =~ ^\ +d.0\ +at\ once\ +loop\[0-1\]\ +2 ]]
+	[[ "${lines[5]}" =~ ^\ +router.0\ +at\ once\ +loop0\ +1 ]]
+	[[ "${lines[7]}" =~ ^\ +train\ +d\ \(1\ of\ 2\),\ router\ +loop\[4-6\] ]]
+}
+
+@test "--replicas on GPUs of one node, and --on with GPUs: all are disjoint" {
+	export BERTH_TOPOLOGY=$FIXTURES/topo/pci-order-not-numa-order.xml
+	expect 0 "$BERTH" run --role d --replicas 2 --gpus-per-rank 1 --service --ready file:up -- \
+			sh -c 'echo "$BERTH_REPLICA $BERTH_REPLICAS $CUDA_VISIBLE_DEVICES" >"of.$BERTH_REPLICA"; touch up; exec sleep 60' : \
+		--role train --after none -- \
+			sh -c 'echo "1 2 $CUDA_VISIBLE_DEVICES" >of.t; until [ -s of.m ] && [ -s of.0 ] && [ -s of.1 ]; do sleep 0.05; done' : \
+		--role m --on train --gpus-per-rank 1 --after none -- sh -c 'echo "1 2 $CUDA_VISIBLE_DEVICES" >of.m'
+	[ "$(cat of.* | cut -d' ' -f3 | sort | tr -d '\n')" = 0123 ]
+	[ "$(cut -d' ' -f1 of.0)$(cut -d' ' -f1 of.1)" = 01 ]
+}
+
+@test "--need: a replica may fail; one that is one too many is the job's failure" {
+	roles=(--role d --replicas 3 --need 2 --nodes 1 --service --ready file:up --
+			sh -c 'touch up; [ -e "bad.$BERTH_REPLICA" ] && exit 7; exec sleep 60' :
+		--role ask -n 1 -- sh -c 'sleep 0.5')
+	touch bad.1
+	expect 0 "$BERTH" run --launcher loopback -N 4 "${roles[@]}"
+	[[ $output == *'warning: role d.1: rank 0 on loop1 exited with code 7; the others go on without it (--need 2)'* ]]
+	touch bad.2
+	expect 7 "$BERTH" run --launcher loopback -N 4 "${roles[@]}"
+	[[ $output == *'error: role d.'*' exited with code 7'* ]]
+}
+
 @test "--dry-run: who runs where, in the order of the start; all of it with -v" {
 	expect 0 "$BERTH" run --launcher loopback -N 3 --dry-run --role ask -- true : --role prep --gpus-per-rank 0 -- true : \
 		--role serve --after prep --service --ready http:/health --ports 2 -N 1 -- true
 	[ "${#lines[@]}" -le 10 ]
 	[[ "${lines[3]}" =~ ^\ +prep\ +at\ once\ +loop0\ +1\ +0\ +1\ +127.0.0.1 ]]
-	[[ "${lines[4]}" =~ ^\ +serve\ +after\ prep\ has\ ended\ +loop2\ +1\ +0\ +1\+2\ +127.0.0.1\ +http:/health$ ]]
-	[[ "${lines[5]}" =~ ^\ +ask\ +after\ serve\ is\ ready\ +loop\[0-1\]\ +4\ +0\ +1 ]]
+	[[ "${lines[4]}" =~ ^\ +serve\ +prep\'s\ end\ +loop2\ +1\ +0\ +1\+2\ +127.0.0.1\ +http:/health$ ]]
+	[[ "${lines[5]}" =~ ^\ +ask\ +serve\ +loop\[0-1\]\ +4\ +0\ +1 ]]
 	expect 0 "$BERTH" run -v --dry-run --role a -- true : --role b -n 1 -- true
 	[[ $output == *'role     a'*'environment of rank 0'*'role     b'*'environment of rank 0'* ]]
 	expect 0 env PATH="$FIXTURES/ray:$PATH" "$BERTH" run --dry-run --ray -- true
@@ -399,6 +444,20 @@ print('asked')"
 	--role a --ready udp:1 -- true|an unknown kind
 	--role a --ready file -- true|an unknown kind
 	--role a -- echo {b.port}|{b.port}: there is no role b; for this text itself, write {{b.port}}
+	--role a --replicas 0 -- true|expected a whole number from 1 to 64
+	--role a --replicas 65 -- true|expected a whole number from 1 to 64
+	--role a --replicas 64 -- true : --role b -- true|more than 64 programs
+	--role a --replicas 2 --need 2 -- true|--need 2 is for a service with --replicas
+	--role a --service --need 1 -- true|--need 1 is for a service with --replicas
+	--role a --service --replicas 2 --need 3 -- true|and at most as many
+	--role a --replicas 2 -- true {a.addr}|{a.addr}: role a has replicas: write {a.0.addr}
+	--role a --replicas 2 -- true {a.2.addr}|there is no role a.2
+	--role a --replicas 3 -- true : --role b --replicas 2 -- true {a.my.urls}|the 3 replicas of a cannot be shared out to the 2 of b
+	--role a --replicas 3 -- true : --role b --replicas 2 --on a -- true|its 3 replicas cannot be shared out to the 2 of b
+	--role a --on b -- true|--on b: there is no such role
+	--role a -- true : --role b --on a -- true : --role c --on b -- true|--on b: that is itself --on a
+	--role a -- true : --role b --on a -N 1 -- true|leave out --nodes
+	--role a --replicas 2 -- true : --role a_1 -- true|roles a.1 and a_1 have the same name in variables
 	--role a -- echo {ports}|{ports}: role a has no --ports
 	--role a --ready-timeout 0 -- true|expected a time from 1s to 1d
 	--ready tcp:1 -- true|come after --role NAME

@@ -7,14 +7,15 @@
 
 /* "s:READY t:PREPARED<s": a name that begins with s is a service; "<x" after x, "!" failed, "75"
  * stopped, "*" has --ready, "+" may be restarted, "." finished, "@" failed first, "~" takes what is
- * left, "-" silent. Answer: "WAIT START"; *first_failed is the name of the role that failed first,
- * or 0. Return the name of one that looks like a server, or 0. */
+ * left, "-" silent, "2" two of all whose names begin so are needed. Answer: "WAIT START";
+ * *first_failed is the name of the role that failed first, or 0. Return the name of one that looks
+ * like a server, or 0. */
 static char decide(const char *text, bool interrupted, char *first_failed, char *out)
 {
 	static const char *const states[] = {"OPEN",  "KNOWN",	"PREPARED", "STARTING",
 					     "READY", "ENDING", "OVER"};
-	static const char *const names[] = {"WAIT", "PROBE", "PLAN",	"START",
-					    "END",  "STOP",  "RESTART", "DISMISS"};
+	static const char *const names[] = {"WAIT", "PROBE",   "PLAN",	"START",  "END",
+					    "STOP", "RESTART", "FORGO", "DISMISS"};
 	struct role_view roles[8];
 	enum role_action actions[8];
 	char first[8], word[40];
@@ -29,7 +30,8 @@ static char decide(const char *text, bool interrupted, char *first_failed, char 
 
 		assert_non_null(colon);
 		first[count] = word[0];
-		*role = (struct role_view){.service = word[0] == 's', .after = ROLE_AFTER_NONE};
+		*role = (struct role_view){
+			.service = word[0] == 's', .after = ROLE_AFTER_NONE, .group = (int)count};
 		if (!role->service)
 			role->after = ROLE_AFTER_SERVICES;
 		for (size_t i = 0; less && i < count; i++)
@@ -41,6 +43,12 @@ static char decide(const char *text, bool interrupted, char *first_failed, char 
 		role->restarts = strchr(word, '+') != NULL;
 		role->finished = strchr(word, '.') != NULL;
 		role->takes_rest = strchr(word, '~') != NULL;
+		role->need = strchr(word, '2') ? 2 : 0;
+		for (size_t i = 0; role->need && i < count; i++)
+			if (first[i] == word[0] && roles[i].need) {
+				role->group = (int)i;
+				break;
+			}
 		role->silent_ms = strchr(word, '-') ? 60000 : 59999;
 		if (strchr(word, '@'))
 			failed = (long)count;
@@ -144,6 +152,16 @@ static void test_decide(void **state)
 		{"s:OVER!+ t:OVER", "WAIT WAIT"},
 		{"s:OVER!+ t:READY u:OVER!", "WAIT END WAIT", .first = 'u'},
 		{"s:OVER!+ t:OVER!", "WAIT WAIT", true},
+		/* Two of three replicas are enough. */
+		{"s2:READY s2:STARTING s2:STARTING t:PREPARED", "WAIT WAIT WAIT WAIT"},
+		{"s2:READY s2:STARTING s2:READY t:PREPARED", "WAIT WAIT WAIT START"},
+		{"s2:READY s2:OVER! s2:READY t:READY", "WAIT FORGO WAIT WAIT"},
+		{"s2:READY s2:READY! s2:READY t:READY", "WAIT WAIT WAIT WAIT"},
+		{"s2:OVER! s2:OVER! s2:READY t:READY", "WAIT WAIT END END", .first = 's'},
+		{"s2:READY s2:OVER!+ s2:READY t:READY", "WAIT RESTART WAIT WAIT"},
+		{"s2:READY s2:OVER! s2:READY t:OVER", "DISMISS WAIT DISMISS WAIT"},
+		{"s2:READY s2:READY s2:STARTING sb:PREPARED<s t:PREPARED",
+		 "WAIT WAIT WAIT START WAIT"},
 		/* All have the signal, and the same time to save. */
 		{"s:OVER! t:READY", "WAIT WAIT", true},
 		{"s:READY t:READY u:OVER75", "WAIT WAIT WAIT", true},
@@ -184,6 +202,7 @@ static size_t read_roles(const char *text, struct role *roles, char *words)
 		else if (word[0] < '0' || word[0] > '9') {
 			argvs[count][0] = "true";
 			roles[count] = (struct role){.name = word,
+						     .base = word,
 						     .argv = argvs[count],
 						     .gpus_per_rank = -1,
 						     .group = -1};
