@@ -68,8 +68,10 @@ const struct arguments_option role_options_own_table[] = {
 	 "Of a role: fail if it is not ready within TIME of its start (default: 10m)",
 	 ARGUMENTS_TIME, ROLE(ready.timeout_ms)},
 	{"after", "ROLE",
-	 "Of a role: start it once ROLE is ready; without --service and --ready, once ROLE has "
-	 "ended with code 0; none: at once (default: a service at once, others after all services)",
+	 "Of a role: start it once ROLE, or each of ROLE,ROLE, is ready; without --service and "
+	 "--ready, once it has ended with code 0; none: at once (default: a service at once, "
+	 "others "
+	 "after all services)",
 	 ARGUMENTS_TEXT, ROLE(after), .expected = "a role's name, or none"},
 	{"overlap", NULL,
 	 "Of a role: use the GPUs and cores of other roles, too, on the job's first nodes: for a "

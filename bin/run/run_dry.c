@@ -407,7 +407,8 @@ static int make_all(struct shows *all, json_t *claims, struct error *err)
 		own->plan = request->plan;
 		all->views[i] = (struct role_view){.service = entry->role->service,
 						   .group = entry->group,
-						   .after = entry->after};
+						   .after = entry->after,
+						   .after_default = entry->after_default};
 		all->shows[i] = (struct show){.setup = own,
 					      .argv = request->argv,
 					      .container = &request->container,

@@ -58,9 +58,10 @@ static void note_unready(const struct role_options *roles)
 		bool awaited = false;
 
 		for (size_t k = 0; k < roles->count; k++)
-			awaited |= roles->roles[k].after
-					   ? !strcmp(roles->roles[k].after, role->name)
-					   : !roles->roles[k].service;
+			awaited |=
+				roles->roles[k].after
+					? roles_after(roles->roles, roles->count, k, NULL) >> i & 1
+					: !roles->roles[k].service;
 		if (role->service && !role->ready.text && awaited)
 			log_user(LOG_NOTE,
 				 "role %s has no --ready: other roles start as soon as its program "

@@ -124,8 +124,8 @@ void job_handle_rank_ended(struct job *job, size_t node, const struct message *m
 
 	/* On one node, the ranks of a service use loopback, but its clients another network. */
 	if (!*iface)
-		iface = role && role->service && role->iface ? role->iface
-							     : job->plan.network.iface;
+		iface = role && role->service && role->network ? role->network->iface
+							       : job->plan.network.iface;
 	json_array_append_new(result->ranks,
 			      json_pack("{s:i, s:s, s:i, s:i, s:I, s:b, s:o}", "rank", ended->rank,
 					"node", name, "code", ended->code, "signal", ended->signal,

@@ -90,8 +90,8 @@ struct job_role {
 	bool quiet;   /* another role tells the user what happens to all alike */
 	bool overlap; /* it claims nothing, and nothing is taken from it */
 	const struct job_ready *ready; /* NULL: once its ranks run */
-	const char *address;	       /* of its first node, for all nodes; NULL: not known yet */
-	const char *iface;	       /* of that address; likewise */
+	/* In which all nodes of all roles reach its first node; NULL: not known yet. */
+	const struct plan_network *network;
 	/* Addresses of other roles that its nodes are to try, "10.0.0.1:4711" or "". NULL: not
 	 * known yet. */
 	const json_t *others;
@@ -166,6 +166,9 @@ struct job_sink {
 	/* Has the only reader of the output gone, so that the job should end? NULL: never. */
 	bool (*abandoned)(void *context);
 };
+
+/* Where --ready asks over the network; 0: it does not. Only of a job with a plan. */
+int job_ready_port(const struct job *job);
 
 /* Format a line and pass it to the sink's note. */
 void job_note(const struct job_sink *sink, enum log_level level, const char *format, ...)

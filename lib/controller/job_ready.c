@@ -28,15 +28,23 @@ bool job_is_ready(const struct job *job)
 	return job_has_started(job) && (!wanted(job) || job->ready->ready);
 }
 
+int job_ready_port(const struct job *job)
+{
+	const struct job_ready *ready = wanted(job);
+
+	if (!ready || !ready->place)
+		return 0;
+	return ready->of_block ? job_first_port(job) + ready->port
+	       : ready->port   ? ready->port
+			       : job->plan.port;
+}
+
 static void on_ask(struct loop_timer *timer)
 {
 	struct job *job = LOOP_OWNER(timer, struct job_ready_state, ask)->job;
 	const struct job_ready *ready = wanted(job);
 	long node = job_node_of_rank(job, 0);
 	bool listen = job_waits_for_listener(job), place = ready->place;
-	int base = ready->of_block || !place ? job_first_port(job)
-		   : ready->port	     ? 0
-					     : job->plan.port;
 
 	if (job->phase != JOB_PHASE_RUN || node < 0 || !job->nodes[node].started ||
 	    (!listen && !job_has_started(job)))
@@ -46,11 +54,12 @@ static void on_ask(struct loop_timer *timer)
 	/* A file or a command means that the program can be used, so it has to listen at the first
 	 * port of --ports, if there are any. */
 	controller_send(job->controller, MESSAGE_ASK_READY, (uint32_t)node, 0, 0,
-			&(struct message_ask_ready){listen ? "listen" : ready->kind,
-						    *ready->host      ? ready->host
-						    : listen || place ? job->request->role->address
-								      : "",
-						    base + ready->port, ready->path},
+			&(struct message_ask_ready){
+				listen ? "listen" : ready->kind,
+				*ready->host	  ? ready->host
+				: listen || place ? job->request->role->network->address
+						  : "",
+				place ? job_ready_port(job) : job_first_port(job), ready->path},
 			NULL, 0, NULL);
 }
 

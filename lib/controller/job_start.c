@@ -378,6 +378,7 @@ static int send_node(const struct job *job, size_t index, struct error *err)
 	plan_request.end_file = end_file;
 	plan_request.plan_file = plan_file;
 	plan_request.port = job->port;
+	plan_request.outside = job->request->role ? job->request->role->network : NULL;
 	for (size_t i = 0; !rc && i < node->rank_count; i++) {
 		struct env *changes = NULL;
 		char *cpus = idset_format(node->ranks[i].cpus_os), heartbeat[256], error[256];

@@ -309,14 +309,10 @@ static void add_lightning(struct environment_builder *m)
 
 static void local_address(const struct environment_builder *m, char *text, size_t size)
 {
-	int index;
-
-	snprintf(text, size, "%s", m->plan->network.address);
 	if (environment_one_node(m))
-		return;
-	network_iface(m->inventory, &m->plan->network, &index);
-	if (index >= 0)
-		inventory_address_format(&m->inventory->addresses[index], 0, text, size);
+		snprintf(text, size, "%s", m->plan->network.address);
+	else
+		plan_node_address(m->inventory, &m->plan->network, text, size);
 }
 
 static void add_berth(struct environment_builder *m)
@@ -324,8 +320,11 @@ static void add_berth(struct environment_builder *m)
 	const struct plan_request *request = m->request;
 	char address[64];
 
-	local_address(m, address, sizeof address);
-	set_always(m, "BERTH_NODE_ADDR", address, "this node's in the network of MASTER_ADDR");
+	if (request->outside)
+		plan_node_address(m->inventory, request->outside, address, sizeof address);
+	else
+		local_address(m, address, sizeof address);
+	set_always(m, "BERTH_NODE_ADDR", address, "this node's, for the other nodes");
 	set_always(m, "BERTH_JOB_ID", m->plan->job_id, "the job");
 	set_always_int(m, "BERTH_NODE_RANK", (long)m->node->node_rank,
 		       "index of this node among those with ranks");

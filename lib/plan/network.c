@@ -678,3 +678,15 @@ bool network_iface(const struct inventory *inventory, const struct plan_network 
 	*index = inside >= 0 ? inside : kin;
 	return inside >= 0;
 }
+
+void plan_node_address(const struct inventory *inventory, const struct plan_network *network,
+		       char *text, size_t size)
+{
+	int index = -1;
+
+	snprintf(text, size, "%s", network->address);
+	if (!network->single_node)
+		network_iface(inventory, network, &index);
+	if (index >= 0)
+		inventory_address_format(&inventory->addresses[index], 0, text, size);
+}

@@ -77,6 +77,8 @@ struct plan_sizes {
 	const char *source;		  /* a file, or the launcher */
 };
 
+struct plan_network;
+
 struct plan_request {
 	/* Ranks on all nodes. 0 selects the default: one per GPU, else one per slot, at most one
 	 * per core. */
@@ -103,6 +105,9 @@ struct plan_request {
 	int attempt, max_restarts;
 	size_t spares;			/* the last nodes, which get no ranks */
 	const struct plan_sizes *sizes; /* NULL: none */
+	/* For plan_environment: the network in which nodes of other roles reach this one; NULL: the
+	 * plan's own. */
+	const struct plan_network *outside;
 	/* For plan_environment: the launcher that started the ranks, or NULL: berth. Then the
 	 * result lacks what describes the job, and its numbers, which the caller has put in the
 	 * plan, do not replace others; a negative one is unknown. */
@@ -163,6 +168,9 @@ int plan_network(const struct inventory *inventories, size_t count,
 		 const struct plan_request *request, const struct plan_reach *reach,
 		 struct plan_network *out, struct error *err);
 void plan_network_free(struct plan_network *network);
+/* A node's own address in that network, numeric; the first node's if it has none there. */
+void plan_node_address(const struct inventory *inventory, const struct plan_network *network,
+		       char *text, size_t size);
 /* Check the text of --master-addr, --iface and --subnet before any inventory is known. Return 0, or
  * -ERR_USAGE for an invalid address. */
 int plan_network_check(const struct plan_request *request, struct error *err);

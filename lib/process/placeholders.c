@@ -18,8 +18,10 @@ static const struct {
 	{"port"},
 	{"ports"},
 	{"nodes"},
+	{"url"},
 	{"addrs", .lists = true},
 	{"urls", .lists = true},
+	{"node_urls", .lists = true},
 	{"gpus", "BERTH_GPUS"},
 	{"node_rank", "BERTH_NODE_RANK"},
 	{"node_addr", "BERTH_NODE_ADDR"},
@@ -119,23 +121,26 @@ static int replicas_of(const struct placeholder *found, const struct env *env, i
 static void add_list(const struct placeholder *found, const struct env *env, struct words *out)
 {
 	int first, count = replicas_of(found, env, &first), size = (int)found->before_size;
-	bool url = !strcmp(found->what, "urls");
+	const char *bar = size ? memchr(found->before, '|', found->before_size) : NULL;
+	int before = bar ? (int)(bar - found->before) : size;
 
 	for (int i = first; i < first + (count ? count : 1); i++) {
 		char role[64];
-		const char *address;
+		const char *at, *end;
 
 		snprintf(role, sizeof role, count ? "%s.%d" : "%s", found->role, i);
-		address = of_role(env, role, "ADDR");
-		if (!*address)
-			continue; /* it has failed before the others knew it */
-		if (size)
-			words_add(out, "%.*s", size, found->before);
-		if (url)
-			words_add(out, strchr(address, ':') ? "http://[%s]:%s" : "http://%s:%s",
-				  address, of_role(env, role, "PORT"));
-		else
-			words_add(out, "%s", address);
+		/* Empty: it has failed before the others knew it. */
+		for (at = of_role(env, role, *found->what == 'a' ? "ADDR" : "URLS"); *at;
+		     at = end) {
+			end = at + strcspn(at, ",");
+			if (before)
+				words_add(out, "%.*s", before, found->before);
+			words_add(out, "%.*s%.*s", (int)(end - at), at, bar ? size - before - 1 : 0,
+				  bar ? bar + 1 : "");
+			end += *end == ',';
+			if (*found->what != 'n')
+				break; /* of its first node only */
+		}
 	}
 }
 
@@ -158,6 +163,10 @@ static char *value_of(const struct placeholder *found, const struct env *env)
 	snprintf(role, sizeof role, "%s", *found->role ? found->role : own ? own : "");
 	if (found->mine && replicas_of(found, env, &first))
 		snprintf(role, sizeof role, "%s.%d", found->role, first);
+	if (!strcmp(found->what, "url")) {
+		value = of_role(env, role, "URLS");
+		return text_format("%.*s", (int)strcspn(value, ","), value);
+	}
 	value = of_role(env, role, found->what);
 	if (strcmp(found->what, "nodes") != 0)
 		return strdup(value);

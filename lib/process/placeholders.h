@@ -15,7 +15,7 @@ struct placeholder {
 	size_t size;	/* up to behind its '}' */
 	bool lists;	/* "{serve.urls}", "{serve.addrs}": of all replicas */
 	bool mine;	/* "{serve.my.addr}": of the replicas that belong to the rank's own one */
-	const char *before; /* "{serve.urls:WORD}": WORD, before_size of it, before each; or NULL */
+	const char *before; /* "{serve.urls:WORD|SUFFIX}": what stands behind ':', or NULL */
 	size_t before_size;
 	bool is_plain; /* "{{port}}": the text "{port}" */
 	char role[40]; /* "": the rank's own */

@@ -4,6 +4,7 @@
 #include "roles/roles.h"
 
 #include <ctype.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "process/placeholders.h"
@@ -48,24 +49,43 @@ static int check_name(const struct role *roles, size_t i, struct error *err)
 	return 0;
 }
 
+uint64_t roles_after(const struct role *roles, size_t count, size_t i, const char **unknown)
+{
+	const char *at = roles[i].after, *end;
+	uint64_t after = 0;
+
+	for (; at && *at && strcmp(at, ROLE_NONE) != 0; at = end + (*end == ',')) {
+		char name[ROLE_NAME_MAX + 8];
+		long k;
+
+		end = at + strcspn(at, ",");
+		snprintf(name, sizeof name, "%.*s", (int)(end - at), at);
+		k = roles_find(roles, count, name);
+		if (k >= 0)
+			after |= UINT64_C(1) << k;
+		else if (unknown)
+			*unknown = at;
+	}
+	return after;
+}
+
 static int check_after(const struct role *roles, size_t count, size_t i, struct error *err)
 {
-	long at = (long)i;
+	const char *unknown = NULL;
+	uint64_t all = roles_after(roles, count, i, &unknown), before = 0;
+	long own = roles_find(roles, count, roles[i].base);
 
-	for (size_t steps = 0; at >= 0 && roles[at].after && strcmp(roles[at].after, ROLE_NONE);
-	     steps++) {
-		long next = roles_find(roles, count, roles[at].after);
-
-		if (next < 0)
-			return error_set(err, ERR_USAGE, "--after %.100s: there is no such role",
-					 roles[at].after);
-		if (steps == count || next == (long)i)
-			return error_set(err, ERR_USAGE,
-					 "--after %s: role %s would wait for itself",
-					 roles[i].after, roles[i].name);
-		at = next;
+	if (unknown)
+		return error_set(err, ERR_USAGE, "--after %.100s: there is no such role", unknown);
+	while (all != before) {
+		before = all;
+		for (size_t k = 0; k < count; k++)
+			all |= before >> k & 1 ? roles_after(roles, count, k, NULL) : 0;
 	}
-	return 0;
+	return all >> own & 1
+		       ? error_set(err, ERR_USAGE, "--after %s: role %s would wait for itself",
+				   roles[i].after, roles[i].name)
+		       : 0;
 }
 
 /* How many replicas of a role belong to each replica of another one; 0: they don't divide. */
@@ -108,7 +128,8 @@ static int check_placeholders(const struct role *roles, size_t count, const stru
 					"the %d of %s",
 					size, found.at, roles[of].replicas, found.role,
 					role->replicas, role->base);
-			if (!strcmp(found.what, "ports") && !roles[of].ports)
+			if ((!strcmp(found.what, "ports") || !strcmp(found.what, "node_urls")) &&
+			    !roles[of].ports)
 				return error_set(err, ERR_USAGE, "%.*s: role %s has no --ports",
 						 size, found.at, roles[of].name);
 		}
@@ -358,7 +379,8 @@ static void assign_on(const struct role *roles, size_t count, size_t nodes, size
 
 	for (size_t k = 0; k < count; k++) {
 		bool is_its = !strcmp(roles[k].base, roles[of].base) &&
-			      (!share || roles[k].replica / share == role->replica);
+			      (!share || roles[k].replica / share == role->replica) &&
+			      !(share && role->on_first && roles[k].replica % share);
 
 		for (size_t n = 0; is_its && n < nodes; n++) {
 			uses[i * nodes + n] |= uses[k * nodes + n];

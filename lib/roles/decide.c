@@ -30,26 +30,32 @@ static bool is_spare(const struct role_view *roles, size_t count, size_t i)
 	return roles[i].need && left >= roles[i].need;
 }
 
-/* Does role i come after role k, or, with k < 0, after any that is not a service? Only as the user
- * has said. */
-static bool comes_after(const struct role_view *roles, size_t i, long k)
+static bool names(uint64_t after, int group)
 {
-	long at = roles[i].after, to = k < 0 ? k : roles[k].group;
+	return after >> group & 1;
+}
 
-	while (at >= 0 && (k < 0 ? roles[at].service : at != to))
-		at = roles[at].after;
-	return at >= 0;
+/* Does role i come after role k, or, with k < 0, after any that is not a service? Only as the user
+ * has said. There is no circle. */
+static bool comes_after(const struct role_view *roles, size_t count, size_t i, long k)
+{
+	for (size_t a = 0; a < count; a++)
+		if (names(roles[i].after, (int)a) &&
+		    ((k < 0 ? !roles[a].service : roles[k].group == (int)a) ||
+		     comes_after(roles, count, a, k)))
+			return true;
+	return false;
 }
 
 bool roles_waits_for(const struct role_view *roles, size_t count, size_t i, size_t k)
 {
 	bool prepares = false;
 
-	if (roles[i].after != ROLE_AFTER_SERVICES || !roles[k].service)
-		return roles[i].after == roles[k].group;
+	if (!roles[i].after_default || !roles[k].service)
+		return names(roles[i].after, roles[k].group);
 	for (size_t s = 0; s < count; s++)
-		prepares |= roles[s].service && comes_after(roles, s, (long)i);
-	return !(prepares && comes_after(roles, k, -1));
+		prepares |= roles[s].service && comes_after(roles, count, s, (long)i);
+	return !(prepares && comes_after(roles, count, k, -1));
 }
 
 static bool may_start(const struct role_view *roles, size_t count, size_t i)
@@ -64,7 +70,7 @@ static bool may_start(const struct role_view *roles, size_t count, size_t i)
 static bool is_needed(const struct role_view *roles, size_t count, size_t i)
 {
 	for (size_t k = 0; k < count; k++)
-		if (roles[k].after == roles[i].group && roles[k].service &&
+		if (names(roles[k].after, roles[i].group) && roles[k].service &&
 		    roles[k].state != ROLE_OVER)
 			return true;
 	return false;
@@ -94,7 +100,7 @@ long roles_find_server(const struct role_view *roles, size_t count)
 			client |= role->finished;
 			continue;
 		}
-		if (role->state != ROLE_READY || role->after >= 0 || role->silent_ms < SILENT_MS)
+		if (role->state != ROLE_READY || role->after || role->silent_ms < SILENT_MS)
 			return -1;
 		found = (long)i;
 	}

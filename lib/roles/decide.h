@@ -19,18 +19,18 @@ enum role_state {
 	ROLE_OVER,
 };
 
-/* Which roles a role starts after. */
-enum { ROLE_AFTER_NONE = -1, ROLE_AFTER_SERVICES = -2 };
-
 struct role_view {
 	enum role_state state;
 	bool service;
-	int group;	 /* the first of its replicas, or itself */
-	int need;	 /* as many of its replicas have to be ready, and to remain; 0: all */
-	bool offers;	 /* it has done its part once it is ready, as services have */
-	int after;	 /* another role, of replicas the first, or ROLE_AFTER_* */
-	bool takes_rest; /* what the others leave on its node */
-	bool finished;	 /* all its ranks have ended, and well */
+	int group;	/* the first of its replicas, or itself */
+	int need;	/* as many of its replicas have to be ready, and to remain; 0: all */
+	bool offers;	/* it has done its part once it is ready, as services have */
+	uint64_t after; /* the roles, of replicas the first, that it starts after: bit k for role k
+			 */
+	bool after_default; /* after all services, except those that come after a role that is not a
+			       service, if this is such a role */
+	bool takes_rest;    /* what the others leave on its node */
+	bool finished;	    /* all its ranks have ended, and well */
 	bool failed;
 	bool restarts;	   /* a service that may be restarted alone, if it fails */
 	bool stopped;	   /* a rank has saved and stopped (code 75), so all should */

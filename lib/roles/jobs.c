@@ -125,6 +125,7 @@ static struct role_view view(const struct jobs *jobs, size_t i)
 		.service = jobs->request->entries[i].role->service,
 		.offers = jobs->request->entries[i].role->ready != NULL,
 		.after = jobs->request->entries[i].after,
+		.after_default = jobs->request->entries[i].after_default,
 		.group = jobs->request->entries[i].group,
 		.need = jobs->request->entries[i].need,
 		.takes_rest = jobs->request->entries[i].request->plan.rest,

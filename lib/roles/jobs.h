@@ -8,9 +8,11 @@
 struct jobs_entry {
 	const struct job_request *request; /* request->role is role */
 	const struct job_sink *sink;
-	struct job_role *role;	/* changed while the jobs run; NULL: the only job */
-	int after, group, need; /* see decide.h */
-	int restarts;		/* of a service: how often it is restarted alone */
+	struct job_role *role; /* changed while the jobs run; NULL: the only job */
+	uint64_t after;	       /* these as in decide.h */
+	bool after_default;
+	int group, need;
+	int restarts;	     /* of a service: how often it is restarted alone */
 	const size_t *nodes; /* of each of its nodes, the index in the allocation; NULL: the same */
 };
 

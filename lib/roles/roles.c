@@ -19,12 +19,11 @@ struct roles_one {
 	struct launch_options launch;
 	struct env *env; /* of launch: the job's and the role's variables */
 	struct job_request request;
-	size_t *nodes;	/* of each of its nodes, the index in the job's allocation */
-	json_t *others; /* of job_role */
-	char *log_dir;	/* DIR/ROLE, or NULL */
-	char *cwd;	/* of the request, from a relative --chdir; or NULL */
-	char *address;	/* of job_role */
-	char iface[sizeof((struct plan_network *)0)->iface]; /* likewise */
+	size_t *nodes;		     /* of each of its nodes, the index in the job's allocation */
+	json_t *others;		     /* of job_role */
+	char *log_dir;		     /* DIR/ROLE, or NULL */
+	char *cwd;		     /* of the request, from a relative --chdir; or NULL */
+	struct plan_network network; /* of job_role; address "": not known yet */
 };
 
 struct roles_set {
@@ -36,8 +35,9 @@ struct roles_set {
 
 /* ---- what every role learns of the others ---- */
 
+/* address: of its first node; names, urls: of its nodes, separated by commas. */
 static int add_role(struct env *env, const struct role *role, const struct job *job,
-		    const char *address, const char *node_list, struct error *err)
+		    const char *address, const char *names, const char *urls, struct error *err)
 {
 	char port[16], size[16], ports[32], replicas[16], variable[80];
 	const struct {
@@ -45,7 +45,8 @@ static int add_role(struct env *env, const struct role *role, const struct job *
 	} variables[] = {
 		{"ADDR", address, "of its first node"},
 		{"PORT", port, "reserved there"},
-		{"NODES", node_list, "in the order of its ranks"},
+		{"NODES", names, "in the order of its ranks"},
+		{"URLS", urls, "of its nodes, with the port of --ready"},
 		{"WORLD_SIZE", size, "its ranks"},
 		{"PORTS", ports, "reserved on its nodes"},
 		{"REPLICAS", replicas, "how many it has"},
@@ -154,25 +155,33 @@ out:
 	return rc;
 }
 
-/* The names of the nodes that have ranks, separated by commas; malloced, or NULL. */
-static char *join_names(const struct plan *plan, const struct alloc *alloc)
+/* The names of the nodes that have ranks, or with a network the URLs there, separated by commas;
+ * malloced, or NULL. */
+static char *join_nodes(const struct job *job, const struct alloc *alloc,
+			const struct plan_network *network)
 {
-	char *list = strdup("");
+	const struct plan *plan = job_plan(job);
+	int port = job_ready_port(job) ? job_ready_port(job) : plan->port;
+	struct words list = {0};
+	char address[64];
 
-	for (size_t n = 0; list && n < plan->node_count; n++) {
-		char *longer = plan->nodes[n].rank_count
-				       ? text_format("%s%s%s", list, *list ? "," : "",
-						     alloc->nodes[n].name)
-				       : strdup(list);
-
-		free(list);
-		list = longer;
+	for (size_t n = 0; n < plan->node_count; n++) {
+		if (!plan->nodes[n].rank_count)
+			continue;
+		if (network)
+			plan_node_address(&job_inventories(job)[n], network, address,
+					  sizeof address);
+		if (network)
+			words_add(&list, strchr(address, ':') ? "http://[%s]:%d" : "http://%s:%d",
+				  address, port);
+		else
+			words_add(&list, "%s", alloc->nodes[n].name);
 	}
-	return list;
+	return words_join(&list, ',');
 }
 
 /* Clients of HTTP ask the proxy for the nodes, too, unless these are excepted. */
-static int except_from_proxy(struct roles_set *set, struct error *err)
+static int except_from_proxy(struct roles_set *set, struct job *const *jobs, struct error *err)
 {
 	static const char *const proxies[] = {"http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"};
 	static const char *const names[] = {"no_proxy", "NO_PROXY"};
@@ -182,8 +191,13 @@ static int except_from_proxy(struct roles_set *set, struct error *err)
 	int rc;
 
 	for (size_t i = 0; i < set->count; i++)
-		if (set->ones[i].address)
-			words_add(&addresses, "%s", set->ones[i].address);
+		for (size_t n = 0; job_plan(jobs[i]) && n < set->ones[i].alloc.node_count; n++) {
+			char address[64];
+
+			plan_node_address(&job_inventories(jobs[i])[n], &set->ones[i].network,
+					  address, sizeof address);
+			words_add(&addresses, "%s", address);
+		}
 	list = words_join(&addresses, ',');
 	rc = list ? 0 : error_memory(err, "NO_PROXY");
 	for (size_t i = 0; !rc && i < set->count; i++) {
@@ -220,37 +234,32 @@ static int on_prepared(void *context, struct job *const *jobs, struct error *err
 	int rc = 0;
 
 	for (size_t i = 0; !rc && i < set->count; i++) {
-		struct plan_network network = {0};
-		char *names = NULL, ports[32];
+		struct roles_one *one = &set->ones[i];
+		char *names = NULL, *urls = NULL, ports[32];
 
 		if (!job_plan(jobs[i]))
 			continue;
-		names = join_names(job_plan(jobs[i]), &set->ones[i].alloc);
-		rc = names ? find_address(set, jobs, i, &network, err)
-			   : error_memory(err, "the roles' nodes");
+		plan_network_free(&one->network);
+		rc = find_address(set, jobs, i, &one->network, err);
+		one->job_role.network = &one->network;
+		names = rc ? NULL : join_nodes(jobs[i], &one->alloc, NULL);
+		urls = rc ? NULL : join_nodes(jobs[i], &one->alloc, &one->network);
+		if (!rc && !(names && urls))
+			rc = error_memory(err, "the roles' nodes");
 		if (rc)
-			error_prefix(err, "role %s", set->ones[i].role->name);
-		if (!rc) {
-			free(set->ones[i].address);
-			set->ones[i].address = strdup(network.address);
-			set->ones[i].job_role.address = set->ones[i].address;
-			snprintf(set->ones[i].iface, sizeof set->ones[i].iface, "%s",
-				 network.iface);
-			set->ones[i].job_role.iface = set->ones[i].iface;
-			rc = set->ones[i].address ? 0 : error_memory(err, "an address");
-		}
+			error_prefix(err, "role %s", one->role->name);
 		job_ports(jobs[i], ports, sizeof ports);
 		/* For the command of --ready; the ranks have it without roles, too. */
 		if (!rc && *ports)
-			rc = env_set(set->ones[i].env, "BERTH_PORTS", ports, ENV_FROM_BERTH,
+			rc = env_set(one->env, "BERTH_PORTS", ports, ENV_FROM_BERTH,
 				     "reserved on its nodes", err);
 		for (size_t k = 0; !rc && k < set->count; k++)
-			rc = add_role(set->ones[k].env, set->ones[i].role, jobs[i], network.address,
-				      names, err);
-		plan_network_free(&network);
+			rc = add_role(set->ones[k].env, one->role, jobs[i], one->network.address,
+				      names, urls, err);
 		free(names);
+		free(urls);
 	}
-	return rc ? rc : except_from_proxy(set, err);
+	return rc ? rc : except_from_proxy(set, jobs, err);
 }
 
 /* ---- the requests ---- */
@@ -339,15 +348,6 @@ static int fill(struct roles_one *one, const struct job_request *base, const boo
 	return rc ? rc : env_set_texts(one->env, role->env, role->env_count, err);
 }
 
-static int after_of(const struct role *roles, size_t count, const struct role *role)
-{
-	long k = role->after ? roles_find(roles, count, role->after) : -1;
-
-	return k >= 0			      ? (int)k
-	       : role->after || role->service ? ROLE_AFTER_NONE
-					      : ROLE_AFTER_SERVICES;
-}
-
 /* What only one of several jobs may have: the scheduler's query, standard input. */
 static void leave_to_first(struct roles_set *set, const struct job_request *base)
 {
@@ -404,7 +404,8 @@ int roles_open(const struct role *roles, size_t count, const struct job_request 
 			.request = &set->ones[i].request,
 			.sink = &sinks[i],
 			.role = &set->ones[i].job_role,
-			.after = after_of(roles, count, &roles[i]),
+			.after = roles_after(roles, count, i, NULL),
+			.after_default = !roles[i].after && !roles[i].service,
 			.group = (int)roles_find(roles, count, roles[i].base),
 			.need = roles[i].need,
 			.restarts = roles[i].restart ? base->plan.max_restarts : 0,
@@ -432,9 +433,9 @@ void roles_close(struct roles_set *set)
 		free(set->ones[i].alloc.nodes);
 		free(set->ones[i].nodes);
 		json_decref(set->ones[i].others);
+		plan_network_free(&set->ones[i].network);
 		free(set->ones[i].log_dir);
 		free(set->ones[i].cwd);
-		free(set->ones[i].address);
 		env_free(set->ones[i].env);
 	}
 	free(set ? set->entries : NULL);

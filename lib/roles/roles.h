@@ -21,8 +21,8 @@ struct role {
 	bool on_first;	       /* on the first one, of each replica */
 	const char *const *argv;
 	const char *chdir; /* NULL: the job's */
-	/* A role's name or ROLE_NONE. NULL: a service after none, others after all services, except
-	 * those that come after a role that is not a service, if this is such a role. */
+	/* Names of roles, separated by commas, or ROLE_NONE. NULL: a service after none, others
+	 * after all services. */
 	const char *after;
 	bool service, restart;		  /* --restart: alone, at most --max-restarts times */
 	bool overlap;			  /* it uses what other roles use, too */
@@ -42,6 +42,10 @@ int roles_read_ready(const char *text, struct job_ready *out, struct error *err)
 
 /* The role of that name, of replicas the first, or -1. */
 long roles_find(const struct role *roles, size_t count, const char *name);
+
+/* What --after of role i names, as in decide.h. unknown: receives a name that is no role's; or
+ * NULL. */
+uint64_t roles_after(const struct role *roles, size_t count, size_t i, const char **unknown);
 
 /* Check names, --after, --on, placeholders, and that there is work besides services. -ERR_USAGE. */
 int roles_check(const struct role *roles, size_t count, struct error *err);

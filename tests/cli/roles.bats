@@ -17,7 +17,8 @@ SERVE='echo up; exec sleep 1000'
 	grep '^BERTH_ROLE_' serve >of_serve
 	grep '^BERTH_ROLE_' train.1 >of_train
 	cmp of_serve of_train
-	[ "$(wc -l <of_serve)" -eq 9 ]
+	[ "$(wc -l <of_serve)" -eq 11 ]
+	grep -qx "BERTH_ROLE_TRAIN_2_URLS=http://127.0.0.1:$(sed -n 's/^MASTER_PORT=//p' train.0)" of_serve
 	grep -qx 'BERTH_ROLE_SERVE_ADDR=127.0.0.1' of_serve
 	grep -qx 'BERTH_ROLE_TRAIN_2_WORLD_SIZE=2' of_serve
 	grep -qx "BERTH_ROLE_SERVE_PORT=$(sed -n 's/^MASTER_PORT=//p' serve)" of_serve
@@ -458,6 +459,7 @@ print('asked')"
 	--role a -- true : --role b --on a -- true : --role c --on b -- true|--on b: that is itself --on a
 	--role a -- true : --role b --on a -N 1 -- true|leave out --nodes
 	--role a --replicas 2 -- true : --role a_1 -- true|roles a.1 and a_1 have the same name in variables
+	--role a -- echo {a.node_urls}|{a.node_urls}: role a has no --ports
 	--role a -- echo {ports}|{ports}: role a has no --ports
 	--role a --ready-timeout 0 -- true|expected a time from 1s to 1d
 	--ready tcp:1 -- true|come after --role NAME

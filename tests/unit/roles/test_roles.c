@@ -30,13 +30,14 @@ static char decide(const char *text, bool interrupted, char *first_failed, char 
 
 		assert_non_null(colon);
 		first[count] = word[0];
-		*role = (struct role_view){
-			.service = word[0] == 's', .after = ROLE_AFTER_NONE, .group = (int)count};
-		if (!role->service)
-			role->after = ROLE_AFTER_SERVICES;
-		for (size_t i = 0; less && i < count; i++)
-			if (first[i] == less[1])
-				role->after = (int)i;
+		*role = (struct role_view){.service = word[0] == 's', .group = (int)count};
+		role->after_default = !role->service && !less;
+		for (; less && less[1] >= 'a'; less++)
+			for (size_t i = count; i-- > 0;)
+				if (first[i] == less[1]) {
+					role->after |= UINT64_C(1) << roles[i].group;
+					break;
+				}
 		role->failed = strchr(word, '!') != NULL;
 		role->stopped = strstr(word, "75") != NULL;
 		role->offers = strchr(word, '*') != NULL;
@@ -160,6 +161,11 @@ static void test_decide(void **state)
 		{"s2:OVER! s2:OVER! s2:READY t:READY", "WAIT WAIT END END", .first = 's'},
 		{"s2:READY s2:OVER!+ s2:READY t:READY", "WAIT RESTART WAIT WAIT"},
 		{"s2:READY s2:OVER! s2:READY t:OVER", "DISMISS WAIT DISMISS WAIT"},
+		{"s2:READY s2:STARTING s2:STARTING sb:PREPARED<s t:PREPARED",
+		 "WAIT WAIT WAIT WAIT WAIT"},
+		/* After two. */
+		{"a:OVER b:READY s:PREPARED<ab t:PREPARED", "WAIT WAIT WAIT WAIT"},
+		{"a:OVER b:OVER s:PREPARED<ab t:PREPARED", "WAIT WAIT START WAIT"},
 		{"s2:READY s2:READY s2:STARTING sb:PREPARED<s t:PREPARED",
 		 "WAIT WAIT WAIT START WAIT"},
 		/* All have the signal, and the same time to save. */
@@ -372,6 +378,10 @@ static void test_check(void **state)
 		{"a >a", "would wait for itself"},
 		{"a >c b >a c >b", "would wait for itself"},
 		{"d >a a >c c >a", "would wait for itself"},
+		{"a >b,c b c >a", "role a would wait for itself"},
+		{"a >b,c b c >b", NULL},
+		{"a >b, b", NULL},
+		{"a >b,d b", "--after d: there is no such role"},
 		{"a S b S", "all roles are services"},
 		{"a b {a.port}{b}{{c.port}}{{a-b.c.port}", NULL},
 		{"a {b.port}",
