@@ -378,9 +378,10 @@ static void assign_on(const struct role *roles, size_t count, size_t nodes, size
 	int share = share_of(&roles[of], role);
 
 	for (size_t k = 0; k < count; k++) {
-		bool is_its = !strcmp(roles[k].base, roles[of].base) &&
-			      (!share || roles[k].replica / share == role->replica) &&
-			      !(share && role->on_first && roles[k].replica % share);
+		bool is_its =
+			(!strcmp(roles[k].base, role->on) || !strcmp(roles[k].name, role->on)) &&
+			(!share || roles[k].replica / share == role->replica) &&
+			!(share && role->on_first && roles[k].replica % share);
 
 		for (size_t n = 0; is_its && n < nodes; n++) {
 			uses[i * nodes + n] |= uses[k * nodes + n];

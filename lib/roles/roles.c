@@ -68,23 +68,13 @@ static int add_role(struct env *env, const struct role *role, const struct job *
 	return rc;
 }
 
-/* Is there another node than this one in the job? */
-static bool has_others(const struct roles_set *set, size_t node)
-{
-	for (size_t i = 0; i < set->count; i++)
-		for (size_t n = 0; n < set->ones[i].alloc.node_count; n++)
-			if (set->ones[i].nodes[n] != node)
-				return true;
-	return false;
-}
-
 static const json_t *on_others(void *context, struct job *const *jobs, size_t i)
 {
 	struct roles_set *set = context;
 	json_t *list = json_array();
 
 	for (size_t k = 0; k < set->count; k++)
-		if (k != i && has_others(set, set->ones[k].nodes[0])) {
+		if (k != i && set->jobs.node_count > 1) {
 			json_t *more = job_addresses(jobs[k]);
 
 			json_array_extend(list, more);
@@ -101,7 +91,7 @@ static size_t offset_of(const struct roles_set *set, struct job *const *jobs, si
 	size_t sum = 0;
 
 	for (size_t m = 0; m < i; m++)
-		if (m != k && has_others(set, set->ones[m].nodes[0]))
+		if (m != k)
 			sum += job_inventories(jobs[m])[0].address_count;
 	return sum;
 }
@@ -130,7 +120,9 @@ static int find_address(const struct roles_set *set, struct job *const *jobs, si
 		const struct roles_one *one = &set->ones[(i + k) % set->count];
 
 		theirs = job_inventories(jobs[(i + k) % set->count]);
-		for (size_t n = 0; n < one->alloc.node_count; n++)
+		/* Without a plan it has failed, which --need allows. */
+		for (size_t n = 0;
+		     job_plan(jobs[(i + k) % set->count]) && n < one->alloc.node_count; n++)
 			if (!seen[one->nodes[n]]) {
 				seen[one->nodes[n]] = true;
 				all[count++] = theirs[n];
@@ -140,7 +132,7 @@ static int find_address(const struct roles_set *set, struct job *const *jobs, si
 		none[a] = -1;
 		reached[a] = (int)count;
 		for (size_t k = 0; k < set->count; k++)
-			if (k != i)
+			if (k != i && job_plan(jobs[k]))
 				reached[a] -= (int)set->ones[k].alloc.node_count -
 					      job_reached(jobs[k], offset_of(set, jobs, k, i) + a);
 		reached[a] = reached[a] > 0 ? reached[a] : 0;

@@ -129,7 +129,7 @@ restarts() {
 	within 30 has_lines seen 2
 	kill $squatter
 	squatter=
-	kill -INT $job
+	pkill -TERM -P $job # berth, of the function's shell; SIGINT has no effect in the background
 	wait $job || true
 	cat "$DIR/out" seen
 	[ "$(cut -d' ' -f1 seen | sort -u | wc -l)" = 2 ]

@@ -74,6 +74,7 @@ check_rl() {
 @test "Slurm: servers of which one may fail" {
 	submit need -N3 <<<'HOLDS=orchestrator "$BERTH" run @inference.berth 2>&1'
 	until_seen need.out 'orchestrator on n1 gpus 0 asks n1:n1,n2,n3'
+	! grep -q '^.router [12]' need.out || false
 	on n2 pkill -KILL -f "^/usr/bin/python3 .*part.py inference "
 	until_seen need.out 'role infer.1: rank 0 on n2 was killed by signal 9.*the others go on without it'
 	on n1 pkill -TERM -f "^/usr/bin/python3 .*part.py orchestrator "
@@ -82,6 +83,17 @@ check_rl() {
 	has 'error: role client: rank 0 on n1 was killed by signal 15'
 	hasnt 'error: role infer'
 	nothing_left n1 n2 n3
+}
+
+@test "Slurm: a server whose node cannot start it, which --need allows" {
+	own_berth
+	on n3 mkdir -p /tmp/own
+	on n3 cp "$BERTH" /tmp/own/berth
+	submit need -N3 <<<'/tmp/own/berth run @inference.berth 2>&1'
+	finish need
+	[ "$status" = 0 ]
+	has 'warning: role infer.1: .*n2.*; the others go on without it .--need 2.'
+	has '^\[router 0\] vllm-router on n1 gpus 0 replica None routes --worker-urls n1 n3$'
 }
 
 @test "PBS: the same file" {
