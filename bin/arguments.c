@@ -26,7 +26,10 @@ static struct {
 	char **argv; /* that is being read */
 } capture;
 
-static struct words_file file; /* @FILE; path NULL: there is none */
+/* @FILE; path NULL: there is none. Both live as long as the process, which refers to their words.
+ */
+static struct words_file file;
+static char **file_argv;
 
 const char *arguments_file(void)
 {
@@ -363,7 +366,6 @@ static error_t parse(int key, char *text, struct argp_state *state)
 static char **replace(struct parse *parse, char *name, int *argc)
 {
 	struct error err = {0};
-	char **list;
 
 	if (words_file_read(*parse->from_file + 1, &file, &err)) {
 		log_user(LOG_ERROR, "%s", err.text);
@@ -371,15 +373,16 @@ static char **replace(struct parse *parse, char *name, int *argc)
 	}
 	for (*argc = 1; parse->from_file[*argc]; ++*argc)
 		;
-	list = calloc(file.count + (size_t)*argc + 1, sizeof *list);
-	if (!list)
+	file_argv = calloc(file.count + (size_t)*argc + 1, sizeof *file_argv);
+	if (!file_argv)
 		exit(ERR_UNAVAILABLE);
-	list[0] = name;
-	memcpy(list + 1, file.words, file.count * sizeof *list);
-	memcpy(list + 1 + file.count, parse->from_file + 1, (size_t)*argc * sizeof *list);
+	file_argv[0] = name;
+	if (file.count)
+		memcpy(file_argv + 1, file.words, file.count * sizeof *file_argv);
+	memcpy(file_argv + 1 + file.count, parse->from_file + 1, (size_t)*argc * sizeof *file_argv);
 	*argc += (int)file.count;
 	parse->from_file = NULL;
-	return list;
+	return file_argv;
 }
 
 void arguments_parse(const struct arguments_command *command, int argc, char **argv, void *input)

@@ -54,7 +54,7 @@ int words_file_read(const char *path, struct words_file *out, struct error *err)
 	size_t size;
 	int line = 1, rc = file_read_input(path, FILE_MAX, FILE_INPUT_MS, &text, &size, err);
 
-	*out = (struct words_file){.path = path};
+	*out = (struct words_file){.path = path, .text = text};
 	if (!rc && memchr(text, '\0', size))
 		rc = error_set(err, ERR_DATA, "%s has a NUL, so it is no text", path);
 	for (at = text; !rc && *at; at++) {

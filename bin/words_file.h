@@ -10,7 +10,8 @@
 
 struct words_file {
 	const char *path;
-	char **words; /* malloced, as are they; before a NULL */
+	char *text;   /* malloced: what words point into */
+	char **words; /* malloced; before a NULL */
 	int *lines;   /* on which each begins, from 1 */
 	size_t count;
 };
