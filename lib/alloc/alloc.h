@@ -44,7 +44,8 @@ struct alloc {
 	char *job_id;		  /* the scheduler's, or berth's own: "local-HOST-PID-TIME" */
 	size_t node_count;	  /* >= 1 */
 	struct alloc_node *nodes; /* in the scheduler's order; nodes[0] is the first node */
-	int groups; /* of a heterogeneous job, or under PBS, once qstat has answered; else 0 */
+	bool simulated; /* several nodes on this machine; also in the part of a role that has one */
+	int groups;	/* of a heterogeneous job, or under PBS, once qstat has answered; else 0 */
 	/* The index in nodes of the node this process runs on. -1: none of them (a login node), or
 	 * unknown. */
 	int this_node;

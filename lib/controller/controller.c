@@ -301,7 +301,7 @@ const char *controller_scope(const struct launch_options *launch, char *out, siz
 	const struct alloc *alloc = launch->alloc;
 	bool scheduled = alloc->source == ALLOC_FROM_SLURM || alloc->source == ALLOC_FROM_PBS;
 
-	if (launch->launcher->single_host && alloc->node_count > 1)
+	if (alloc->simulated)
 		return NULL;
 	snprintf(out, size, "%s%s%s", scheduled ? alloc_from_name(alloc->source) : "",
 		 scheduled ? " " : "", scheduled ? alloc->job_id : "");

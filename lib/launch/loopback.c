@@ -61,8 +61,10 @@ static char *command_line(const struct launcher_job *job)
 int launcher_simulate_nodes(const struct alloc *alloc, size_t nodes, struct alloc *out,
 			    struct error *err)
 {
-	struct alloc simulated = {
-		.source = alloc->source, .end_time = alloc->end_time, .restarts = alloc->restarts};
+	struct alloc simulated = {.source = alloc->source,
+				  .end_time = alloc->end_time,
+				  .restarts = alloc->restarts,
+				  .simulated = nodes > 1};
 
 	simulated.job_id = strdup(alloc->job_id);
 	simulated.nodes = calloc(nodes, sizeof *simulated.nodes);

@@ -113,6 +113,11 @@ CLIENT='import sys, urllib.request; print("status", urllib.request.urlopen(sys.a
 	[ "$(cut -d' ' -f1 of.0)$(cut -d' ' -f1 of.1)" = 01 ]
 }
 
+@test "simulated nodes of one role each do not share their GPUs" {
+	export BERTH_TOPOLOGY=$FIXTURES/topo/pci-order-not-numa-order.xml
+	expect 0 "$BERTH" run --launcher loopback -N 2 --role a --nodes 1 --ranks-per-node 1 -- true : --role b --ranks-per-node 4 -- true
+}
+
 @test "--need: a replica may fail; one that is one too many is the job's failure" {
 	roles=(--role d --replicas 3 --need 2 --nodes 1 --service --ready file:up --
 			sh -c 'touch up; [ -e "bad.$BERTH_REPLICA" ] && exit 7; exec sleep 60' :
