@@ -26,10 +26,7 @@ static struct {
 	char **argv; /* that is being read */
 } capture;
 
-/* @FILE; path NULL: there is none. Both live as long as the process, which refers to their words.
- */
-static struct words_file file;
-static char **file_argv;
+static struct words_file file; /* @FILE; path NULL: there is none */
 
 const char *arguments_file(void)
 {
@@ -108,7 +105,7 @@ static void print_error(const char *text, const char *wrong, const char *name)
 	char place[300] = "";
 
 	for (size_t i = 0; i < file.count; i++)
-		if (file.words[i] == wrong)
+		if (file.words[i] == wrong && file.lines[i])
 			snprintf(place, sizeof place, "%.200s:%d: ", file.path, file.lines[i]);
 	log_user(LOG_ERROR, "%s%s (%s --help lists the options)", place, text, name);
 }
@@ -362,29 +359,6 @@ static error_t parse(int key, char *text, struct argp_state *state)
 	return rc;
 }
 
-/* The words of the file, and those behind "@FILE", in the place of the command line. */
-static char **replace(struct parse *parse, char *name, int *argc)
-{
-	struct error err = {0};
-
-	if (words_file_read(*parse->from_file + 1, &file, &err)) {
-		log_user(LOG_ERROR, "%s", err.text);
-		exit(err.code);
-	}
-	for (*argc = 1; parse->from_file[*argc]; ++*argc)
-		;
-	file_argv = calloc(file.count + (size_t)*argc + 1, sizeof *file_argv);
-	if (!file_argv)
-		exit(ERR_UNAVAILABLE);
-	file_argv[0] = name;
-	if (file.count)
-		memcpy(file_argv + 1, file.words, file.count * sizeof *file_argv);
-	memcpy(file_argv + 1 + file.count, parse->from_file + 1, (size_t)*argc * sizeof *file_argv);
-	*argc += (int)file.count;
-	parse->from_file = NULL;
-	return file_argv;
-}
-
 void arguments_parse(const struct arguments_command *command, int argc, char **argv, void *input)
 {
 	struct argp_option options[OPTIONS_MAX + 1] = {0};
@@ -392,6 +366,7 @@ void arguments_parse(const struct arguments_command *command, int argc, char **a
 	struct parse parsing = {command, input, NULL};
 	unsigned flags = command->positional.type == ARGUMENTS_REST ? ARGP_IN_ORDER : 0;
 	FILE *mine = open_memstream(&capture.text, &capture.size);
+	struct error err = {0};
 
 	fill_options(command, options);
 	argp_err_exit_status = ERR_USAGE;
@@ -405,8 +380,13 @@ void arguments_parse(const struct arguments_command *command, int argc, char **a
 	capture.argv = argv;
 	argp_parse(&argp, argc, argv, flags, NULL, &parsing);
 	if (parsing.from_file) {
-		capture.argv = argv = replace(&parsing, argv[0], &argc);
-		argp_parse(&argp, argc, argv, flags, NULL, &parsing);
+		if (words_file_read(argv[0], parsing.from_file, &file, &err)) {
+			log_user(LOG_ERROR, "%s", err.text);
+			exit(err.code);
+		}
+		parsing.from_file = NULL;
+		capture.argv = file.words;
+		argp_parse(&argp, (int)file.count, file.words, flags, NULL, &parsing);
 	}
 	if (capture.people)
 		open_capture();

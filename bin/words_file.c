@@ -5,7 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/bytes.h"
 #include "base/file.h"
 
 #define FILE_MAX (1 << 20)
@@ -48,16 +47,13 @@ static int add(struct words_file *out, char *word, int line, struct error *err)
 	return 0;
 }
 
-int words_file_read(const char *path, struct words_file *out, struct error *err)
+/* text, which ends with a NUL, is changed. */
+static int split(char *text, struct words_file *out, struct error *err)
 {
-	char *text = NULL, *at, *to;
-	size_t size;
-	int line = 1, rc = file_read_input(path, FILE_MAX, FILE_INPUT_MS, &text, &size, err);
+	int line = 1, rc = 0;
+	char *to;
 
-	*out = (struct words_file){.path = path, .text = text};
-	if (!rc && memchr(text, '\0', size))
-		rc = error_set(err, ERR_DATA, "%s has a NUL, so it is no text", path);
-	for (at = text; !rc && *at; at++) {
+	for (char *at = text; !rc && *at; at++) {
 		int begin = line;
 
 		line += *at == '\n' || (*at == '\\' && at[1] == '\n');
@@ -70,13 +66,31 @@ int words_file_read(const char *path, struct words_file *out, struct error *err)
 
 			at = read_word(at, &to, &line);
 			if (!at)
-				return error_set(err, ERR_DATA, "%s:%d: a quote has no end", path,
-						 begin);
+				return error_set(err, ERR_DATA, "%s:%d: a quote has no end",
+						 out->path, begin);
 			rc = add(out, word, begin, err);
 			line += *at == '\n';
 			at -= !*at;
 			*to = '\0'; /* perhaps over what ended the word */
 		}
 	}
+	return rc;
+}
+
+int words_file_read(char *first, char *const *at, struct words_file *out, struct error *err)
+{
+	size_t size;
+	int rc;
+
+	*out = (struct words_file){.path = *at + 1};
+	rc = file_read_input(out->path, FILE_MAX, FILE_INPUT_MS, &out->text, &size, err);
+	if (!rc && memchr(out->text, '\0', size))
+		rc = error_set(err, ERR_DATA, "%s has a NUL, so it is no text", out->path);
+	if (!rc)
+		rc = add(out, first, 0, err);
+	if (!rc)
+		rc = split(out->text, out, err);
+	while (!rc && *++at)
+		rc = add(out, *at, 0, err);
 	return rc;
 }

@@ -12,12 +12,14 @@ struct words_file {
 	const char *path;
 	char *text;   /* malloced: what words point into */
 	char **words; /* malloced; before a NULL */
-	int *lines;   /* on which each begins, from 1 */
+	int *lines;   /* on which each begins, from 1; 0: it is not in the file */
 	size_t count;
 };
 
-/* Return 0, -ERR_INPUT, -ERR_DATA (a quote without an end, a NUL) or -ERR_UNAVAILABLE; err names
- * the file and the line. path is borrowed. What out holds lives as long as the process. */
-int words_file_read(const char *path, struct words_file *out, struct error *err);
+/* Read "@FILE" in at[0] as a command line: first, the words of the file, and those that follow it,
+ * at[1] up to a NULL. What is passed is borrowed, and what out holds lives as long as the process.
+ * Return 0, -ERR_INPUT, -ERR_DATA (a quote without an end, a NUL) or -ERR_UNAVAILABLE; err names
+ * the file and the line. */
+int words_file_read(char *first, char *const *at, struct words_file *out, struct error *err);
 
 #endif

@@ -459,7 +459,27 @@ static const char *address_of(const struct shows *all, size_t i, struct cell *ou
 	return out->text;
 }
 
-static int print_roles(const struct shows *all, struct error *err)
+static void add_row(const struct shows *all, size_t i, struct table *table)
+{
+	const struct show *show = &all->shows[i];
+	const struct job_role *role = all->entries[i].role;
+	const struct plan_rank *rank = show->has_plan ? show->plan.nodes[0].ranks : NULL;
+	int per_rank = rank ? (int)rank->gpu_count : show->request.gpus_per_rank;
+	char *nodes = alloc_node_list(&show->setup->alloc, NULL);
+	struct cell start, ranks, gpus, ports, address;
+
+	TABLE_ROW(table, show->role, starts(all, i, &start), nodes ? nodes : "?",
+		  world_size(show) ? cell(&ranks, "%d", world_size(show)) : "?",
+		  rank || per_rank ? cell(&gpus, "%d", per_rank) : "?",
+		  show->setup->launch.ports ? cell(&ports, "1+%d", show->setup->launch.ports) : "1",
+		  address_of(all, i, &address),
+		  role->ready	  ? role->ready->text
+		  : role->service ? "once its ranks run"
+				  : "");
+	free(nodes);
+}
+
+static void print_roles(const struct shows *all)
 {
 	bool printed[ROLES_MAX] = {false};
 	struct table table = {0};
@@ -468,42 +488,16 @@ static int print_roles(const struct shows *all, struct error *err)
 	TABLE_ROW(&table, "role", "starts after", "nodes", "ranks", "GPUs", "ports", "address",
 		  "ready");
 	/* Each after those it waits for, and so in the order of their start. */
-	for (size_t done = 0, turn = 0; done < all->count && turn < all->count; turn++)
+	for (size_t turn = 0; turn < all->count; turn++)
 		for (size_t i = 0; i < all->count; i++) {
-			const struct show *show = &all->shows[i];
-			const struct job_role *role = all->entries[i].role;
-			const struct alloc *alloc = &show->setup->alloc;
-			const struct plan_rank *rank =
-				show->has_plan ? show->plan.nodes[0].ranks : NULL;
-			struct cell start, ranks, gpus, ports, address;
-			bool waits = printed[i], *every = malloc(alloc->node_count);
-			char *nodes;
+			bool waits = printed[i];
 
 			for (size_t k = 0; k < all->count; k++)
 				waits |= !printed[k] &&
 					 roles_waits_for(all->views, all->count, i, k);
-			if (every)
-				memset(every, true, alloc->node_count);
-			nodes = every && !waits ? alloc_node_list(alloc, every) : NULL;
-			free(every);
-			if (waits)
-				continue;
-			printed[i] = true;
-			done++;
-			TABLE_ROW(&table, show->role, starts(all, i, &start), nodes ? nodes : "?",
-				  world_size(show) ? cell(&ranks, "%d", world_size(show)) : "?",
-				  rank ? cell(&gpus, "%zu", rank->gpu_count)
-				  : show->request.gpus_per_rank
-					  ? cell(&gpus, "%d", show->request.gpus_per_rank)
-					  : "?",
-				  show->setup->launch.ports
-					  ? cell(&ports, "1+%d", show->setup->launch.ports)
-					  : "1",
-				  address_of(all, i, &address),
-				  role->ready	  ? role->ready->text
-				  : role->service ? "once its ranks run"
-						  : "");
-			free(nodes);
+			if (!waits)
+				add_row(all, i, &table);
+			printed[i] |= !waits;
 		}
 	paint_init(all->setup->env, &paint);
 	print_job(&all->shows[0], &all->setup->alloc, &paint);
@@ -513,12 +507,9 @@ static int print_roles(const struct shows *all, struct error *err)
 		for (size_t w = 0; w < all->shows[i].plan.warning_count; w++)
 			printf("%swarning%s  role %s: %s\n", paint.warn, paint.off,
 			       all->shows[i].role, all->shows[i].plan.warnings[w]);
-	printf("\nAll ranks find role NAME by BERTH_ROLE_NAME_ADDR, _PORT, _NODES, _WORLD_SIZE "
-	       "and, "
-	       "with --ports, _PORTS;\narguments have {NAME.addr} and {NAME.port}. Ports are "
-	       "chosen "
-	       "at the start. -v adds the ranks of each role.\n");
-	return 0;
+	printf("\nAll ranks find role NAME by BERTH_ROLE_NAME_ADDR, _PORT, _NODES, _WORLD_SIZE;\n"
+	       "arguments have {NAME.addr} and {NAME.port}. Ports are chosen at the start.\n"
+	       "-v adds the ranks of each role.\n");
 }
 
 static int show_roles(const struct run_setup *setup, struct error *err)
@@ -545,7 +536,7 @@ static int show_roles(const struct run_setup *setup, struct error *err)
 		rc = make_all(all, claims, err);
 	}
 	if (!rc && !options->json)
-		rc = print_roles(all, err);
+		print_roles(all);
 	for (size_t i = 0; all && i < all->count; i++) {
 		if (!rc && options->json)
 			rc = print_json(&all->shows[i], roles, err);

@@ -25,10 +25,10 @@ struct submit {
 	const char *queue, *account, *name, *output, *after;
 	const char *warn_before, *log_dir; /* for berth run, as are requeue and per_node */
 	bool per_node, requeue, ray;
-	const char
-		*role; /* --role: that of the first program; those of the others are in program */
-	const char *berth;	    /* the berth program to call in the job */
+	const char *role;  /* --role: the first program's; program has those of the others */
+	const char *berth; /* the berth program to call in the job */
 	const char *const *program; /* PROGRAM and its arguments, NULL-terminated */
+	bool has_options;	    /* program begins with options of berth run: it is from @FILE */
 	/* Shell lines before it (module load ...), line_count of them; owned. */
 	char **lines;
 	size_t line_count;

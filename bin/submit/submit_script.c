@@ -177,7 +177,7 @@ static const char *berth_verb(const char *const *program)
 static int write_run(const struct script_writer *w, struct error *err)
 {
 	const struct submit *s = w->submit;
-	const char *verb = s->role ? NULL : berth_verb(s->program);
+	const char *verb = s->role || s->has_options ? NULL : berth_verb(s->program);
 	char ranks[24];
 	const char *begin[16];
 	struct launcher_command values = {0};
@@ -209,7 +209,7 @@ static int write_run(const struct script_writer *w, struct error *err)
 	if (s->role) {
 		begin[n++] = "--role";
 		begin[n++] = s->role;
-	} else if (!verb) {
+	} else if (!verb && !s->has_options) {
 		begin[n++] = "--";
 	}
 	begin[n] = NULL;

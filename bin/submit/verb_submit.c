@@ -16,6 +16,7 @@
 #include "roles/role_options.h"
 #include "submit/submit.h"
 #include "verb.h"
+#include "words_file.h"
 
 #define NODES_MAX 100000
 #define TIME_MAX_S (366LL * 86400)
@@ -256,6 +257,7 @@ static void request_cores(struct submit *submit)
 static int run(struct arguments *arguments, const struct env *env, struct error *err)
 {
 	struct submit *submit = &arguments->submit;
+	static struct words_file file; /* what the script is made of */
 	char self[PATH_MAX] = "", *script = NULL;
 	int rc = submit_read_site_files(env, submit, err);
 
@@ -265,6 +267,13 @@ static int run(struct arguments *arguments, const struct env *env, struct error 
 		submit->berth = self;
 	}
 	submit->program = (const char *const *)arguments->program;
+	if (!rc && !submit->role && **submit->program == '@') {
+		rc = words_file_read(*arguments->program, arguments->program, &file, err);
+		submit->program = (const char *const *)file.words + !rc;
+		submit->has_options = true;
+		if (!rc && !*submit->program)
+			rc = error_set(err, ERR_USAGE, "%s is empty: no PROGRAM given", file.path);
+	}
 	if (!submit->nodes)
 		submit->nodes = 1;
 	if (!rc)
@@ -289,7 +298,6 @@ int verb_submit(int argc, char **argv)
 		.tables = {{options}, {role_table, 0, given_role}},
 		.positional = {.type = ARGUMENTS_REST,
 			       .offset = offsetof(struct arguments, program)},
-		.from_file = true,
 		.usage = "[--] PROGRAM [ARGUMENTS]",
 		.doc = "Write a job script for Slurm or PBS that runs PROGRAM with berth run, and "
 		       "submit it.\vDefaults of the site and of the user are in "

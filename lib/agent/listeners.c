@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "agent/listeners.h"
 
+#include <arpa/inet.h>
 #include <dirent.h>
 #include <errno.h>
-#include <arpa/inet.h>
 #include <netdb.h>
 #include <stdio.h>
 #include <string.h>

@@ -13,10 +13,10 @@
 #include "base/clock.h"
 #include "base/json.h"
 #include "base/log.h"
-#include "process/placeholders.h"
 #include "hostlist/idset.h"
 #include "process/guardian.h"
 #include "process/logs.h"
+#include "process/placeholders.h"
 #include "process/supervise.h"
 
 #define OUTPUT_BATCH (32u << 10) /* send a message once this many bytes of output are collected */

@@ -61,7 +61,7 @@ uint64_t roles_after(const struct role *roles, size_t count, size_t i, const cha
 		end = at + strcspn(at, ",");
 		snprintf(name, sizeof name, "%.*s", (int)(end - at), at);
 		k = roles_find(roles, count, name);
-		if (k >= 0)
+		if (k >= 0 && !strcmp(roles[k].base, name)) /* all its replicas */
 			after |= UINT64_C(1) << k;
 		else if (unknown)
 			*unknown = at;

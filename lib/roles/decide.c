@@ -35,27 +35,33 @@ static bool names(uint64_t after, int group)
 	return after >> group & 1;
 }
 
-/* Does role i come after role k, or, with k < 0, after any that is not a service? Only as the user
- * has said. There is no circle. */
-static bool comes_after(const struct role_view *roles, size_t count, size_t i, long k)
+/* All roles that role i comes after, also through others, as far as the user has named them. */
+static uint64_t all_before(const struct role_view *roles, size_t count, size_t i)
 {
-	for (size_t a = 0; a < count; a++)
-		if (names(roles[i].after, (int)a) &&
-		    ((k < 0 ? !roles[a].service : roles[k].group == (int)a) ||
-		     comes_after(roles, count, a, k)))
-			return true;
-	return false;
+	uint64_t all = roles[i].after, last = 0;
+
+	while (all != last) {
+		last = all;
+		for (size_t a = 0; a < count; a++)
+			all |= names(last, (int)a) ? roles[a].after : 0;
+	}
+	return all;
 }
 
 bool roles_waits_for(const struct role_view *roles, size_t count, size_t i, size_t k)
 {
-	bool prepares = false;
+	uint64_t before_service = 0, before;
+	bool needs_work = false;
 
 	if (!roles[i].after_default || !roles[k].service)
 		return names(roles[i].after, roles[k].group);
 	for (size_t s = 0; s < count; s++)
-		prepares |= roles[s].service && comes_after(roles, count, s, (long)i);
-	return !(prepares && comes_after(roles, count, k, -1));
+		before_service |= roles[s].service ? all_before(roles, count, s) : 0;
+	before = all_before(roles, count, k);
+	for (size_t a = 0; a < count; a++)
+		needs_work |= names(before, (int)a) && !roles[a].service;
+	/* What prepares for a service does not wait for one that needs such a role. */
+	return !(names(before_service, roles[i].group) && needs_work);
 }
 
 static bool may_start(const struct role_view *roles, size_t count, size_t i)

@@ -43,8 +43,8 @@ int roles_read_ready(const char *text, struct job_ready *out, struct error *err)
 /* The role of that name, of replicas the first, or -1. */
 long roles_find(const struct role *roles, size_t count, const char *name);
 
-/* What --after of role i names, as in decide.h. unknown: receives a name that is no role's; or
- * NULL. */
+/* The roles that --after of role i names, as in decide.h. If unknown is not NULL, it receives a
+ * name that no role has. */
 uint64_t roles_after(const struct role *roles, size_t count, size_t i, const char **unknown);
 
 /* Check names, --after, --on, placeholders, and that there is work besides services. -ERR_USAGE. */

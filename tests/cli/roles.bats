@@ -80,7 +80,7 @@ CLIENT='import sys, urllib.request; print("status", urllib.request.urlopen(sys.a
 	[ "$(tr '\n' ' ' <ended)" = 'serve store ' ]
 }
 
-@test "--replicas, --need and --on: copies with nodes of their own, and what is beside them" {
+@test "--replicas, --need and --on: copies on nodes of their own, and roles on the same nodes" {
 	cat >job <<-'E'
 	--role d --replicas 2 --nodes 2 --service --need 1 --ready file:up.d.0 --
 	    sh -c 'touch "up.$BERTH_ROLE"; exec sleep 60' :
@@ -403,7 +403,11 @@ print('asked')"
 	expect 0 "$BERTH" run -n 2 @<(printf %s '-- echo two')
 	[ "$output" = $'two\ntwo' ]
 	expect 0 "$BERTH" submit --slurm --dry-run @job.berth
-	[[ $output == *" : --role ask -n 1 -- printf '<%s>'"* ]]
+	[[ $output == *"berth run --log-dir 'my logs' --role serve"*" : --role ask -n 1 -- printf '<%s>'"* ]]
+	expect 0 "$BERTH" submit --slurm --dry-run --nodes 2 @<(printf %s '--max-restarts 2 -- python train.py') 'a b'
+	[[ $output == *"berth run --max-restarts 2 -- python train.py 'a b'" && $output == *--nodes=2* ]]
+	expect 66 "$BERTH" submit --slurm --dry-run @none
+	expect 64 "$BERTH" submit --slurm --dry-run @<(echo '# nothing')
 	expect 66 "$BERTH" run -- @job.berth
 }
 
@@ -450,6 +454,7 @@ print('asked')"
 	--role a --ready udp:1 -- true|an unknown kind
 	--role a --ready file -- true|an unknown kind
 	--role a -- echo {b.port}|{b.port}: there is no role b; for this text itself, write {{b.port}}
+	--role a --service --replicas 2 -- true : --role b --after a.1 -- true|--after a.1: there is no such role
 	--role a --replicas 0 -- true|expected a whole number from 1 to 64
 	--role a --replicas 65 -- true|expected a whole number from 1 to 64
 	--role a --replicas 64 -- true : --role b -- true|more than 64 programs
