@@ -87,11 +87,12 @@ const struct arguments_option role_options_own_table[] = {
 	 "of its own",
 	 ARGUMENTS_INT, ROLE(replicas), 1, ROLES_MAX},
 	{"need", "K",
-	 "Of a service with --replicas: K of them have to be ready, and to remain (default: all)",
+	 "Of a service with --replicas: require K of them to be ready, and to stay up (default: "
+	 "all)",
 	 ARGUMENTS_INT, ROLE(need), 1, ROLES_MAX},
 	{"on", "ROLE",
-	 "Of a role: on the nodes of ROLE, beside it, or with ROLE:first on the first one of each "
-	 "replica; without GPUs unless --gpus-per-rank asks for some",
+	 "Of a role: run it on the nodes of ROLE, or with ROLE:first on the first node of each "
+	 "replica; it gets GPUs only with --gpus-per-rank",
 	 ARGUMENTS_TEXT, ROLE(on), .expected = "a role's name"},
 	{"chdir", "DIR", "Of a role: start its ranks in DIR", ARGUMENTS_TEXT, ROLE(chdir),
 	 .expected = "a directory"},

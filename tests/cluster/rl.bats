@@ -35,6 +35,15 @@ check_rl() {
 	has '^\[trainer 1\] torchrun on n6 gpus 4 node 1 of 2 at 10.9.0.15$'
 }
 
+# The same of disaggregated.berth, with one node of each replica.
+check_disaggregated() {
+	has '^\[prefill.1 0\] inference on n2 gpus 4 replica 1 rank None head None nixl 10.9.0.12$'
+	has '^\[decode.0 0\] inference on n3 gpus 4 replica 0 rank None head None nixl 10.9.0.13$'
+	has '^\[router.0 0\] vllm-router on n1 gpus 0 replica 0 routes --prefill --prefill --decode --decode n1 n2 n3 n4$'
+	has '^\[orchestrator 0\] orchestrator on n5 gpus 0 asks n1:n1,n2,n3,n4 admin$'
+	has '^\[trainer 1\] torchrun on n6 gpus 4 node 1 of 2 at 10.9.0.15$'
+}
+
 @test "Slurm: replicas of two nodes, a router for each, an orchestrator and a trainer" {
 	submit job -N6 <<<'"$BERTH" run --log-dir logs @rl.berth 2>&1'
 	finish job
@@ -48,11 +57,7 @@ check_rl() {
 	submit pd -N6 <<<'"$BERTH" run @disaggregated.berth 2>&1'
 	finish pd
 	[ "$status" = 0 ]
-	has '^\[prefill.1 0\] inference on n2 gpus 4 replica 1 rank None head None nixl 10.9.0.12$'
-	has '^\[decode.0 0\] inference on n3 gpus 4 replica 0 rank None head None nixl 10.9.0.13$'
-	has '^\[router.0 0\] vllm-router on n1 gpus 0 replica 0 routes --prefill --prefill --decode --decode n1 n2 n3 n4$'
-	has '^\[orchestrator 0\] orchestrator on n5 gpus 0 asks n1:n1,n2,n3,n4 admin$'
-	has '^\[trainer 1\] torchrun on n6 gpus 4 node 1 of 2 at 10.9.0.15$'
+	check_disaggregated
 	nothing_left n1 n2 n3 n4 n5 n6
 }
 
@@ -96,15 +101,20 @@ check_rl() {
 	has '^\[router 0\] vllm-router on n1 gpus 0 replica None routes --worker-urls n1 n3$'
 }
 
-@test "PBS: the same file" {
-	local conf=$SLURM_CONF
+@test "PBS: the same files" {
+	local conf=$SLURM_CONF name
 	python3 "$HERE/pbs.py" begin n1 n2 n3 n4 n5 n6 3>&-
 	unset SLURM_CONF # a PBS job has no Slurm variables
-	pbs_job job 6:ncpus=8:ngpus=4 <<-'S'
-	PATH=$PWD/bin:$PATH "$BERTH" run @rl.berth 2>&1
-	S
+	for name in rl disaggregated inference; do
+		pbs_job job 6:ncpus=8:ngpus=4 <<-S
+		PATH=\$PWD/bin:\$PATH "\$BERTH" run @$name.berth 2>&1
+		S
+		[ "$status" = 0 ]
+		case $name in
+		inference) has '^\[client 0\] orchestrator on n1 gpus 0 asks n1:n1,n2,n3 admin$' ;;
+		*) "check_$name" ;;
+		esac
+		nothing_left n1 n2 n3 n4 n5 n6
+	done
 	export SLURM_CONF=$conf
-	[ "$status" = 0 ]
-	check_rl
-	nothing_left n1 n2 n3 n4 n5 n6
 }
