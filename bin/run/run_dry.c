@@ -381,8 +381,8 @@ static int show_program(const struct run_setup *setup, const char *const *argv, 
 struct shows {
 	const struct run_setup *setup;
 	const struct jobs_entry *entries;
+	const struct role_rule *rules;
 	size_t count;
-	struct role_view views[ROLES_MAX]; /* for roles_waits_for */
 	struct run_setup setups[ROLES_MAX];
 	struct show shows[ROLES_MAX];
 };
@@ -405,10 +405,6 @@ static int make_all(struct shows *all, json_t *claims, struct error *err)
 		own->env = (struct env *)(uintptr_t)request->launch->env;
 		own->launch = *request->launch;
 		own->plan = request->plan;
-		all->views[i] = (struct role_view){.service = entry->role->service,
-						   .group = entry->group,
-						   .after = entry->after,
-						   .after_default = entry->after_default};
 		all->shows[i] = (struct show){.setup = own,
 					      .argv = request->argv,
 					      .container = &request->container,
@@ -430,7 +426,7 @@ static const char *starts(const struct shows *all, size_t i, struct cell *out)
 		bool ready = role->service || role->ready.text;
 
 		/* Of replicas, the first one stands for all. */
-		if (!roles_waits_for(all->views, all->count, i, k) || role->replica)
+		if (!(all->rules[i].waits >> k & 1))
 			continue;
 		text_append(out->text, sizeof out->text, "%s%s%s", *out->text ? ", " : "",
 			    role->base, ready ? "" : "'s end");
@@ -494,7 +490,7 @@ static void print_roles(const struct shows *all)
 
 			for (size_t k = 0; k < all->count; k++)
 				waits |= !printed[k] &&
-					 roles_waits_for(all->views, all->count, i, k);
+					 all->rules[i].waits >> all->rules[k].group & 1;
 			if (!waits)
 				add_row(all, i, &table);
 			printed[i] |= !waits;
@@ -532,6 +528,7 @@ static int show_roles(const struct run_setup *setup, struct error *err)
 	if (!rc) {
 		*all = (struct shows){.setup = setup,
 				      .entries = roles_jobs(set)->entries,
+				      .rules = roles_jobs(set)->rules,
 				      .count = options->roles.count};
 		rc = make_all(all, claims, err);
 	}

@@ -53,16 +53,17 @@ static int check_arguments(void *input, struct error *err)
 /* Roles whose start cannot mean that they can be used. */
 static void note_unready(const struct role_options *roles)
 {
+	struct role_rule rules[ROLES_MAX];
+	uint64_t awaited = 0;
+
+	if (roles_rules(roles->roles, roles->count, rules, NULL))
+		return;
+	for (size_t i = 0; i < roles->count; i++)
+		awaited |= rules[i].waits;
 	for (size_t i = 0; i < roles->count; i++) {
 		const struct role *role = &roles->roles[i];
-		bool awaited = false;
 
-		for (size_t k = 0; k < roles->count; k++)
-			awaited |=
-				roles->roles[k].after
-					? roles_after(roles->roles, roles->count, k, NULL) >> i & 1
-					: !roles->roles[k].service;
-		if (role->service && !role->ready.text && awaited)
+		if (role->service && !role->ready.text && awaited >> i & 1)
 			log_user(LOG_NOTE,
 				 "role %s has no --ready: other roles start as soon as its program "
 				 "runs. With --ready tcp they wait until it listens at {port}",

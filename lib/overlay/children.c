@@ -3,7 +3,10 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/utsname.h>
 
+#include "base/bytes.h"
+#include "overlay/socket.h"
 #include "overlay/tree.h"
 
 /* How many unauthenticated and how many unidentified peers there may be at once besides the
@@ -208,7 +211,7 @@ static void check_silence(struct children *children)
 	bounds(children, &first, &end);
 	for (size_t i = first; i < end; i++) {
 		struct connection *connection = children->nodes[i].connection;
-		char why[96];
+		char why[200], down[IF_NAMESIZE];
 
 		if (!connection || connection->paused)
 			continue;
@@ -229,6 +232,13 @@ static void check_silence(struct children *children)
 		}
 		snprintf(why, sizeof why, "no heartbeat from its agent for %d s",
 			 children->silence_ms / 1000);
+		/* Which end was cut off? */
+		if (socket_is_down(connection->fd, down)) {
+			struct utsname own;
+
+			uname(&own);
+			text_append(why, sizeof why, "; on %s, %s is down", own.nodename, down);
+		}
 		children->nodes[i].connection = NULL;
 		connection_close(connection);
 		children->events.lost(children->events.context, i, false, why);

@@ -241,6 +241,32 @@ void socket_peer_with_port(int fd, int port, char *out, size_t size)
 	socket_text(&address, out, size);
 }
 
+bool socket_is_down(int fd, char name[IF_NAMESIZE])
+{
+	struct sockaddr_storage own = {0}, one;
+	socklen_t length = sizeof own;
+	struct ifaddrs *list = NULL;
+	char text[80], other[80];
+	bool down = false;
+
+	if (getsockname(fd, (struct sockaddr *)&own, &length) || own.ss_family == AF_UNIX ||
+	    getifaddrs(&list))
+		return false;
+	*port_of(&own) = 0;
+	socket_text(&own, text, sizeof text);
+	for (const struct ifaddrs *it = list; it && !down; it = it->ifa_next) {
+		if (!it->ifa_addr || it->ifa_flags & IFF_RUNNING)
+			continue;
+		memset(&one, 0, sizeof one);
+		memcpy(&one, it->ifa_addr, address_size(it->ifa_addr->sa_family));
+		socket_text(&one, other, sizeof other);
+		down = !strcmp(text, other);
+		snprintf(name, IF_NAMESIZE, "%s", it->ifa_name);
+	}
+	freeifaddrs(list);
+	return down;
+}
+
 static bool is_usable(const struct ifaddrs *it)
 {
 	if (!it->ifa_addr || !(it->ifa_flags & IFF_UP) || (it->ifa_flags & IFF_LOOPBACK))

@@ -19,6 +19,7 @@ long roles_find(const struct role *roles, size_t count, const char *name)
 
 static int check_name(const struct role *roles, size_t i, struct error *err)
 {
+	char own[80], other[80];
 	const char *name = roles[i].base;
 	size_t size = strlen(name);
 
@@ -31,28 +32,24 @@ static int check_name(const struct role *roles, size_t i, struct error *err)
 				 "--role '%.100s': expected a name of at most %d letters, digits, "
 				 "'-' and '_' that begins with a letter",
 				 name, ROLE_NAME_MAX);
-	name = roles[i].name;
+	placeholder_variable(roles[i].name, "", own, sizeof own);
 	for (size_t k = 0; k < i; k++) {
-		size_t at = 0;
-
-		while (name[at] &&
-		       placeholder_letter(name[at]) == placeholder_letter(roles[k].name[at]))
-			at++;
-		if (name[at] == roles[k].name[at])
-			return strcmp(roles[i].base, roles[k].base)
+		placeholder_variable(roles[k].name, "", other, sizeof other);
+		if (!strcmp(own, other))
+			return strcmp(name, roles[k].base)
 				       ? error_set(err, ERR_USAGE,
 						   "roles %s and %s have the same name in "
 						   "variables (BERTH_ROLE_NAME_ADDR): rename one",
-						   roles[k].name, name)
+						   roles[k].name, roles[i].name)
 				       : error_set(err, ERR_USAGE, "two roles are called %s", name);
 	}
 	return 0;
 }
 
-uint64_t roles_after(const struct role *roles, size_t count, size_t i, const char **unknown)
+static int read_after(const struct role *roles, size_t count, size_t i, uint64_t *after,
+		      struct error *err)
 {
 	const char *at = roles[i].after, *end;
-	uint64_t after = 0;
 
 	for (; at && *at && strcmp(at, ROLE_NONE) != 0; at = end + (*end == ',')) {
 		char name[ROLE_NAME_MAX + 8];
@@ -61,31 +58,32 @@ uint64_t roles_after(const struct role *roles, size_t count, size_t i, const cha
 		end = at + strcspn(at, ",");
 		snprintf(name, sizeof name, "%.*s", (int)(end - at), at);
 		k = roles_find(roles, count, name);
-		if (k >= 0 && !strcmp(roles[k].base, name)) /* all its replicas */
-			after |= UINT64_C(1) << k;
-		else if (unknown)
-			*unknown = at;
+		if (k < 0 || strcmp(roles[k].base, name) != 0) /* all its replicas */
+			return error_set(err, ERR_USAGE, "--after %.100s: there is no such role",
+					 at);
+		*after |= UINT64_C(1) << k;
 	}
-	return after;
+	return 0;
 }
 
-static int check_after(const struct role *roles, size_t count, size_t i, struct error *err)
+int roles_rules(const struct role *roles, size_t count, struct role_rule *rules, struct error *err)
 {
-	const char *unknown = NULL;
-	uint64_t all = roles_after(roles, count, i, &unknown), before = 0;
-	long own = roles_find(roles, count, roles[i].base);
+	long circle;
 
-	if (unknown)
-		return error_set(err, ERR_USAGE, "--after %.100s: there is no such role", unknown);
-	while (all != before) {
-		before = all;
-		for (size_t k = 0; k < count; k++)
-			all |= before >> k & 1 ? roles_after(roles, count, k, NULL) : 0;
+	for (size_t i = 0; i < count; i++) {
+		rules[i] =
+			(struct role_rule){.service = roles[i].service,
+					   .offers = roles[i].ready.text,
+					   .group = (int)roles_find(roles, count, roles[i].base),
+					   .need = roles[i].need,
+					   .after_default = !roles[i].after && !roles[i].service};
+		if (read_after(roles, count, i, &rules[i].after, err))
+			return -ERR_USAGE;
 	}
-	return all >> own & 1
-		       ? error_set(err, ERR_USAGE, "--after %s: role %s would wait for itself",
-				   roles[i].after, roles[i].name)
-		       : 0;
+	circle = roles_order(rules, count);
+	return circle >= 0 ? error_set(err, ERR_USAGE, "--after %s: role %s would wait for itself",
+				       roles[circle].after, roles[circle].name)
+			   : 0;
 }
 
 /* How many replicas of a role belong to each replica of another one; 0: they don't divide. */
@@ -162,6 +160,7 @@ static int check_on(const struct role *roles, size_t count, const struct role *r
 
 int roles_check(const struct role *roles, size_t count, struct error *err)
 {
+	struct role_rule rules[ROLES_MAX];
 	bool work = false;
 	int rc = 0;
 
@@ -169,9 +168,10 @@ int roles_check(const struct role *roles, size_t count, struct error *err)
 		rc = check_name(roles, i, err);
 		work |= !roles[i].service;
 	}
+	if (!rc)
+		rc = roles_rules(roles, count, rules, err);
 	for (size_t i = 0; !rc && i < count; i++)
-		if (!(rc = check_after(roles, count, i, err)) &&
-		    !(rc = check_on(roles, count, &roles[i], err)))
+		if (!(rc = check_on(roles, count, &roles[i], err)))
 			rc = check_placeholders(roles, count, &roles[i], err);
 	for (size_t i = 0; !rc && i < count; i++)
 		if (roles[i].ready.of_block && roles[i].ready.port >= roles[i].ports)

@@ -6,8 +6,8 @@
 /* A role that is not a service is a step of the work: what comes after it needs its result. */
 static bool is_done(const struct role_view *role)
 {
-	return role->state == ROLE_READY ? role->service || role->offers
-					 : role->state == ROLE_OVER && !role->service;
+	return role->state == ROLE_READY ? role->rule->service || role->rule->offers
+					 : role->state == ROLE_OVER && !role->rule->service;
 }
 
 static bool has_done_its_part(const struct role_view *roles, size_t count, size_t i)
@@ -15,8 +15,8 @@ static bool has_done_its_part(const struct role_view *roles, size_t count, size_
 	int done = 0;
 
 	for (size_t k = 0; k < count; k++)
-		done += roles[k].group == roles[i].group && is_done(&roles[k]);
-	return roles[i].need ? done >= roles[i].need : is_done(&roles[i]);
+		done += roles[k].rule->group == roles[i].rule->group && is_done(&roles[k]);
+	return roles[i].rule->need ? done >= roles[i].rule->need : is_done(&roles[i]);
 }
 
 /* Are enough replicas left without this one? */
@@ -25,49 +25,59 @@ static bool is_spare(const struct role_view *roles, size_t count, size_t i)
 	int left = 0;
 
 	for (size_t k = 0; k < count; k++)
-		left += roles[k].group == roles[i].group && !roles[k].failed &&
+		left += roles[k].rule->group == roles[i].rule->group && !roles[k].failed &&
 			roles[k].state < ROLE_ENDING;
-	return roles[i].need && left >= roles[i].need;
+	return roles[i].rule->need && left >= roles[i].rule->need;
 }
 
-static bool names(uint64_t after, int group)
+static bool has(uint64_t mask, int group)
 {
-	return after >> group & 1;
+	return mask >> group & 1;
 }
 
-/* All roles that role i comes after, also through others, as far as the user has named them. */
-static uint64_t all_before(const struct role_view *roles, size_t count, size_t i)
+/* All roles in a mask, and those that they wait for. */
+static uint64_t all_before(const struct role_rule *rules, size_t count, uint64_t all)
 {
-	uint64_t all = roles[i].after, last = 0;
+	uint64_t last = 0;
 
 	while (all != last) {
 		last = all;
 		for (size_t a = 0; a < count; a++)
-			all |= names(last, (int)a) ? roles[a].after : 0;
+			all |= has(last, (int)a) ? rules[a].waits : 0;
 	}
 	return all;
 }
 
-bool roles_waits_for(const struct role_view *roles, size_t count, size_t i, size_t k)
+long roles_order(struct role_rule *rules, size_t count)
 {
-	uint64_t before_service = 0, before;
-	bool needs_work = false;
+	uint64_t before[ROLES_MAX], before_services = 0, services = 0;
 
-	if (!roles[i].after_default || !roles[k].service)
-		return names(roles[i].after, roles[k].group);
-	for (size_t s = 0; s < count; s++)
-		before_service |= roles[s].service ? all_before(roles, count, s) : 0;
-	before = all_before(roles, count, k);
-	for (size_t a = 0; a < count; a++)
-		needs_work |= names(before, (int)a) && !roles[a].service;
-	/* What prepares for a service does not wait for one that needs such a role. */
-	return !(names(before_service, roles[i].group) && needs_work);
+	for (size_t i = 0; i < count; i++) {
+		rules[i].waits = rules[i].after;
+		services |= (uint64_t)rules[i].service << rules[i].group;
+	}
+	for (size_t i = 0; i < count; i++) {
+		before[i] = all_before(rules, count, rules[i].after);
+		before_services |= rules[i].service ? before[i] : 0;
+	}
+	for (size_t i = 0; i < count; i++)
+		for (size_t k = 0; rules[i].after_default && k < count; k++)
+			/* What prepares for a service does not wait for one that needs such a role.
+			 */
+			if (rules[k].service &&
+			    !(has(before_services, rules[i].group) && before[k] & ~services))
+				rules[i].waits |= UINT64_C(1) << rules[k].group;
+	for (size_t i = 0; i < count; i++)
+		if (has(all_before(rules, count, rules[i].waits), rules[i].group))
+			return (long)i;
+	return -1;
 }
 
 static bool may_start(const struct role_view *roles, size_t count, size_t i)
 {
 	for (size_t k = 0; k < count; k++)
-		if (roles_waits_for(roles, count, i, k) && !has_done_its_part(roles, count, k))
+		if (has(roles[i].rule->waits, roles[k].rule->group) &&
+		    !has_done_its_part(roles, count, k))
 			return false;
 	return true;
 }
@@ -76,7 +86,7 @@ static bool may_start(const struct role_view *roles, size_t count, size_t i)
 static bool is_needed(const struct role_view *roles, size_t count, size_t i)
 {
 	for (size_t k = 0; k < count; k++)
-		if (names(roles[k].after, roles[i].group) && roles[k].service &&
+		if (has(roles[k].rule->after, roles[i].rule->group) && roles[k].rule->service &&
 		    roles[k].state != ROLE_OVER)
 			return true;
 	return false;
@@ -100,13 +110,14 @@ long roles_find_server(const struct role_view *roles, size_t count)
 	for (size_t i = count; i-- > 0;) {
 		const struct role_view *role = &roles[i];
 
-		if (role->service)
+		if (roles[i].rule->service)
 			continue;
 		if (role->finished || role->state == ROLE_OVER) {
 			client |= role->finished;
 			continue;
 		}
-		if (role->state != ROLE_READY || role->after || role->silent_ms < SILENT_MS)
+		if (role->state != ROLE_READY || roles[i].rule->after ||
+		    role->silent_ms < SILENT_MS)
 			return -1;
 		found = (long)i;
 	}
@@ -117,7 +128,7 @@ long roles_find_server(const struct role_view *roles, size_t count)
 static bool is_failure(const struct role_view *roles, size_t count, size_t i, bool work, long first)
 {
 	return roles[i].failed && !roles[i].restarts && !is_spare(roles, count, i) &&
-	       (work || !roles[i].service || first == (long)i);
+	       (work || !roles[i].rule->service || first == (long)i);
 }
 
 void roles_decide(const struct role_view *roles, size_t count, bool interrupted, long *first,
@@ -127,7 +138,8 @@ void roles_decide(const struct role_view *roles, size_t count, bool interrupted,
 
 	for (size_t i = 0; i < count; i++) {
 		stopped |= roles[i].stopped && roles[i].state == ROLE_OVER;
-		work |= !roles[i].service && !roles[i].finished && roles[i].state != ROLE_OVER;
+		work |= !roles[i].rule->service && !roles[i].finished &&
+			roles[i].state != ROLE_OVER;
 		known &= roles[i].state >= ROLE_KNOWN;
 		prepared &= roles[i].state >= ROLE_PREPARED;
 	}
@@ -151,13 +163,13 @@ void roles_decide(const struct role_view *roles, size_t count, bool interrupted,
 			actions[i] = ROLE_FORGO;
 		if (role->state >= ROLE_ENDING)
 			continue;
-		if (!work && role->service && (interrupted || (!failed && !counts)))
+		if (!work && roles[i].rule->service && (interrupted || (!failed && !counts)))
 			actions[i] = is_needed(roles, count, i) ? ROLE_WAIT : ROLE_DISMISS;
 		else if (interrupted)
 			continue;
 		else if (failed)
 			actions[i] = ROLE_END;
-		else if (stopped && !role->service)
+		else if (stopped && !roles[i].rule->service)
 			actions[i] = ROLE_STOP;
 		else if (role->state == ROLE_KNOWN && known)
 			/* One after the other, because each claims what it uses. */

@@ -19,18 +19,23 @@ enum role_state {
 	ROLE_OVER,
 };
 
-struct role_view {
-	enum role_state state;
+/* What the user asked of a role. In masks bit k stands for role k, of replicas for the first one.
+ */
+struct role_rule {
 	bool service;
-	int group;	/* the first of its replicas, or itself */
-	int need;	/* as many of its replicas have to be ready, and to remain; 0: all */
-	bool offers;	/* it has done its part once it is ready, as services have */
-	uint64_t after; /* the roles, of replicas the first, that it starts after: bit k for role k
-			 */
-	bool after_default; /* after all services, except those that come after a role that is not a
-			       service, if this is such a role */
-	bool takes_rest;    /* what the others leave on its node */
-	bool finished;	    /* all its ranks have ended, and well */
+	bool offers;	    /* it has done its part once it is ready, as services have */
+	int group;	    /* the first of its replicas, or itself */
+	int need;	    /* as many of its replicas have to be ready, and to remain; 0: all */
+	uint64_t after;	    /* of --after */
+	bool after_default; /* after all services, see roles_order */
+	uint64_t waits;	    /* it starts once these are ready, or have ended: by roles_order */
+};
+
+struct role_view {
+	const struct role_rule *rule;
+	enum role_state state;
+	bool takes_rest; /* what the others leave on its node */
+	bool finished;	 /* all its ranks have ended, and well */
 	bool failed;
 	bool restarts;	   /* a service that may be restarted alone, if it fails */
 	bool stopped;	   /* a rank has saved and stopped (code 75), so all should */
@@ -56,10 +61,10 @@ enum role_action {
 void roles_decide(const struct role_view *roles, size_t count, bool interrupted, long *first,
 		  enum role_action *actions);
 
-/* Does role i start only once role k is ready, or has ended? A role that prepares for a service
- * waits by default only for services that need no such role. Pure; of the views, only service and
- * after matter. */
-bool roles_waits_for(const struct role_view *roles, size_t count, size_t i, size_t k);
+/* Set waits of each rule: after, or by default all services; a role that prepares for a service
+ * waits by default only for services that need no such role. Return the first role that would wait
+ * for itself, or -1. */
+long roles_order(struct role_rule *rules, size_t count);
 
 /* The first role that looks like a server without --service, or -1: another role has finished, and
  * all that still work began beside it and have been silent for a minute. */

@@ -35,7 +35,7 @@ struct jobs {
 		bool dismissed; /* a service that is no longer needed: its end does not count */
 		bool forgone;	/* one of several replicas that has failed */
 		int restarts;	/* how often it was restarted */
-		struct job_request again; /* of the last restart */
+		struct job_request own; /* the entry's, but for a restart or another launcher */
 		struct launch_options launch;
 	} jobs[]; /* [request->count] */
 };
@@ -115,6 +115,7 @@ static struct role_view view(const struct jobs *jobs, size_t i)
 {
 	const struct job *job = jobs->jobs[i].job;
 	struct role_view out = {
+		.rule = &jobs->request->rules[i],
 		.state = job_is_over(job)	? ROLE_OVER
 			 : job_is_ending(job)	? ROLE_ENDING
 			 : job_is_ready(job)	? ROLE_READY
@@ -122,12 +123,6 @@ static struct role_view view(const struct jobs *jobs, size_t i)
 			 : job_is_prepared(job) ? ROLE_PREPARED
 			 : job_is_known(job)	? ROLE_KNOWN
 						: ROLE_OPEN,
-		.service = jobs->request->entries[i].role->service,
-		.offers = jobs->request->entries[i].role->ready != NULL,
-		.after = jobs->request->entries[i].after,
-		.after_default = jobs->request->entries[i].after_default,
-		.group = jobs->request->entries[i].group,
-		.need = jobs->request->entries[i].need,
 		.takes_rest = jobs->request->entries[i].request->plan.rest,
 		.finished = job_has_finished(job),
 		.silent_ms = job_silent_ms(job),
@@ -185,17 +180,13 @@ static void start(struct jobs *jobs, size_t i, struct job *const *all)
 static void restart(struct jobs *jobs, size_t i)
 {
 	const struct jobs_entry *entry = &jobs->request->entries[i];
+	struct job_request *own = &jobs->jobs[i].own;
 	const struct plan *plan = job_plan(jobs->jobs[i].job);
-	int port = plan ? plan->port : entry->request->plan.port, n = ++jobs->jobs[i].restarts;
+	int port = plan ? plan->port : own->plan.port;
+	int first_port = job_first_port(jobs->jobs[i].job);
 	struct job_result result;
 	struct error err;
 
-	jobs->jobs[i].launch = *entry->request->launch;
-	jobs->jobs[i].launch.first_port = job_first_port(jobs->jobs[i].job);
-	jobs->jobs[i].again = *entry->request;
-	jobs->jobs[i].again.launch = &jobs->jobs[i].launch;
-	jobs->jobs[i].again.plan.port = port;
-	jobs->jobs[i].again.plan.attempt += n;
 	jobs->request->restarted[i]++;
 	job_finish(jobs->jobs[i].job, &result);
 	job_announce_end(jobs->jobs[i].job, result.code, true);
@@ -203,10 +194,13 @@ static void restart(struct jobs *jobs, size_t i)
 	job_note(entry->sink, LOG_WARNING, "role %s: %s", entry->role->name,
 		 result.first_cause ? result.first_cause : "it has failed");
 	job_note(entry->sink, LOG_WARNING, "restarting role %s, %d of at most %d times",
-		 entry->role->name, n, entry->restarts);
+		 entry->role->name, ++jobs->jobs[i].restarts, entry->restarts);
 	job_result_free(&result);
+	own->plan.port = port;
+	own->plan.attempt++;
+	jobs->jobs[i].launch.first_port = first_port;
 	/* The role is released, so a failure to open it is that of the job. */
-	(void)!job_open(jobs->loop, &jobs->jobs[i].again, entry->sink, &jobs->jobs[i].job, &err);
+	(void)!job_open(jobs->loop, own, entry->sink, &jobs->jobs[i].job, &err);
 }
 
 static void act(struct jobs *jobs, size_t i, enum role_action action, struct job *const *all)
@@ -237,7 +231,8 @@ static void act(struct jobs *jobs, size_t i, enum role_action action, struct job
 		if (!jobs->jobs[i].forgone)
 			job_note(entry->sink, LOG_WARNING,
 				 "role %s: %s; the others go on without it (--need %d)",
-				 entry->role->name, job_first_cause(all[i]), entry->need);
+				 entry->role->name, job_first_cause(all[i]),
+				 jobs->request->rules[i].need);
 		jobs->jobs[i].forgone = true;
 		break;
 	case ROLE_DISMISS:
@@ -475,9 +470,29 @@ static int open_loop(struct jobs *jobs, struct error *err)
 	return rc;
 }
 
-/* Set *use_fallback if the launcher brought no agent, so that another one may. */
-static int run_with(const struct jobs_request *request, struct job_result *out, bool *use_fallback,
-		    struct error *err)
+static int open_job(struct jobs *jobs, size_t i, const struct launcher *other, struct error *err)
+{
+	const struct jobs_entry *entry = &jobs->request->entries[i];
+
+	jobs->jobs[i].own = *entry->request;
+	jobs->jobs[i].launch = *entry->request->launch;
+	jobs->jobs[i].own.launch = &jobs->jobs[i].launch;
+	if (other) {
+		jobs->jobs[i].launch.launcher = other;
+		jobs->jobs[i].launch.fallback = NULL;
+	}
+	if (entry->role) {
+		entry->role->turn = entry->role->released = false;
+		entry->role->others = NULL;
+	}
+	return job_open(jobs->loop, &jobs->jobs[i].own, entry->sink, &jobs->jobs[i].job, err);
+}
+
+/* other: a launcher instead of the request's; controllers then have new secrets, which keep late
+ * agents of the first one out. Set *use_fallback if the launcher brought no agent, so that another
+ * one may. */
+static int run_with(const struct jobs_request *request, const struct launcher *other,
+		    struct job_result *out, bool *use_fallback, struct error *err)
 {
 	struct sigaction ignore = {.sa_handler = SIG_IGN}, old_pipe;
 	struct jobs *jobs = calloc(1, sizeof *jobs + request->count * sizeof jobs->jobs[0]);
@@ -496,8 +511,7 @@ static int run_with(const struct jobs_request *request, struct job_result *out, 
 	sigaction(SIGPIPE, &ignore, &old_pipe);
 	rc = open_loop(jobs, err);
 	for (size_t i = 0; !rc && i < request->count; i++)
-		rc = job_open(jobs->loop, request->entries[i].request, request->entries[i].sink,
-			      &jobs->jobs[i].job, err);
+		rc = open_job(jobs, i, other, err);
 	if (!rc) {
 		run(jobs);
 		finish(jobs, out, use_fallback);
@@ -515,50 +529,16 @@ static int run_with(const struct jobs_request *request, struct job_result *out, 
 	return rc;
 }
 
-/* The same jobs with the next launcher. Its controllers have new secrets, which keep late agents of
- * the first launcher out. */
-static int run_again(const struct jobs_request *request, struct job_result *out, struct error *err)
-{
-	size_t count = request->count;
-	struct {
-		struct launch_options launch;
-		struct job_request request;
-	} *copies = calloc(count, sizeof *copies);
-	struct jobs_entry *entries = calloc(count, sizeof *entries);
-	struct jobs_request again = *request;
-	bool use_fallback = false;
-	int rc = copies && entries ? 0 : error_memory(err, "the jobs");
-
-	for (size_t i = 0; !rc && i < count; i++) {
-		entries[i] = request->entries[i];
-		copies[i].request = *entries[i].request;
-		copies[i].launch = *entries[i].request->launch;
-		copies[i].launch.launcher = copies[i].launch.fallback;
-		copies[i].launch.fallback = NULL;
-		copies[i].request.launch = &copies[i].launch;
-		entries[i].request = &copies[i].request;
-		if (entries[i].role) {
-			entries[i].role->turn = entries[i].role->released = false;
-			entries[i].role->others = NULL;
-		}
-	}
-	again.entries = entries;
-	if (!rc)
-		rc = run_with(&again, out, &use_fallback, err);
-	free(copies);
-	free(entries);
-	return rc;
-}
-
 int jobs_run(const struct jobs_request *request, struct job_result *out, struct error *err)
 {
+	const struct launcher *other = request->entries[0].request->launch->fallback;
 	bool use_fallback = false;
-	int rc = run_with(request, out, &use_fallback, err);
+	int rc = run_with(request, NULL, out, &use_fallback, err);
 
 	if (rc || !use_fallback)
 		return rc;
 	job_note(request->entries[0].sink, LOG_WARNING, "%s; trying launcher %s", out->first_cause,
-		 request->entries[0].request->launch->fallback->name);
+		 other->name);
 	job_result_free(out);
-	return run_again(request, out, err);
+	return run_with(request, other, out, &use_fallback, err);
 }

@@ -4,20 +4,19 @@
 #define BERTH_ROLES_JOBS_H
 
 #include "controller/job.h"
+#include "roles/decide.h"
 
 struct jobs_entry {
 	const struct job_request *request; /* request->role is role */
 	const struct job_sink *sink;
 	struct job_role *role; /* changed while the jobs run; NULL: the only job */
-	uint64_t after;	       /* these as in decide.h */
-	bool after_default;
-	int group, need;
-	int restarts;	     /* of a service: how often it is restarted alone */
+	int restarts;	       /* of a service: how often it is restarted alone */
 	const size_t *nodes; /* of each of its nodes, the index in the allocation; NULL: the same */
 };
 
 struct jobs_request {
 	const struct jobs_entry *entries;
+	const struct role_rule *rules; /* of each; NULL for one job */
 	size_t count;
 	size_t node_count; /* of the allocation; used with roles */
 	/* The addresses of the other jobs that job number i tries: struct job_role. Kept by the

@@ -28,6 +28,7 @@ struct roles_one {
 
 struct roles_set {
 	struct jobs_request jobs;
+	struct role_rule rules[ROLES_MAX];
 	struct jobs_entry *entries;
 	size_t count;
 	struct roles_one ones[];
@@ -176,9 +177,8 @@ static char *join_nodes(const struct job *job, const struct alloc *alloc,
 static int except_from_proxy(struct roles_set *set, struct job *const *jobs, struct error *err)
 {
 	static const char *const proxies[] = {"http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"};
-	static const char *const names[] = {"no_proxy", "NO_PROXY"};
-	struct words addresses = {0};
-	bool noted = false;
+	struct words words = {0};
+	bool needed = false;
 	char *list;
 	int rc;
 
@@ -188,34 +188,34 @@ static int except_from_proxy(struct roles_set *set, struct job *const *jobs, str
 
 			plan_node_address(&job_inventories(jobs[i])[n], &set->ones[i].network,
 					  address, sizeof address);
-			words_add(&addresses, "%s", address);
+			words_add(&words, "%s", address);
 		}
-	list = words_join(&addresses, ',');
+	list = words_join(&words, ',');
 	rc = list ? 0 : error_memory(err, "NO_PROXY");
 	for (size_t i = 0; !rc && i < set->count; i++) {
 		struct env *env = set->ones[i].env;
-		const char *given = env_get(env, names[0]);
+		const char *given = env_get(env, "no_proxy");
 		bool proxy = false;
 		char *longer;
 
 		for (size_t k = 0; k < sizeof proxies / sizeof *proxies; k++)
 			proxy |= env_get(env, proxies[k]) && *env_get(env, proxies[k]);
-		given = given ? given : env_get(env, names[1]);
+		given = given ? given : env_get(env, "NO_PROXY");
 		if (!proxy || (given && strchr(given, '*')))
 			continue;
-		longer =
-			text_format("%s%s%s", given ? given : "", given && *given ? "," : "", list);
-		rc = longer ? 0 : error_memory(err, "NO_PROXY");
-		for (size_t k = 0; !rc && k < 2; k++)
-			rc = env_set(env, names[k], longer, ENV_FROM_BERTH,
+		needed = true;
+		longer = given && *given ? text_format("%s,%s", given, list) : strdup(list);
+		rc = longer ? env_set(env, "no_proxy", longer, ENV_FROM_BERTH,
+				      "with the roles' addresses", err)
+			    : error_memory(err, "NO_PROXY");
+		if (!rc)
+			rc = env_set(env, "NO_PROXY", longer, ENV_FROM_BERTH,
 				     "with the roles' addresses", err);
 		free(longer);
-		if (!noted)
-			job_note(set->entries[0].sink, LOG_NOTE,
-				 "http_proxy is set, so NO_PROXY has the roles' addresses, too: %s",
-				 list);
-		noted = true;
 	}
+	if (needed && !rc)
+		job_note(set->entries[0].sink, LOG_NOTE,
+			 "http_proxy is set, so NO_PROXY has the roles' addresses, too: %s", list);
 	free(list);
 	return rc;
 }
@@ -364,18 +364,19 @@ int roles_open(const struct role *roles, size_t count, const struct job_request 
 	size_t nodes = base->launch->alloc->node_count;
 	struct roles_set *set = calloc(1, sizeof *set + count * sizeof set->ones[0]);
 	bool *uses = calloc(count * nodes, sizeof *uses), *shared = calloc(count, sizeof *shared);
+	unsigned long long random[2];
 	char secret[33];
-	uint64_t random[2];
 	int rc = 0;
 
 	if (getrandom(random, sizeof random, 0) != sizeof random)
 		rc = error_set(err, ERR_UNAVAILABLE, "no random numbers: %m");
-	snprintf(secret, sizeof secret, "%016llx%016llx", (unsigned long long)random[0],
-		 (unsigned long long)random[1]);
+	snprintf(secret, sizeof secret, "%016llx%016llx", random[0], random[1]);
 	if (set)
 		set->entries = calloc(count, sizeof *set->entries);
 	if (!rc && (!set || !uses || !shared || !set->entries))
 		rc = error_memory(err, "the roles");
+	if (!rc)
+		rc = roles_rules(roles, count, set->rules, err);
 	if (!rc)
 		rc = roles_assign(roles, count, base->launch->alloc, uses, shared, err);
 	for (size_t i = 0; !rc && i < count; i++) {
@@ -396,14 +397,11 @@ int roles_open(const struct role *roles, size_t count, const struct job_request 
 			.request = &set->ones[i].request,
 			.sink = &sinks[i],
 			.role = &set->ones[i].job_role,
-			.after = roles_after(roles, count, i, NULL),
-			.after_default = !roles[i].after && !roles[i].service,
-			.group = (int)roles_find(roles, count, roles[i].base),
-			.need = roles[i].need,
 			.restarts = roles[i].restart ? base->plan.max_restarts : 0,
 			.nodes = set->ones[i].nodes};
 	}
 	set->jobs = (struct jobs_request){.entries = set->entries,
+					  .rules = set->rules,
 					  .count = count,
 					  .node_count = nodes,
 					  .others = on_others,

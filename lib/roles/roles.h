@@ -43,9 +43,9 @@ int roles_read_ready(const char *text, struct job_ready *out, struct error *err)
 /* The role of that name, of replicas the first, or -1. */
 long roles_find(const struct role *roles, size_t count, const char *name);
 
-/* The roles that --after of role i names, as in decide.h. If unknown is not NULL, it receives a
- * name that no role has. */
-uint64_t roles_after(const struct role *roles, size_t count, size_t i, const char **unknown);
+/* What decide.h needs of each role, with its order. -ERR_USAGE: --after names no role, or a role
+ * would wait for itself. */
+int roles_rules(const struct role *roles, size_t count, struct role_rule *rules, struct error *err);
 
 /* Check names, --after, --on, placeholders, and that there is work besides services. -ERR_USAGE. */
 int roles_check(const struct role *roles, size_t count, struct error *err);

@@ -63,6 +63,20 @@ teardown() {
 	nothing_left n1
 }
 
+@test "Slurm: berth run's own network fails: the message names it, not only the node that is silent" {
+	[ "$SUITE" = full ] || skip 'in the long suite'
+	submit cut -N2 <<-'S'
+	"$BERTH" run --node-timeout 3 --role serve --service --nodes 1 -n 1 -- python3 serve.py : \
+		--role train -n 1 -- sh -c 'echo trains; exec sleep 1000' 2>&1
+	S
+	until_seen "$SHARE/cut.out" 'trains'
+	on n1 sh -c 'ip link set eth0 down; ip link set hsn0 down'
+	finish cut
+	revive n1
+	[ "$status" = 76 ]
+	has 'role train: node n2 was lost: no heartbeat from its agent for 3 s; on n1, (eth0|hsn0) is down'
+}
+
 @test "Slurm: the node of a service with --restart is lost: the other roles do not notice the wait for srun" {
 	submit again -N2 --no-kill <<-'S'
 	"$BERTH" run --node-timeout 3s --start-timeout 10s --max-restarts 1 --role train --nodes 1 -n 1 -- sh -c 'echo trains; exec sleep 1000' : \

@@ -16,6 +16,7 @@ static char decide(const char *text, bool interrupted, char *first_failed, char 
 					     "READY", "ENDING", "OVER"};
 	static const char *const names[] = {"WAIT", "PROBE",   "PLAN",	"START",  "END",
 					    "STOP", "RESTART", "FORGO", "DISMISS"};
+	struct role_rule rules[8];
 	struct role_view roles[8];
 	enum role_action actions[8];
 	char first[8], word[40];
@@ -26,28 +27,30 @@ static char decide(const char *text, bool interrupted, char *first_failed, char 
 	*out = 0;
 	for (; sscanf(text, "%39s%n", word, &used) == 1; text += used) {
 		char *colon = strchr(word, ':'), *less = strchr(word, '<');
+		struct role_rule *rule = &rules[count];
 		struct role_view *role = &roles[count];
 
 		assert_non_null(colon);
 		first[count] = word[0];
-		*role = (struct role_view){.service = word[0] == 's', .group = (int)count};
-		role->after_default = !role->service && !less;
+		*role = (struct role_view){.rule = rule};
+		*rule = (struct role_rule){.service = word[0] == 's', .group = (int)count};
+		rule->after_default = !rule->service && !less;
 		for (; less && less[1] >= 'a'; less++)
 			for (size_t i = count; i-- > 0;)
 				if (first[i] == less[1]) {
-					role->after |= UINT64_C(1) << roles[i].group;
+					rule->after |= UINT64_C(1) << rules[i].group;
 					break;
 				}
 		role->failed = strchr(word, '!') != NULL;
 		role->stopped = strstr(word, "75") != NULL;
-		role->offers = strchr(word, '*') != NULL;
+		rule->offers = strchr(word, '*') != NULL;
 		role->restarts = strchr(word, '+') != NULL;
 		role->finished = strchr(word, '.') != NULL;
 		role->takes_rest = strchr(word, '~') != NULL;
-		role->need = strchr(word, '2') ? 2 : 0;
-		for (size_t i = 0; role->need && i < count; i++)
-			if (first[i] == word[0] && roles[i].need) {
-				role->group = (int)i;
+		rule->need = strchr(word, '2') ? 2 : 0;
+		for (size_t i = 0; rule->need && i < count; i++)
+			if (first[i] == word[0] && rules[i].need) {
+				rule->group = (int)i;
 				break;
 			}
 		role->silent_ms = strchr(word, '-') ? 60000 : 59999;
@@ -58,6 +61,7 @@ static char decide(const char *text, bool interrupted, char *first_failed, char 
 				role->state = (enum role_state)i;
 		count++;
 	}
+	roles_order(rules, count);
 	roles_decide(roles, count, interrupted, &failed, actions);
 	*first_failed = failed < 0 ? '\0' : first[failed];
 	for (size_t i = 0; i < count; i++)
