@@ -158,7 +158,8 @@ def check(roles, count, places, seen):
 
 
 def main():
-    berth, topology, lines, *seed = sys.argv[1:]
+    berth, topology = (os.path.abspath(path) for path in sys.argv[1:3])
+    lines, *seed = sys.argv[3:]
     seed = int(seed[0]) if seed else int(time.time())
     results = collections.Counter()
     for i in range(int(lines)):
