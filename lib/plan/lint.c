@@ -8,7 +8,6 @@
 
 #include "base/bytes.h"
 #include "base/json.h"
-#include "base/spelling.h"
 #include "plan/plan_internal.h"
 
 static void add_remark(json_t *list, const char *format, ...) __attribute__((format(printf, 2, 3)));
@@ -29,49 +28,6 @@ static bool is(const struct env *env, const char *name, const char *value)
 	const char *text = env_get(env, name);
 
 	return text && !strcmp(text, value);
-}
-
-/* ---- misspelt names ---- */
-
-/* Names that users often type by hand; near misses of them are reported. */
-static const char known[] =
-	"NCCL_SOCKET_IFNAME NCCL_SOCKET_FAMILY NCCL_SOCKET_NTHREADS "
-	"NCCL_NSOCKS_PERTHREAD NCCL_IB_HCA NCCL_IB_DISABLE NCCL_IB_GID_INDEX "
-	"NCCL_IB_TIMEOUT NCCL_IB_SL NCCL_IB_TC NCCL_IB_RETRY_CNT NCCL_IB_CUDA_SUPPORT "
-	"NCCL_IB_QPS_PER_CONNECTION NCCL_NET NCCL_NET_PLUGIN NCCL_NET_GDR_LEVEL "
-	"NCCL_NET_GDR_READ NCCL_CROSS_NIC NCCL_DEBUG NCCL_DEBUG_SUBSYS NCCL_DEBUG_FILE "
-	"NCCL_P2P_DISABLE NCCL_P2P_LEVEL NCCL_SHM_DISABLE NCCL_ALGO NCCL_PROTO "
-	"NCCL_COMM_ID NCCL_TOPO_FILE NCCL_MIN_NCHANNELS NCCL_MAX_NCHANNELS "
-	"NCCL_BUFFSIZE NCCL_NTHREADS NCCL_ASYNC_ERROR_HANDLING NCCL_BLOCKING_WAIT "
-	"NCCL_TIMEOUT NCCL_HOSTID NCCL_NVLS_ENABLE NCCL_COLLNET_ENABLE "
-	"NCCL_TUNER_PLUGIN NCCL_CONF_FILE GLOO_SOCKET_IFNAME TP_SOCKET_IFNAME "
-	"CUDA_VISIBLE_DEVICES CUDA_DEVICE_ORDER OMP_NUM_THREADS UCX_NET_DEVICES "
-	"FI_PROVIDER FI_TCP_IFACE FI_MR_CACHE_MONITOR ";
-
-/* Libraries add variables faster than this list. So only a name that begins like a known one and is
- * within two edits of it counts as a typing error. */
-static void lint_spelling(json_t *list, const struct env *env)
-{
-	for (size_t v = 0; v < env_count(env); v++) {
-		const struct env_var *var = env_at(env, v);
-		char meant[40] = "", name[40];
-		int distance = 1, length;
-
-		for (const char *at = known; var->value && distance && *at; at += length + 1) {
-			length = (int)strcspn(at, " ");
-			if (strncmp(var->name, at, strcspn(at, "_") + 1) != 0)
-				continue;
-			snprintf(name, sizeof name, "%.*s", length, at);
-			distance = spelling_distance(var->name, name);
-			/* Short names are naturally close to each other (NCCL_IB_SL, NCCL_IB_TC).
-			 */
-			if (distance <= 2 && strlen(name) >= 14)
-				strcpy(meant, name);
-		}
-		if (*meant && distance)
-			add_remark(list, "no library reads the variable %s; did you mean %s?",
-				   var->name, meant);
-	}
 }
 
 /* ---- interfaces and devices ---- */
@@ -198,25 +154,6 @@ static void lint_management(json_t *list, const struct env *env, const struct in
 	}
 }
 
-/* An exclusion replaces NCCL's own list (docker, lo, virbr) instead of adding to it. */
-static void lint_exclusion(json_t *list, const struct env *env)
-{
-	const char *value = env_get(env, "NCCL_SOCKET_IFNAME"), *at = value ? value + 1 : "",
-		   *entry;
-	size_t length;
-	bool lo = false;
-
-	if (!value || *value != '^')
-		return;
-	while (next_entry(&at, &entry, &length))
-		lo |= !strncmp(entry + strspn(entry, "="), "lo", 2);
-	if (!lo)
-		add_remark(list,
-			   "NCCL_SOCKET_IFNAME=%s replaces NCCL's own exclusions, so NCCL may now "
-			   "choose lo; write %s,lo,docker",
-			   value, value);
-}
-
 /* ---- values ---- */
 
 static bool has_gpus(const struct inventory *first, const struct env *env)
@@ -332,24 +269,6 @@ static void lint_values(json_t *list, const struct env *env, const struct invent
 	}
 }
 
-/* NCCL reads these characters as "not" and "exactly"; other libraries take them as part of the
- * name. */
-static void lint_nccl_syntax(json_t *list, const struct env *env)
-{
-	static const char *const names[] = {"GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME",
-					    "FI_TCP_IFACE"};
-
-	for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-		const char *value = env_get(env, names[i]);
-
-		if (value && (*value == '^' || *value == '='))
-			add_remark(list,
-				   "%s=%s: only NCCL understands '%c'; in this variable it counts "
-				   "as part of the name",
-				   names[i], value, *value);
-	}
-}
-
 /* A rank's place, left over from another launcher or a script. */
 static void lint_rank_variables(json_t *list, const struct env *env)
 {
@@ -372,48 +291,14 @@ static void lint_rank_variables(json_t *list, const struct env *env)
 			set);
 }
 
-/* OpenMP's format: one number per nesting level. */
-static bool is_thread_list(const char *text)
-{
-	for (;;) {
-		text += strspn(text, " \t");
-
-		size_t digits = strspn(text, "0123456789");
-
-		if (!digits || digits > 9 || strspn(text, "0") == digits)
-			return false;
-		text += digits;
-		text += strspn(text, " \t");
-		if (!*text)
-			return true;
-		if (*text++ != ',')
-			return false;
-	}
-}
-
-static void lint_threads(json_t *list, const struct env *env)
-{
-	const char *value = env_get(env, "OMP_NUM_THREADS");
-
-	if (value && !is_thread_list(value))
-		add_remark(
-			list,
-			"OMP_NUM_THREADS=%.100s is not a number of threads (1 or more), so OpenMP "
-			"ignores it; unset it to give each rank as many threads as cores",
-			value);
-}
-
 json_t *plan_lint(const struct env *env, const struct inventory *inventories, size_t count)
 {
 	json_t *list = json_array();
 
 	if (!list)
 		return NULL;
-	lint_spelling(list, env);
 	lint_entries(list, env, "NCCL_SOCKET_IFNAME", true, INTERFACE, inventories, count);
 	lint_entries(list, env, "GLOO_SOCKET_IFNAME", false, INTERFACE, inventories, count);
-	lint_entries(list, env, "TP_SOCKET_IFNAME", false, INTERFACE, inventories, count);
-	lint_entries(list, env, "FI_TCP_IFACE", false, INTERFACE, inventories, count);
 	lint_entries(list, env, "NCCL_IB_HCA", true, HCA, inventories, count);
 	lint_entries(list, env, "UCX_NET_DEVICES", false, INTERFACE | HCA, inventories, count);
 	if (count) {
@@ -421,10 +306,7 @@ json_t *plan_lint(const struct env *env, const struct inventory *inventories, si
 		lint_prefix_match(list, env, "NCCL_IB_HCA", HCA, &inventories[0]);
 		lint_management(list, env, &inventories[0]);
 	}
-	lint_nccl_syntax(list, env);
-	lint_exclusion(list, env);
 	lint_values(list, env, inventories, count);
 	lint_rank_variables(list, env);
-	lint_threads(list, env);
 	return list;
 }

@@ -239,8 +239,8 @@ struct plan_fabric {
 };
 const struct plan_fabric *plan_fabric(enum nic_kind kind); /* never NULL */
 
-/* Sentences about variables in env that do not do what the user meant: a misspelt
- * NCCL_SOCKET_IFRAME, an interface that no node has... A JSON array of strings. */
+/* Sentences about variables in env that do not do what the user meant: an interface that
+ * no node has, a value that the network does not suit... A JSON array of strings. */
 json_t *plan_lint(const struct env *env, const struct inventory *inventories, size_t count);
 
 /* berth.plan/1 of one node; the network of the whole plan. New references; NULL if memory is out.

@@ -262,9 +262,9 @@ ROWS
 }
 
 @test "suspicious variables produce a note" {
-	NCCL_SOCKET_IFRAME=eth0 check
+	NCCL_SOCKET_IFNAME=nowhere0 check
 	[ "$status" = 0 ]
-	has 'note variables [^ ]+ no library reads the variable NCCL_SOCKET_IFRAME; did you mean NCCL_SOCKET_IFNAME\?'
+	has 'note variables [^ ]+ NCCL_SOCKET_IFNAME names the interface nowhere0, which no node has'
 }
 
 @test "a line of NCCL's configuration file that chooses the network produces a note" {
