@@ -73,7 +73,6 @@ static void server_free(struct ranks_server *server)
 	for (struct call *call = server->serving; call; call = call->next_serving)
 		call->server = NULL;
 	server_unlock();
-	server_store_free(server);
 	if (server->event_fd >= 0)
 		close(server->event_fd);
 	free(server->ended);
@@ -243,15 +242,6 @@ static void call_run(struct ranks_server *server, struct call *call)
 				    call->status, call->data);
 		call->done.op(PMIX_SUCCESS, call->context);
 		call_free(call);
-		break;
-	case CALL_PUBLISH:
-		server_store_publish(server, call);
-		break;
-	case CALL_LOOKUP:
-		server_store_lookup(server, call);
-		break;
-	case CALL_UNPUBLISH:
-		server_store_unpublish(server, call);
 		break;
 	case CALL_SERVED:
 		serving_remove(server, call);

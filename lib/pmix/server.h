@@ -5,7 +5,6 @@
  *   server_library.c  start of PMIx's server library
  *   server_job.c      registers the job with PMIx
  *   server_calls.c    PMIx's up-calls: from its progress thread to the agent's thread
- *   server_store.c    publish, lookup, unpublish
  *   server_socket.c   a time limit for unauthenticated peers at PMIx's own listening socket */
 #ifndef BERTH_PMIX_SERVER_H
 #define BERTH_PMIX_SERVER_H
@@ -21,9 +20,6 @@ enum call_kind {
 	CALL_GATHER, /* a fence whose other participants are on other nodes */
 	CALL_FETCH,  /* direct modex: data of a rank of another node */
 	CALL_ABORT,
-	CALL_PUBLISH,
-	CALL_LOOKUP,
-	CALL_UNPUBLISH,
 	CALL_SERVED, /* what a local rank published, requested by another agent */
 };
 
@@ -40,26 +36,13 @@ struct call {
 	int status;
 	char *data; /* fence, served: a copy; abort: the message */
 	size_t size;
-	char **keys;	   /* lookup, unpublish: PMIx's array, copied */
-	pmix_info_t *info; /* publish: copies */
-	size_t info_count;
-	bool wait; /* lookup: wait until the keys exist */
 	union {
 		pmix_op_cbfunc_t op;
 		pmix_modex_cbfunc_t modex;
-		pmix_lookup_cbfunc_t lookup;
 		/* NULL: already answered, because the rank has ended */
 		void (*served)(void *context, int status, const void *data, size_t size);
 	} done;
 	void *context; /* argument for done */
-};
-
-struct published {
-	struct published *next;
-	pmix_proc_t publisher;
-	char *key;
-	pmix_value_t value;
-	bool once; /* remove after the first lookup (PMIX_PERSIST_FIRST_READ) */
 };
 
 struct ranks_server {
@@ -75,9 +58,8 @@ struct ranks_server {
 
 	/* Used only by the agent's thread. */
 	bool *ended;	      /* [local_count] */
-	struct call *waiting; /* unanswered gathers, fetches and lookups */
+	struct call *waiting; /* unanswered gathers and fetches */
 	struct call *serving; /* requests of other agents handed to PMIx */
-	struct published *published;
 };
 
 extern pmix_server_module_t server_module;
@@ -116,11 +98,5 @@ void call_push(struct ranks_server *server, struct call *call); /* the caller ho
 struct call *call_pop_all(struct ranks_server *server);		/* in order of arrival */
 /* The local rank of proc if it is one of this node's ranks of the job, else -1. */
 int server_local_rank(const struct ranks_server *server, const pmix_proc_t *proc);
-
-/* server_store.c: each function answers the call and frees it; a waiting lookup is kept. */
-void server_store_publish(struct ranks_server *server, struct call *call);
-void server_store_lookup(struct ranks_server *server, struct call *call);
-void server_store_unpublish(struct ranks_server *server, struct call *call);
-void server_store_free(struct ranks_server *server);
 
 #endif

@@ -58,11 +58,6 @@ void call_free(struct call *call)
 {
 	if (!call)
 		return;
-	for (char **key = call->keys; key && *key; key++)
-		free(*key);
-	free(call->keys);
-	if (call->info)
-		PMIX_INFO_FREE(call->info, call->info_count);
 	free(call->data);
 	free(call);
 }
@@ -96,36 +91,6 @@ int server_local_rank(const struct ranks_server *server, const pmix_proc_t *proc
 	return local_rank >= 0 && local_rank < server->local_count ? local_rank : -1;
 }
 
-static char **copy_keys(char **keys)
-{
-	size_t count = 0;
-
-	while (keys[count])
-		count++;
-	char **copy = calloc(count + 1, sizeof *copy);
-
-	for (size_t i = 0; copy && i < count; i++) {
-		copy[i] = strdup(keys[i]);
-		if (copy[i])
-			continue;
-		while (i--)
-			free(copy[i]);
-		free(copy);
-		return NULL;
-	}
-	return copy;
-}
-
-static pmix_info_t *copy_info(const pmix_info_t *info, size_t count)
-{
-	pmix_info_t *copy;
-
-	PMIX_INFO_CREATE(copy, count);
-	for (size_t i = 0; copy && i < count; i++)
-		PMIX_INFO_XFER(&copy[i], &info[i]);
-	return copy;
-}
-
 /* Queue a copy of call, and of what it borrows from PMIx. */
 static pmix_status_t queue_copy(struct ranks_server *server, const struct call *call)
 {
@@ -135,10 +100,7 @@ static pmix_status_t queue_copy(struct ranks_server *server, const struct call *
 		return PMIX_ERR_NOMEM;
 	*copy = *call;
 	copy->data = call->size ? bytes_copy(call->data, call->size) : NULL;
-	copy->keys = call->keys ? copy_keys(call->keys) : NULL;
-	copy->info = call->info_count ? copy_info(call->info, call->info_count) : NULL;
-	if ((call->size && !copy->data) || (call->keys && !copy->keys) ||
-	    (call->info_count && !copy->info)) {
+	if (call->size && !copy->data) {
 		call_free(copy);
 		return PMIX_ERR_NOMEM;
 	}
@@ -252,69 +214,6 @@ static pmix_status_t direct_modex(const pmix_proc_t *proc, const pmix_info_t *in
 						 .context = context});
 }
 
-/* publish, lookup and unpublish know only this node. On several nodes half of the answers would be
- * wrong, so they are not supported there. */
-static struct ranks_server *store_server(void)
-{
-	struct ranks_server *server = server_lock_active();
-
-	if (server && server->node_count > 1) {
-		server_unlock();
-		server = NULL;
-	}
-	return server;
-}
-
-static pmix_status_t publish(const pmix_proc_t *proc, const pmix_info_t *info, size_t info_count,
-			     pmix_op_cbfunc_t done, void *context)
-{
-	LOCKED server = store_server();
-
-	if (!server)
-		return PMIX_ERR_NOT_SUPPORTED;
-	return queue_copy(server, &(struct call){.kind = CALL_PUBLISH,
-						 .proc = *proc,
-						 .info = (pmix_info_t *)info,
-						 .info_count = info_count,
-						 .done.op = done,
-						 .context = context});
-}
-
-static pmix_status_t lookup(const pmix_proc_t *proc, char **keys, const pmix_info_t *info,
-			    size_t info_count, pmix_lookup_cbfunc_t done, void *context)
-{
-	LOCKED server = store_server();
-
-	if (!server)
-		return PMIX_ERR_NOT_SUPPORTED;
-	char *no_keys[] = {NULL};
-	struct call call = {.kind = CALL_LOOKUP,
-			    .proc = *proc,
-			    .keys = keys ? keys : no_keys,
-			    .done.lookup = done,
-			    .context = context};
-
-	for (size_t i = 0; i < info_count; i++)
-		if (PMIX_CHECK_KEY(&info[i], PMIX_WAIT))
-			call.wait = true;
-	return queue_copy(server, &call);
-}
-
-static pmix_status_t unpublish(const pmix_proc_t *proc, char **keys, const pmix_info_t *info,
-			       size_t info_count, pmix_op_cbfunc_t done, void *context)
-{
-	LOCKED server = store_server();
-
-	if (!server)
-		return PMIX_ERR_NOT_SUPPORTED;
-	/* No keys: everything that proc has published. */
-	return queue_copy(server, &(struct call){.kind = CALL_UNPUBLISH,
-						 .proc = *proc,
-						 .keys = keys,
-						 .done.op = done,
-						 .context = context});
-}
-
 /* PMIx has seen all local participants; on one node there are no others. */
 static pmix_status_t connect_call(const pmix_proc_t *procs, size_t proc_count,
 				  const pmix_info_t *info, size_t info_count, pmix_op_cbfunc_t done,
@@ -390,17 +289,14 @@ static pmix_status_t job_control(const pmix_proc_t *from, const pmix_proc_t targ
 	return PMIX_ERR_NOT_SUPPORTED;
 }
 
-/* For members that are NULL (spawn, groups, credentials, tools, forwarding of output) PMIx returns
- * PMIX_ERR_NOT_SUPPORTED. */
+/* For members that are NULL (publish, spawn, groups, credentials, tools, forwarding of output) PMIx
+ * returns PMIX_ERR_NOT_SUPPORTED. */
 pmix_server_module_t server_module = {
 	.client_connected2 = client_connected,
 	.client_finalized = client_finalized,
 	.abort = abort_call,
 	.fence_nb = fence,
 	.direct_modex = direct_modex,
-	.publish = publish,
-	.lookup = lookup,
-	.unpublish = unpublish,
 	.connect = connect_call,
 	.disconnect = connect_call,
 	.register_events = register_events,
