@@ -268,8 +268,8 @@ int verb_report(int argc, char **argv)
 		.doc = "Show how a job ended as one HTML page, or print how several ended as a "
 		       "table."
 		       "\vREPORT.json is the file of berth run --report, the directory of "
-		       "--log-dir, or the directory above logs/. The page needs neither a network "
-		       "nor scripts. berth prints its path.",
+		       "--log-dir, or the directory above logs/. The page needs no network. "
+		       "berth prints its path.",
 	};
 	struct arguments arguments = {0};
 	struct error err = {0};

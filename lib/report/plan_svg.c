@@ -3,10 +3,10 @@
  * line from each rank's GPU to its NICs. */
 #include "report/plan_svg.h"
 
+#include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include "report/page.h"
 
 enum {
 	WIDTH = 900,
@@ -20,6 +20,11 @@ enum {
 	DEVICE = 30, /* from one device to the next */
 	TITLE = 24,
 	COLOURS = 8,
+};
+
+struct page {
+	struct bytes *out;
+	bool failed; /* memory is out */
 };
 
 struct drawing {
@@ -41,6 +46,35 @@ static const char style[] =
 	".c4{fill:#0072b280;stroke:#0072b2}.c5{fill:#d55e0080;stroke:#d55e00}"
 	".c6{fill:#cc79a780;stroke:#cc79a7}.c7{fill:#99999980;stroke:#777}"
 	".l{fill:none}</style>\n";
+
+static void page_add(struct page *page, const char *xml)
+{
+	if (!page->failed && bytes_add(page->out, xml, strlen(xml)))
+		page->failed = true;
+}
+
+/* At most 255 bytes. */
+__attribute__((format(printf, 2, 3))) static void page_format(struct page *page, const char *format,
+							      ...)
+{
+	char xml[256];
+	va_list args;
+
+	va_start(args, format);
+	vsnprintf(xml, sizeof xml, format, args);
+	va_end(args);
+	page_add(page, xml);
+}
+
+/* Names of nodes and NICs, without markup. */
+static void page_text(struct page *page, const char *text)
+{
+	for (; *text; text++)
+		if (*text == '<' || *text == '&')
+			page_add(page, *text == '<' ? "&lt;" : "&amp;");
+		else
+			page_format(page, "%c", (unsigned char)*text < ' ' ? '?' : *text);
+}
 
 static const struct plan_rank *rank_of_core(const struct plan_node *node,
 					    const struct inventory_core *core)

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The run report: a berth.run/1 document as one HTML page, without scripts and without a network.
- */
+/* The run report: a berth.run/1 document as one HTML page, which loads nothing. */
 #ifndef BERTH_REPORT_REPORT_H
 #define BERTH_REPORT_REPORT_H
 
@@ -18,10 +17,10 @@ struct report_metrics {
 /* Is the document, which err calls name, a berth.run/1? Return 0 or -ERR_DATA. */
 int report_check(const char *name, const json_t *document, struct error *err);
 
-/* Append the page to *out. metrics may be NULL. name is what err and the page call the document.
- * Every string of the document is escaped, and a member that is missing or has an unexpected type
- * is left out. Return 0, -ERR_DATA if the document is not berth.run/1 or metrics are not as
- * expected, or -ERR_UNAVAILABLE if memory is out. */
+/* Append the page to *out. metrics may be NULL. name is what err calls the document.
+ * The page holds the whole document; its script shows strings as text only, and leaves out members
+ * that is missing or has an unexpected type. Return 0, -ERR_DATA if the document is not berth.run/1
+ * or metrics are not as expected, or -ERR_UNAVAILABLE if memory is out. */
 int report_html(const char *name, const json_t *document, const struct report_metrics *metrics,
 		struct bytes *out, struct error *err);
 

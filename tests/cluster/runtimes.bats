@@ -38,7 +38,7 @@ place() {
 	[ "$(grep -cxF "<$ODD></usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin>" space)" = 4 ]
 	grep -q '"runtime": ".*/'"$1" report
 	"$BERTH" report -o report.html report
-	grep -q "Container.*$SHARE/image" report.html
+	grep -q "\"container\":{\"image\":\"$SHARE/image" report.html
 	nothing_left n1 n2
 }
 

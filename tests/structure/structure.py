@@ -165,7 +165,7 @@ def layers(root):
             elif not to:
                 beside = os.path.join(os.path.dirname(path), include)
                 # Or made from a script or a text there.
-                if include != 'berth.h' and not any(map(os.path.exists, (beside, beside[:-1] + 'sh', beside[:-1] + 'txt'))):
+                if include != 'berth.h' and not any(os.path.exists(beside[:-1] + end) for end in ('h', 'sh', 'txt', 'html')):
                     faults.append(f'{name}: includes "{include}", which is not in its directory')
             elif to != room and to not in ROOMS[room]:
                 faults.append(f'{name}: includes "{include}"; {room} may include '
