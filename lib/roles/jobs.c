@@ -33,7 +33,7 @@ struct jobs {
 	struct {
 		struct job *job;
 		bool dismissed; /* a service that is no longer needed: its end does not count */
-		bool forgone;	/* one of several replicas that has failed */
+		bool forgone;	/* a replica that failed, of which enough were left: no failure */
 		int restarts;	/* how often it was restarted */
 		struct job_request own; /* the entry's, but for a restart or another launcher */
 		struct launch_options launch;
@@ -131,7 +131,8 @@ static struct role_view view(const struct jobs *jobs, size_t i)
 	out.restarts =
 		jobs->jobs[i].restarts < jobs->request->entries[i].restarts && !job_lost_port(job);
 	out.stopped = !jobs->jobs[i].dismissed && job_has_stopped(job);
-	out.failed = !jobs->jobs[i].dismissed && job_has_failed(job) && !out.stopped;
+	out.failed = !jobs->jobs[i].dismissed && !jobs->jobs[i].forgone && job_has_failed(job) &&
+		     !out.stopped;
 	return out;
 }
 
@@ -228,11 +229,9 @@ static void act(struct jobs *jobs, size_t i, enum role_action action, struct job
 		restart(jobs, i);
 		break;
 	case ROLE_FORGO:
-		if (!jobs->jobs[i].forgone)
-			job_note(entry->sink, LOG_WARNING,
-				 "role %s: %s; the others go on without it (--need %d)",
-				 entry->role->name, job_first_cause(all[i]),
-				 jobs->request->rules[i].need);
+		job_note(entry->sink, LOG_WARNING,
+			 "role %s: %s; the others go on without it (--need %d)", entry->role->name,
+			 job_first_cause(all[i]), jobs->request->rules[i].need);
 		jobs->jobs[i].forgone = true;
 		break;
 	case ROLE_DISMISS:

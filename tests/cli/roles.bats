@@ -130,6 +130,30 @@ CLIENT='import sys, urllib.request; print("status", urllib.request.urlopen(sys.a
 	[[ $output == *'error: role d.'*' exited with code 7'* ]]
 }
 
+# Replica 1 fails at once, also if it is restarted; replica 2 once the others go on without it, but not again.
+LATER='touch up
+	case $BERTH_REPLICA$BERTH_ATTEMPT in 10 | 11) exit 7 ;; 20) until grep -q "go on without" out; do sleep 0.05; done; exit 9 ;; esac
+	touch "again.$BERTH_REPLICA"; exec sleep 60'
+
+@test "--need: named is the replica that is one too many, and its code is the job's" {
+	local one=(--role d --replicas 3 --need 2 --nodes 1 --service --ready file:up -- sh -c "$LATER" : --role ask -n 1 -- sleep 60)
+	: >out
+	"$BERTH" run --launcher loopback -N 4 --report report.json "${one[@]}" >out 2>&1 3>&- &
+	ends 9 $! out
+	grep -q 'warning: role d.1: rank 0 on loop1 exited with code 7; the others go on' out
+	grep -q 'error: role d.2: rank 0 on loop2 exited with code 9' out
+	report 'report["role"] == "d.2" and report["code"] == 9'
+}
+
+@test "--need and --restart: one replica is lost for good, another one is restarted alone, and the job goes on" {
+	: >out
+	"$BERTH" run --launcher loopback -N 4 --max-restarts 1 --role d --replicas 3 --need 2 --restart --nodes 1 --service --ready file:up -- \
+		sh -c "$LATER" : --role ask -n 1 -- sh -c 'echo "asks $BERTH_ATTEMPT"; until [ -e again.2 ]; do sleep 0.05; done' >out 2>&1 3>&- &
+	ends 0 $! out
+	grep -q 'restarting role d.2, 1 of at most 1 times' out
+	[ "$(grep -c '^.ask 0. asks' out)" = 1 ]
+}
+
 @test "--dry-run: who runs where, in the order of the start; all of it with -v" {
 	expect 0 "$BERTH" run --launcher loopback -N 3 --dry-run --role ask -- true : --role prep --gpus-per-rank 0 -- true : \
 		--role serve --after prep --service --ready http:/health --ports 2 -N 1 -- true
