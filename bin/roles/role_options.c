@@ -70,8 +70,7 @@ const struct arguments_option role_options_own_table[] = {
 	{"after", "ROLE",
 	 "Of a role: start it once ROLE, or each of ROLE,ROLE, is ready; without --service and "
 	 "--ready, once it has ended with code 0; none: at once (default: a service at once, "
-	 "others "
-	 "after all services)",
+	 "others after all services)",
 	 ARGUMENTS_TEXT, ROLE(after), .expected = "a role's name, or none"},
 	{"overlap", NULL,
 	 "Of a role: use the GPUs and cores of other roles, too, on the job's first nodes: for a "
@@ -136,6 +135,8 @@ static int check(void *input, struct error *err)
 		return error_set(err, ERR_USAGE,
 				 "--need %d is for a service with --replicas, and at most as many",
 				 role->need);
+	if (role->restart && !role->service)
+		return error_set(err, ERR_USAGE, "--restart is for a role with --service");
 	return 0;
 }
 
@@ -158,8 +159,7 @@ static void read_role(int argc, char **argv, struct role *role)
 		if (!strcmp(role->argv[i], "--role") && role->argv[i + 1])
 			log_user(LOG_WARNING,
 				 "--role %s is an argument of role %s's program: write ':' before "
-				 "it if "
-				 "another program begins there",
+				 "it if another program begins there",
 				 role->argv[i + 1], role->name);
 	role->on_first = role->on && strlen(role->on) > 6 &&
 			 !strcmp(role->on + strlen(role->on) - 6, ":first");

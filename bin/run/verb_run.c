@@ -85,6 +85,10 @@ static int read_roles(struct arguments *arguments, struct error *err)
 		own.shared.plan.per_node = roles->roles[i].per_node;
 		rc = run_check_launchers(&own, roles->roles[i].argv, err);
 		roles->roles[i].per_node = own.shared.plan.per_node;
+		if (!rc && roles->roles[i].restart && !roles->roles[i].replica &&
+		    !arguments->run.restarts.max_restarts)
+			log_user(LOG_WARNING, "role %s: --restart needs --max-restarts R",
+				 roles->roles[i].base);
 	}
 	if (!rc && !arguments->run.quiet)
 		note_unready(roles);

@@ -350,6 +350,11 @@ print('asked')"
 	[[ $output == *"restarting role serve, 1 of at most 1 times"* ]]
 }
 
+@test "--restart without --max-restarts: a warning, once for all replicas" {
+	expect 0 "$BERTH" run --role d --replicas 2 --service --restart -n 1 --ready command:true -- sleep 60 : --role ask -n 1 -- true
+	[ "$output" = 'berth: warning: role d: --restart needs --max-restarts R' ]
+}
+
 @test "GPUs are disjoint, and a role may have none" {
 	export BERTH_TOPOLOGY=$FIXTURES/topo/pci-order-not-numa-order.xml
 	expect 0 "$BERTH" run --dry-run --json --role a -n 1 -- true : --role b -n 1 -- true : --role c --gpus-per-rank 0 -- true
@@ -492,6 +497,7 @@ print('asked')"
 	--role a --replicas 2 -- true : --role a_1 -- true|roles a.1 and a_1 have the same name in variables
 	--role a -- echo {a.node_urls}|{a.node_urls}: role a has no --ports
 	--role a -- echo {ports}|{ports}: role a has no --ports
+	--role a --restart -- true|--restart is for a role with --service
 	--role a --ready-timeout 0 -- true|expected a time from 1s to 1d
 	--ready tcp:1 -- true|come after --role NAME
 	--service -- true|come after --role NAME
