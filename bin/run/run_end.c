@@ -297,9 +297,11 @@ void run_end_print(const struct run_setup *setup, const struct job_result *resul
 	if (end->exception.line)
 		log_user(LOG_ERROR, "%s: %s (%s:%d)", result->first_cause, end->exception.text,
 			 end->exception.file, end->exception.line);
-	else if (!ctrl_c || result->signal != SIGINT)
+	else if (!ctrl_c || (result->first_cause && result->signal != SIGINT))
 		log_user(stopped ? LOG_NOTE : LOG_ERROR, "%s",
-			 result->first_cause ? result->first_cause : "the job failed");
+			 result->first_cause   ? result->first_cause
+			 : result->interrupted ? "a stop signal ended the job"
+					       : "the job failed");
 	if (ctrl_c)
 		log_user(stopped ? LOG_NOTE : LOG_ERROR, "stopped by Ctrl-C (SIGINT)");
 }

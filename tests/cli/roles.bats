@@ -154,6 +154,15 @@ LATER='touch up
 	[ "$(grep -c '^.ask 0. asks' out)" = 1 ]
 }
 
+@test "a stop signal before the clients have started: the last line does not call it a failure" {
+	"$BERTH" run --role serve --service --ready file:never -n 1 -- sh -c "$SERVE" : --role ask -n 1 -- touch started >out 2>&1 3>&- &
+	until_seen out 'up'
+	kill -TERM $!
+	ends 143 $! out
+	[ "$(tail -n 1 out)" = 'berth: error: a stop signal ended the job' ]
+	[ ! -e started ]
+}
+
 @test "--dry-run: who runs where, in the order of the start; all of it with -v" {
 	expect 0 "$BERTH" run --launcher loopback -N 3 --dry-run --role ask -- true : --role prep --gpus-per-rank 0 -- true : \
 		--role serve --after prep --service --ready http:/health --ports 2 -N 1 -- true
