@@ -94,6 +94,32 @@ static void write_time(const struct script_writer *w, const char *option)
 			  (long long)time / 60 % 60, (long long)time % 60);
 }
 
+/* These verbs start ranks themselves: within a rank each would become a job. */
+static const char *berth_verb(const char *const *program)
+{
+	const char *slash = strrchr(program[0], '/');
+
+	if (strcmp(slash ? slash + 1 : program[0], "berth") || !program[1] ||
+	    (strcmp(program[1], "run") && strcmp(program[1], "train") &&
+	     strcmp(program[1], "site-test")))
+		return NULL;
+	return program[1];
+}
+
+/* Also among the options of a line from @FILE, or of PROGRAM if that is berth run. */
+static bool is_requeued(const struct submit *s)
+{
+	const char *verb = s->role || s->has_options ? NULL : berth_verb(s->program);
+	const char *const *word = s->program + (verb ? 2 : 0);
+
+	for (; (verb || s->has_options) && !s->requeue && *word; word++)
+		if (!strcmp(*word, "--requeue"))
+			return true;
+		else if (!strcmp(*word, "--") || !strncmp(*word, "--role", 6))
+			break;
+	return s->requeue;
+}
+
 static void write_slurm(const struct script_writer *w)
 {
 	const struct submit *s = w->submit;
@@ -122,7 +148,7 @@ static void write_slurm(const struct script_writer *w)
 	if (s->after)
 		directive(w, "--dependency=afterok:%s", s->after);
 	/* Keep the output of earlier starts; a site may have JobRequeue=0. */
-	if (s->requeue) {
+	if (is_requeued(s)) {
 		directive(w, "--requeue");
 		directive(w, "--open-mode=append");
 	}
@@ -159,18 +185,6 @@ static void write_pbs(const struct script_writer *w)
 		directive(w, "-o %s", s->output);
 	if (s->after)
 		directive(w, "-W depend=afterok:%s", s->after);
-}
-
-/* These verbs start ranks themselves: within a rank each would become a job. */
-static const char *berth_verb(const char *const *program)
-{
-	const char *slash = strrchr(program[0], '/');
-
-	if (strcmp(slash ? slash + 1 : program[0], "berth") || !program[1] ||
-	    (strcmp(program[1], "run") && strcmp(program[1], "train") &&
-	     strcmp(program[1], "site-test")))
-		return NULL;
-	return program[1];
 }
 
 /* Write berth run OPTIONS -- PROGRAM ARGUMENTS, quoted for a shell. */

@@ -63,6 +63,17 @@ golden() {
 		expect 64 "$BERTH" submit --slurm --dry-run --warn-before "$wrong" -- true
 		[[ "$output" == *"--warn-before $wrong: expected a time from 1s to 1d"* ]]
 	done
+	# Also where the line has it: in a file, and of berth run itself; but not of a program.
+	local line
+	for line in '--requeue --role a -- true : --role b -- true' '-n 2 --requeue -- true'; do
+		"$BERTH" submit --slurm --dry-run @<(echo "$line") >script
+		grep -qx '#SBATCH --open-mode=append' script
+		grep -q "run $line$" script
+	done
+	"$BERTH" submit --slurm --dry-run -- berth run --requeue -- true | grep -qx '#SBATCH --requeue'
+	for line in '-n 2 -- true --requeue' '--role a -- true --requeue'; do
+		! "$BERTH" submit --slurm --dry-run @<(echo "$line") | grep -q '^#SBATCH.*requeue' || false
+	done
 }
 
 @test "berth train and berth run start the ranks themselves" {
