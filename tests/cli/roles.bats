@@ -154,6 +154,32 @@ LATER='touch up
 	[ "$(grep -c '^.ask 0. asks' out)" = 1 ]
 }
 
+@test "--max-restarts with --replicas, --need and --on: all start again, also a replica that the others went on without" {
+	: >out
+	"$BERTH" run --launcher loopback -N 3 --max-restarts 1 --log-dir logs \
+		--role d --replicas 2 --need 1 --nodes 1 --service --ready file:up -- \
+			sh -c 'touch up; [ "$BERTH_REPLICA$BERTH_ATTEMPT" != 10 ] || exit 7; touch "d.$BERTH_REPLICA.$BERTH_ATTEMPT"; exec sleep 60' : \
+		--role r --replicas 2 --on d --service --ready command:true -- sh -c 'touch "r.$BERTH_REPLICA.$BERTH_ATTEMPT"; exec sleep 60' : \
+		--role ask -n 1 -- sh -c 'if [ "$BERTH_ATTEMPT" = 0 ]; then until grep -q "go on without" out; do sleep 0.05; done; exit 3; fi
+			until [ -e d.0.1 ] && [ -e d.1.1 ] && [ -e r.0.1 ] && [ -e r.1.1 ]; do sleep 0.05; done' >out 2>&1 3>&- &
+	ends 0 $! out
+	[ -e logs/d.1/attempt-0/rank-0000.log ] && [ -e logs/d.1/attempt-1/rank-0000.log ] && [ -e logs/r.0/attempt-1/rank-0000.log ]
+}
+
+@test "standard input goes to rank 0 of the first role that is not a service, and to its first replica" {
+	local what
+	for what in '' '--after end'; do
+		# shellcheck disable=SC2086
+		run --separate-stderr "$BERTH" run --role serve --service --ready file:up -n 1 -- sh -c 'wc -l >of_serve; touch up; exec sleep 60' : \
+			--role a --replicas 2 $what -n 1 -- wc -l : --role end --after serve -n 1 -- wc -l < <(printf 'one\ntwo\n')
+		echo "$output $stderr"
+		[ "$status" = 0 ]
+		[ "$(sort <<<"$output" | tr '\n' ' ')" = '[a.0 0] 2 [a.1 0] 0 [end 0] 0 ' ]
+		[ "$(cat of_serve)" = 0 ]
+		rm up
+	done
+}
+
 @test "a stop signal before the clients have started: the last line does not call it a failure" {
 	"$BERTH" run --role serve --service --ready file:never -n 1 -- sh -c "$SERVE" : --role ask -n 1 -- touch started >out 2>&1 3>&- &
 	until_seen out 'up'
@@ -161,6 +187,28 @@ LATER='touch up
 	ends 143 $! out
 	[ "$(tail -n 1 out)" = 'berth: error: a stop signal ended the job' ]
 	[ ! -e started ]
+}
+
+@test "containers: replicas in an image, a role beside them outside of it; a service in it is restarted alone" {
+	need bwrap bubblewrap
+	load ../cluster/image.bash
+	image image
+	mkdir -p "image$DIR"
+	bwrap --ro-bind image / --proc /proc sh -c : 2>/dev/null || skip 'bubblewrap does not work here'
+	cat >job <<-'E'
+	--max-restarts 1 --log-dir logs
+	--role d --replicas 2 -n 1 --restart --service --container ./image --container-runtime bwrap --ready file:up --
+	    sh -c 'cat /etc/berth-image; [ "$BERTH_REPLICA$BERTH_ATTEMPT" != 10 ] || exit 4
+	        echo $$ >"up.$BERTH_REPLICA"; echo >up; exec sleep 60' :
+	--role ask --on d:first -- sh -c 'until [ -s up.0 ] && [ -s up.1 ]; do sleep 0.05; done; ls /etc/berth-image || echo outside'
+	E
+	expect 0 "$BERTH" run @job
+	[[ $output == *'restarting role d.1, 1 of at most 1 times'* && $output == *'[ask 0] outside'* ]]
+	grep -qx image logs/d.0/attempt-0/rank-0000.log
+	grep -qx image logs/d.1/attempt-1/rank-0000.log
+	[ ! -e "/proc/$(cat up.0)" ] && [ ! -e "/proc/$(cat up.1)" ]
+	expect 0 "$BERTH" submit --slurm --dry-run --nodes 2 @job
+	[[ $output == *' --container ./image --container-runtime bwrap --ready file:up -- sh -c '* ]]
 }
 
 @test "--dry-run: who runs where, in the order of the start; all of it with -v" {
@@ -526,6 +574,10 @@ print('asked')"
 	-n 2 --role a -- true|-n conflicts with --role
 	--wait --role a -- true|--wait conflicts with --role
 	--spares 1 --role a -- true|--spares conflicts with --role
+	--min-nodes 1 --role a -- true|--min-nodes conflicts with --role
+	--nnodes 2 --role a -- true|--nnodes conflicts with --role
+	--collapse on --role a -- true|--collapse on conflicts with --role
+	--role a --spares 1 -- true|Options of the whole job stand before the first --role
 	--launcher loopback -N 2 --role a --nodes 1 -- true : --role b --nodes 2 -- true|the roles need 3 nodes, and the job has 2
 	--launcher loopback -N 2 --role a -- true : --role b -- true|roles a and b have neither --nodes nor -n
 	E
