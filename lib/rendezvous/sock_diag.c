@@ -175,6 +175,18 @@ static bool is_only_v6(const struct nlmsghdr *header)
 	return false;
 }
 
+/* A program such as Java's binds an IPv4 address to a socket of IPv6 (::ffff:10.0.0.1). */
+static void record_address(struct sock_diag_listener *listener, const __be32 address[4])
+{
+	if (listener->family == AF_INET6 &&
+	    IN6_IS_ADDR_V4MAPPED((const struct in6_addr *)address)) {
+		listener->family = AF_INET;
+		listener->address[0] = address[3];
+	} else {
+		memcpy(listener->address, address, 16);
+	}
+}
+
 static bool add_listener(const struct nlmsghdr *header, void *context)
 {
 	const struct inet_diag_msg *message = NLMSG_DATA(header);
@@ -190,7 +202,7 @@ static bool add_listener(const struct nlmsghdr *header, void *context)
 							       .inode = message->idiag_inode,
 							       .family = message->idiag_family,
 							       .only_v6 = is_only_v6(header)};
-	memcpy(query->out[query->found++].address, message->id.idiag_src, 16);
+	record_address(&query->out[query->found++], message->id.idiag_src);
 	return false;
 }
 

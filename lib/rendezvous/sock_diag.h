@@ -15,7 +15,7 @@
 int sock_diag_peer(int fd, uid_t *uid);
 
 struct sock_diag_listener {
-	int port, family;
+	int port, family; /* AF_INET also if an IPv6 socket listens at an IPv4 address */
 	uid_t uid;
 	unsigned inode;	     /* in /proc/PID/fd */
 	uint32_t address[4]; /* in network byte order; of IPv4 the first; all zero: any */

@@ -247,6 +247,16 @@ LATER='touch up
 	[[ $output == *' is not open at 127.0.0.2, only at 127.0.0.1: let the server listen '* ]]
 }
 
+@test "a server whose IPv6 socket listens at an IPv4 address, as Java's do, is ready" {
+	local server="import socket, sys, time
+s = socket.socket(socket.AF_INET6); s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+s.bind(('::ffff:127.0.0.1', int(sys.argv[1]))); s.listen(); time.sleep(700)"
+	expect 0 "$BERTH" run --role serve --service --ready tcp --ready-timeout 20s -- python3 -c "$server" {port} : --role ask -n 1 -- true
+	expect 69 "$BERTH" run --role serve --service --ready tcp:127.0.0.2:+0 --ports 1 --ready-timeout 2s -- \
+		python3 -c "$server" {ports} : --role ask -n 1 -- true
+	[[ $output == *' is not open at 127.0.0.2, only at 127.0.0.1: let the server listen '* ]]
+}
+
 free_port() { python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])'; }
 
 @test "--ready: the others start once it works" {
