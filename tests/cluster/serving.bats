@@ -131,16 +131,33 @@ guide() {
 	export PATH=$SHARE/bin:$PATH
 }
 
+# check_guide SECTION: the stand-ins' output has the fast network's addresses only.
+check_guide() {
+	[ "$status" = 0 ]
+	has 'answer 200 from 10.9.0.11$'
+	case $1 in
+	*several* | SGLang) has 'meets 10.9.0.12$' ;;
+	*trainer) has 'weights to 10.9.0.11$' ;;
+	esac
+}
+
 @test "the guide's lines for vLLM, SGLang and TRL as printed: options as documented, all addresses on the fast network" {
 	for which in "vLLM on one node" "vLLM on several nodes" "SGLang" "A server beside a trainer"; do
 		guide "$which"
 		submit guide -N3 <<<"$line 2>&1"
 		finish guide
-		[ "$status" = 0 ]
-		has 'answer 200 from 10.9.0.11$'
-		case $which in
-		*several* | SGLang) has 'meets 10.9.0.12$' ;;
-		*trainer) has 'weights to 10.9.0.11$' ;;
-		esac
+		check_guide "$which"
 	done
+}
+
+@test "PBS: the same lines" {
+	local conf=$SLURM_CONF
+	python3 "$HERE/pbs.py" begin n1 n2 n3 3>&-
+	unset SLURM_CONF # a PBS job has no Slurm variables
+	for which in "vLLM on one node" "vLLM on several nodes" "SGLang" "A server beside a trainer"; do
+		guide "$which"
+		pbs_job guide 3:ncpus=4:ngpus=4 -l place=scatter <<<"export PROGRAMS=$PROGRAMS; PATH=$SHARE/bin:\$PATH; $line 2>&1"
+		check_guide "$which"
+	done
+	export SLURM_CONF=$conf
 }
