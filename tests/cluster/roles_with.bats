@@ -11,7 +11,9 @@ setup() {
 	http.server.HTTPServer((sys.argv[1], int(sys.argv[2])), http.server.SimpleHTTPRequestHandler).serve_forever()
 	P
 	cat >ask.sh <<-'S'
-	for url in $(echo "$1" | tr , ' '); do python3 -c "import sys, urllib.request as u; print('asked', u.urlopen(sys.argv[1]).status)" "$url"; done
+	for url in $(echo "$1" | tr , ' '); do
+		python3 -c "import sys, urllib.request as u; print('asked', u.urlopen(sys.argv[1]).status)" "$url"
+	done
 	S
 }
 

@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Lines of code of each room of lib and bin, as cloc counts C, C++ and CUDA: neither blank nor only comment.
+
+budget.py ROOT   a room has no more lines than BUDGET allows; raising a number takes a line in
+                 docs/decisions/0004-lines-of-code.md that names what was retired for it
+"""
+import collections
+import os
+import re
+import sys
+
+BUDGET = {
+    'bin': 2166,
+    'bin/check': 281,
+    'bin/exec': 776,
+    'bin/info': 788,
+    'bin/roles': 349,
+    'bin/run': 3983,
+    'bin/submit': 828,
+    'bin/train': 876,
+    'lib': 65,
+    'lib/agent': 3861,
+    'lib/alloc': 2592,
+    'lib/base': 2990,
+    'lib/check': 3120,
+    'lib/container': 1130,
+    'lib/controller': 4457,
+    'lib/explain': 373,
+    'lib/hostlist': 936,
+    'lib/inventory': 3196,
+    'lib/launch': 1191,
+    'lib/libberth': 308,
+    'lib/overlay': 2781,
+    'lib/plan': 4027,
+    'lib/pmix': 2134,
+    'lib/process': 3094,
+    'lib/rendezvous': 1958,
+    'lib/report': 601,
+    'lib/roles': 1957,
+    'lib/train': 22671,
+}
+TRAINER = ('bin/train', 'lib/train')
+SOURCES = ('.c', '.h', '.cc', '.cpp', '.cu', '.cuh')
+# A literal is kept, a comment is not.
+TOKENS = re.compile(r'("(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\')|/\*.*?\*/|//[^\n]*', re.S)
+
+
+def lines_of(path):
+    with open(path, encoding='utf-8') as source:
+        text = TOKENS.sub(lambda token: token.group(1) or '\n' * token.group().count('\n'), source.read())
+    return sum(1 for line in text.splitlines() if line.strip())
+
+
+def count(root):
+    rooms = collections.Counter()
+    for top in ('bin', 'lib'):
+        for place, _, names in os.walk(os.path.join(root, top)):
+            parts = os.path.relpath(place, root).split(os.sep)
+            for name in names:
+                if name.endswith(SOURCES):
+                    rooms['/'.join(parts[:2])] += lines_of(os.path.join(place, name))
+    return rooms
+
+
+def main(root):
+    rooms = count(root)
+    faults = [f'{room} has {rooms[room]} lines of code, its budget is {BUDGET.get(room, 0)}' for room in sorted(rooms)
+              if rooms[room] > BUDGET.get(room, 0)]
+    for fault in faults:
+        print(fault)
+    trainer = sum(rooms[room] for room in TRAINER)
+    print(f'launcher {sum(rooms.values()) - trainer}, trainer {trainer} lines of code')
+    return bool(faults)
+
+
+sys.exit(main(sys.argv[1]))
