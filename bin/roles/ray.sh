@@ -67,6 +67,8 @@ start() {
 		--dashboard-agent-listen-port=0 --metrics-export-port=0 --min-worker-port=0 --max-worker-port=0 "$@"
 	if [ "$BERTH_NODE_RANK" = 0 ]; then
 		export AUTOSCALER_METRIC_PORT=$((first + 3)) DASHBOARD_METRIC_PORT=$((first + 4))
+		# Who has joined is what ray status shows, and Ray notes that every 5 s.
+		export AUTOSCALER_UPDATE_INTERVAL_S="${AUTOSCALER_UPDATE_INTERVAL_S-1}"
 		# ray start refuses the option without what Ray Client needs, which Ray's package alone does not bring.
 		! python -c 'import importlib.util; sys.exit(not importlib.util.find_spec("grpc"))' ||
 			set -- --ray-client-server-port=$((first + 2)) "$@"
