@@ -145,11 +145,11 @@ struct env *launcher_all_agents_env(const struct launcher_job *job, const char *
 }
 
 static const char *const forwarded[] = {"LD_LIBRARY_PATH", "BERTH_*", NULL};
-static const char *const not_forwarded[] = {"BERTH_PLAN_FILE",	   "BERTH_JOB_ID",
-					    "BERTH_NODE_RANK",	   "BERTH_ATTEMPT",
-					    "BERTH_REPORT",	   "BERTH_STOP_FILE",
-					    "BERTH_SECRET_FILE",   "BERTH_END_TIME",
-					    "BERTH_END_TIME_FILE", NULL};
+/* Ranks get these from the JOB message. BERTH_ROLE_SECRET must not be on a command line (tm). */
+static const char *const not_forwarded[] = {
+	"BERTH_ROLE*",	   "BERTH_REPLICA*",	"BERTH_RAY*",	   "BERTH_PLAN_FILE",
+	"BERTH_JOB_ID",	   "BERTH_NODE_RANK",	"BERTH_ATTEMPT",   "BERTH_REPORT",
+	"BERTH_STOP_FILE", "BERTH_SECRET_FILE", "BERTH_END_TIME*", NULL};
 
 bool launcher_forwards_variable(const char *name)
 {
