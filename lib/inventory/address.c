@@ -225,8 +225,8 @@ void address_mark_scheduler(struct inventory *inventory, const char *text)
 			continue;
 		for (size_t j = 0; j < inventory->address_count; j++)
 			if (!strcmp(inventory->addresses[j].iface, address->iface) &&
-			    inventory->addresses[j].role == ROLE_NONE)
-				inventory->addresses[j].role = ROLE_SCHEDULER;
+			    inventory->addresses[j].use == USE_NONE)
+				inventory->addresses[j].use = USE_SCHEDULER;
 	}
 }
 
@@ -303,10 +303,9 @@ int address_read(struct discovery *discovery, const struct ifaddrs *list, struct
 	for (size_t i = 0; i < inventory->address_count; i++) {
 		struct inventory_address *address = &inventory->addresses[i];
 
-		address->role = has_default_route(sys_root, address->iface) ? ROLE_DEFAULT_ROUTE
-				: has_node_name(sys_root, inventory, address->iface)
-					? ROLE_NODE_NAME
-					: ROLE_NONE;
+		address->use = has_default_route(sys_root, address->iface) ? USE_DEFAULT_ROUTE
+			       : has_node_name(sys_root, inventory, address->iface) ? USE_NODE_NAME
+										    : USE_NONE;
 	}
 	return 0;
 }

@@ -99,19 +99,19 @@ struct inventory_nic {
 	bool management;
 };
 
-enum iface_type { /* the role of an interface when berth chooses the rendezvous address */
+enum iface_type { /* what an interface is when berth chooses the rendezvous address */
 		  IFACE_PHYSICAL, /* a device; a bond, VLAN or bridge on one; IPoIB; a container's
 				     own veth */
 		  IFACE_LOOPBACK,
 		  IFACE_VIRTUAL, /* container or VM bridge, veth in a bridge, tunnel, tap */
 };
 
-/* What else uses an interface. Of two equal networks, the ranks get the one without a role. */
-enum address_role {
-	ROLE_NONE,
-	ROLE_DEFAULT_ROUTE, /* the node's IPv4 default route */
-	ROLE_NODE_NAME,	    /* /etc/hosts gives one of its addresses for the node's name */
-	ROLE_SCHEDULER,	    /* its subnet has SLURM_LAUNCH_NODE_IPADDR */
+/* What else uses an interface. Of two equal networks, the ranks get the one without a use. */
+enum address_use {
+	USE_NONE,
+	USE_DEFAULT_ROUTE, /* the node's IPv4 default route */
+	USE_NODE_NAME,	   /* /etc/hosts gives one of its addresses for the node's name */
+	USE_SCHEDULER,	   /* its subnet has SLURM_LAUNCH_NODE_IPADDR */
 };
 
 /* One address of one network interface. */
@@ -124,10 +124,10 @@ struct inventory_address {
 	enum iface_type type;
 	bool up; /* administratively up and running */
 	bool link_local;
-	enum address_role role; /* the interface's */
-	int64_t speed_mbps;	/* -1 unknown */
-	int nic;		/* index in nics; -1 if no device is known */
-	enum nic_kind kind;	/* that NIC's kind; NIC_ETHERNET without one */
+	enum address_use use; /* the interface's */
+	int64_t speed_mbps;   /* -1 unknown */
+	int nic;	      /* index in nics; -1 if no device is known */
+	enum nic_kind kind;   /* that NIC's kind; NIC_ETHERNET without one */
 };
 
 /* Write "10.0.0.1", or with a port "10.0.0.1:4711" or "[fd00::1]:4711" (port 0: none); "?" for an

@@ -119,7 +119,7 @@ enum nic_kind nic_kind_of(const struct device *device, enum link_layer link);
 
 /* address.c: fill inventory->addresses from interfaces as getifaddrs lists them. */
 int address_read(struct discovery *discovery, const struct ifaddrs *list, struct error *err);
-/* Set the role of the interfaces whose subnet has text (an IPv4 address; NULL or anything else:
+/* Set the use of the interfaces whose subnet has text (an IPv4 address; NULL or anything else:
  * none). */
 void address_mark_scheduler(struct inventory *inventory, const char *text);
 /* Leave out the addresses of interfaces that match a pattern of list ("eno1,docker*"; NULL: none),

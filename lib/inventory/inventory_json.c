@@ -301,11 +301,11 @@ static const struct json_type as_cores = {cores_write, cores_read};
 
 /* ---- the tables ---- */
 
-static const char *role_name(int role)
+static const char *use_name(int use)
 {
 	static const char *const names[] = {"none", "default-route", "node-name", "scheduler"};
 
-	return names[role];
+	return names[use];
 }
 
 static const char *kind_name(int kind)
@@ -371,7 +371,7 @@ static const struct json_field address_members[] = {
 	{"speed", &json_as_number, ADDRESS(speed_mbps), .min = -1, .max = INT64_MAX},
 	{"nic", &json_as_number, ADDRESS(nic), .min = -1, .max = INT32_MAX},
 	{"kind", &json_as_name, ADDRESS(kind), .max = NIC_INFINIBAND, .name_of = kind_name},
-	{"role", &json_as_name, ADDRESS(role), .max = ROLE_SCHEDULER, .name_of = role_name},
+	{"use", &json_as_name, ADDRESS(use), .max = USE_SCHEDULER, .name_of = use_name},
 	{0}};
 
 static const struct json_field machine_members[] = {

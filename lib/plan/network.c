@@ -86,9 +86,9 @@ static bool has_fabric_name(const struct inventory_address *address)
 	return false;
 }
 
-static int role_weight(enum address_role role)
+static int use_weight(enum address_use use)
 {
-	return role == ROLE_DEFAULT_ROUTE ? 2 : role != ROLE_NONE;
+	return use == USE_DEFAULT_ROUTE ? 2 : use != USE_NONE;
 }
 
 /* Compare two networks of equal kind, speed and distance. One that also serves another purpose is
@@ -98,13 +98,13 @@ static int compare_equals(const struct inventory_address *a, const struct invent
 			  const char **why)
 {
 	static const char *const whys[] = {
-		[ROLE_DEFAULT_ROUTE] = "it has the default route",
-		[ROLE_NODE_NAME] = "the node's name belongs to it",
-		[ROLE_SCHEDULER] = "the scheduler uses it",
+		[USE_DEFAULT_ROUTE] = "it has the default route",
+		[USE_NODE_NAME] = "the node's name belongs to it",
+		[USE_SCHEDULER] = "the scheduler uses it",
 	};
-	int difference = role_weight(b->role) - role_weight(a->role);
+	int difference = use_weight(b->use) - use_weight(a->use);
 
-	*why = whys[b->role];
+	*why = whys[b->use];
 	if (difference)
 		return difference;
 	*why = "its name is not a fabric's";

@@ -75,7 +75,7 @@ static void test_everything(void **state)
 							    .bytes = {10, 0, 255, 1},
 							    .prefix = 20,
 							    .up = true,
-							    .role = ROLE_NODE_NAME,
+							    .use = USE_NODE_NAME,
 							    .speed_mbps = 200000,
 							    .nic = 3,
 							    .kind = NIC_INFINIBAND};
@@ -196,7 +196,7 @@ static void test_bad(void **state)
 		 "addresses"},
 		{"addresses", "[[\"ib0\",\"10.0.0.1\",8,0,0,true,-1,1,\"infiniband\",\"none\"]]",
 		 "addresses"},
-		{"addresses", "[[\"ib0\",\"10.0.0.1\",8,0,0,true,-1,0,\"infiniband\",1]]", "role"},
+		{"addresses", "[[\"ib0\",\"10.0.0.1\",8,0,0,true,-1,0,\"infiniband\",1]]", "use"},
 		{"addresses", "[[\"ib0\",\"10.0.0.1\",8,0,0,true,-1,0,\"ib\",\"none\"]]",
 		 "addresses"},
 		{"addresses",

@@ -380,15 +380,15 @@ static void test_addresses(void **state)
 	address_mark_scheduler(&inventory, "172.17.3.0"); /* docker0 */
 	for (int i = 0; i < COUNT; i++) {
 		const char *iface = inventory.addresses[i].iface;
-		enum address_role role =
+		enum address_use use =
 			!strcmp(iface, "hsn0") || !strcmp(iface, "eth9") || !strcmp(iface, "lo")
-				? ROLE_NODE_NAME
-			: !strcmp(iface, "br0")	  ? ROLE_DEFAULT_ROUTE
-			: !strcmp(iface, "bond0") ? ROLE_SCHEDULER
-						  : ROLE_NONE;
+				? USE_NODE_NAME
+			: !strcmp(iface, "br0")	  ? USE_DEFAULT_ROUTE
+			: !strcmp(iface, "bond0") ? USE_SCHEDULER
+						  : USE_NONE;
 
-		if (inventory.addresses[i].role != role)
-			fail_msg("%s has role %d", iface, inventory.addresses[i].role);
+		if (inventory.addresses[i].use != use)
+			fail_msg("%s has use %d", iface, inventory.addresses[i].use);
 	}
 	for (int i = 0; i <= COUNT; i++)
 		free(entries[i].ifa.ifa_name);

@@ -337,7 +337,7 @@ static void test_equals(void **state)
 {
 	static const struct {
 		const char *first, *second, *expected, *why;
-		enum address_role roles[2];
+		enum address_use uses[2];
 	} ties[] = {
 		{"bond0", "hsn0", "hsn0", "bond0 10.0.0.1 (its name is not a fabric's)"},
 		{"eno1", "rdma0", "rdma0", "eno1 10.0.0.1 (its name is not a fabric's)"},
@@ -367,7 +367,7 @@ static void test_equals(void **state)
 		make_address(&inventories[0], ties[i].second, "10.1.0.1/16");
 		make_address(&inventories[1], "eth0", "10.0.0.2/16");
 		for (int a = 0; a < 2; a++)
-			inventories[0].addresses[a].role = ties[i].roles[a];
+			inventories[0].addresses[a].use = ties[i].uses[a];
 		assert_int_equal(plan_network(inventories, 2, &request, NULL, &network, &err), 0);
 		if (strcmp(network.iface, ties[i].expected) || !strstr(network.why, ties[i].why))
 			fail_msg("row %zu: %s: %s", i, network.iface, network.why);
