@@ -4,6 +4,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/bytes.h"
 #include "base/json.h"
@@ -27,7 +28,7 @@ const char *cell_set(struct cell *out, const struct idset *set)
 	return out->text;
 }
 
-const char *cell_gpus(struct cell *out, const struct plan_rank *rank)
+static const char *cell_gpus(struct cell *out, const struct plan_rank *rank)
 {
 	out->text[0] = '\0';
 	for (size_t i = 0; i < rank->gpu_count; i++)
@@ -36,7 +37,7 @@ const char *cell_gpus(struct cell *out, const struct plan_rank *rank)
 	return out->text;
 }
 
-const char *cell_nics(struct cell *out, const struct plan_rank *rank)
+static const char *cell_nics(struct cell *out, const struct plan_rank *rank)
 {
 	out->text[0] = '\0';
 	for (size_t i = 0; i < rank->nic_count; i++) {
@@ -52,6 +53,67 @@ const char *cell_nics(struct cell *out, const struct plan_rank *rank)
 const char *plural(size_t count)
 {
 	return count == 1 ? "" : "s";
+}
+
+void show_nodes(const struct alloc *alloc, const int *counts, const struct paint *paint)
+{
+	struct table table = {0};
+	struct cell slots, gpus, ranks;
+
+	TABLE_ROW(&table, "node", "slots", "GPUs granted", counts ? "ranks" : NULL);
+	for (size_t i = 0; i < alloc->node_count; i++) {
+		const struct alloc_node *node = &alloc->nodes[i];
+
+		TABLE_ROW(&table, node->name, node->slots ? cell(&slots, "%d", node->slots) : "",
+			  node->gpus >= 0 ? cell(&gpus, "%d", node->gpus) : "",
+			  counts ? cell(&ranks, "%d", counts[i]) : NULL);
+	}
+	table_print(&table, paint, 2);
+}
+
+void show_ranks(const struct plan_node *nodes, size_t count, int own, const struct paint *paint)
+{
+	struct table table = {0};
+	struct cell number, gpus, cpus, numa, threads, nics;
+
+	TABLE_ROW(&table, "rank", "GPU", "CPUs", "NUMA", "threads", "NICs", "why");
+	for (size_t n = 0; n < count; n++)
+		for (size_t r = 0; r < nodes[n].rank_count; r++) {
+			const struct plan_rank *rank = &nodes[n].ranks[r];
+
+			TABLE_ROW(&table,
+				  cell(&number, "%d%s%s%s", rank->rank, count > 1 ? " on " : "",
+				       count > 1 ? nodes[n].node : "",
+				       rank->rank == own ? " (this process)" : ""),
+				  cell_gpus(&gpus, rank), cell_set(&cpus, rank->cpus_os),
+				  cell_set(&numa, rank->numa_os),
+				  cell(&threads, "%d", rank->threads), cell_nics(&nics, rank),
+				  rank->why ? rank->why : "");
+		}
+	table_print(&table, paint, 2);
+}
+
+static bool differs(const struct env *other, const struct env_var *var)
+{
+	const char *value = other ? env_get(other, var->name) : var->value;
+
+	return !value != !var->value || (value && strcmp(value, var->value) != 0);
+}
+
+void show_environment(const struct env *changes, const struct env *other, const struct paint *paint)
+{
+	struct table table = {0};
+	struct cell name;
+
+	TABLE_ROW(&table, "name", "value", "from", "why");
+	for (size_t i = 0; i < env_count(changes); i++) {
+		const struct env_var *var = env_at(changes, i);
+
+		TABLE_ROW(&table, cell(&name, "%s%s", var->name, differs(other, var) ? " *" : ""),
+			  var->value ? var->value : "(removed)", env_from_name(var->from),
+			  var->why ? var->why : "");
+	}
+	table_print(&table, paint, 2);
 }
 
 json_t *environment_json(const struct env *changes)

@@ -67,28 +67,14 @@ static void print_summary(const struct inventory *inventory, const struct plan_n
 	       plural(inventory->nic_count));
 }
 
-static void add_row(struct table *table, const struct plan_rank *rank)
-{
-	struct cell number, gpus, cores, cpus, numa, nics;
-
-	TABLE_ROW(table, cell(&number, "%d", rank->local_rank), cell_gpus(&gpus, rank),
-		  cell(&cores, "%d", rank->threads), cell_set(&cpus, rank->cpus_os),
-		  cell_set(&numa, rank->numa_os), cell_nics(&nics, rank),
-		  rank->why ? rank->why : "");
-}
-
 static void print_text(const struct inventory *inventory, const struct plan_node *node)
 {
 	struct env *env = env_capture();
-	struct table table = {0};
 	struct paint paint;
 
 	paint_init(env, &paint);
 	print_summary(inventory, node, &paint);
-	TABLE_ROW(&table, "rank", "GPU", "cores", "CPUs", "NUMA", "NICs", "why");
-	for (size_t r = 0; r < node->rank_count; r++)
-		add_row(&table, &node->ranks[r]);
-	table_print(&table, &paint, 2);
+	show_ranks(node, 1, -1, &paint);
 	if (node->visible_devices)
 		printf("%s=%s\n", plan_gpu_vendor(inventory)->list, node->visible_devices);
 	for (size_t w = 0; w < node->warning_count; w++) {

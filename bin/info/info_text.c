@@ -66,21 +66,13 @@ static void print_job(const struct alloc *alloc)
 static void print_alloc(const struct info *info, const struct paint *paint)
 {
 	const struct alloc *alloc = &info->stages.alloc;
-	struct table table = {0};
-	struct cell heading, slots, gpus;
+	struct cell heading;
 
 	cell(&heading, "%s: %s%s", alloc_from_name(alloc->source), alloc->why,
 	     info->plan_file ? " (from BERTH_PLAN_FILE)" : "");
 	section(paint, "Allocation", heading.text);
 	print_job(alloc);
-	TABLE_ROW(&table, "node", "slots", "GPUs granted");
-	for (size_t i = 0; i < alloc->node_count; i++) {
-		const struct alloc_node *node = &alloc->nodes[i];
-
-		TABLE_ROW(&table, node->name, node->slots ? cell(&slots, "%d", node->slots) : "",
-			  node->gpus >= 0 ? cell(&gpus, "%d", node->gpus) : "");
-	}
-	table_print(&table, paint, 2);
+	show_nodes(alloc, NULL, paint);
 }
 
 static void print_launch(const struct info *info, const struct paint *paint)
@@ -318,8 +310,7 @@ static void print_plan(const struct info *info, const struct paint *paint)
 {
 	const struct plan *plan = &info->stages.plan;
 	const struct plan_node *node = &plan->nodes[info->node_index];
-	struct table table = {0};
-	struct cell heading, rank, gpus, cpus, numa, threads, nics;
+	struct cell heading, cpus;
 
 	if (plan->node_count > 1)
 		cell(&heading, "%d ranks, %zu of them on %s", plan->world_size, node->rank_count,
@@ -328,51 +319,23 @@ static void print_plan(const struct info *info, const struct paint *paint)
 		cell(&heading, "%d rank%s on %s", plan->world_size,
 		     plural((size_t)plan->world_size), node->node);
 	section(paint, "Plan", heading.text);
-	TABLE_ROW(&table, "rank", "GPU", "CPUs", "NUMA", "threads", "NICs", "why");
-	for (size_t i = 0; i < node->rank_count; i++) {
-		const struct plan_rank *entry = &node->ranks[i];
-
-		TABLE_ROW(
-			&table,
-			cell(&rank, "%d%s", entry->rank,
-			     info->plan_file && i == info->own_local_rank ? " (this process)" : ""),
-			cell_gpus(&gpus, entry), cell_set(&cpus, entry->cpus_os),
-			cell_set(&numa, entry->numa_os), cell(&threads, "%d", entry->threads),
-			cell_nics(&nics, entry), entry->why ? entry->why : "");
-	}
-	table_print(&table, paint, 2);
+	show_ranks(node, 1, info->plan_file ? node->ranks[info->own_local_rank].rank : -1, paint);
 	if (idset_count(node->free_cpus_os))
 		printf("  unused: CPUs %s\n", cell_set(&cpus, node->free_cpus_os));
 	if (info->bound_to)
 		printf("  this process may now run on CPUs %s\n", info->bound_to);
 }
 
-static bool differs(const struct info *info, const struct env_var *var)
-{
-	const char *other = info->other ? env_get(info->other, var->name) : var->value;
-
-	return info->other && (!other != !var->value || (other && strcmp(other, var->value)));
-}
-
 static void print_environment(const struct info *info, const struct paint *paint)
 {
 	const struct plan_node *node = &info->stages.plan.nodes[info->node_index];
-	struct table table = {0};
-	struct cell heading, name;
+	struct cell heading;
 
 	cell(&heading, "of rank %d%s%s", node->ranks[info->local_rank].rank,
 	     info->plan_file && info->local_rank == info->own_local_rank ? ", this process" : "",
 	     info->other ? "; values marked * differ between the ranks of a node" : "");
 	section(paint, "Environment", heading.text);
-	TABLE_ROW(&table, "name", "value", "from", "why");
-	for (size_t i = 0; i < env_count(info->changes); i++) {
-		const struct env_var *var = env_at(info->changes, i);
-
-		TABLE_ROW(&table, cell(&name, "%s%s", var->name, differs(info, var) ? " *" : ""),
-			  var->value ? var->value : "(removed)", env_from_name(var->from),
-			  var->why ? var->why : "");
-	}
-	table_print(&table, paint, 2);
+	show_environment(info->changes, info->other, paint);
 }
 
 /* Where this is, how large, on which network and what is wrong: a line each, up to the first

@@ -224,45 +224,15 @@ static int print_json(const struct show *show, json_t *roles, struct error *err)
 	return out ? json_print(out, stdout, err) : error_memory(err, "the plan");
 }
 
-static void print_ranks(const struct show *show, const struct paint *paint)
-{
-	struct table table = {0};
-
-	TABLE_ROW(&table, "rank", "node", "CPUs", "GPU", "NICs", "why");
-	for (size_t n = 0; n < show->plan.node_count; n++) {
-		const struct plan_node *node = &show->plan.nodes[n];
-
-		for (size_t r = 0; r < node->rank_count; r++) {
-			const struct plan_rank *rank = &node->ranks[r];
-			struct cell number, cpus, gpus, nics;
-
-			TABLE_ROW(&table, cell(&number, "%d", rank->rank), node->node,
-				  cell_set(&cpus, rank->cpus_os), cell_gpus(&gpus, rank),
-				  cell_nics(&nics, rank), rank->why ? rank->why : "");
-		}
-	}
-	table_print(&table, paint, 2);
-}
-
 static int print_environment(const struct show *show, const struct paint *paint, struct error *err)
 {
 	struct env *changes = NULL;
 	int rc = environment_of(show, 0, 0, &changes, err);
 
-	if (rc)
-		return rc;
-	struct table table = {0};
-
-	TABLE_ROW(&table, "variable", "value", "from", "why");
-	for (size_t i = 0; i < env_count(changes); i++) {
-		const struct env_var *var = env_at(changes, i);
-
-		TABLE_ROW(&table, var->name, var->value ? var->value : "(removed)",
-			  env_from_name(var->from), var->why ? var->why : "");
-	}
-	table_print(&table, paint, 2);
+	if (!rc)
+		show_environment(changes, NULL, paint);
 	env_free(changes);
-	return 0;
+	return rc;
 }
 
 static void print_program(const struct show *show, const struct paint *paint)
@@ -285,8 +255,6 @@ static void print_without_plan(const struct show *show, const struct paint *pain
 	const struct plan_request *request = &show->request;
 	const char *requested[] = {request->master_addr, request->iface, request->subnet};
 	static const char *const by[] = {"--master-addr", "--iface", "--subnet"};
-	struct table table = {0};
-	struct cell slots, gpus, ranks;
 	char why[UNKNOWN_MAX];
 
 	printf("%saddress%s  ", paint->bold, paint->off);
@@ -302,15 +270,7 @@ static void print_without_plan(const struct show *show, const struct paint *pain
 	else
 		printf("one per GPU, or one per slot on nodes without GPUs, but not more than "
 		       "cores\n");
-	TABLE_ROW(&table, "node", "slots", "GPUs granted", "ranks");
-	for (size_t i = 0; i < alloc->node_count; i++) {
-		const struct alloc_node *node = &alloc->nodes[i];
-
-		TABLE_ROW(&table, node->name, node->slots ? cell(&slots, "%d", node->slots) : "",
-			  node->gpus >= 0 ? cell(&gpus, "%d", node->gpus) : "",
-			  show->counts ? cell(&ranks, "%d", show->counts[i]) : "");
-	}
-	table_print(&table, paint, 2);
+	show_nodes(alloc, show->counts, paint);
 	printf("\n%snot known%s ", paint->warn, paint->off);
 	text_wrap(why_no_plan(show, why), 10, paint->width);
 }
@@ -346,7 +306,7 @@ static int print_text(const struct show *show, struct error *err)
 	       show->plan.network.why ? show->plan.network.why : "");
 	print_program(show, &paint);
 	printf("\n%sranks%s    %d\n", paint.bold, paint.off, show->plan.world_size);
-	print_ranks(show, &paint);
+	show_ranks(show->plan.nodes, show->plan.node_count, -1, &paint);
 	for (size_t i = 0; i < show->plan.warning_count; i++)
 		printf("%swarning%s  %s\n", paint.warn, paint.off, show->plan.warnings[i]);
 	printf("\n%senvironment of rank 0%s (the other ranks have other numbers)\n", paint.bold,
