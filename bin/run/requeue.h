@@ -16,20 +16,22 @@
 #include "controller/job.h"
 
 /* How a run has ended: see kind in docs/reference/json.md. */
-enum run_end_kind {
-	RUN_END_ENDED,
-	RUN_END_STOPPED,
-	RUN_END_WALLTIME,
-	RUN_END_PREEMPTED,
-	RUN_END_CANCELLED,
-	RUN_END_INTERRUPTED,
-	RUN_END_REQUEUED, /* by the scheduler itself */
-	RUN_END_NODE,
-	RUN_END_OOM,
-	RUN_END_SIGNAL,
-	RUN_END_CODE,
-	RUN_END_BERTH,
-};
+#define RUN_END_KINDS(KIND)                                                                        \
+	KIND(ENDED, "ended")                                                                       \
+	KIND(STOPPED, "stopped")                                                                   \
+	KIND(WALLTIME, "walltime")                                                                 \
+	KIND(PREEMPTED, "preempted")                                                               \
+	KIND(CANCELLED, "cancelled")                                                               \
+	KIND(INTERRUPTED, "interrupted")                                                           \
+	KIND(REQUEUED, "requeued") /* by the scheduler itself */                                   \
+	KIND(NODE, "node")                                                                         \
+	KIND(OOM, "oom")                                                                           \
+	KIND(SIGNAL, "signal")                                                                     \
+	KIND(CODE, "code")                                                                         \
+	KIND(BERTH, "berth")
+#define RUN_END_NUMBER(kind, name) RUN_END_##kind,
+#define RUN_END_NAME(kind, name) [RUN_END_##kind] = (name),
+enum run_end_kind { RUN_END_KINDS(RUN_END_NUMBER) };
 
 struct requeue; /* opaque */
 

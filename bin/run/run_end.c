@@ -24,20 +24,7 @@
  * answer: a job that its user has deleted must not be requeued. */
 #define EXACT_S 3
 
-static const char *const kind_names[] = {
-	[RUN_END_ENDED] = "ended",
-	[RUN_END_STOPPED] = "stopped",
-	[RUN_END_WALLTIME] = "walltime",
-	[RUN_END_PREEMPTED] = "preempted",
-	[RUN_END_CANCELLED] = "cancelled",
-	[RUN_END_INTERRUPTED] = "interrupted",
-	[RUN_END_REQUEUED] = "requeued",
-	[RUN_END_NODE] = "node",
-	[RUN_END_OOM] = "oom",
-	[RUN_END_SIGNAL] = "signal",
-	[RUN_END_CODE] = "code",
-	[RUN_END_BERTH] = "berth",
-};
+static const char *const kind_names[] = {RUN_END_KINDS(RUN_END_NAME)};
 
 /* Ask Slurm why the job received a signal or lost a node. Return the kind of its end,
  * RUN_END_ENDED if the job simply runs, or -1 if Slurm does not answer. *left_ms: the time left as
@@ -328,6 +315,20 @@ static void add_programs(json_t *report, const struct run_setup *setup)
 	}
 }
 
+/* What only the report says, as the messages show it all. */
+static const char *where_to_look(const struct job_result *result)
+{
+	if (!result->code)
+		return NULL;
+	if (result->stacks)
+		return "see first_cause, and stacks for where each rank was";
+	if (result->by_program)
+		return "see last_lines, and the rank's log if --log-dir was given";
+	return result->code == ERR_NETWORK ? "run again; if the same node fails again, exclude it "
+					     "from the job"
+					   : "see first_cause";
+}
+
 int run_end_report(const struct run_setup *setup, const struct job_result *result,
 		   const struct run_end *end, int timeout_ms, struct error *err)
 {
@@ -352,8 +353,8 @@ int run_end_report(const struct run_setup *setup, const struct job_result *resul
 							json_text(end->exception.file), "line",
 							end->exception.line)
 					    : json_null());
-		if (end->next[0])
-			json_object_set_new(report, "next", json_text(end->next));
+		json_object_set_new(report, "next",
+				    json_text(end->next[0] ? end->next : where_to_look(result)));
 	}
 	text = report ? json_dumps(report, JSON_INDENT(2) | JSON_REAL_PRECISION(15)) : NULL;
 	if (!text)

@@ -251,21 +251,7 @@ void job_find_cancelled(struct job *job)
 
 json_t *job_report(const struct job_result *result)
 {
-	const char *next = NULL;
-
-	if (result->next && result->code)
-		next = result->next;
-	else if (result->code == ERR_STOPPED)
-		next = "submit the job again; it resumes from the checkpoint";
-	else if (result->stacks)
-		next = "see first_cause, and stacks for where each rank was";
-	else if (result->code && !result->by_program && result->code == ERR_NETWORK)
-		next = "run again; if the same node fails again, exclude it from the job";
-	else if (result->code && !result->by_program)
-		next = "see first_cause";
-	else if (result->code)
-		next = "see last_lines, and the rank's log if --log-dir was given";
-	return json_pack("{s:s, s:s, s:i, s:i, s:o, s:o, s:o, s:O?, s:o, s:o, s:i, s:O?, s:O?, "
+	return json_pack("{s:s, s:s, s:i, s:i, s:o, s:o, s:o, s:O?, s:o, s:i, s:O?, s:O?, "
 			 "s:O?, s:o, s:o, s:O*, s:O*}",
 			 "schema", "berth.run/1", "by",
 			 result->by_program || !result->code ? "program" : "berth", "code",
@@ -273,9 +259,8 @@ json_t *job_report(const struct job_result *result)
 			 result->rank >= 0 ? json_integer(result->rank) : json_null(), "node",
 			 json_text(result->node), "first_cause", json_text(result->first_cause),
 			 "last_lines", result->output_tail, "saved", json_text(result->saved),
-			 "next", json_text(next), "attempt", result->attempt, "ranks",
-			 result->ranks, "attempts", result->attempts, "left_out",
-			 result->excluded_nodes, "not_restarted",
+			 "attempt", result->attempt, "ranks", result->ranks, "attempts",
+			 result->attempts, "left_out", result->excluded_nodes, "not_restarted",
 			 json_text(result->no_restart_reason), "stacks", json_text(result->stacks),
 			 "roles", result->roles, "role",
 			 json_object_get(json_array_get(result->roles, result->role), "role"));
