@@ -105,15 +105,12 @@ drives() {
 }
 
 @test "PBS: the same line" {
-	local conf=$SLURM_CONF
 	python3 "$HERE/pbs.py" begin n1 n2 3>&-
-	unset SLURM_CONF # a PBS job has no Slurm variables
 	pbs_job ray 2:mpiprocs=1 <<-S
 	export PATH=${RAY-$FIXTURES/ray}:\$PATH PYTHONPATH=${PYTHONPATH-}
 	"\$BERTH" run --dry-run --launcher tm --ray -- sh driver.sh >dry
 	env -u BERTH_TOPOLOGY "\$BERTH" run --ray -- sh driver.sh 'exit 3' 2>&1
 	S
-	export SLURM_CONF=$conf
 	grep -q 'tm: .*BERTH_AGENT_JOB=' "$SHARE/dry"
 	! grep -q 'BERTH_ROLE_SECRET=\|BERTH_RAY=' "$SHARE/dry" || false # all users can read a command line
 	[ "$(wc -l <"$SHARE/dry")" -le 30 ]

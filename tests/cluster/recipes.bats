@@ -61,16 +61,14 @@ teardown() { cancel_jobs; }
 
 # recipe ROLE [pbs]: the line of the guide that has this role first, on three nodes.
 recipe() {
-	local line conf=$SLURM_CONF
+	local line
 	line=$(sed -n "/^berth run --role $1 /,/^\`\`\`/{/^\`\`\`/q;p}" "$SOURCE/docs/guides/roles.md")
 	[[ $line == "berth run"* ]]
-	case ${2-} in
-	pbs)
-		unset SLURM_CONF # a PBS job has no Slurm variables
+	if [ "${2-}" = pbs ]; then
 		pbs_start recipe 3:ncpus=4:ngpus=4 -l place=scatter <<<"PATH=$SHARE/bin:$RECIPES:\$PATH; $line 2>&1"
-		export SLURM_CONF=$conf ;;
-	*) submit recipe -N3 <<<"$line 2>&1" ;;
-	esac
+	else
+		submit recipe -N3 <<<"$line 2>&1"
+	fi
 	finish recipe 180
 	[ "$status" = 0 ]
 	check_$1

@@ -102,9 +102,8 @@ check_disaggregated() {
 }
 
 @test "PBS: the same files" {
-	local conf=$SLURM_CONF name
+	local name
 	python3 "$HERE/pbs.py" begin n1 n2 n3 n4 n5 n6 3>&-
-	unset SLURM_CONF # a PBS job has no Slurm variables
 	for name in rl disaggregated inference; do
 		pbs_job job 6:ncpus=8:ngpus=4 <<-S
 		PATH=\$PWD/bin:\$PATH "\$BERTH" run @$name.berth 2>&1
@@ -116,5 +115,4 @@ check_disaggregated() {
 		esac
 		nothing_left n1 n2 n3 n4 n5 n6
 	done
-	export SLURM_CONF=$conf
 }

@@ -132,9 +132,7 @@ teardown() {
 }
 
 @test "PBS: the same line, and a role has a chunk" {
-	local conf=$SLURM_CONF
 	python3 "$HERE/pbs.py" begin n1 n2 n3 3>&-
-	unset SLURM_CONF # a PBS job has no Slurm variables
 	pbs_job roles 2:mpiprocs=1 <<-'S'
 	env -u BERTH_TOPOLOGY "$BERTH" run --role serve --service --nodes 1 -- python3 serve.py : --role train -- python3 ask.py 2>&1
 	S
@@ -149,7 +147,6 @@ teardown() {
 	PATH=/bin PBS_CONF_FILE=/no/such "$BERTH" run --role train --chunk 0 -n 1 -- true 2>&1
 	echo "code $?"
 	S
-	export SLURM_CONF=$conf
 	has '^\[train 0\] train 0 1 127.0.0.1 n1 hello 10.9.0.12$'
 	has '^\[rest 0\] rest 0 1 127.0.0.1 n3 hello 10.9.0.12$'
 	has 'role train asks for group 2, from 0, and the job has 2 groups'
@@ -159,9 +156,7 @@ teardown() {
 }
 
 @test "PBS: walltime with roles: the trainer saves while its server still serves, and a new job continues" {
-	local conf=$SLURM_CONF
 	[ -d "$TOOLS" ] || python3 "$HERE/pbs.py" begin n1 n2 n3 3>&-
-	unset SLURM_CONF
 	rm -f "$SHARE"/wall.*
 	pbs_start wall 2:mpiprocs=1 -l walltime=00:00:40 <<-S
 	unset BERTH_TOPOLOGY
@@ -175,7 +170,6 @@ teardown() {
 		python3 ask.py; exit 75' 2>&1
 	S
 	finish wall
-	export SLURM_CONF=$conf
 	[ "$status" = 75 ]
 	has '^\[train 0\] train 0 1 127.0.0.1 n2 hello 10.9.0.11$'
 	holds "$SHARE/wall.report.0" 'r["code"] == 75 and r["kind"] == "stopped" and r["role"] == "train" and "qsub" in r["next"]'

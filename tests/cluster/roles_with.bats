@@ -116,15 +116,12 @@ groups() {
 }
 
 @test "PBS: replicas and --on in chunks" {
-	local conf=$SLURM_CONF
 	python3 "$HERE/pbs.py" begin n1 n2 n3 3>&-
-	unset SLURM_CONF # a PBS job has no Slurm variables
 	groups --chunk
 	pbs_job chunks 1:ncpus=1+2:ncpus=2 <<-'S'
 	unset BERTH_TOPOLOGY
 	"$BERTH" run @groups.berth 2>&1
 	S
-	export SLURM_CONF=$conf
 	[ "$status" = 0 ]
 	has '^\[d.1 0\] d on n3.bed.test$'
 	has '^\[r.0 0\] r beside 10.9.0.12$'

@@ -151,13 +151,10 @@ check_guide() {
 }
 
 @test "PBS: the same lines" {
-	local conf=$SLURM_CONF
 	python3 "$HERE/pbs.py" begin n1 n2 n3 3>&-
-	unset SLURM_CONF # a PBS job has no Slurm variables
 	for which in "vLLM on one node" "vLLM on several nodes" "SGLang" "A server beside a trainer"; do
 		guide "$which"
 		pbs_job guide 3:ncpus=4:ngpus=4 -l place=scatter <<<"export PROGRAMS=$PROGRAMS; PATH=$SHARE/bin:\$PATH; $line 2>&1"
 		check_guide "$which"
 	done
-	export SLURM_CONF=$conf
 }

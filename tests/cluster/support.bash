@@ -44,7 +44,7 @@ pbs_job() {
 	finish "$1"
 }
 
-# pbs_start NAME SELECT [QSUB OPTIONS] <<SCRIPT: start the job and set $job to its number.
+# pbs_start NAME SELECT [QSUB OPTIONS] <<SCRIPT: start the job, without Slurm's variables, and set $job to its number.
 pbs_start() {
 	local name=$1 select=$2
 	shift 2
@@ -58,7 +58,7 @@ pbs_start() {
 		cat
 	} >"$SHARE/$name.sh"
 	: >"$SHARE/$name.out"
-	job=$("$TOOLS/qsub" -N "$name" -o "$SHARE/$name.out" -l "select=$select" -l walltime=01:00:00 "$@" "$SHARE/$name.sh")
+	job=$(env -u SLURM_CONF "$TOOLS/qsub" -N "$name" -o "$SHARE/$name.out" -l "select=$select" -l walltime=01:00:00 "$@" "$SHARE/$name.sh")
 	status=
 }
 
