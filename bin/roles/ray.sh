@@ -67,7 +67,7 @@ start() {
 		--dashboard-agent-listen-port=0 --metrics-export-port=0 --min-worker-port=0 --max-worker-port=0 "$@"
 	if [ "$BERTH_NODE_RANK" = 0 ]; then
 		export AUTOSCALER_METRIC_PORT=$((first + 3)) DASHBOARD_METRIC_PORT=$((first + 4))
-		# Who has joined is what ray status shows, and Ray notes that every 5 s.
+		# Ray updates what ray status shows every 5 s by default, and the driver waits for that.
 		export AUTOSCALER_UPDATE_INTERVAL_S="${AUTOSCALER_UPDATE_INTERVAL_S-1}"
 		# ray start refuses the option without what Ray Client needs, which Ray's package alone does not bring.
 		! python -c 'import importlib.util; sys.exit(not importlib.util.find_spec("grpc"))' ||

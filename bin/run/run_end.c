@@ -315,7 +315,7 @@ static void add_programs(json_t *report, const struct run_setup *setup)
 	}
 }
 
-/* What only the report says, as the messages show it all. */
+/* Advice for the report only: the messages on the terminal already show what it names. */
 static const char *where_to_look(const struct job_result *result)
 {
 	if (!result->code)

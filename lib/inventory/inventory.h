@@ -99,14 +99,16 @@ struct inventory_nic {
 	bool management;
 };
 
-enum iface_type { /* what an interface is when berth chooses the rendezvous address */
+enum iface_type { /* how berth classifies an interface when it chooses the rendezvous
+			   address */
 		  IFACE_PHYSICAL, /* a device; a bond, VLAN or bridge on one; IPoIB; a container's
 				     own veth */
 		  IFACE_LOOPBACK,
 		  IFACE_VIRTUAL, /* container or VM bridge, veth in a bridge, tunnel, tap */
 };
 
-/* What else uses an interface. Of two equal networks, the ranks get the one without a use. */
+/* What else uses an interface. Of two equal networks, the ranks get the one that nothing else uses.
+ */
 enum address_use {
 	USE_NONE,
 	USE_DEFAULT_ROUTE, /* the node's IPv4 default route */

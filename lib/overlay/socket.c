@@ -260,8 +260,7 @@ bool socket_is_down(int fd, char name[IF_NAMESIZE])
 		memset(&one, 0, sizeof one);
 		memcpy(&one, it->ifa_addr, address_size(it->ifa_addr->sa_family));
 		socket_text(&one, other, sizeof other);
-		down = !strcmp(text, other);
-		snprintf(name, IF_NAMESIZE, "%s", it->ifa_name);
+		down = !strcmp(text, other) && snprintf(name, IF_NAMESIZE, "%s", it->ifa_name) > 0;
 	}
 	freeifaddrs(list);
 	return down;

@@ -35,7 +35,7 @@ void socket_text(const struct sockaddr_storage *address, char *out, size_t size)
 void socket_peer_text(int fd, char *out, size_t size);
 /* Format the peer's address with another port. */
 void socket_peer_with_port(int fd, int port, char *out, size_t size);
-/* Is the interface that has the socket's own address down? It is named then. */
+/* Is the interface that has the socket's own address down? If so, name receives its name. */
 bool socket_is_down(int fd, char name[IF_NAMESIZE]);
 /* The speed of an interface in Mb/s, -1 if unknown; sys_root: before /sys. */
 typedef int64_t socket_speed(const char *sys_root, const char *iface);

@@ -66,14 +66,24 @@ __attribute__((format(printf, 2, 3))) static void page_format(struct page *page,
 	page_add(page, xml);
 }
 
-/* Names of nodes and NICs, without markup. */
+/* Names come from a file of the user's, so neither markup nor control characters are kept. */
 static void page_text(struct page *page, const char *text)
 {
-	for (; *text; text++)
-		if (*text == '<' || *text == '&')
-			page_add(page, *text == '<' ? "&lt;" : "&amp;");
+	for (size_t size; *text; text += size) {
+		size_t control = text_control_length(text);
+		const char *xml = control	 ? "\xef\xbf\xbd"
+				  : *text == '<' ? "&lt;"
+				  : *text == '>' ? "&gt;"
+				  : *text == '&' ? "&amp;"
+						 : NULL;
+
+		size = control ? control : text_utf8_length(text);
+		size += !size;
+		if (xml)
+			page_add(page, xml);
 		else
-			page_format(page, "%c", (unsigned char)*text < ' ' ? '?' : *text);
+			page_format(page, "%.*s", (int)size, text);
+	}
 }
 
 static const struct plan_rank *rank_of_core(const struct plan_node *node,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The page is page.html with the document in it; its script draws everything. Here only what could
- * end the data too early is escaped. */
+/* berth puts the document into page.html, whose script draws it. In the data only '<' is escaped,
+ * which could end them. */
 #include "report/report.h"
 
 #include <stdlib.h>
@@ -11,7 +11,7 @@
 
 #define LINE_MAX ((size_t)1 << 16)
 
-/* In JSON '<' stands only in strings; "</script>" would end the data. */
+/* In JSON '<' occurs only in strings. "</script>" would end the data. */
 static int add_json(const json_t *value, struct bytes *out, struct error *err)
 {
 	char *text = json_dumps(value, JSON_COMPACT | JSON_ENSURE_ASCII | JSON_ENCODE_ANY);
@@ -23,7 +23,7 @@ static int add_json(const json_t *value, struct bytes *out, struct error *err)
 	return rc ? error_memory(err, "the report") : 0;
 }
 
-/* Copy what the curves show of a line. */
+/* Copy the values that the curves show. */
 static int read_row(const struct report_metrics *metrics, const char *line, size_t size,
 		    size_t number, json_t *rows, struct error *err)
 {

@@ -62,8 +62,7 @@ long roles_order(struct role_rule *rules, size_t count)
 	}
 	for (size_t i = 0; i < count; i++)
 		for (size_t k = 0; rules[i].after_default && k < count; k++)
-			/* What prepares for a service does not wait for one that needs such a role.
-			 */
+			/* What prepares for a service waits for services that need no such role. */
 			if (rules[k].service &&
 			    !(has(before_services, rules[i].group) && before[k] & ~services))
 				rules[i].waits |= UINT64_C(1) << rules[k].group;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What a browser makes of a page of berth report, as HTML: page.js FILE. Without a browser: a document that knows what the page's
-// script uses. Its policy has to allow that script, as browsers check.
+// Print the HTML that a browser would show for a page of berth report: page.js FILE. It runs the page's script in a document that
+// has only what the script uses. As a browser does, it checks that the page's policy allows the script.
 'use strict';
 const crypto = require('crypto'), fs = require('fs'), vm = require('vm');
 

@@ -190,9 +190,10 @@ print(*(rank["cpus"].split(",")[0] + "/" + rank["nics"][0]["net"] for rank in js
 		P
 	done
 	# Names are not trusted.
-	sed 's/<topology/<!-- -->&/; s/hsn0/a\&lt;b/' "$FIXTURES/topo/aurora.xml" >"$DIR/names.xml"
+	sed 's/<topology/<!-- -->&/; s/hsn0/a\&lt;b]]\&gt;/; s/hsn1/\xc3\x80\xe2\x80\xae/' "$FIXTURES/topo/aurora.xml" >"$DIR/names.xml"
 	expect 0 "$BERTH" plan -t "$DIR/names.xml" --svg "$DIR/plan.svg"
-	grep -q 'a&lt;b' "$DIR/plan.svg"
+	grep -q 'a&lt;b]]&gt;' "$DIR/plan.svg"
+	grep -q $'\xc3\x80\xef\xbf\xbd' "$DIR/plan.svg"
 }
 
 @test "--svg: files that cannot be written, and a name that is missing" {

@@ -3,16 +3,16 @@
 
 load ../support/berth
 
-# What a browser makes of a page, as HTML.
-drawn() {
-	command -v node >/dev/null || skip 'needs node, for the script of the page'
-	node "$SOURCE/tests/cli/page.js" "$1"
+# draw PAGE: set $output to what a browser makes of it, as HTML.
+draw() {
+	need node nodejs
+	output=$(node "$SOURCE/tests/cli/page.js" "$1")
 }
 
-# The page of a report, drawn.
+# page REPORT [OPTIONS]: draw the page of a report.
 page() {
 	expect 0 "$BERTH" report "$@" -o "$DIR/drawn.html"
-	output=$(drawn "$DIR/drawn.html")
+	draw "$DIR/drawn.html"
 }
 
 @test "the report of a failed run becomes a page with its cause, attempts and ranks" {
@@ -93,6 +93,13 @@ for step in range(1, 10001):
     print(json.dumps({"split": "train", "step": step, "loss": 3 - step / 5000, "lr": 0.1, "time": step}))
 print(json.dumps({"split": "val", "step": 10000, "loss": 1.5, "acc1": 75}))
 print("{\"split\": \"train\", \"step\": 10", end="")' >"$DIR/metrics.jsonl" # a run was killed at the last line
+	for bad in '' '[1]' '{"split": "train"}' '{' $'{"split": "train", "step": 1, "loss": 1}\n\xff'; do
+		printf '%s\n' "$bad" >"$DIR/bad.jsonl"
+		expect 65 "$BERTH" report "$DIR/r.json" --metrics "$DIR/bad.jsonl"
+		[[ "$output" == *"bad.jsonl"* ]]
+	done
+	expect 66 "$BERTH" report "$DIR/r.json" --metrics "$DIR/none.jsonl"
+	expect 66 "$BERTH" report "$DIR/r.json" --metrics "$DIR"
 	page "$DIR/r.json" --metrics "$DIR/metrics.jsonl"
 	[[ $output == *'Training loss: lowest 1, highest 2.9998, last 1; steps 1 to 10000<'* ]]
 	[[ $output == *'Validation accuracy, percent: lowest 75, highest 75, last 75; steps 10000 to 10000<'* ]]
@@ -106,13 +113,6 @@ print("{\"split\": \"train\", \"step\": 10", end="")' >"$DIR/metrics.jsonl" # a 
 	loss = [tuple(map(float, point.split(','))) for point in curves[0].split()]
 	assert loss == sorted(loss) and loss[-1][0] == 600 and loss[0][1] < 5 and loss[-1][1] > 135, loss
 	P
-	for bad in '' '[1]' '{"split": "train"}' '{' $'{"split": "train", "step": 1, "loss": 1}\n\xff'; do
-		printf '%s\n' "$bad" >"$DIR/bad.jsonl"
-		expect 65 "$BERTH" report "$DIR/r.json" --metrics "$DIR/bad.jsonl"
-		[[ "$output" == *"bad.jsonl"* ]]
-	done
-	expect 66 "$BERTH" report "$DIR/r.json" --metrics "$DIR/none.jsonl"
-	expect 66 "$BERTH" report "$DIR/r.json" --metrics "$DIR"
 }
 
 @test "several reports become a table; a directory stands for the report in it" {
@@ -135,7 +135,8 @@ print("{\"split\": \"train\", \"step\": 10", end="")' >"$DIR/metrics.jsonl" # a 
 	[[ $output == *"7 runs: 2 ended with code 0, 1 stopped with code 75, 1 failed, 3 without a report" ]]
 	# One directory: the page.
 	expect 0 "$BERTH" report runs/code-3
-	drawn runs/code-3/report.html | grep -q 'Exit code</th><td>3<'
+	draw runs/code-3/report.html
+	[[ $output == *'Exit code</th><td>3<'* ]]
 }
 
 @test "a sweep: each message names its run, and the table shows in which arguments the runs differ" {
@@ -204,7 +205,7 @@ print("{\"split\": \"train\", \"step\": 10", end="")' >"$DIR/metrics.jsonl" # a 
 		for i in range(8000)], "attempts": [{"attempt": 0, "nodes": ["n%d" % i for i in range(1000)], "seconds": 9.5}]}))' >"$DIR/big.json"
 	expect 0 "$BERTH" report "$DIR/big.json"
 	[ "$(stat -c %s "$DIR/big.html")" -lt 1000000 ]
-	output=$(drawn "$DIR/big.html")
+	draw "$DIR/big.html"
 	[[ $output == *'Failed: cause unknown<'* && $output == *'title="Rank 7999: code 1, 7999 MiB"'* ]]
 	[ "$(grep -c 'class="rank good' <<<"$output")" = 7999 ]
 	[ "$(grep -c 'class="rank bad' <<<"$output")" = 1 ]

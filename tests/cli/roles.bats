@@ -189,7 +189,7 @@ LATER='touch up
 	[ ! -e started ]
 }
 
-@test "containers: replicas in an image, a role beside them outside of it; a service in it is restarted alone" {
+@test "containers: replicas run in an image and another role outside; --restart restarts one replica alone" {
 	need bwrap bubblewrap
 	load ../cluster/image.bash
 	image image

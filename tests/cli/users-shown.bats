@@ -31,7 +31,7 @@ controls() { LC_ALL=C grep -qP '\xc2[\x80-\x9f]|\x9b|\xe2\x80\xae' "$1"; }
 	grep -q "http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-" "$DIR/r.html"
 	# It comes before everything that it is meant for.
 	[ "$(grep -n Content-Security "$DIR/r.html" | cut -d: -f1)" -lt "$(grep -n '<style' "$DIR/r.html" | cut -d: -f1)" ]
-	command -v node >/dev/null || skip 'needs node, for the script of the page'
+	need node nodejs
 	node "$SOURCE/tests/cli/page.js" "$DIR/r.html" >"$DIR/shown"
 	grep -q $'gpj \xc3\xa9' "$DIR/shown"
 	! controls "$DIR/shown" || false

@@ -87,7 +87,7 @@ check_board() { has '^\[train 0\] board 200 10.9.0.11$'; }
 
 check_ps() { has '^\[worker 0\] sum [0-9.]+ of [0-9]+ at 10.9.0.11$'; }
 
-# able ROLE: whether its programs are there.
+# able ROLE: succeed if its programs are installed.
 able() {
 	case $1 in
 	master) command -v java >/dev/null && [ -x "$RECIPES/spark-class" ] && cp spark.py client.py ;;
