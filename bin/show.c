@@ -110,8 +110,10 @@ void show_environment(const struct env *changes, const struct env *other, const 
 		const struct env_var *var = env_at(changes, i);
 
 		TABLE_ROW(&table, cell(&name, "%s%s", var->name, differs(other, var) ? " *" : ""),
-			  var->value ? var->value : "(removed)", env_from_name(var->from),
-			  var->why ? var->why : "");
+			  var->value			? var->value
+			  : var->from == ENV_FROM_START ? "(at the start)"
+							: "(removed)",
+			  env_from_name(var->from), var->why ? var->why : "");
 	}
 	table_print(&table, paint, 2);
 }

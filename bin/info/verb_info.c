@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* berth info: the values of the stages for this process or job, each choice with its reason. */
+#include <libgen.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -163,10 +165,13 @@ static int environment_of(const struct info *info, size_t local_rank, const stru
 {
 	struct plan_request request = info->options.plan;
 
-	request.plan_file = info->plan_file;
+	char dir[PATH_MAX];
+
 	if (info->plan_file) {
-		request.stop_file = env_get(info->stages.env, "BERTH_STOP_FILE");
-		request.report = env_get(info->stages.env, "BERTH_REPORT");
+		snprintf(dir, sizeof dir, "%s", info->plan_file);
+		request.dir = dirname(dir);
+		request.run = env_get(info->stages.env, "BERTH_RUN");
+		request.ports = env_get(info->stages.env, "BERTH_PORTS");
 	}
 	return plan_environment(&info->stages.plan, &info->stages.inventory, info->node_index,
 				local_rank, &request, env, out, err);

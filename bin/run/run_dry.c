@@ -131,7 +131,7 @@ static int make(struct show *show, struct error *err)
 	int rc;
 
 	show->request = setup->plan;
-	show->request.report = setup->options->report;
+	show->request.ports = setup->launch.ports ? "" : NULL;
 	show->request.spares = (size_t)setup->options->restarts.spares;
 	show->request.single_host = setup->launch.launcher->single_host;
 	show->has_plan = is_first_node(setup);

@@ -11,6 +11,7 @@
 
 #include "base/file.h"
 #include "base/json.h"
+#include "plan/plan.h"
 
 #define REPORT_MAX 65536
 
@@ -26,7 +27,7 @@ void agent_stop_file_write(const char *dir, const char *shared, const char *why,
 	 * attempt. */
 	if (shared && failed)
 		return;
-	snprintf(own, sizeof own, "%s/stop", dir);
+	snprintf(own, sizeof own, "%s/" PLAN_FILE_STOP, dir);
 	/* A rank may have put a FIFO or a link in its place. */
 	fd = open(path,
 		  O_WRONLY | O_CREAT | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW |
@@ -55,15 +56,10 @@ void agent_end_time_write(const char *dir, int64_t end_time, struct agent_uplink
 	int size = snprintf(line, sizeof line, "%lld\n", (long long)end_time);
 	struct error err;
 
-	snprintf(path, sizeof path, "%s/end-time", dir);
+	snprintf(path, sizeof path, "%s/" PLAN_FILE_END_TIME, dir);
 	if (file_write_temporary(path, line, (size_t)size, 0644, &err))
 		agent_uplink_note(uplink, "cannot report the job's end time to the ranks: %s",
 				  err.text);
-}
-
-void agent_error_path(const char *dir, int local_rank, char *out, size_t size)
-{
-	snprintf(out, size, "%s/error-%d.json", dir, local_rank);
 }
 
 /* Without waiting, unlike json_read_file: the rank may have made a FIFO of it. */
@@ -84,7 +80,7 @@ json_t *agent_report_read(const char *dir)
 {
 	char path[PATH_MAX];
 
-	snprintf(path, sizeof path, "%s/report.json", dir);
+	snprintf(path, sizeof path, "%s/" PLAN_FILE_REPORT, dir);
 	return read_record(path);
 }
 
@@ -106,7 +102,7 @@ json_t *agent_traceback_read(const char *dir, int local_rank)
 	const json_t *message;
 	const char *stack;
 
-	agent_error_path(dir, local_rank, path, sizeof path);
+	snprintf(path, sizeof path, "%s/" PLAN_FILE_ERROR, dir, local_rank);
 
 	JSON_AUTO record = read_record(path);
 
@@ -125,7 +121,7 @@ int agent_plan_write(const char *dir, const json_t *plan, struct error *err)
 
 	if (!text)
 		return error_memory(err, "the plan file");
-	snprintf(path, sizeof path, "%s/plan.json", dir);
+	snprintf(path, sizeof path, "%s/" PLAN_FILE, dir);
 	rc = file_write_temporary(path, text, strlen(text), 0600, err);
 	free(text);
 	return rc;
@@ -135,10 +131,10 @@ void agent_files_remove(const char *dir)
 {
 	char path[PATH_MAX];
 
-	snprintf(path, sizeof path, "%s/stop", dir);
+	snprintf(path, sizeof path, "%s/" PLAN_FILE_STOP, dir);
 	unlink(path);
-	snprintf(path, sizeof path, "%s/report.json", dir);
+	snprintf(path, sizeof path, "%s/" PLAN_FILE_REPORT, dir);
 	unlink(path);
-	snprintf(path, sizeof path, "%s/end-time", dir);
+	snprintf(path, sizeof path, "%s/" PLAN_FILE_END_TIME, dir);
 	unlink(path);
 }

@@ -20,11 +20,10 @@ void agent_end_time_write(const char *dir, int64_t end_time, struct agent_uplink
 /* Return the JSON object that the program has written to BERTH_REPORT, as a new reference; NULL
  * if there is none. */
 json_t *agent_report_read(const char *dir);
-/* The path of the file in which PyTorch's @record describes the exception that ended a rank. */
-void agent_error_path(const char *dir, int local_rank, char *out, size_t size);
-/* Return the lines of the traceback in that file as a new reference, and remove the file; NULL if
- * there is none. Source of the format: record_exception in
- * torch/distributed/elastic/multiprocessing/errors/error_handler.py, PyTorch 2.15. */
+/* Return the lines of the traceback in the file in which PyTorch's @record describes the exception
+ * that ended a rank, as a new reference, and remove the file; NULL if there is none. Source of the
+ * format: record_exception in torch/distributed/elastic/multiprocessing/errors/error_handler.py,
+ * PyTorch 2.15. */
 json_t *agent_traceback_read(const char *dir, int local_rank);
 /* Write the plan to dir/plan.json. */
 int agent_plan_write(const char *dir, const json_t *plan, struct error *err);

@@ -11,6 +11,7 @@
 #include "agent/joined.h"
 #include "base/bytes.h"
 #include "base/json.h"
+#include "plan/plan.h"
 #include "process/heartbeat.h"
 #include "process/process_tree.h"
 
@@ -88,7 +89,7 @@ void agent_heartbeats_poll(struct agent_heartbeats *heartbeats)
 	for (size_t i = 0; i < heartbeats->count; i++) {
 		char path[PATH_MAX];
 
-		heartbeat_path(heartbeats->dir, (int)i, path, sizeof path);
+		snprintf(path, sizeof path, "%s/" PLAN_FILE_HEARTBEAT, heartbeats->dir, (int)i);
 		new |= heartbeat_poll(path, &heartbeats->list[i].heartbeat);
 	}
 	if (!new)

@@ -28,7 +28,7 @@ const char *env_from_name(enum env_from from)
 	static const char *const names[] = {
 		[ENV_FROM_OPTION] = "option", [ENV_FROM_USER] = "user",
 		[ENV_FROM_SITE] = "site",     [ENV_FROM_SCHEDULER] = "scheduler",
-		[ENV_FROM_BERTH] = "berth",
+		[ENV_FROM_BERTH] = "berth",   [ENV_FROM_START] = "start",
 	};
 
 	return (size_t)from < sizeof names / sizeof *names ? names[from] : "unknown";

@@ -16,12 +16,13 @@ enum env_from {
 	ENV_FROM_SITE,	    /* a site file */
 	ENV_FROM_SCHEDULER, /* Slurm, PBS...: an input that berth may replace */
 	ENV_FROM_BERTH,	    /* berth's own choice */
+	ENV_FROM_START,	    /* likewise, but chosen at the start: the value is not known yet */
 };
 const char *env_from_name(enum env_from from); /* "option", "user", ... */
 
 struct env_var {
 	const char *name;
-	const char *value; /* NULL in a set of changes: remove the variable */
+	const char *value; /* NULL in a set of changes: remove it, unless from is ENV_FROM_START */
 	enum env_from from;
 	const char *why; /* a reason for people, or NULL */
 };

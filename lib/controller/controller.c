@@ -320,7 +320,7 @@ int64_t controller_begun_us(void)
 /* Containers may share a host name, and have the same pids. */
 void controller_run_names(const struct launch_options *launch, char *out, size_t size)
 {
-	const char *outer = env_get(launch->env, CONTROLLER_ENV_RUN);
+	const char *outer = env_get(launch->env, "BERTH_RUN");
 	char host[65] = "";
 
 	gethostname(host, sizeof host - 1);

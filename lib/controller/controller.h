@@ -18,9 +18,6 @@
 #include "overlay/messages.h"
 #include "overlay/wire.h"
 
-/* What controller_run_names returns; set for the ranks. */
-#define CONTROLLER_ENV_RUN "BERTH_RUN"
-
 struct controller; /* opaque */
 
 struct controller_events {

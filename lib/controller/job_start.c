@@ -7,14 +7,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "agent/files.h"
 #include "alloc/query.h"
 #include "base/bytes.h"
 #include "base/clock.h"
 #include "base/json.h"
 #include "overlay/messages.h"
 #include "process/executable.h"
-#include "process/heartbeat.h"
 #include "process/logs.h"
 
 #define REACH_MS 1000 /* how long one node may take to try all addresses */
@@ -355,55 +353,28 @@ static int send_node(const struct job *job, size_t index, struct error *err)
 {
 	const struct launch_options *launch = job->request->launch;
 	const struct plan_node *node = &job->plan.nodes[index];
-	const char *dir = controller_tmpdir(job->controller, index);
-	const char *stop = env_get(launch->env, "BERTH_STOP_FILE");
 	struct plan_request plan_request = job->request->plan;
 	struct bytes data = {0};
 	json_t *ranks = json_array();
-	char plan_file[256], stop_file[256], end_file[256], report[256], run[1024], ports[32];
+	char run[1024], ports[32];
 	/* With --per-node, the program starts ranks of its own. */
 	bool meet = job->plan.world_size > 1 && !plan_request.per_node;
 	int rc = 0;
 
 	controller_run_names(launch, run, sizeof run);
 	job_ports(job, ports, sizeof ports);
-	snprintf(plan_file, sizeof plan_file, "%s/plan.json", dir);
-	/* Use private files, so that nodes need no shared file system. A stop file that the user
-	 * named stays. */
-	snprintf(stop_file, sizeof stop_file, "%s/stop", dir);
-	snprintf(report, sizeof report, "%s/report.json", dir);
-	plan_request.stop_file = stop && *stop ? stop : stop_file;
-	plan_request.report = report;
-	snprintf(end_file, sizeof end_file, "%s/end-time", dir);
-	plan_request.end_file = end_file;
-	plan_request.plan_file = plan_file;
+	plan_request.dir = controller_tmpdir(job->controller, index);
+	plan_request.run = run;
+	plan_request.ports = ports;
 	plan_request.port = job->port;
+	plan_request.single_host = launch->launcher->single_host;
 	plan_request.outside = job->request->role ? job->request->role->network : NULL;
 	for (size_t i = 0; !rc && i < node->rank_count; i++) {
 		struct env *changes = NULL;
-		char *cpus = idset_format(node->ranks[i].cpus_os), heartbeat[256], error[256];
+		char *cpus = idset_format(node->ranks[i].cpus_os);
 
-		heartbeat_path(dir, (int)i, heartbeat, sizeof heartbeat);
 		rc = plan_environment(&job->plan, &job->inventories[index], index, i, &plan_request,
 				      launch->env, &changes, err);
-		if (!rc)
-			rc = env_set(changes, HEARTBEAT_ENV, heartbeat, ENV_FROM_BERTH,
-				     "where the rank reports its steps", err);
-		if (!rc)
-			rc = env_set(changes, CONTROLLER_ENV_RUN, run, ENV_FROM_BERTH,
-				     "runs inside this one may use what it uses", err);
-		agent_error_path(dir, (int)i, error, sizeof error);
-		if (!rc && !env_get(launch->env, "TORCHELASTIC_ERROR_FILE"))
-			rc = env_set(changes, "TORCHELASTIC_ERROR_FILE", error, ENV_FROM_BERTH,
-				     "where @record of PyTorch describes an exception", err);
-		/* Open MPI names its shared memory by host and local rank, so simulated nodes
-		 * would overwrite each other's. */
-		if (!rc && job->node_count > 1 && launch->launcher->single_host)
-			rc = env_set(changes, "OMPI_MCA_btl_vader_backing_directory", dir,
-				     ENV_FROM_BERTH, "simulated nodes share /dev/shm", err);
-		if (!rc && launch->ports)
-			rc = env_set(changes, "BERTH_PORTS", ports, ENV_FROM_BERTH,
-				     "free on all nodes, and reserved", err);
 		if (!rc && (!cpus || add_changes(changes, &data)))
 			rc = error_memory(err, "the ranks' environment");
 		json_array_append_new(ranks, json_pack("{s:i, s:s}", "rank", node->ranks[i].rank,

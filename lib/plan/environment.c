@@ -3,6 +3,7 @@
 #include "plan/plan.h"
 
 #include <arpa/inet.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -58,6 +59,13 @@ static void set_always(struct environment_builder *m, const char *name, const ch
 {
 	if (!m->rc)
 		m->rc = env_set(m->out, name, value, ENV_FROM_BERTH, why, m->err);
+}
+
+/* Found out at the start. */
+static void set_later(struct environment_builder *m, const char *name, const char *why)
+{
+	if (!m->rc && !m->request->dir)
+		m->rc = env_set(m->out, name, NULL, ENV_FROM_START, why, m->err);
 }
 
 static void set_always_int(struct environment_builder *m, const char *name, long value,
@@ -116,6 +124,10 @@ static void drop(struct environment_builder *m, const char *name, const char *wh
 
 /* ---- the sections ---- */
 
+#define PORT_WHY "kept reserved by rank 0's agent while rank 0 runs"
+#define PORTS_WHY "free on all nodes, and reserved"
+#define JAX_WHY "rank 0's address for jax.distributed"
+
 /* A number of the rank's place, which is another launcher's if that started the rank. */
 static void add_place(struct environment_builder *m, const char *name, long value, const char *why)
 {
@@ -142,8 +154,9 @@ static void add_rendezvous(struct environment_builder *m)
 
 	set_always(m, "MASTER_ADDR", m->plan->network.address, why);
 	if (m->plan->port)
-		set_always_int(m, "MASTER_PORT", m->plan->port,
-			       "kept reserved by rank 0's agent while rank 0 runs");
+		set_always_int(m, "MASTER_PORT", m->plan->port, PORT_WHY);
+	else
+		set_later(m, "MASTER_PORT", PORT_WHY);
 }
 
 /* Only if each rank sees just its own GPUs; otherwise the list is the node's. */
@@ -268,8 +281,9 @@ static void add_jax(struct environment_builder *m)
 
 	endpoint(m->plan, text, sizeof text);
 	if (m->plan->port)
-		environment_put(m, "JAX_COORDINATOR_ADDRESS", text,
-				"rank 0's address for jax.distributed");
+		environment_put(m, "JAX_COORDINATOR_ADDRESS", text, JAX_WHY);
+	else if (!m->request->outer && !env_get(m->env, "JAX_COORDINATOR_ADDRESS"))
+		set_later(m, "JAX_COORDINATOR_ADDRESS", JAX_WHY);
 	add_place(m, "JAX_NUM_PROCESSES", m->plan->world_size,
 		  "pass it to jax.distributed.initialize as num_processes");
 	add_place(m, "JAX_PROCESS_ID", m->rank->rank,
@@ -333,19 +347,78 @@ static void add_berth(struct environment_builder *m)
 	if (m->plan->end_time > 0)
 		set_always_int(m, "BERTH_END_TIME", (long)m->plan->end_time,
 			       "when the scheduler ends the job, Unix seconds");
-	if (request->end_file)
-		set_always(
-			m, "BERTH_END_TIME_FILE", request->end_file,
-			"holds that time if berth learns it, or that it changed, after the start");
-	if (request->plan_file)
-		set_always(m, "BERTH_PLAN_FILE", request->plan_file,
-			   "this node's part of the plan as JSON");
-	if (request->stop_file)
-		set_always(m, "BERTH_STOP_FILE", request->stop_file,
-			   "once this file exists, save a checkpoint and exit with code 75");
-	if (request->report)
-		set_always(m, "BERTH_REPORT", request->report,
-			   "file in which the program may report how it ended");
+}
+
+/* A file in the agent's directory. */
+__attribute__((format(printf, 4, 5))) static void
+add_file(struct environment_builder *m, const char *name, const char *why, const char *file, ...)
+{
+	char path[512];
+	int size = m->request->dir ? snprintf(path, sizeof path, "%s/", m->request->dir) : 0;
+	va_list ap;
+
+	va_start(ap, file);
+	vsnprintf(path + size, sizeof path - (size_t)size, file, ap);
+	va_end(ap);
+	if (m->request->dir)
+		set_always(m, name, path, why);
+	set_later(m, name, why);
+}
+
+/* Keep the user's own, if there is one. */
+static bool keep(struct environment_builder *m, const char *name, const char *why)
+{
+	const struct env_var *var = env_find(m->env, name);
+
+	if (!var || !var->value || !*var->value)
+		return false;
+	if (!m->rc)
+		m->rc = env_set(m->out, name, var->value, provenance(m->env, var), why, m->err);
+	return true;
+}
+
+/* Private files, so that nodes need no shared file system. */
+static void add_files(struct environment_builder *m)
+{
+	static const char stop[] = "once this file exists, save a checkpoint and exit with code 75",
+			  error[] = "where @record of PyTorch describes an exception";
+
+	add_file(m, "BERTH_END_TIME_FILE",
+		 "holds that time if berth learns it, or that it changed, after the start",
+		 PLAN_FILE_END_TIME);
+	add_file(m, "BERTH_PLAN_FILE", "this node's part of the plan as JSON", PLAN_FILE);
+	if (!keep(m, "BERTH_STOP_FILE", stop))
+		add_file(m, "BERTH_STOP_FILE", stop, PLAN_FILE_STOP);
+	add_file(m, "BERTH_REPORT", "file in which the program may report how it ended",
+		 PLAN_FILE_REPORT);
+	add_file(m, "BERTH_HEARTBEAT_FILE", "where the rank reports its steps", PLAN_FILE_HEARTBEAT,
+		 m->rank->local_rank);
+	if (!keep(m, "TORCHELASTIC_ERROR_FILE", error))
+		add_file(m, "TORCHELASTIC_ERROR_FILE", error, PLAN_FILE_ERROR, m->rank->local_rank);
+}
+
+/* What the controller and the agent know once the ranks start. */
+static void add_start(struct environment_builder *m)
+{
+	const struct plan_request *request = m->request;
+
+	if (request->run)
+		set_always(m, "BERTH_RUN", request->run,
+			   "runs inside this one may use what it uses");
+	if (request->ports && *request->ports)
+		set_always(m, "BERTH_PORTS", request->ports, PORTS_WHY);
+	/* Open MPI names its shared memory by host and local rank, so simulated nodes would
+	 * overwrite each other's. */
+	if (request->dir && request->single_host && m->plan->node_count > 1)
+		set_always(m, "OMPI_MCA_btl_vader_backing_directory", request->dir,
+			   "simulated nodes share /dev/shm");
+	if (request->dir)
+		return;
+	set_later(m, "BERTH_RUN", "runs inside this one may use what it uses");
+	if (request->ports)
+		set_later(m, "BERTH_PORTS", PORTS_WHY);
+	set_later(m, "BERTH_STORE_SECRET", "of this run's key-value store");
+	set_later(m, "PMIX_*", "from the PMIx server of this node's agent, with --pmix auto or on");
 }
 
 static void add_c10d(struct environment_builder *m)
@@ -383,8 +456,9 @@ static void add_torchrun(struct environment_builder *m)
 		       "index of this node among those with ranks");
 	set_always(m, "PET_MASTER_ADDR", m->plan->network.address, "the rendezvous address");
 	if (m->plan->port)
-		set_always_int(m, "PET_MASTER_PORT", m->plan->port,
-			       "kept reserved by rank 0's agent while rank 0 runs");
+		set_always_int(m, "PET_MASTER_PORT", m->plan->port, PORT_WHY);
+	else
+		set_later(m, "PET_MASTER_PORT", PORT_WHY);
 	add_host(m);
 	if (backend && !strcmp(backend, "c10d") && m->plan->port)
 		add_c10d(m);
@@ -450,6 +524,8 @@ int plan_environment(const struct plan *plan, const struct inventory *inventory,
 		add_lightning(&m);
 	if (!request->outer) {
 		add_berth(&m);
+		add_files(&m);
+		add_start(&m);
 		if (request->per_node)
 			add_torchrun(&m);
 		add_slurm(&m);

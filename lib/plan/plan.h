@@ -112,9 +112,19 @@ struct plan_request {
 	 * result lacks what describes the job, and its numbers, which the caller has put in the
 	 * plan, do not replace others; a negative one is unknown. */
 	const char *outer;
-	const char *stop_file, *end_file, *plan_file,
-		*report; /* values for BERTH_*; NULL: absent */
+	/* Likewise, what is known once the ranks start: the directory of their node's agent, the
+	 * names of the run and of those around it, and the block of ports, NULL without --ports.
+	 * dir NULL: not yet, and the result lists what follows as ENV_FROM_START. */
+	const char *dir, *run, *ports;
 };
+
+/* What the ranks find in their agent's directory. The last two have the local rank's number. */
+#define PLAN_FILE "plan.json"
+#define PLAN_FILE_STOP "stop"
+#define PLAN_FILE_END_TIME "end-time"
+#define PLAN_FILE_REPORT "report.json"
+#define PLAN_FILE_HEARTBEAT "heartbeat-%d"
+#define PLAN_FILE_ERROR "error-%d.json"
 
 /* Which of the first node's addresses other nodes reached, as the probes found. reached[i] is the
  * number of nodes, the first included, that got the controller's answer on
@@ -221,7 +231,8 @@ struct plan_gpu_vendor {
 };
 const struct plan_gpu_vendor *plan_gpu_vendor(const struct inventory *inventory);
 
-/* The changes that berth makes in the environment of one rank, each with provenance and reason. A
+/* The changes that berth makes in the environment of one rank, each with provenance and reason: all
+ * but the variables of the PMIx server and the secret of the store, which only the agent knows. A
  * variable that the user set stays; it is in the result as ENV_FROM_USER with the reason. env is
  * the environment the job was started in. The caller frees *out with env_free. Return 0, or
  * -ERR_UNAVAILABLE if memory is out. */

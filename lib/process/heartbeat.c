@@ -11,11 +11,6 @@
 
 #define MOST_STEPS 1e15
 
-void heartbeat_path(const char *dir, int local_rank, char *out, size_t size)
-{
-	snprintf(out, size, "%s/heartbeat-%d", dir, local_rank);
-}
-
 double heartbeat_parse(const char *text, char status_text[HEARTBEAT_STATUS_BYTES])
 {
 	char number[32];

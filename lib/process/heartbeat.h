@@ -17,7 +17,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define HEARTBEAT_ENV "BERTH_HEARTBEAT_FILE"
 #define HEARTBEAT_STATUS_BYTES 80
 
 struct heartbeat {
@@ -27,8 +26,6 @@ struct heartbeat {
 	int64_t changed_ns, size; /* of the file, at the last poll */
 };
 
-/* The path of the rank's file in its node's directory. */
-void heartbeat_path(const char *dir, int local_rank, char *out, size_t size);
 /* Look at the file and return whether it changed. Initialise heartbeat with steps -1 and everything
  * else zero. */
 bool heartbeat_poll(const char *path, struct heartbeat *heartbeat);

@@ -19,7 +19,7 @@ check() { holds info.json "(lambda env: $1)({var['name']: var for var in info['e
 
 @test "every choice has a reason" {
 	"$BERTH" info -n 2 --json >"$DIR/info.json"
-	check "all(var['from'] in ('option', 'user', 'site', 'scheduler', 'berth') for var in info['environment'])"
+	check "all(var['from'] in ('option', 'user', 'site', 'scheduler', 'berth', 'start') for var in info['environment'])"
 	check "all(var['why'] for var in info['environment'])"
 	check "all(rank['why'] for rank in info['plan']['ranks'])"
 	check "info['alloc']['why'] and info['network']['why']"

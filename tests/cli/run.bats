@@ -396,6 +396,23 @@ subprocess.run([sys.argv[1], "run", "-n", "1", "--port", str(p), "--", "true"], 
 	[ "$(eval "$line")" = "a  b|it's||\$HOME|" ]
 }
 
+@test "--dry-run lists every variable that a rank gets, those that follow at the start too" {
+	"$BERTH" run --dry-run --json -n 2 --ports 2 -- true >dry.json
+	"$BERTH" run -n 2 --ports 2 -- python3 -c 'import json, os; print(json.dumps(dict(os.environ)))' >ranks
+	python3 - <<'PY'
+import fnmatch, json, os
+dry = {e['name']: e for e in json.load(open('dry.json'))['nodes'][0]['environments'][0]}
+rank = next(r for r in map(json.loads, open('ranks')) if r['RANK'] == '0')
+new = [name for name in rank if os.environ.get(name) != rank[name] and name not in ('PWD', '_', 'SHLVL')]
+assert 'BERTH_PORTS' in new and 'BERTH_HEARTBEAT_FILE' in new, new
+mine = [n for n in new if not n.startswith(('OMPI_', 'PMIX_'))]
+assert not [n for n in mine if not any(fnmatch.fnmatchcase(n, d) for d in dry)], mine
+for name, e in dry.items():
+    assert name not in rank or e['from'] == 'start' or name.endswith(('JOB_ID', 'RUN_ID')) or e['value'] == rank[name], name
+    assert name in rank or e['from'] == 'start', name
+PY
+}
+
 @test "--dry-run starts nothing and shows launcher, ranks, cores and environment" {
 	run --separate-stderr "$BERTH" run --dry-run -n 2 --log-dir logs --report r.json -- touch started
 	[ "$status" -eq 0 ]
@@ -411,7 +428,7 @@ node, = dry['nodes']
 assert [r['local_rank'] for r in node['plan']['ranks']] == [0, 1]
 ranks = [{e['name']: e for e in env} for env in node['environments']]
 assert [r['RANK']['value'] for r in ranks] == ['0', '1']
-assert all(e['from'] in ('option', 'user', 'site', 'scheduler', 'berth') and e['why']
+assert all(e['from'] in ('option', 'user', 'site', 'scheduler', 'berth', 'start') and e['why']
            for r in ranks for e in r.values())
 PY
 	OMP_NUM_THREADS=3 "$BERTH" run --dry-run --json -n 1 -- true | python3 -c 'import json, sys

@@ -143,10 +143,11 @@ static void test_identity(void **state)
 	job_start(&job, SORT_IB, 2);
 	job.request.attempt = 2;
 	job.request.max_restarts = 5;
-	job.request.stop_file = "/run/stop";
-	job.request.plan_file = "/run/plan";
-	job.request.report = "/run/report";
+	job.request.dir = "/run/agent";
+	job.request.run = "run-1";
+	job.request.ports = "20480-20481";
 	job_plan(&job);
+	job.request.single_host = true; /* as the controller does, once the network is chosen */
 	env = rank_env(&job, 1, 1);
 	static const char *const expected[][2] = {
 		{"RANK", "3"},
@@ -182,9 +183,15 @@ static void test_identity(void **state)
 		{"BERTH_NODE_RANK", "1"},
 		{"BERTH_ATTEMPT", "2"},
 		{"BERTH_END_TIME", "1800000000"},
-		{"BERTH_PLAN_FILE", "/run/plan"},
-		{"BERTH_STOP_FILE", "/run/stop"},
-		{"BERTH_REPORT", "/run/report"},
+		{"BERTH_PLAN_FILE", "/run/agent/plan.json"},
+		{"BERTH_STOP_FILE", "/run/agent/stop"},
+		{"BERTH_REPORT", "/run/agent/report.json"},
+		{"BERTH_END_TIME_FILE", "/run/agent/end-time"},
+		{"BERTH_HEARTBEAT_FILE", "/run/agent/heartbeat-1"},
+		{"TORCHELASTIC_ERROR_FILE", "/run/agent/error-1.json"},
+		{"BERTH_RUN", "run-1"},
+		{"BERTH_PORTS", "20480-20481"},
+		{"OMPI_MCA_btl_vader_backing_directory", "/run/agent"},
 		{"PET_NNODES", NULL},
 		{"NCCL_NET", NULL},
 		{"NCCL_SOCKET_IFNAME", "ib0"},
@@ -197,10 +204,16 @@ static void test_identity(void **state)
 	job_request_end(&job);
 }
 
-static void test_unknowns_are_absent(void **state)
+/* Before the start the result says what follows; with an agent's directory nothing is left open. */
+static void test_unknowns_follow_at_the_start(void **state)
 {
 	struct job job;
 	struct env *env;
+	static const char *const later[] = {
+		"MASTER_PORT",	   "JAX_COORDINATOR_ADDRESS", "BERTH_PLAN_FILE",
+		"BERTH_STOP_FILE", "BERTH_HEARTBEAT_FILE",    "TORCHELASTIC_ERROR_FILE",
+		"BERTH_RUN",	   "BERTH_STORE_SECRET",      "PMIX_*",
+	};
 
 	job_start(&job, SORT_IB, 2);
 	job.request.port = 0;
@@ -211,6 +224,23 @@ static void test_unknowns_are_absent(void **state)
 	expect(env, "JAX_COORDINATOR_ADDRESS", NULL);
 	expect(env, "BERTH_END_TIME", NULL);
 	expect(env, "BERTH_PLAN_FILE", NULL);
+	for (size_t i = 0; i < sizeof later / sizeof *later; i++)
+		expect_from(env, later[i], NULL, ENV_FROM_START);
+	assert_null(env_find(env, "BERTH_PORTS"));
+	env_free(env);
+	job.request.ports = "";
+	env = rank_env(&job, 0, 0);
+	expect_from(env, "BERTH_PORTS", NULL, ENV_FROM_START);
+	env_free(env);
+	job.request.dir = "/run/agent";
+	job.request.ports = NULL;
+	set(&job, "BERTH_STOP_FILE", "/shared/stop");
+	set(&job, "TORCHELASTIC_ERROR_FILE", "/shared/error");
+	env = rank_env(&job, 0, 0);
+	expect(env, "BERTH_STOP_FILE", "/shared/stop");
+	expect_from(env, "TORCHELASTIC_ERROR_FILE", "/shared/error", ENV_FROM_USER);
+	for (size_t i = 0; i < env_count(env); i++)
+		assert_int_not_equal(env_at(env, i)->from, ENV_FROM_START);
 	env_free(env);
 	job_request_end(&job);
 }
@@ -794,7 +824,7 @@ int main(void)
 {
 	static const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_identity),
-		cmocka_unit_test(test_unknowns_are_absent),
+		cmocka_unit_test(test_unknowns_follow_at_the_start),
 		cmocka_unit_test(test_fabrics),
 		cmocka_unit_test(test_conditions),
 		cmocka_unit_test(test_nccl_is_the_nodes),
