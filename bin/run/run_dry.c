@@ -40,9 +40,9 @@ static bool is_first_node(const struct run_setup *setup)
 {
 	const struct alloc *alloc = &setup->alloc;
 
-	if (setup->launch.launcher->single_host || alloc->this_node >= 0 ||
+	if (launcher_is_here(setup->launch.launcher) || alloc->this_node >= 0 ||
 	    alloc->source == ALLOC_FROM_SLURM)
-		return setup->launch.launcher->single_host || !alloc->this_node;
+		return launcher_is_here(setup->launch.launcher) || !alloc->this_node;
 	return launcher_is_this_host(alloc->nodes[0].name);
 }
 
@@ -50,7 +50,7 @@ static int load_inventories(struct show *show, struct error *err)
 {
 	const struct alloc *alloc = &show->setup->alloc;
 	const struct inventory_source source = {0};
-	bool single_host = show->setup->launch.launcher->single_host;
+	bool single_host = launcher_is_here(show->setup->launch.launcher);
 	int rc = inventory_discover_from_env(&source, show->setup->env, &show->own, err);
 
 	if (rc)
@@ -133,7 +133,7 @@ static int make(struct show *show, struct error *err)
 	show->request = setup->plan;
 	show->request.ports = setup->launch.ports ? "" : NULL;
 	show->request.spares = (size_t)setup->options->restarts.spares;
-	show->request.single_host = setup->launch.launcher->single_host;
+	show->request.single_host = launcher_is_here(setup->launch.launcher);
 	show->has_plan = is_first_node(setup);
 	rc = plan_network_check(&show->request, err);
 	if (!rc)
@@ -402,7 +402,7 @@ static const char *address_of(const struct shows *all, size_t i, struct cell *ou
 {
 	const struct alloc *job = &all->setup->alloc;
 	const struct show *show = &all->shows[i];
-	bool single_host = show->setup->launch.launcher->single_host;
+	bool single_host = launcher_is_here(show->setup->launch.launcher);
 	struct plan_network network = {0};
 	struct inventory *alike;
 

@@ -105,7 +105,7 @@ void run_warn_hosts(const struct run_setup *setup)
 	char text[200] = "";
 
 	if (setup->options->quiet || setup->options->launcher ||
-	    setup->launch.launcher != &launcher_ssh || named->source != ALLOC_FROM_HOSTS ||
+	    setup->launch.launcher->shape != LAUNCH_NODES || named->source != ALLOC_FROM_HOSTS ||
 	    alloc_read(setup->env, NULL, &job, NULL))
 		return;
 	for (size_t i = 0; i < named->node_count; i++) {
@@ -124,10 +124,10 @@ void run_warn_hosts(const struct run_setup *setup)
 	if (job.source == ALLOC_FROM_SLURM || job.source == ALLOC_FROM_PBS)
 		log_user(LOG_WARNING,
 			 "%s in the %s job %s: berth reaches these hosts through "
-			 "ssh, so the job's limits, GPUs and end time do not apply to the ranks%s; "
+			 "%s, so the job's limits, GPUs and end time do not apply to the ranks%s; "
 			 "omit %s to use the job's own nodes (--nodes N: the first N)",
-			 option, job.source == ALLOC_FROM_SLURM ? "Slurm" : "PBS", job.job_id, text,
-			 option);
+			 option, job.source == ALLOC_FROM_SLURM ? "Slurm" : "PBS", job.job_id,
+			 setup->launch.launcher->name, text, option);
 	alloc_free(&job);
 }
 

@@ -36,8 +36,7 @@ static int choose_nodes(struct run_setup *setup, struct error *err)
 	struct alloc simulated;
 	int rc;
 
-	/* Loopback. The other launcher with a single host, fork, has one node. */
-	if (setup->launch.launcher->single_host && !setup->launch.launcher->uses_socket_pair) {
+	if (setup->launch.launcher->shape == LAUNCH_SIMULATED) {
 		rc = launcher_simulate_nodes(alloc, wanted ? wanted : alloc->node_count, &simulated,
 					     err);
 		if (rc)
@@ -72,7 +71,7 @@ static void choose_node_timeout(struct run_setup *setup)
 	if (launch->node_timeout_ms)
 		return;
 	launch->node_timeout_ms = NODE_TIMEOUT_MS;
-	if (launch->launcher->single_host)
+	if (launcher_is_here(launch->launcher))
 		launch->node_timeout_ms +=
 			NODE_TIMEOUT_SHARED_MS * (int)(setup->alloc.node_count - 1);
 }
@@ -82,7 +81,7 @@ static void choose_fallback(struct run_setup *setup)
 {
 	struct launch_options *launch = &setup->launch;
 
-	if (launch->launcher->single_host || setup->options->launcher)
+	if (launcher_is_here(launch->launcher) || setup->options->launcher)
 		return;
 	launch->fallback = launcher_next(launch->launcher, &setup->alloc, setup->env);
 	if (!launch->launch_timeout_ms)
@@ -157,7 +156,7 @@ static int check_wait(const struct run_setup *setup, struct error *err)
 	const struct launcher *launcher = setup->launch.launcher;
 	char scope[256];
 
-	if (setup->options->roles.count && launcher->secret_from_file)
+	if (setup->options->roles.count && launcher->shape == LAUNCH_BY_HAND)
 		return error_set(
 			err, ERR_USAGE,
 			"--role needs agents that berth starts, and you start berth run on "
@@ -168,7 +167,7 @@ static int check_wait(const struct run_setup *setup, struct error *err)
 		return error_set(err, ERR_USAGE,
 				 "--wait has no effect on simulated nodes, which have the same "
 				 "GPUs and cores");
-	if (launcher->secret_from_file)
+	if (launcher->shape == LAUNCH_BY_HAND)
 		return error_set(err, ERR_USAGE,
 				 "--wait has no effect on machines on which you start berth run "
 				 "yourself: use --hosts, or a scheduler's job");

@@ -445,7 +445,7 @@ static int prepare(struct check_session *session, const struct check_request *re
 		sprintf(session->token + 2 * i, "%02x", name.bytes[i]);
 	check->request = request;
 	check->count = request->launch->alloc->node_count;
-	check->simulated = request->launch->launcher->single_host && check->count > 1;
+	check->simulated = launcher_is_here(request->launch->launcher) && check->count > 1;
 	check->nodes = calloc(check->count, sizeof *check->nodes);
 	session->lines = calloc(check->count, sizeof *session->lines);
 	for (size_t i = 0; check->nodes && i < check->count; i++)

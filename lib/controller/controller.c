@@ -71,7 +71,7 @@ void controller_mark_lost(struct controller *controller, size_t node, const char
 	 * run on. */
 	struct launcher_process *process = agent_process(controller, node);
 
-	if (process && process->pid > 0 && controller->launch->launcher->single_host)
+	if (process && process->pid > 0 && launcher_is_here(controller->launch->launcher))
 		kill(process->pid, SIGKILL);
 	controller->events.lost(controller->events.context, node, why);
 }
@@ -177,7 +177,7 @@ static void handle_hello(struct controller *controller, struct connection *conne
 			     .move = parent >= 0,
 			     .port = reserves ? controller->port : -1,
 			     /* Simulated nodes share one machine's ports. */
-			     .ports = node && controller->launch->launcher->single_host
+			     .ports = node && launcher_is_here(controller->launch->launcher)
 					      ? 0
 					      : controller->launch->ports,
 			     .seed = controller->ports_seed,

@@ -268,7 +268,7 @@ static void handle_process_end(struct controller *controller, struct launcher_pr
 	struct controller_node *node = &controller->nodes[process->node_index];
 	bool known = children_known(&controller->children, process->node_index);
 
-	if (!controller->stopping && controller->launch->launcher->single_host) {
+	if (!controller->stopping && launcher_is_here(controller->launch->launcher)) {
 		kill_orphans(2000, NULL, 0);
 		tmpdir_remove(node->dir);
 	}
@@ -360,11 +360,11 @@ static int start_launcher(struct controller *controller, struct launcher_process
 	int port = children_port(&controller->children), rc = 0;
 
 	secret_format(&controller->secret, secret);
-	if (!launcher->single_host)
+	if (!launcher_is_here(launcher))
 		rc = socket_own_addresses(port, sys_net_speed, address, sizeof address, err);
 	/* The user gave the other machines this machine's address; only its own agent needs this
 	 * one. */
-	if (launcher->single_host || (rc && launcher->secret_from_file)) {
+	if (launcher_is_here(launcher) || (rc && launcher->shape == LAUNCH_BY_HAND)) {
 		snprintf(address, sizeof address, "127.0.0.1:%d", port);
 		rc = 0;
 	}
@@ -372,7 +372,8 @@ static int start_launcher(struct controller *controller, struct launcher_process
 		char *line = launcher->command_line(&job);
 
 		log_info(LOG_LAUNCH, "agents connect to %s; %s",
-			 launcher->uses_socket_pair ? "a socket pair" : address, line ? line : "");
+			 launcher->shape == LAUNCH_HERE ? "a socket pair" : address,
+			 line ? line : "");
 		free(line);
 	}
 	if (!rc)
@@ -442,7 +443,7 @@ static int make_secret(struct controller *controller, struct error *err)
 			return 0;
 		}
 
-	int rc = launch->launcher->secret_from_file
+	int rc = launch->launcher->shape == LAUNCH_BY_HAND
 			 ? secret_file_read(launch->env, true, &controller->secret, &made, path,
 					    sizeof path, err)
 			 : secret_generate(&controller->secret, err);
@@ -544,10 +545,10 @@ int controller_start(struct loop *loop, const struct launch_options *launch, int
 		 * of this process. */
 		rc = supervise_become_subreaper(err);
 	/* Listen before the launcher starts: agents get the port from it. */
-	if (!rc && !launch->launcher->uses_socket_pair) {
+	if (!rc && launch->launcher->shape != LAUNCH_HERE) {
 		int listen_port = 0;
 
-		if (launch->launcher->secret_from_file && launch->alloc->rendezvous)
+		if (launch->launcher->shape == LAUNCH_BY_HAND && launch->alloc->rendezvous)
 			rc = alloc_parse_rendezvous("the rendezvous address",
 						    launch->alloc->rendezvous, NULL, 0,
 						    &listen_port, err);
@@ -559,7 +560,7 @@ int controller_start(struct loop *loop, const struct launch_options *launch, int
 		rc = start_launcher(controller, NULL, err);
 	/* Raise the limit of open files: before the tree is built, every agent is connected to
 	 * this process. The agents must not inherit the higher limit. */
-	if (!launch->launcher->uses_socket_pair && !getrlimit(RLIMIT_NOFILE, &limit)) {
+	if (launch->launcher->shape != LAUNCH_HERE && !getrlimit(RLIMIT_NOFILE, &limit)) {
 		limit.rlim_cur = limit.rlim_max;
 		setrlimit(RLIMIT_NOFILE, &limit);
 	}
@@ -616,7 +617,7 @@ void controller_stop(struct controller *controller, int timeout_ms, char *left, 
 			launcher_kill(&controller->processes[i], SIGKILL);
 	wait_processes(controller, 2000);
 	read_launcher_output(controller);
-	if (controller->launch->launcher->single_host) {
+	if (launcher_is_here(controller->launch->launcher)) {
 		kill_orphans(2000, left, size);
 		for (size_t i = 0; i < controller->count && controller->nodes; i++)
 			if (controller->nodes[i].dir[0])

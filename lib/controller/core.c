@@ -79,8 +79,8 @@ enum agent_job_stdin job_input_kind(const struct job_request *request)
 		return AGENT_JOB_STDIN_NONE;
 	if (isatty(STDIN_FILENO))
 		return request->pty ? AGENT_JOB_STDIN_PTY : AGENT_JOB_STDIN_TERMINAL;
-	return request->launch->launcher->uses_socket_pair ? AGENT_JOB_STDIN_INHERIT
-							   : AGENT_JOB_STDIN_FIRST;
+	return request->launch->launcher->shape == LAUNCH_HERE ? AGENT_JOB_STDIN_INHERIT
+							       : AGENT_JOB_STDIN_FIRST;
 }
 
 bool job_waits_for_listener(const struct job *job)

@@ -150,7 +150,7 @@ struct plan_request job_plan_request(const struct job *job)
 
 	if (request->any_master_addr)
 		plan.master_addr = plan.iface = plan.subnet = NULL;
-	plan.single_host = request->any_master_addr || request->launch->launcher->single_host;
+	plan.single_host = request->any_master_addr || launcher_is_here(request->launch->launcher);
 	plan.port = job->nodes[0].port;
 	plan.spares = request->spares;
 	plan.attempt = job_attempt(request);
@@ -367,7 +367,7 @@ static int send_node(const struct job *job, size_t index, struct error *err)
 	plan_request.run = run;
 	plan_request.ports = ports;
 	plan_request.port = job->port;
-	plan_request.single_host = launch->launcher->single_host;
+	plan_request.single_host = launcher_is_here(launch->launcher);
 	plan_request.outside = job->request->role ? job->request->role->network : NULL;
 	for (size_t i = 0; !rc && i < node->rank_count; i++) {
 		struct env *changes = NULL;

@@ -82,7 +82,7 @@ int launcher_start_tools(const struct launcher_job *job, struct launcher_process
 {
 	const struct launcher *launcher = job->launch->launcher;
 	/* By hand, only this machine's agent is ours to start. */
-	bool one = launcher->one_tool || launcher->secret_from_file;
+	bool one = launcher->one_tool || launcher->shape == LAUNCH_BY_HAND;
 	size_t tools = one ? 1 : job->launch->alloc->node_count, started = 0;
 	struct launcher_process *processes = calloc(tools, sizeof *processes);
 	int rc = processes ? 0 : error_memory(err, "the agents");

@@ -95,8 +95,7 @@ static char *command_line(const struct launcher_job *job)
 
 const struct launcher launcher_fork = {
 	.name = "fork",
-	.uses_socket_pair = true,
-	.single_host = true,
+	.shape = LAUNCH_HERE,
 	.fits = fork_fits,
 	.start = fork_start,
 	.command_line = command_line,

@@ -40,7 +40,7 @@ static char *command_line(const struct launcher_job *job)
 
 const struct launcher launcher_hand = {
 	.name = "hand",
-	.secret_from_file = true,
+	.shape = LAUNCH_BY_HAND,
 	.fits = hand_fits,
 	.start = hand_start,
 	.command_line = command_line,

@@ -61,7 +61,7 @@ int launcher_find(const char *name, const struct alloc *alloc, const struct env 
 	int rc = find_launcher(name, alloc, env, out, err);
 
 	/* It is for nodes that a scheduler granted or that --hosts names. */
-	if (rc || !preferred || (*out)->single_host || (*out)->secret_from_file)
+	if (rc || !preferred || (*out)->shape != LAUNCH_NODES)
 		return rc;
 	rc = find_launcher(preferred, alloc, env, out, err);
 	if (!rc)
@@ -250,6 +250,11 @@ char *launcher_command_line(char *const argv[])
 		return text;
 	free(text);
 	return NULL;
+}
+
+bool launcher_is_here(const struct launcher *launcher)
+{
+	return launcher->shape == LAUNCH_HERE || launcher->shape == LAUNCH_SIMULATED;
 }
 
 bool launcher_has_part(const char *const *parts, const char *text)

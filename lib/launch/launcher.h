@@ -118,12 +118,18 @@ struct launcher_command {
 	struct env *env; /* its environment; NULL: the environment berth was started in */
 };
 
+/* Where the agents are, which decides what they and the controller do for each other. */
+enum launch_shape {
+	LAUNCH_NODES, /* on the nodes of the allocation */
+	LAUNCH_HERE,  /* one on this machine, over a socket pair: the controller need not listen */
+	LAUNCH_SIMULATED, /* several on this machine, so any address reaches the controller */
+	LAUNCH_BY_HAND,	  /* where the user starts them: the secret comes from the user's file, the
+			     port from the allocation */
+};
+
 struct launcher {
 	const char *name;
-	bool uses_socket_pair; /* agents get a socket pair, so the controller need not listen */
-	bool single_host; /* all nodes are this machine, so any address reaches the controller */
-	bool secret_from_file; /* the user starts the other agents: the secret comes from the user's
-				  file, the port from alloc */
+	enum launch_shape shape;
 	const char *const *request_variables; /* Variables from which the tool takes the nodes and
 						 GPUs to request. berth names them if the tool
 						 refuses. Ends with NULL; may be NULL. */
@@ -175,10 +181,13 @@ char *launcher_sample_line(const struct launch_options *launch);
 const struct launcher *launcher_next(const struct launcher *after, const struct alloc *alloc,
 				     const struct env *env);
 
+/* Are all agents on this machine? */
+bool launcher_is_here(const struct launcher *launcher);
+
 /* Is one of parts (ends with NULL; may be NULL) in text? */
 bool launcher_has_part(const char *const *parts, const char *text);
 
-/* For launchers with single_host: make an allocation of that many simulated nodes "loop0",
+/* For LAUNCH_SIMULATED: make an allocation of that many simulated nodes "loop0",
  * "loop1"..., each with the slots of alloc's first node. The caller frees it with alloc_free.
  * -ERR_UNAVAILABLE if memory is out. */
 int launcher_simulate_nodes(const struct alloc *alloc, size_t nodes, struct alloc *out,
@@ -219,7 +228,7 @@ void launcher_command_free(struct launcher_command *command);
  * NULL if memory is out. */
 char *launcher_stdin_text(const struct launcher_job *job, size_t node);
 /* Implements launcher.start: run what the launcher's make returns, once per node, or once if
- * one_tool or secret_from_file is set. If one fails to start, none is left running. */
+ * one_tool is set or the shape is LAUNCH_BY_HAND. If one fails to start, none is left running. */
 int launcher_start_tools(const struct launcher_job *job, struct launcher_process **out,
 			 size_t *count, struct error *err);
 /* One of these tools, for this node. */

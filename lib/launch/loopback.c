@@ -89,7 +89,7 @@ memory:
 
 const struct launcher launcher_loopback = {
 	.name = "loopback",
-	.single_host = true,
+	.shape = LAUNCH_SIMULATED,
 	.fits = loopback_fits,
 	.start = loopback_start,
 	.command_line = command_line,

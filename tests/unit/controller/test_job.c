@@ -328,12 +328,9 @@ static const char *cancelled(const char *output, size_t *size)
 }
 
 static const struct launcher launcher_simulated = {
-	.name = "played", .uses_socket_pair = true, .single_host = true, .start = start};
-static const struct launcher launcher_that_tells = {.name = "played",
-						    .uses_socket_pair = true,
-						    .single_host = true,
-						    .start = start,
-						    .cancelled = cancelled};
+	.name = "played", .shape = LAUNCH_HERE, .start = start};
+static const struct launcher launcher_that_tells = {
+	.name = "played", .shape = LAUNCH_HERE, .start = start, .cancelled = cancelled};
 static const struct launcher *launcher = &launcher_simulated;
 
 /* ---- the controller ---- */

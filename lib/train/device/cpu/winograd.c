@@ -222,7 +222,7 @@ static size_t points_size(size_t rows, size_t row)
 }
 
 /* y = x * w + b, where x is padded by pad. turned: see transform_weights. */
-struct convolution {
+struct winograd_conv {
 	const struct winograd_call *call;
 	struct image from, to;
 	struct tiles tiles;
@@ -233,7 +233,7 @@ struct convolution {
 };
 
 /* All tiles are in one block. */
-static void convolve_panels(const struct convolution *conv, size_t panel)
+static void convolve_panels(const struct winograd_conv *conv, size_t panel)
 {
 	const struct tiles *tiles = &conv->tiles;
 	size_t in = conv->from.channels, out = conv->to.channels, rows = up(tiles->count, 2);
@@ -269,7 +269,7 @@ static void convolve_panels(const struct convolution *conv, size_t panel)
 	}
 }
 
-static void convolve_tiles(const struct convolution *conv)
+static void convolve_tiles(const struct winograd_conv *conv)
 {
 	const struct tiles *tiles = &conv->tiles;
 	size_t in = conv->from.channels, out = conv->to.channels;
@@ -306,7 +306,7 @@ static void convolve_tiles(const struct convolution *conv)
 }
 
 /* With an odd number of tiles, the products have one row more, which is not read. */
-static void convolve(const struct convolution *conv)
+static void convolve(const struct winograd_conv *conv)
 {
 	size_t panel = panel_of(conv->call, &conv->tiles, conv->to.channels);
 
@@ -318,8 +318,8 @@ static void convolve(const struct convolution *conv)
 
 static void forward(const struct winograd_call *call)
 {
-	struct convolution conv = {call,  x_of(call), y_of(call), {0},	  call->pad,
-				   false, call->x,    call->b,	  call->y};
+	struct winograd_conv conv = {call,  x_of(call), y_of(call), {0},    call->pad,
+				     false, call->x,	call->b,    call->y};
 
 	conv.tiles = tiles_of(call->n, &conv.to);
 	convolve(&conv);
@@ -327,8 +327,8 @@ static void forward(const struct winograd_call *call)
 
 static void backward_input(const struct winograd_call *call)
 {
-	struct convolution conv = {call, y_of(call), x_of(call), {0},	  2 - call->pad,
-				   true, call->dy,   NULL,	 call->dx};
+	struct winograd_conv conv = {call, y_of(call), x_of(call), {0},	    2 - call->pad,
+				     true, call->dy,   NULL,	   call->dx};
 
 	conv.tiles = tiles_of(call->n, &conv.to);
 	convolve(&conv);
