@@ -136,6 +136,9 @@ static void await(struct fake *fake, enum message_type type, struct message *out
 			message_free(out);
 			if (wire.type == MESSAGE_SETTLE)
 				tell(fake, MESSAGE_SETTLED, NULL);
+			else if (wire.type == MESSAGE_CLAIM)
+				tell(fake, MESSAGE_CLAIMED,
+				     &(struct message_claimed){true, json_array()});
 		}
 		flush(fake);
 		if (poll(&wait, 1, 300) == 0) {
