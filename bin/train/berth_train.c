@@ -9,7 +9,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "alloc/alloc.h"
 #include "arguments.h"
 #include "base/env.h"
 #include "base/file.h"
@@ -26,7 +25,6 @@
 #include "train/screen.h"
 #include "train/train_options.h"
 
-#define QUERY_MS 10000
 #define ATTEMPTS 10000 /* per job between two requeues */
 
 /* Where the run's messages go. */
@@ -148,12 +146,7 @@ static int end_time(const struct env *env, int64_t *out, struct error *err)
 	return text && *text ? number_int64("BERTH_END_TIME", text, 0, INT64_MAX / 2, out, err) : 0;
 }
 
-/* ---- which job this is, from the environment; asking schedulers about others ---- */
-
-static int job_has_ended(void *context, const char *scheduler, const char *job)
-{
-	return job_status_is_over(context, scheduler, job, QUERY_MS);
-}
+/* ---- which job this is, from the environment ---- */
 
 static const char *value_of(const struct env *env, const char *name)
 {
@@ -164,7 +157,7 @@ static const char *value_of(const struct env *env, const char *name)
 
 /* Read BERTH_JOB_ID, BERTH_ATTEMPT and BERTH_JOB_BEFORE (ids of the jobs that this one continues,
  * separated by commas), or else the scheduler's variables. env must outlive out: it owns the
- * strings, and squeue and qstat run with it. */
+ * strings. */
 static void read_identity(const struct env *env, struct lease_identity *out)
 {
 	const char *ours = value_of(env, "BERTH_JOB_ID"), *slurm = value_of(env, "SLURM_JOB_ID");
@@ -177,11 +170,9 @@ static void read_identity(const struct env *env, struct lease_identity *out)
 			     : *theirs ? "pbs"
 				       : "",
 		.predecessors = value_of(env, "BERTH_JOB_BEFORE"),
-		.job_has_ended = job_has_ended,
-		.context = (void *)env,
 	};
 	/* If BERTH_JOB_ID differs from the scheduler's id, this is berth's own job within the
-	 * scheduler's, which the scheduler does not know. */
+	 * scheduler's. */
 	if (strcmp(out->job, theirs))
 		out->scheduler = "";
 	if (number_int("BERTH_ATTEMPT", value_of(env, "BERTH_ATTEMPT"), 0, ATTEMPTS - 1,

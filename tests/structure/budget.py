@@ -17,7 +17,7 @@ BUDGET = {
     'bin/roles': 349,
     'bin/run': 3951,
     'bin/submit': 828,
-    'bin/train': 876,
+    'bin/train': 868,
     'lib': 65,
     'lib/agent': 3858,
     'lib/alloc': 2592,
@@ -37,7 +37,7 @@ BUDGET = {
     'lib/rendezvous': 1958,
     'lib/report': 610,
     'lib/roles': 1957,
-    'lib/train': 22671,
+    'lib/train': 22448,
 }
 TRAINER = ('bin/train', 'lib/train')
 SOURCES = ('.c', '.h', '.cc', '.cpp', '.cu', '.cuh')

@@ -13,6 +13,7 @@
  *   stall-sync a sync blocks until a FIFO, BERTH_BAD_FS_FLAG, is removed and then opened for
  *              writing; FLAG.stalled exists once it blocks
  *   stall-open likewise, an open for reading
+ *   no-locks   there are no locks
  *   short      a write takes at most 100 bytes
  *   kill-N     the process is killed at the N-th call that changes the directory */
 #include <dlfcn.h>
@@ -24,6 +25,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <time.h>
@@ -148,6 +150,14 @@ EXPORT int fsync(int fd)
 		}
 	}
 	return next(fd);
+}
+
+EXPORT int flock(int fd, int operation)
+{
+	if (!bad("no-locks"))
+		return ((int (*)(int, int))real("flock"))(fd, operation);
+	errno = ENOLCK;
+	return -1;
 }
 
 EXPORT int close(int fd)

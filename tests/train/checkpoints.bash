@@ -14,6 +14,11 @@ names() { (cd "$1" && ls -A -I '.lease-*' | tr '\n' ' '); }
 # steps DIRECTORY: 7 14 21
 steps() { (cd "$1" && printf '%s\n' step-*.safetensors | sed 's/step-0*\(.*\).safetensors/\1/' | tr '\n' ' '); }
 
+# lease DIRECTORY: its highest file
+lease() { printf '%s\n' "$1"/.lease-* | tail -n 1; }
+# holder DIRECTORY: the process that has the lease
+holder() { python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))["pid"])' "$(lease "$1")"; }
+
 # stalling KIND PATH ARGUMENTS: train in c; while the FIFO flag exists, calls of that KIND on PATH block
 stalling() {
 	# shellcheck disable=SC2046 # words

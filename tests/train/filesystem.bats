@@ -119,20 +119,36 @@ sums() { (cd backing/c && sha256sum latest step-*.safetensors && stat -c '%n %i 
 	done
 }
 
-@test "the reply to LINK is lost: the run has the lease that it asked for" {
+@test "the reply to the lease's create is lost: the file without a text delays the next run by 20 s" {
 	# The client sent it again, and the server answered that the name exists.
-	rule a 'lose link /c/.lease-* EEXIST 1'
+	rule a 'lose create /c/.lease-* EEXIST 1'
 	expect 0 linear a/c --steps 3
-	seen a '^lose link /c/.lease-000001'
-	# A soft mount gives up, but the link is there.
-	rule a 'lose link /c/.lease-* EIO 1'
-	expect 0 linear a/c --steps 4
-	seen a '^lose link /c/.lease-000002'
-	# No link was made.
-	rule a 'error link /c/.lease-* EIO 1'
-	expect 73 linear a/c --steps 5
+	seen a '^lose create /c/.lease-000001'
+	[[ "$output" == *"taking over --ckpt a/c from an unknown run"* ]]
+	# A soft mount gives up, but the file is there.
+	rule a 'lose create /c/.lease-* EIO 1'
+	expect 73 linear a/c --steps 4
 	[[ "$output" == *"cannot create a/c/.lease-000003: Input/output error"* ]]
+	expect 0 linear a/c --steps 4
+	[[ "$output" == *"taking over --ckpt a/c from an unknown run"* ]]
+	# No file was created.
+	rule a 'error create /c/.lease-* EIO 1'
+	expect 73 linear a/c --steps 5
+	[[ "$output" == *"cannot create a/c/.lease-000005: Input/output error"* ]]
 	expect 0 linear a/c --steps 5
+}
+
+@test "a live run is seen through its own mount by its lock, and through another mount by its renewals" {
+	linear a/c --steps 100000000 --save-every 100 --keep 2 >out 2>err 3>&- &
+	pid=$!
+	within 30 test -e backing/c/latest
+	expect 73 linear a/c --steps 3
+	[[ "$output" == *"that process is running"* ]]
+	expect 73 linear b/c --steps 3
+	[[ "$output" == *"its lease is being renewed, so that run is alive"* ]]
+	kill -TERM "$(holder backing/c)"
+	ends 75 $pid err
+	expect 0 linear b/c --steps 3
 }
 
 @test "the newest checkpoint cannot be read for now: exit code 66, and no run starts from an older one" {

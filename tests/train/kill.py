@@ -151,7 +151,7 @@ class Job:
         due = (self.saved // EVERY + 1) * EVERY
         beside = max(0, self.reached - due)
         assert beside <= EVERY, f'step {self.reached} was reached, {self.saved} was saved, {due} was due'
-        writing = any(re.match(rf'step-{due:08}\.safetensors\.|\.lease\.', name)
+        writing = any(re.match(rf'step-{due:08}\.safetensors\.', name)
                       for name in (os.listdir(self.ckpt) if os.path.isdir(self.ckpt) else []))
         with self.options.lock:
             self.options.lost = max(self.options.lost, min(self.reached, due) - self.saved)

@@ -4,7 +4,7 @@
 #   shared_filesystems.sh glusterfs|sshfs|sshfs-cached
 # with BUILD as in tests/cli/meson.build; KILLS, TAKEOVERS and OUTAGE change the counts. sshfs-cached keeps
 # sshfs's cache of directories (20 s). Server, mounts and runs live in namespaces of their own and end with
-# this script. Each run has its own PID namespace, so it looks like a run on another machine.
+# this script. Each client is a mount of its own, so a run on one does not see the locks of a run on the other.
 set -euo pipefail
 
 FS=$1

@@ -313,7 +313,8 @@ static bool cut_number(char *name, int min, int *out)
 	return true;
 }
 
-/* The pid in "NAME.PID.I", where NAME is a file that berth writes here; 0: another name. */
+/* The pid in "NAME.PID.I", where NAME is a file that berth writes here (.lease: older versions
+ * did); 0: another name. */
 static pid_t pid_of_writer(const char *name)
 {
 	static const char *const names[] = {"latest", "best", "model.safetensors", ".lease"};

@@ -2,7 +2,7 @@
 /* The lease of a checkpoint directory. It ensures that two runs never write to the same one.
  *
  * DIRECTORY/.lease-NNNNNN is one JSON object that names a run. The file with the highest number is
- * the lease. A run judges that file; if it is released or stale, the run links its own file to the
+ * the lease. A run judges that file; if it is released or stale, the run creates the file with the
  * next number, lists the directory again, and has the lease if its file is the highest.
  * Why two runs never hold it at once:
  * - Creating a name is exclusive, so of all runs that judged number N one gets N + 1. The others
@@ -12,19 +12,20 @@
  *   continues, it cannot undo a takeover.
  * - Files below the highest are removed. A run with an old list may then get a low number, but
  *   finds the highest in its second list and starts again.
- * - The directory's content decides, not what a call returned: a link whose reply was lost counts.
+ * - The directory's content decides, not what a call returned. A file whose create was reported as
+ *   failed has no text, so it belongs to no run and is stale after a watch.
  * A run that was taken over finds a higher number. It checks before each rename and removal in the
  * directory. One gap remains: a rename that a file system delays past that check.
  *
- * The run renews its file every LEASE_PERIOD_MS in a thread, even while a write hangs. A killed run
- * does not release it. Another run may take it over in these cases:
- * - the file's process is on this machine and has ended;
- * - this is a later attempt of the same job, or a job that continues it;
- * - this is the same attempt elsewhere, and the file is not renewed while we watch;
- * - the scheduler reports that the file's job is over;
- * - the scheduler cannot tell, and the file was not renewed for LEASE_STALE_MS by the file
- *   system's clock, nor while we watch.
- * No machine's own clock is trusted. */
+ * The run renews its file every LEASE_PERIOD_MS in a thread, even while a write hangs, and keeps a
+ * lock on it. A killed run does not release it. Another run may take over a lease that is not
+ * released in these cases, which are tried in this order:
+ * 1. --take-over.
+ * 2. This machine wrote the file, and its lock is free: the holder has ended. If the lock is held,
+ *    the holder is alive, and nothing else counts.
+ * 3. A lock does not tell, and this is a later attempt of the same job, or a job that continues it.
+ * 4. The file is not renewed while we watch it for LEASE_WATCH_MS.
+ * No clock is trusted: a watch looks only whether the file's date changes. */
 #ifndef BERTH_TRAIN_CHECKPOINT_LEASE_H
 #define BERTH_TRAIN_CHECKPOINT_LEASE_H
 
@@ -33,9 +34,8 @@
 
 #include "base/error.h"
 
-#define LEASE_PERIOD_MS 20000
-#define LEASE_STALE_MS 600000
-#define LEASE_WATCH_MS 45000 /* more than two periods */
+#define LEASE_PERIOD_MS 5000
+#define LEASE_WATCH_MS 20000 /* four periods */
 
 /* This run's identity. Strings are borrowed during lease_acquire; "" if there is none. */
 struct lease_identity {
@@ -43,10 +43,6 @@ struct lease_identity {
 	const char *job;
 	const char *predecessors; /* ids of jobs that this job continues, separated by commas */
 	int attempt;		  /* grows within the job: restarts and requeues together */
-	/* Has a scheduler's job ended? 1: yes, 0: no, -1: unknown. May be NULL. Waits for seconds
-	 * at most. */
-	int (*job_has_ended)(void *context, const char *scheduler, const char *job);
-	void *context;
 };
 
 #define LEASE_RUN_BYTES 33
@@ -70,9 +66,8 @@ struct lease; /* opaque */
 void lease_new_run(char run[LEASE_RUN_BYTES]);
 /* Take the lease and start the thread that renews it. *out is NULL if another rank of this run has
  * it. Return 0; -ERR_OUTPUT if another run has it (err names it and says what to do) or the
- * directory cannot be written; or -ERR_UNAVAILABLE. May wait for the scheduler's tool;
- * LEASE_WATCH_MS if there is no better sign of life; or 10 s for a process of the same job that is
- * about to end. */
+ * directory cannot be written; or -ERR_UNAVAILABLE. May wait for LEASE_WATCH_MS if there is no
+ * better sign of life, or for 10 s for a process of the same job that is about to end. */
 int lease_acquire(const struct lease_request *request, struct lease **out, struct error *err);
 /* Check the directory, from any thread. Return 0 if the lease is still ours; -ERR_OUTPUT if it is
  * lost, now and from then on; or -ERR_IO if that is unknown. NULL: 0. */

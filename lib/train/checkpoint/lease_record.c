@@ -4,9 +4,9 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -15,55 +15,12 @@
 
 #define TEXT_BYTES 16384
 
-/* ---- processes ---- */
-
-/* When process pid started, in the kernel's clock ticks; 0: it has ended; -1: unknown. With hidepid
- * /proc hides other users' processes, and only kill reveals them. */
-static int64_t process_started(int64_t pid)
-{
-	char path[64], text[4096] = "", *at, state = 0;
-	unsigned long long started = 0;
-	ssize_t n;
-	int fd;
-
-	snprintf(path, sizeof path, "/proc/%" PRId64 "/stat", pid);
-	fd = open(path, O_RDONLY | O_CLOEXEC);
-	if (fd < 0)
-		return errno == ENOENT && kill((pid_t)pid, 0) && errno == ESRCH ? 0 : -1;
-	n = read(fd, text, sizeof text - 1);
-	close(fd);
-	if (n < 0)
-		return errno == ESRCH ? 0 : -1;
-	at = strrchr(text, ')');
-	if (!at || sscanf(at + 1,
-			  " %c %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s "
-			  "%*s %*s %llu",
-			  &state, &started) != 2)
-		return -1;
-	return strchr("ZXx", state) ? 0 : (int64_t)started;
-}
-
 void lease_record_set_process(struct lease_record *record)
 {
-	char id[64], space[64] = "";
-
 	gethostname(record->host, sizeof record->host - 1);
 	record->pid = getpid();
-	record->started = process_started(record->pid);
-	if (!file_read_line("/proc/sys/kernel/random/boot_id", id, sizeof id) &&
-	    readlink("/proc/self/ns/pid", space, sizeof space - 1) > 0)
-		snprintf(record->boot, sizeof record->boot, "%.60s %.60s", id, space);
+	file_read_line("/proc/sys/kernel/random/boot_id", record->boot, sizeof record->boot);
 }
-
-bool lease_record_process_has_ended(const struct lease_record *record)
-{
-	int64_t started = process_started(record->pid);
-
-	/* The run that wrote the record may have been unable to read /proc. */
-	return !started || (started > 0 && record->started > 0 && started != record->started);
-}
-
-/* ---- the file ---- */
 
 char *lease_record_text(const struct lease_record *record)
 {
@@ -72,7 +29,7 @@ char *lease_record_text(const struct lease_record *record)
 		"berth.lease/1", "scheduler", json_text(record->scheduler), "job",
 		json_text(record->job), "attempt", (json_int_t)record->attempt, "host",
 		json_text(record->host), "boot", record->boot, "pid", (json_int_t)record->pid,
-		"started", (json_int_t)record->started, "token", record->token);
+		"device", (json_int_t)record->device, "token", record->token);
 
 	return json ? json_dumps(json, 0) : NULL;
 }
@@ -104,12 +61,12 @@ void lease_record_parse(const char *text, size_t size, struct lease_record *out)
 	copy(json, "token", out->token, sizeof out->token);
 	out->attempt = number(json, "attempt");
 	out->pid = number(json, "pid");
-	out->started = number(json, "started");
+	out->device = number(json, "device");
 	out->readable = *out->token && json_is_integer(held);
 	out->released = out->readable && !json_integer_value(held);
 }
 
-int lease_record_read(int directory, const char *name, struct lease_record *out)
+int lease_record_read(int directory, const char *name, const char *boot, struct lease_record *out)
 {
 	/* Opening it makes NFS ask the server for its date. */
 	int fd = openat(directory, name, O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC), rc;
@@ -128,6 +85,13 @@ int lease_record_read(int directory, const char *name, struct lease_record *out)
 		if (!n)
 			lease_record_parse(text, size, out);
 	}
+	/* Two FUSE mounts of one directory do not share locks. */
+	if (*boot && !strcmp(out->boot, boot) && out->device == (int64_t)info.st_dev) {
+		if (!flock(fd, LOCK_SH | LOCK_NB))
+			out->lock = LEASE_LOCK_FREE;
+		else if (errno == EWOULDBLOCK)
+			out->lock = LEASE_LOCK_HELD;
+	}
 	if (fd >= 0)
 		close(fd);
 	return !rc ? 1 : errno == ENOENT ? 0 : -1;
@@ -135,15 +99,11 @@ int lease_record_read(int directory, const char *name, struct lease_record *out)
 
 void lease_record_name(const struct lease_record *record, char *text, size_t size)
 {
-	char job[320] = "";
+	bool job = *record->job, scheduler = job && *record->scheduler;
 
-	if (!record->readable) {
+	snprintf(text, size, "%s%s%s%s%sprocess %" PRId64 " on %s", job ? "job " : "", record->job,
+		 scheduler ? " of " : "", scheduler ? record->scheduler : "", job ? ", " : "",
+		 record->pid, *record->host ? record->host : "an unknown host");
+	if (!record->readable)
 		snprintf(text, size, "an unknown run (its lease file cannot be read)");
-		return;
-	}
-	if (*record->job)
-		snprintf(job, sizeof job, "job %s%s%s, ", record->job,
-			 *record->scheduler ? " of " : "", record->scheduler);
-	snprintf(text, size, "%sprocess %" PRId64 " on %s", job, record->pid,
-		 *record->host ? record->host : "an unknown host");
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The lease of a checkpoint directory: cases that a test of the command line could show only by
- * waiting for minutes, lost replies, and contention. */
+/* The lease of a checkpoint directory: who may take it over, holders that are stopped or killed,
+ * lost replies, and contention. */
 #include "../rows.h"
 
 #include <errno.h>
@@ -13,9 +13,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/file.h"
 #include "train/checkpoint/lease.h"
-#include "train/checkpoint/lease_state.h"
+#include "train/checkpoint/lease_record.h"
 #include "../../support/child.h"
 #include "../../support/wait.h"
 
@@ -24,37 +25,42 @@
 
 /* ---- faults ---- */
 
-static enum { NO_FAULT, LINK_REPLY_LOST, NO_LINKS, LATE_LINK, NO_PROC } fault;
+static enum { NO_FAULT, CREATE_REPLY_LOST, NO_LOCKS, LATE_CREATE } fault;
 
-int __real_link(const char *from, const char *to);
-int __wrap_link(const char *from, const char *to);
-int __wrap_link(const char *from, const char *to)
+int __real_flock(int fd, int operation);
+int __wrap_flock(int fd, int operation);
+int __wrap_flock(int fd, int operation)
 {
-	if (fault == NO_LINKS) {
-		errno = EPERM;
-		return -1;
-	}
-	/* Long enough for others to take numbers after this process has listed them. */
-	if (fault == LATE_LINK)
-		usleep(rand() % 20 ? (useconds_t)rand() % 500 : 30000);
-
-	int rc = __real_link(from, to);
-
-	if (fault != LINK_REPLY_LOST || rc)
-		return rc;
-	errno = EEXIST;
+	if (fault != NO_LOCKS)
+		return __real_flock(fd, operation);
+	errno = ENOLCK;
 	return -1;
+}
+
+/* Long enough for others to take numbers after this process has listed them, or to see its file
+ * before its text. */
+static void be_late(void)
+{
+	usleep(rand() % 20 ? (useconds_t)rand() % 500 : 30000);
 }
 
 int __real_open64(const char *path, int flags, ...);
 int __wrap_open64(const char *path, int flags, mode_t mode);
 int __wrap_open64(const char *path, int flags, mode_t mode)
 {
-	if (fault == NO_PROC && !strncmp(path, "/proc/", 6) && strstr(path, "/stat")) {
-		errno = EMFILE;
-		return -1;
-	}
-	return __real_open64(path, flags, mode);
+	bool creates = flags & O_EXCL && strstr(path, "/.lease-");
+
+	if (creates && fault == LATE_CREATE)
+		be_late();
+	int fd = __real_open64(path, flags, mode);
+
+	if (creates && fault == LATE_CREATE)
+		be_late();
+	if (fd < 0 || !creates || fault != CREATE_REPLY_LOST)
+		return fd;
+	close(fd);
+	errno = EEXIST;
+	return -1;
 }
 
 /* ---- the rig ---- */
@@ -124,119 +130,193 @@ static void claim(const struct rig *rig, int age_s)
 
 /* ---- who may take it ---- */
 
-/* The order of what is known: this machine, the job's identity, its scheduler, the date. */
-static void states(void **state)
+static atomic_int stop;
+
+static void *renew_theirs(void *argument)
 {
-	static const struct lease_identity self = {
-		.scheduler = "slurm", .job = "8", .predecessors = "5, 7", .attempt = 1};
-	static const struct {
-		struct lease_record record;
-		int ended; /* -2: not asked yet */
-		double age_s;
-		enum lease_state state;
-		const char *stale, *alive;
-	} rows[] = {
-		{{.released = true, .boot = "here"}, .state = LEASE_RELEASED},
-		{{.boot = "here", .scheduler = "slurm", .job = "9"},
-		 .state = LEASE_HERE,
-		 .alive = "that process is running"},
-		{{.boot = "here", .scheduler = "slurm", .job = "8"},
-		 .state = LEASE_HERE_SAME_JOB,
-		 .alive = "that process is running"},
-		{{.boot = "far", .scheduler = "slurm", .job = "7"}, .state = LEASE_PREDECESSOR},
-		{{.scheduler = "slurm", .job = "8"}, .state = LEASE_PREDECESSOR},
-		{{.scheduler = "slurm", .job = "8", .attempt = 1},
-		 .state = LEASE_SAME_JOB,
-		 .alive = "its lease is being renewed, so another run of the same job is alive"},
-		{{.scheduler = "pbs", .job = "8"}, -2, .state = LEASE_NEEDS_SCHEDULER},
-		{{.scheduler = "slurm", .job = "9"}, -2, .state = LEASE_NEEDS_SCHEDULER},
-		{{.scheduler = "slurm", .job = "9"},
-		 1,
-		 .state = LEASE_JOB_ENDED,
-		 .stale = "slurm reports that the job has ended"},
-		{{.scheduler = "slurm", .job = "9"},
-		 0,
-		 .state = LEASE_JOB_LISTED,
-		 .alive = "its scheduler still lists that job"},
-		{{.job = "9"}, -1, -1, LEASE_NEEDS_AGE},
-		{{.job = "9"},
-		 -1,
-		 601,
-		 LEASE_EXPIRED,
-		 "its lease has not been renewed for 601 s",
-		 "its lease is being renewed, so that run is alive"},
-	};
-
-	for (size_t i = 0; i < ROWS(rows); i++) {
-		struct lease_facts facts = {.record = &rows[i].record,
-					    .self = &self,
-					    .boot = "here",
-					    .has_asked = rows[i].ended != -2,
-					    .ended = rows[i].ended,
-					    .has_age = rows[i].age_s >= 0,
-					    .age_s = rows[i].age_s};
-		enum lease_state found = lease_state_of(&facts);
-		char text[200];
-
-		if (found != rows[i].state)
-			fail_msg("row %zu: state %d", i, found);
-		if (rows[i].stale) {
-			lease_state_text(&facts, found, true, text, sizeof text);
-			assert_string_equal(text, rows[i].stale);
-		}
-		if (rows[i].alive) {
-			lease_state_text(&facts, found, false, text, sizeof text);
-			assert_string_equal(text, rows[i].alive);
-		}
-		facts.take_over = true;
-		assert_int_equal(lease_state_of(&facts),
-				 rows[i].record.released ? LEASE_RELEASED : LEASE_FORCED);
+	for (int age_s = 900; !stop; age_s++) {
+		claim(argument, age_s);
+		usleep(20000);
 	}
+	return NULL;
 }
 
-static void ages(void **state)
+static void keep_note(void *context, const char *text)
+{
+	snprintf(context, 1000, "%s", text);
+}
+
+/* Leases that another machine wrote. */
+static void elsewhere(void **state)
 {
 	static const struct {
-		int age_s, rc;
-		const char *word;
+		const char *job, *predecessors;
+		int attempt;
+		bool take_over, renews;
+		int rc;
+		bool watches;
+		const char *note; /* the last one; NULL: none */
 	} rows[] = {
-		{0, -ERR_OUTPUT, "expires 600 s after"},
-		{590, -ERR_OUTPUT, "renewed 59"},
-		{601, 0, NULL},
-		{864000, 0, NULL},
-		{-30, -ERR_OUTPUT, "renewed 0 s ago"}, /* clocks differ a little */
-		{-7200, -ERR_OUTPUT, "in the future"},
+		{"mine", "", 1, false, true, -ERR_OUTPUT, true,
+		 "to see whether job theirs, process"},
+		{"mine", "", 1, false, false, 0, true,
+		 "process 7 on far: its lease was not renewed"},
+		{"mine", "", 0, true, true, 0, false, "process 7 on far: --take-over"},
+		/* An earlier attempt, and the same one. */
+		{"theirs", "", 1, false, true, 0, false, NULL},
+		{"theirs", "", 0, false, true, -ERR_OUTPUT, true, "to see whether"},
+		{"theirs", "", 0, false, false, 0, true, "its lease was not renewed"},
+		{"mine", "5, theirs", 0, false, true, 0, false, NULL},
+		{"mine", "theirs,5", 0, false, true, 0, false, NULL},
+		{"mine", "theirs2,its-theirs", 0, false, true, -ERR_OUTPUT, true, "to see whether"},
 	};
 	struct rig rig;
 
 	for (size_t i = 0; i < ROWS(rows); i++) {
 		struct lease *lease;
 		struct error err = {0};
+		pthread_t thread;
+		char note[1000] = "";
 
 		rig_begin(&rig);
-		claim(&rig, rows[i].age_s);
+		rig.self = (struct lease_identity){.scheduler = "",
+						   .job = rows[i].job,
+						   .predecessors = rows[i].predecessors,
+						   .attempt = rows[i].attempt};
+		rig.request.take_over = rows[i].take_over;
+		rig.request.notify = keep_note;
+		rig.request.context = note;
+		if (rows[i].renews)
+			rig.request.watch_ms = LIMIT_MS; /* it ends at the first renewal */
+		claim(&rig, 900);
+		stop = 0;
+		/* A lease that is taken at once could be renewed after that. */
+		if (rows[i].rc)
+			assert_int_equal(pthread_create(&thread, NULL, renew_theirs, &rig), 0);
+		int64_t begin = clock_now_ms();
 		int rc = acquire(&rig, &lease, &err);
+		int64_t took = clock_now_ms() - begin;
 
-		if (rc != rows[i].rc || (rc && !strstr(err.text, rows[i].word)))
-			fail_msg("%d s: %d %s", rows[i].age_s, rc, err.text);
+		stop = 1;
+		if (rows[i].rc)
+			pthread_join(thread, NULL);
+		if (rc != rows[i].rc || (rc && !strstr(err.text, "that run is alive")) ||
+		    !strstr(note, rows[i].note ? rows[i].note : "") || (!rows[i].note && *note) ||
+		    (rows[i].watches && !rc && took < 600))
+			fail_msg("row %zu: %d %s, %s", i, rc, err.text, note);
 		assert_true(lease_release(lease, LIMIT_MS));
 		rig_end(&rig);
 	}
 }
 
-static atomic_int stop;
-
-static void *renew_theirs(void *argument)
+/* A date says nothing, since clocks jump. */
+static void dates(void **state)
 {
-	while (!stop) {
-		claim(argument, 900);
-		usleep(100000);
+	static const int ages[] = {0, 864000, -7200};
+	struct rig rig;
+
+	for (size_t i = 0; i < ROWS(ages); i++) {
+		struct lease *lease;
+		struct error err = {0};
+
+		rig_begin(&rig);
+		claim(&rig, ages[i]);
+		int64_t begin = clock_now_ms();
+
+		if (acquire(&rig, &lease, &err))
+			fail_msg("%d s: %s", ages[i], err.text);
+		assert_true(clock_now_ms() - begin >= 600);
+		assert_true(lease_release(lease, LIMIT_MS));
+		rig_end(&rig);
 	}
+}
+
+/* ---- holders in other processes ---- */
+
+/* Start a process that takes the lease, makes it that of another machine if elsewhere, and stops
+ * itself. Once it continues, it renames DIRECTORY/new to DIRECTORY/old if it still may. It exits
+ * with 0 if the lease was lost and nothing changed. */
+static pid_t start_holder(struct rig *rig, bool elsewhere)
+{
+	char path[64], old[64], new[64], far = 'x';
+	pid_t child = fork();
+	struct lease *lease;
+	struct error err = {0};
+	int status;
+
+	if (child) {
+		assert_int_equal(waitpid(child, &status, WUNTRACED), child);
+		assert_true(WIFSTOPPED(status));
+		return child;
+	}
+	if (acquire(rig, &lease, &err))
+		_exit(FAILED_HERE(1));
+	snprintf(path, sizeof path, "%s/.lease-000001", rig->directory);
+	snprintf(old, sizeof old, "%s/old", rig->directory);
+	snprintf(new, sizeof new, "%s/new", rig->directory);
+	if (elsewhere) {
+		char text[2000] = "";
+		int fd = open(path, O_RDWR);
+		char *boot = pread(fd, text, sizeof text - 1, 0) > 0 ? strstr(text, "\"boot\": \"")
+								     : NULL;
+
+		if (!boot || pwrite(fd, &far, 1, boot + 9 - text) != 1 || close(fd))
+			_exit(FAILED_HERE(1));
+	}
+	int fd = open(new, O_RDWR | O_CREAT, 0666);
+
+	raise(SIGSTOP);
+	if (lease_commit(lease, fd, 0, new, old, &err) != -ERR_OUTPUT || !access(old, F_OK))
+		_exit(FAILED_HERE(1));
+	lease_release(lease, LIMIT_MS);
+	unlink(new);
+	_exit(0);
+}
+
+static void end_holder(const struct rig *rig, pid_t holder)
+{
+	char path[64];
+
+	kill(holder, SIGKILL);
+	assert_int_equal(waitpid(holder, NULL, 0), holder);
+	snprintf(path, sizeof path, "%s/new", rig->directory);
+	unlink(path);
+}
+
+/* A stopped holder on this machine is alive, however long it does not renew. Once it is killed, its
+ * lease is taken over at once. */
+static void stopped_here(void **state)
+{
+	char note[1000] = "";
+	struct lease *lease;
+	struct error err = {0};
+	struct rig rig;
+
+	rig_begin(&rig);
+	rig.self.job = "";
+	rig.request.watch_ms = LIMIT_MS;
+	rig.request.notify = keep_note;
+	rig.request.context = note;
+	pid_t holder = start_holder(&rig, false);
+
+	assert_int_equal(acquire(&rig, &lease, &err), -ERR_OUTPUT);
+	assert_non_null(strstr(err.text, "that process is running"));
+	end_holder(&rig, holder);
+	assert_int_equal(acquire(&rig, &lease, &err), 0);
+	assert_string_equal(note, "");
+	assert_true(lease_release(lease, LIMIT_MS));
+	rig_end(&rig);
+}
+
+static void *kill_soon(void *argument)
+{
+	usleep(500000);
+	kill(*(pid_t *)argument, SIGKILL);
 	return NULL;
 }
 
-/* If a clock jumped, the lease of a live run may look old, but the run is seen renewing it. */
-static void who_renews_lives(void **state)
+/* An attempt of the same job on this machine is given time to end. */
+static void ending_here(void **state)
 {
 	struct lease *lease;
 	struct error err = {0};
@@ -244,54 +324,100 @@ static void who_renews_lives(void **state)
 	struct rig rig;
 
 	rig_begin(&rig);
-	claim(&rig, 900);
-	rig.request.watch_ms = LIMIT_MS; /* it ends at the first renewal */
-	stop = 0;
-	assert_int_equal(pthread_create(&thread, NULL, renew_theirs, &rig), 0);
-	int rc = acquire(&rig, &lease, &err);
+	pid_t holder = start_holder(&rig, false);
 
-	stop = 1;
+	rig.self.attempt = 1;
+	assert_int_equal(pthread_create(&thread, NULL, kill_soon, &holder), 0);
+	int64_t begin = clock_now_ms();
+
+	if (acquire(&rig, &lease, &err))
+		fail_msg("%s", err.text);
+	assert_true(clock_now_ms() - begin >= 400);
 	pthread_join(thread, NULL);
-	if (rc != -ERR_OUTPUT || !strstr(err.text, "that run is alive"))
-		fail_msg("%d %s", rc, err.text);
+	end_holder(&rig, holder);
+	assert_true(lease_release(lease, LIMIT_MS));
 	rig_end(&rig);
 }
 
-/* The same job on another machine: a later attempt takes over at once; the same attempt takes over
- * only if the lease is not renewed. */
-static void same_job(void **state)
+/* A holder elsewhere that is stopped loses the lease, and finds that out before its next rename. */
+static void stopped_elsewhere(void **state)
 {
-	static const struct {
-		int attempt;
-		bool renews;
-		int rc;
-	} rows[] = {{1, true, 0}, {0, true, -ERR_OUTPUT}, {0, false, 0}};
+	struct lease *lease;
+	struct error err = {0};
+	struct rig rig;
+	int status;
+
+	rig_begin(&rig);
+	rig.self.job = "";
+	pid_t holder = start_holder(&rig, true);
+
+	if (acquire(&rig, &lease, &err))
+		fail_msg("%s", err.text);
+	kill(holder, SIGCONT);
+	assert_int_equal(waitpid(holder, &status, 0), holder);
+	assert_int_equal(status, 0);
+	assert_int_equal(lease_check(lease, &err), 0);
+	assert_true(lease_release(lease, LIMIT_MS));
+	rig_end(&rig);
+}
+
+/* A lock proves nothing if there is none, as in files of older versions, or if it may belong to
+ * another mount of the directory: the lease is watched. */
+static void other_records(void **state)
+{
+	struct lease_record record = {.token = "t.0"};
+	struct lease *lease;
+	struct error err = {0};
+	struct stat info;
 	struct rig rig;
 
-	for (size_t i = 0; i < ROWS(rows); i++) {
-		struct lease *lease;
-		struct error err = {0};
-		pthread_t thread;
-
+	for (int mount = 0; mount < 3; mount++) {
 		rig_begin(&rig);
-		rig.self.job = "theirs";
-		rig.self.attempt = rows[i].attempt;
-		claim(&rig, 0);
-		stop = 0;
-		if (rows[i].renews)
-			rig.request.watch_ms = LIMIT_MS; /* it ends at the first renewal */
-		if (rows[i].renews && rows[i].rc)
-			assert_int_equal(pthread_create(&thread, NULL, renew_theirs, &rig), 0);
-		int rc = acquire(&rig, &lease, &err);
+		lease_record_set_process(&record);
+		assert_int_equal(stat(rig.directory, &info), 0);
+		record.device = mount ? (int64_t)info.st_dev + mount - 1 : 0;
+		write_lease(&rig, &record, 0);
+		int64_t begin = clock_now_ms();
 
-		stop = 1;
-		if (rows[i].renews && rows[i].rc)
-			pthread_join(thread, NULL);
-		if (rc != rows[i].rc || (rc && !strstr(err.text, "of the same job is alive")))
-			fail_msg("row %zu: %d %s", i, rc, err.text);
+		if (acquire(&rig, &lease, &err))
+			fail_msg("%s", err.text);
+		/* Mount 1 is ours, and the lock is free. */
+		assert_int_equal(clock_now_ms() - begin >= 600, mount != 1);
 		assert_true(lease_release(lease, LIMIT_MS));
 		rig_end(&rig);
 	}
+}
+
+/* On a file system without locks a run on this machine is watched like one elsewhere. */
+static void without_locks(void **state)
+{
+	struct lease *lease, *other;
+	struct error err = {0};
+	struct rig rig;
+
+	rig_begin(&rig);
+	fault = NO_LOCKS;
+	rig.request.period_ms = 20;
+	rig.request.watch_ms = LIMIT_MS; /* it ends at the first renewal */
+	rig.self.job = "";
+	assert_int_equal(acquire(&rig, &lease, &err), 0);
+	assert_int_equal(acquire(&rig, &other, &err), -ERR_OUTPUT);
+	assert_non_null(strstr(err.text, "its lease is being renewed, so that run is alive"));
+	assert_true(lease_release(lease, LIMIT_MS));
+	rig_end(&rig);
+
+	rig_begin(&rig);
+	fault = NO_LOCKS;
+	pid_t holder = start_holder(&rig, false);
+
+	end_holder(&rig, holder);
+	rig.self.job = "";
+	int64_t begin = clock_now_ms();
+
+	assert_int_equal(acquire(&rig, &lease, &err), 0);
+	assert_true(clock_now_ms() - begin >= 600);
+	assert_true(lease_release(lease, LIMIT_MS));
+	rig_end(&rig);
 }
 
 /* A waiting run can be cancelled, because the other ranks may have ended. */
@@ -316,7 +442,7 @@ static void gives_up(void **state)
 
 /* ---- files that hold no lease ---- */
 
-/* A lease that cannot be read is somebody's; a FIFO does not block. */
+/* A lease that cannot be read is watched; a FIFO does not block. */
 static void damaged(void **state)
 {
 	static const char *const texts[] = {"",
@@ -338,11 +464,15 @@ static void damaged(void **state)
 				0);
 		else
 			assert_int_equal(mkfifo(rig.file, 0666), 0);
-		assert_int_equal(acquire(&rig, &lease, &err), -ERR_OUTPUT);
-		if (!strstr(err.text, "an unknown run (its lease file cannot be read)"))
-			fail_msg("row %zu: %s", i, err.text);
-		rig.request.take_over = true;
-		assert_int_equal(acquire(&rig, &lease, &err), 0);
+		char note[1000] = "";
+
+		rig.request.notify = keep_note;
+		rig.request.context = note;
+		int64_t begin = clock_now_ms();
+
+		if (acquire(&rig, &lease, &err) || clock_now_ms() - begin < 600 ||
+		    !strstr(note, "from an unknown run (its lease file cannot be read): its lease"))
+			fail_msg("row %zu: %s %s", i, err.text, note);
 		assert_true(lease_release(lease, LIMIT_MS));
 		rig_end(&rig);
 	}
@@ -420,6 +550,7 @@ static void taken_and_ended(void **state)
 
 	for (int removed = 0; removed < 2; removed++) {
 		rig_begin(&rig);
+		rig.self.job = "";
 		assert_int_equal(acquire(&rig, &lease, &err), 0);
 		rig.request.take_over = true;
 		path_of(&rig, 1, path);
@@ -431,8 +562,8 @@ static void taken_and_ended(void **state)
 		}
 		for (int i = 0; i < 2; i++) {
 			assert_int_equal(lease_check(lease, &err), -ERR_OUTPUT);
-			assert_non_null(
-				strstr(err.text, removed ? "is missing" : "was taken over by"));
+			assert_non_null(strstr(err.text, removed ? "or its lease file was removed"
+								 : "was taken over by process"));
 		}
 		assert_true(lease_release(lease, LIMIT_MS));
 		rig_end(&rig);
@@ -457,46 +588,23 @@ static void shared(void **state)
 	rig_end(&rig);
 }
 
-/* ---- faults of file systems and of this machine ---- */
-
-/* A lost reply to a link, and a file system without links: the first run gets the lease, and the
- * second does not. */
-static void links(void **state)
+/* The reply to a create was lost, so the file stays without a text: it is watched and superseded.
+ */
+static void lost_reply(void **state)
 {
-	struct lease *lease, *other;
-	struct error err = {0};
-	struct rig rig;
-
-	for (int kind = LINK_REPLY_LOST; kind <= NO_LINKS; kind++) {
-		rig_begin(&rig);
-		fault = kind;
-		if (acquire(&rig, &lease, &err))
-			fail_msg("%d: %s", kind, err.text);
-		assert_int_equal(lease_check(lease, &err), 0);
-		rig.self.job = "";
-		assert_int_equal(acquire(&rig, &other, &err), -ERR_OUTPUT);
-		assert_non_null(strstr(err.text, "that process is running"));
-		assert_true(lease_release(lease, LIMIT_MS));
-		assert_int_equal(acquire(&rig, &other, &err), 0);
-		assert_true(lease_release(other, LIMIT_MS));
-		rig_end(&rig);
-	}
-}
-
-/* Without a free descriptor /proc says nothing about a process: it counts as alive. */
-static void unreadable_proc(void **state)
-{
-	struct lease_record record = {.token = "t.0"};
 	struct lease *lease;
 	struct error err = {0};
 	struct rig rig;
 
 	rig_begin(&rig);
-	lease_record_set_process(&record);
-	write_lease(&rig, &record, 0);
-	fault = NO_PROC;
+	fault = CREATE_REPLY_LOST;
+	rig.request.cancel = &(atomic_bool){true};
 	assert_int_equal(acquire(&rig, &lease, &err), -ERR_OUTPUT);
-	assert_non_null(strstr(err.text, "that process is running"));
+	fault = NO_FAULT;
+	rig.request.cancel = NULL;
+	assert_int_equal(acquire(&rig, &lease, &err), 0);
+	assert_int_equal(lease_check(lease, &err), 0);
+	assert_true(lease_release(lease, LIMIT_MS));
 	rig_end(&rig);
 }
 
@@ -535,6 +643,63 @@ static _Noreturn void take_once(struct rig *rig, int seed)
 	_exit(!lease_release(lease, LIMIT_MS));
 }
 
+/* Runs that start at once after a kill: exactly one gets the lease. */
+static void storm(void **state)
+{
+	static const int counts[] = {2, 10};
+	struct rig rig;
+
+	for (int round = 0; round < 24; round++) {
+		int count = counts[round % 2], ready[2], winners = 0, status;
+		bool elsewhere = round % 4 >= 2;
+		pid_t runs[10];
+		char byte;
+
+		rig_begin(&rig);
+		rig.self.job = "";
+		rig.request.watch_ms = 200;
+		end_holder(&rig, start_holder(&rig, elsewhere));
+		fault = LATE_CREATE;
+		assert_int_equal(pipe(ready), 0);
+		for (int i = 0; i < count; i++) {
+			runs[i] = fork();
+			if (runs[i])
+				continue;
+			struct lease *lease;
+			struct error err = {0};
+
+			srand((unsigned)(round * 100 + i));
+			close(ready[1]);
+			/* The parent closes it once all have started. */
+			if (read(ready[0], &byte, 1))
+				_exit(FAILED_HERE(1));
+			int rc = acquire(&rig, &lease, &err);
+
+			if (rc && !strstr(err.text, "that process is running"))
+				_exit(FAILED_HERE(1));
+			if (raise(SIGSTOP) || (!rc && lease_check(lease, &err)) ||
+			    !lease_release(lease, LIMIT_MS))
+				_exit(FAILED_HERE(1));
+			_exit(rc ? 0 : 100);
+		}
+		close(ready[0]);
+		close(ready[1]);
+		for (int i = 0; i < count; i++) {
+			assert_int_equal(waitpid(runs[i], &status, WUNTRACED), runs[i]);
+			assert_true(WIFSTOPPED(status));
+		}
+		for (int i = 0; i < count; i++) {
+			kill(runs[i], SIGCONT);
+			assert_int_equal(waitpid(runs[i], &status, 0), runs[i]);
+			assert_true(WIFEXITED(status));
+			winners += WEXITSTATUS(status) == 100;
+			assert_true(WEXITSTATUS(status) == 100 || !status);
+		}
+		assert_int_equal(winners, 1);
+		rig_end(&rig);
+	}
+}
+
 static void contention(void **state)
 {
 	const char *wanted = getenv("BERTH_TEST_TAKES");
@@ -544,7 +709,7 @@ static void contention(void **state)
 
 	rig_begin(&rig);
 	rig.self.job = "";
-	fault = LATE_LINK;
+	fault = LATE_CREATE;
 	scores = mmap(NULL, sizeof *scores, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1,
 		      0);
 	assert_true(scores != MAP_FAILED);
@@ -569,29 +734,27 @@ static void contention(void **state)
 		      scores->doubles);
 	assert_int_equal(scores->doubles, 0);
 	munmap(scores, sizeof *scores);
-	char command[80];
-
-	/* Takers that died before their link left theirs. */
-	snprintf(command, sizeof command, "rm -f %s/.lease.*", rig.directory);
-	assert_int_equal(system(command), 0);
 	rig_end(&rig);
 }
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(states),
-		cmocka_unit_test(ages),
-		cmocka_unit_test(who_renews_lives),
-		cmocka_unit_test(same_job),
+		cmocka_unit_test(elsewhere),
+		cmocka_unit_test(dates),
+		cmocka_unit_test(stopped_here),
+		cmocka_unit_test(ending_here),
+		cmocka_unit_test(stopped_elsewhere),
+		cmocka_unit_test(other_records),
+		cmocka_unit_test(without_locks),
 		cmocka_unit_test(gives_up),
 		cmocka_unit_test(damaged),
 		cmocka_unit_test(numbers),
 		cmocka_unit_test(renewed),
 		cmocka_unit_test(taken_and_ended),
 		cmocka_unit_test(shared),
-		cmocka_unit_test(links),
-		cmocka_unit_test(unreadable_proc),
+		cmocka_unit_test(lost_reply),
+		cmocka_unit_test(storm),
 		cmocka_unit_test(contention),
 	};
 
