@@ -104,11 +104,6 @@ int alloc_read(const struct env *env, const struct alloc_request *request, struc
 /* If the end time that the scheduler gave has passed, although the job runs, forget it and write a
  * warning. Return whether it has. Reads the clock. */
 bool alloc_drop_past_end(struct alloc *alloc, char *text, size_t size);
-/* Has a job of that scheduler ("slurm", "pbs") ended? Return 1 if the scheduler's tool reports so,
- * and 0 if the job is queued, running or completing. Return -1 if the status is unknown: no such
- * tool, no answer within timeout_ms, or another scheduler. Starts a process. */
-int job_status_is_over(const struct env *env, const char *scheduler, const char *job_id,
-		       int timeout_ms);
 /* Has Slurm suspended or stopped the job? No, if it does not answer. Under PBS this process is
  * suspended, too. */
 bool job_status_is_suspended(const struct env *env, const struct alloc *alloc, int timeout_ms);
