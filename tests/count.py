@@ -4,7 +4,8 @@ TEST: CASE" for each failed case, and a last line "N passed, N failed". Exit 0 i
 and none failed.
     count.py LOG SUITES REPORTS [RERUN]   RERUN: log of the second run of the tests that failed in LOG. One
                                           that passed there counts as passed; its cases get "flaky: TEST: CASE".
-                                      results.tsv beside LOG then has each test with passed, failed, flaky or skipped.
+                                      results.tsv beside LOG then has each test with passed, failed, flaky or skipped,
+                                      and its seconds.
     count.py --rerun LOG REPORTS          print the tests that may run again: all that failed, or none
 REPORTS is the directory of the sanitizers' reports (log_path). Each file there counts as a failed test,
 also an empty one: its process could not write. See isolate.py for those of processes that were killed."""
@@ -15,6 +16,7 @@ import sys
 
 FIRST, LAST = 30, 60  # lines of a failed case's output; all of it is in testlog.txt
 FLAKY_LINES = 2000
+SLOWEST = 10  # tests whose seconds are printed
 RERUNS = 3  # more failures than this have a common reason
 
 # What a test prints for one case that it left out: bats (TAP) and cmocka.
@@ -154,9 +156,9 @@ def main():
     failed = [test for test in tests if has_failed(test) and test not in flaky]
     passed = [test for test in tests if test not in skipped + failed]
     reports = read_reports(directory)
-    results = [(test['name'], kind) for kind, those in (('skipped', skipped), ('flaky', flaky), ('failed', failed),
+    results = [(test['name'], kind, f"{test.get('duration', 0):.1f}") for kind, those in (('skipped', skipped), ('flaky', flaky), ('failed', failed),
                ('passed', [test for test in passed if test not in flaky])) for test in those]
-    results += [('sanitizer report', 'failed')] * bool(reports)
+    results += [('sanitizer report', 'failed', '0.0')] * bool(reports)
     if tests:
         with open(os.path.join(os.path.dirname(path), 'results.tsv'), 'w', encoding='utf-8') as file:
             file.writelines('\t'.join(result) + '\n' for result in sorted(results))
@@ -182,6 +184,9 @@ def main():
         print(f'failed: sanitizer report {name}')
     print(f"suites: {suites.replace(' ', ', ')}"
           + ('' if 'full' in suites else ' (tests/run.sh --full runs the long ones too)'))
+    seconds = sorted(((test.get('duration', 0), test['name']) for test in tests), reverse=True)
+    print(f"seconds: {sum(took for took, _ in seconds):.0f} in all; " +
+          ', '.join(f'{name} {took:.0f}' for took, name in seconds[:SLOWEST]))
     failures = len(failed) + len(reports)
     print(f'{len(passed)} passed, {failures} failed' + (f', {len(skipped)} skipped' if skipped else ''))
     return 0 if passed and not failures else 1

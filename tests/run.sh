@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Build berth and run its tests. Installs what they need (Debian or Ubuntu, as root), builds in a
 # separate directory, and prints "N passed, N failed" at the end.
-#   tests/run.sh [--full] [--suite NAME]... [--no-suite NAME] [--test NAME]... [--since COMMIT]
+#   tests/run.sh [--full] [--suite NAME]... [--no-suite NAME]... [--test NAME]... [--since COMMIT]
 #                [--build DIR] [--slow N] [--no-namespaces] [-- MESON OPTIONS]
 #     --full           run the long tests as well, and print the line coverage of the quick ones
 #     --suite NAME     run this suite instead of quick; for threads, build only what its tests need
@@ -30,7 +30,7 @@ while [ $# -gt 0 ]; do
 	case $1 in
 	--full) suites='quick full' ;;
 	--suite) [ $# -gt 1 ] || usage; suites="${suites:+$suites }$2"; shift ;;
-	--no-suite) [ $# -gt 1 ] || usage; without=$2; shift ;;
+	--no-suite) [ $# -gt 1 ] || usage; without="$without $2"; shift ;;
 	--test) [ $# -gt 1 ] || usage; names="$names $2"; shift ;;
 	--since) [ $# -gt 1 ] || usage; since=$2; shift ;;
 	--build) [ $# -gt 1 ] || usage; build=$2; shift ;;
@@ -120,7 +120,9 @@ set --
 for suite in $suites; do
 	set -- "$@" --suite "$suite"
 done
-[ -z "$without" ] || set -- "$@" --no-suite "$without"
+for suite in $without; do
+	set -- "$@" --no-suite "$suite"
+done
 [ -n "$partly" ] || set -- "$@" --no-rebuild # meson itself builds what the tests of a suite need
 : >"$build/meson-logs/run.txt"
 # shellcheck disable=SC2086 # names are words
@@ -128,7 +130,7 @@ meson test -C "$build" --list "$@" $names 2>>"$build/meson-logs/run.txt" | sed '
 # Tests have no network, so what this one needs is fetched before.
 ! grep -q '^cluster-container' "$place/names" ||
 	sh tests/cluster/apptainer.sh "$(cd "$build" && pwd)/tests/cluster" true >/dev/null 2>&1
-# Training and compilers get a core per test. The others mostly wait: two per core, and clusters beside training.
+# Training and compilers get a core per test. The others mostly wait: two per core after that, and clusters beside both.
 cores=$(getconf _NPROCESSORS_ONLN) heavy='^(parity|train|style-tidy)'
 for part in cluster heavy light; do
 	processes=$cores
@@ -138,9 +140,10 @@ for part in cluster heavy light; do
 	light) processes=$((cores * 2)) names=$(grep -vE "$heavy|^cluster" "$place/names") ;;
 	esac
 	# shellcheck disable=SC2086
-	[ -z "$names" ] || run_tests $part "$processes" "$@" $names &
-	[ $part = cluster ] || wait
+	{ [ -z "$names" ] || run_tests $part "$processes" "$@" $names; } &
+	[ $part != heavy ] || wait $!
 done
+wait
 for part in cluster heavy light; do
 	for kind in json txt; do
 		cat "$build/meson-logs/$part.$kind" >>"$build/meson-logs/testlog.$kind" 2>/dev/null

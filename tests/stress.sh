@@ -84,7 +84,7 @@ for ((pass = 1; pass <= passes; pass++)); do
 		# Nothing was run: that will not change.
 		[ -s "$place/results" ] || { cat "$place/out"; exit 1; }
 		sed "s/^/$build	$pass	/" "$place/results" >>"$table"
-		! grep -qE '	(failed|flaky)$' "$place/results" || cat "$place/out"
+		! grep -qE '	(failed|flaky)	' "$place/results" || cat "$place/out"
 		tail -n 1 "$place/out"
 	done
 done

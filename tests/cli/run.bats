@@ -198,15 +198,6 @@ os.execv(sys.argv[1], sys.argv[1:])'
 	done
 }
 
-@test "a small stack: berth's own threads have theirs, and the ranks the limit" {
-	[ -z "$SANITIZED" ] || skip "libpmix needs more with a sanitizer, in the first thread of its process"
-	unset BERTH_TOPOLOGY # a thread discovers the machine
-	run bash -c 'ulimit -Ss 256; "$BERTH" run -n 2 -q -- sh -c "ulimit -Ss"'
-	echo "$output"
-	[ "$status" -eq 0 ]
-	[ "$(grep -cx 256 <<<"$output")" -eq 2 ]
-}
-
 @test "a low limit of processes is reported as the cause" {
 	[ "$(id -u)" = 0 ] || skip "needs root, to become a user without processes"
 	command -v setpriv >/dev/null && command -v prlimit >/dev/null || skip "no setpriv, no prlimit"

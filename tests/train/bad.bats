@@ -111,12 +111,6 @@ PY
 	refused 64 'convnet' convnet --data synthetic:1x4x4,n=64
 }
 
-@test "a batch that does not fit memory: exit code 69 and what to try" {
-	[ -z "$SANITIZED" ] || skip "a sanitizer needs the whole address space"
-	expect 69 sh -c "ulimit -v 4000000; timeout 60 '$BUILD/bin/berth-train' linear --data synthetic:3x224x224,n=10 --batch 1000000"
-	[[ "$output" == *"out of memory for batches: 1 x 1000000 samples of 588 KiB; use a smaller --batch"* ]]
-}
-
 @test "a --ckpt that cannot be written: exit code 73 before training starts" {
 	: >file
 	refused 73 'file' linear --data "$DATA" --ckpt file/ckpt
