@@ -156,8 +156,9 @@ def main():
     failed = [test for test in tests if has_failed(test) and test not in flaky]
     passed = [test for test in tests if test not in skipped + failed]
     reports = read_reports(directory)
-    results = [(test['name'], kind, f"{test.get('duration', 0):.1f}") for kind, those in (('skipped', skipped), ('flaky', flaky), ('failed', failed),
-               ('passed', [test for test in passed if test not in flaky])) for test in those]
+    results = [(test['name'], kind, f"{test.get('duration', 0):.1f}")
+               for kind, those in (('skipped', skipped), ('flaky', flaky), ('failed', failed),
+                                   ('passed', [test for test in passed if test not in flaky])) for test in those]
     results += [('sanitizer report', 'failed', '0.0')] * bool(reports)
     if tests:
         with open(os.path.join(os.path.dirname(path), 'results.tsv'), 'w', encoding='utf-8') as file:

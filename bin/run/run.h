@@ -7,7 +7,7 @@
 
 #include "base/env.h"
 #include "base/error.h"
-#include "roles/attempts.h"
+#include "run/attempts.h"
 #include "explain/explain.h"
 #include "run/requeue.h"
 #include "run/run_options.h"

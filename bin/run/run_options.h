@@ -6,7 +6,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "roles/attempts.h"
+#include "run/attempts.h"
 #include "options.h"
 #include "roles/role_options.h"
 

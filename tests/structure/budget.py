@@ -15,7 +15,7 @@ BUDGET = {
     'bin/exec': 776,
     'bin/info': 760,
     'bin/roles': 349,
-    'bin/run': 3951,
+    'bin/run': 2966,
     'bin/submit': 828,
     'bin/train': 868,
     'lib': 65,
@@ -36,7 +36,8 @@ BUDGET = {
     'lib/process': 3088,
     'lib/rendezvous': 1958,
     'lib/report': 610,
-    'lib/roles': 1957,
+    'lib/roles': 1529,
+    'lib/run': 1413,
     'lib/train': 22448,
 }
 TRAINER = ('bin/train', 'lib/train')

@@ -40,6 +40,7 @@ ROOMS = {
     'controller': ['base', 'hostlist', 'alloc', 'explain', 'inventory', 'plan', 'launch', 'overlay', 'container', 'process',
                    'agent'],
     'roles': ['base', 'alloc', 'inventory', 'plan', 'launch', 'container', 'process', 'controller'],
+    'run': ['base', 'alloc', 'controller', 'roles'],
     'check': ['base', 'hostlist', 'alloc', 'inventory', 'plan', 'launch', 'overlay', 'container', 'controller', 'roles'],
     'check/probes': ['base', 'alloc', 'overlay', 'container', 'check'],
     'libberth': ['base', 'rendezvous'],

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "roles/attempts.h"
+#include "run/attempts.h"
 
 #include <limits.h>
 #include <signal.h>

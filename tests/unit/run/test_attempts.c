@@ -10,7 +10,7 @@
 
 #include <cmocka.h>
 
-#include "roles/attempts.h"
+#include "run/attempts.h"
 #include "process/heartbeat.h"
 
 static void make_alloc(struct alloc *alloc, size_t count)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* berth run --requeue: puts the job back into the scheduler's queue. Slurm has a command for that;
  * a PBS job is submitted again, from a copy of its script that is made at the start. */
-#ifndef BERTH_BIN_RUN_REQUEUE_H
-#define BERTH_BIN_RUN_REQUEUE_H
+#ifndef BERTH_RUN_REQUEUE_H
+#define BERTH_RUN_REQUEUE_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -12,8 +12,8 @@
  * A node is excluded if it is lost (its agent has exited or is silent), or if a failure began on
  * it twice, provided that a spare replaces it or min_nodes are left. Otherwise the job tries the
  * node again. berth run itself is not replaced: if its host fails, the job fails. */
-#ifndef BERTH_ROLES_ATTEMPTS_H
-#define BERTH_ROLES_ATTEMPTS_H
+#ifndef BERTH_RUN_ATTEMPTS_H
+#define BERTH_RUN_ATTEMPTS_H
 
 #include "roles/roles.h"
 

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "roles/attempts.h"
+#include "run/attempts.h"
 
 #define MOST_FAILURES 2 /* failures that begin on a node before it is excluded */
 
