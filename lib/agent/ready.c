@@ -21,6 +21,7 @@
 #define ANSWER_MS 5000
 #define COMMAND_MS 30000 /* Python may need that long to import */
 #define PAUSE_MS 20
+_Static_assert(ANSWER_MS == 5000 && COMMAND_MS == 30000, "ready.h says 5 s and 30 s");
 #define READY_MARK "+" /* the child's whole text if it is ready; else a reason */
 
 /* ---- in the child: text receives the reason, or stays empty ---- */

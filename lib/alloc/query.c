@@ -8,6 +8,10 @@
 #include "base/clock.h"
 #include "base/log.h"
 
+#define SLURM_MS 2000 /* of alloc_query_now */
+#define PBS_TOOL_MS 5000
+#define PBS_MS 10000
+_Static_assert(SLURM_MS == 2000 && PBS_MS == 10000, "query.h says 2 s and 10 s");
 #define EXIT_MS 1000 /* from the end of a tool's output to its exit */
 
 /* Start the next tool. One that cannot be started has answered. */
@@ -109,8 +113,8 @@ void alloc_query_now(const struct env *env, struct alloc *alloc)
 	struct alloc_query query;
 
 	/* The servers of large PBS sites are slower. */
-	alloc_query_begin(&query, env, alloc, 0, pbs ? 5000 : 2000);
-	alloc_query_wait(&query, pbs ? 10000 : 2000, false);
+	alloc_query_begin(&query, env, alloc, 0, pbs ? PBS_TOOL_MS : SLURM_MS);
+	alloc_query_wait(&query, pbs ? PBS_MS : SLURM_MS, false);
 	alloc_query_end(&query);
 }
 

@@ -18,6 +18,7 @@
 
 #define UNKNOWN INT_MIN
 #define KILLED_MS 200 /* from SIGKILL to the end of a process that is not in state D */
+_Static_assert(KILLED_MS == 200, "scheduler_tool.h says 0.2 s");
 
 /* What people keep in .bashrc for tables that they read themselves: it selects other jobs, or the
  * jobs of another cluster, and berth would take a job that is not listed for one that has ended. */

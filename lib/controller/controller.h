@@ -92,7 +92,8 @@ void controller_spare(struct controller *controller, pid_t pid);
 
 /* Send the final frames, and end the agents that are this process's children (SIGKILL after
  * timeout_ms) with all their descendants. left (may be NULL): which processes could not be
- * killed. controller may be NULL. */
+ * killed. controller may be NULL. Takes at most timeout_ms and CONTROLLER_STOP_MS. */
+#define CONTROLLER_STOP_MS 4500
 void controller_stop(struct controller *controller, int timeout_ms, char *left, size_t size);
 
 #endif

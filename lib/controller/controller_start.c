@@ -28,6 +28,11 @@
 #define LOST_END_MS 300	     /* how long to wait for the agents to exit when a node is lost */
 #define AGAIN_MS 2000	     /* before a tool is started again */
 #define LAUNCHER_EXIT_MS 700 /* how long to wait for a launcher tool after SIGTERM */
+#define FINAL_MS 500	     /* for the final frame to each agent */
+#define KILL_MS 2000	     /* from SIGKILL to the end of what is left */
+/* Tools are other processes than agents of this machine, beside which there are orphans. */
+_Static_assert(LAUNCHER_EXIT_MS < KILL_MS && FINAL_MS + 2 * KILL_MS <= CONTROLLER_STOP_MS,
+	       "controller_stop keeps its time");
 
 static struct controller *controllers; /* that were started and not stopped */
 
@@ -269,7 +274,7 @@ static void handle_process_end(struct controller *controller, struct launcher_pr
 	bool known = children_known(&controller->children, process->node_index);
 
 	if (!controller->stopping && launcher_is_here(controller->launch->launcher)) {
-		kill_orphans(2000, NULL, 0);
+		kill_orphans(KILL_MS, NULL, 0);
 		tmpdir_remove(node->dir);
 	}
 	/* A tool that has brought the agent is not needed any more: pbs_mom may have been restarted
@@ -597,7 +602,7 @@ void controller_stop(struct controller *controller, int timeout_ms, char *left, 
 	loop_timer_stop(&controller->second);
 	if (left && size)
 		left[0] = 0;
-	children_close(&controller->children, timeout_ms < 500 ? timeout_ms : 500);
+	children_close(&controller->children, timeout_ms < FINAL_MS ? timeout_ms : FINAL_MS);
 	controller_remove_secret_file(controller);
 	for (size_t i = 0; i < controller->count && controller->nodes; i++)
 		if (controller->nodes[i].lost && timeout_ms > LOST_END_MS)
@@ -615,10 +620,10 @@ void controller_stop(struct controller *controller, int timeout_ms, char *left, 
 	for (size_t i = 0; i < controller->process_count; i++)
 		if (controller->processes[i].pid > 0)
 			launcher_kill(&controller->processes[i], SIGKILL);
-	wait_processes(controller, 2000);
+	wait_processes(controller, KILL_MS);
 	read_launcher_output(controller);
 	if (launcher_is_here(controller->launch->launcher)) {
-		kill_orphans(2000, left, size);
+		kill_orphans(KILL_MS, left, size);
 		for (size_t i = 0; i < controller->count && controller->nodes; i++)
 			if (controller->nodes[i].dir[0])
 				tmpdir_remove(controller->nodes[i].dir);

@@ -17,6 +17,8 @@
 #define SECOND_MS 1000
 #define LOOK_MS 100    /* see job_awaits_cancelled */
 #define AGENTS_MS 3000 /* how long the agents may take to exit after the final frames */
+_Static_assert(AGENTS_MS + CONTROLLER_STOP_MS < NODE_TIMEOUT_MS,
+	       "other jobs of the process lose no node while one is closed");
 
 /* The terminal is released before this process stops itself. */
 static const struct job_part *const parts[] = {&job_claims_part,

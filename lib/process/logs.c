@@ -21,6 +21,7 @@
 
 #define BUFFER_BYTES (64 << 10)
 #define FREE_MS 1000 /* an agent that waits longer seems lost */
+_Static_assert(BUFFER_BYTES == 65536 && FREE_MS == 1000, "logs.h says 64 KiB and 1 s");
 
 /* ---- lines ---- */
 

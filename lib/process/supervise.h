@@ -30,6 +30,7 @@
 /* From SIGKILL until supervise names the survivors and gives up (state D, another user's
  * process). */
 #define SUPERVISE_KILL_MS 1500
+_Static_assert(SUPERVISE_GRACE_MS + SUPERVISE_KILL_MS < 5000, "see above");
 /* From fork until supervise gives up on a rank that has not reached its program (a hung file
  * system). */
 #define SUPERVISE_EXEC_MS 60000

@@ -241,7 +241,7 @@ static int check_groups(const struct role *roles, size_t count, const struct all
 			return error_set(
 				err, ERR_USAGE,
 				"role %s asks for group %d, from 0, and the job has %d groups (%s)",
-				roles[i].name, roles[i].group, alloc->groups, alloc->why);
+				roles[i].base, roles[i].group, alloc->groups, alloc->why);
 		if (roles[i].group >= 0)
 			with = (long)i;
 		else if (!is_beside_others(&roles[i]))
@@ -251,7 +251,7 @@ static int check_groups(const struct role *roles, size_t count, const struct all
 		       ? 0
 		       : error_set(err, ERR_USAGE,
 				   "role %s has --het-group or --chunk, so role %s needs it, too",
-				   roles[with].name, roles[without].name);
+				   roles[with].base, roles[without].base);
 }
 
 /* The consecutive nodes of a group, or all (-1). */

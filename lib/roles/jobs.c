@@ -177,7 +177,7 @@ static void start(struct jobs *jobs, size_t i, struct job *const *all)
 }
 
 /* Start a service again, on the same nodes and at the same ports, while the others run. It blocks
- * the loop until the agents have ended, which is less than a node may be silent. */
+ * the loop until the agents have ended, see job_close. */
 static void restart(struct jobs *jobs, size_t i)
 {
 	const struct jobs_entry *entry = &jobs->request->entries[i];
@@ -200,8 +200,10 @@ static void restart(struct jobs *jobs, size_t i)
 	own->plan.port = port;
 	own->plan.attempt++;
 	jobs->jobs[i].launch.first_port = first_port;
-	/* The role is released, so a failure to open it is that of the job. */
-	(void)!job_open(jobs->loop, own, entry->sink, &jobs->jobs[i].job, &err);
+	/* The role is released, so a failure to open it is that of the job, but without memory for
+	 * that there is none. */
+	if (job_open(jobs->loop, own, entry->sink, &jobs->jobs[i].job, &err))
+		abort();
 }
 
 static void act(struct jobs *jobs, size_t i, enum role_action action, struct job *const *all)

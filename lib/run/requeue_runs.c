@@ -23,6 +23,7 @@
 #include "run/requeue.h"
 
 #define TURN_MS 90000 /* the turn of another run lasts as long as a requeue */
+_Static_assert(TURN_MS == 90000, "requeue.h says 90 s");
 #define JOIN_MS 10000
 #define POLL_MS 20
 

@@ -5,6 +5,7 @@
     docs.py phrases ROOT           phrases that style rules replaced do not come back
     docs.py requests ROOT          who requests GPUs also requests cores; what Slurm requeues appends to its output
     docs.py protocol ROOT          docs/protocol.md names the messages of lib/overlay/message_list.h, and no others
+    docs.py words ROOT             the code has the words of docs/architecture.md, and none that they replaced
     docs.py commands ROOT BERTH    docs/reference/commands.md is what --help prints
 """
 import pathlib
@@ -120,6 +121,23 @@ def protocol(root):
             [f'docs/protocol.md names {name}, which is not in lib/overlay/message_list.h' for name in sorted(named - sent)])
 
 
+def words(root):
+    code = '\n'.join(path.read_text() for place in ('lib', 'bin') for path in sorted((root / place).rglob('*.[ch]'))
+                     if 'device' not in path.parts)  # cuDNN has its own words
+    code = re.sub(r'/\*.*?\*/|"(?:\\.|[^"\\\n])*"', '', code, flags=re.DOTALL)
+    names = set(re.findall(r'^(?:struct|enum)\s+(\w+)\s*\{|^[a-z][\w \t*]*?[ *](\w+)\(', code, re.MULTILINE))
+    used = {word: name for pair in names for name in pair for word in name.split('_')}
+    section = (root / 'docs/architecture.md').read_text().split('## Words')[1].split('\n## ')[0]
+    rows = [[cell.strip() for cell in line.split('|')[1:-1]] for line in section.splitlines() if line.startswith('| ')][1:]
+    wrong = [] if len(rows) > 10 else ['docs/architecture.md has no table of words']
+    for word, _, inside, instead in rows:
+        name = inside.strip('`')
+        if not re.search(rf'\b{re.escape(name)}\b', code):
+            wrong.append(f'{word}: the code has no {name}')
+        wrong += [f'{word}: {used[other]} has the word {other}' for other in re.findall(r'\w+', instead) if other in used]
+    return wrong
+
+
 def commands(root, berth):
     want = subprocess.run([sys.executable, root / 'docs/reference/commands.py', berth], check=True, capture_output=True, text=True).stdout
     if want == (root / 'docs/reference/commands.md').read_text():
@@ -128,7 +146,7 @@ def commands(root, berth):
 
 
 def main(what, root, *rest):
-    checks = {'links': links, 'phrases': phrases, 'requests': requests, 'protocol': protocol, 'commands': commands}
+    checks = {'links': links, 'phrases': phrases, 'requests': requests, 'protocol': protocol, 'words': words, 'commands': commands}
     wrong = checks[what](pathlib.Path(root).resolve(), *rest)
     print('\n'.join(wrong) or f'{what}: nothing wrong')
     sys.exit(bool(wrong))
