@@ -95,6 +95,20 @@ bool job_node_is_due(const struct job *job, size_t node)
 	return !job_waits_for_listener(job) || (long)node == job_node_of_rank(job, 0);
 }
 
+void job_enter(struct job *job, enum job_phase phase)
+{
+	static const char *const names[] = {"queue", "launch", "inventories", "probe",
+					    "claim", "run",    "end",	      "over"};
+	int64_t now = clock_now_ms();
+
+	if (job->phase == phase)
+		return;
+	log_info(LOG_CONTROLLER, "job state: %s, was %s", names[phase], names[job->phase]);
+	job->times.phase_ms[job->phase] = now - job->times.phase_begin_ms;
+	job->times.phase_begin_ms = now;
+	job->phase = phase;
+}
+
 void job_continue(struct job *job, enum job_step next)
 {
 	job->next = next;
@@ -170,12 +184,12 @@ void job_request_end(struct job *job, int grace_ms)
 		return;
 	/* Before JOB was sent, only the agents have to be ended. */
 	if (job->phase < JOB_PHASE_RUN) {
-		job->phase = JOB_PHASE_OVER;
+		job_enter(job, JOB_PHASE_OVER);
 		return;
 	}
 	if (job->phase != JOB_PHASE_END || deadline < job->deadline.due_ms)
 		loop_timer_set(job->loop, &job->deadline, deadline);
-	job->phase = JOB_PHASE_END;
+	job_enter(job, JOB_PHASE_END);
 	controller_send(job->controller, MESSAGE_STOP, WIRE_ALL, 0, 0,
 			&(struct message_stop){grace_ms}, NULL, 0, NULL);
 }

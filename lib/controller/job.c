@@ -57,7 +57,7 @@ static int launch(struct job *job, struct error *err)
 	int start_ms = options->start_timeout_ms, launch_ms = options->launch_timeout_ms;
 	int rc;
 
-	job->phase = JOB_PHASE_LAUNCH;
+	job_enter(job, JOB_PHASE_LAUNCH);
 	job->start_due_ms = loop_now_ms(job->loop) + start_ms;
 	job_set_deadline(job, options->fallback && launch_ms < start_ms ? launch_ms : start_ms);
 	rc = controller_start(job->loop, options, request->plan.port, &events, &job->controller,
@@ -71,7 +71,7 @@ static void begin_probes(struct job *job)
 {
 	struct error err = {0};
 
-	job->phase = JOB_PHASE_PROBE;
+	job_enter(job, JOB_PHASE_PROBE);
 	if (job_start_probe(job, &err))
 		job_fail(job, err.code, -1, "%s", err.text);
 }
@@ -91,7 +91,7 @@ static void start_ranks(struct job *job)
 		job->times.start_sent_ms = clock_now_ms();
 		job_set_deadline(job, job_ranks_timeout_ms(job));
 		job->result.start_sent = true;
-		job->phase = JOB_PHASE_RUN;
+		job_enter(job, JOB_PHASE_RUN);
 	}
 	if (rc)
 		job_fail(job, err.code, -1, "%s", err.text);
@@ -207,7 +207,7 @@ static void on_deadline(struct loop_timer *timer)
 		if (job_awaits_cancelled(job))
 			job_set_deadline(job, SECOND_MS);
 		else
-			job->phase = JOB_PHASE_OVER;
+			job_enter(job, JOB_PHASE_OVER);
 	}
 }
 
@@ -218,7 +218,7 @@ static void check_over(struct job *job)
 	for (size_t i = 0; i < job->node_count; i++)
 		waiting += !job->nodes[i].done && !controller_is_lost(job->controller, i);
 	if (!waiting && !job_awaits_cancelled(job))
-		job->phase = JOB_PHASE_OVER;
+		job_enter(job, JOB_PHASE_OVER);
 }
 
 static void check_hang(struct job *job)
@@ -233,22 +233,6 @@ static void check_hang(struct job *job)
 	job->result.stacks = hang.stacks;
 	job_fail(job, ERR_NETWORK, hang.node, "%s", hang.text);
 	job->result.rank = hang.rank;
-}
-
-/* The phase may also have changed between two rounds. */
-static void end_phase(struct job *job)
-{
-	static const char *const names[] = {"queue", "launch", "inventories", "probe",
-					    "claim", "run",    "end",	      "over"};
-	enum job_phase before = job->times.phase;
-	int64_t now = clock_now_ms();
-
-	if (job->phase == before)
-		return;
-	log_info(LOG_CONTROLLER, "job state: %s, was %s", names[job->phase], names[before]);
-	job->times.phase_ms[before] = now - job->times.phase_begin_ms;
-	job->times.phase = job->phase;
-	job->times.phase_begin_ms = now;
 }
 
 static void print_times(const struct job *job)
@@ -301,7 +285,6 @@ int64_t job_round(struct job *job, int64_t now_ms)
 	/* A tool's output does not wake the loop. */
 	if (job->cancelled_due_ms && job->phase != JOB_PHASE_OVER)
 		limit_ms = now_ms + LOOK_MS;
-	end_phase(job);
 	return driver_ms && (!limit_ms || driver_ms < limit_ms) ? driver_ms : limit_ms;
 }
 
@@ -447,7 +430,7 @@ int job_open(struct loop *loop, const struct job_request *request, const struct 
 		rc = request->waits ? job_queue(job, err) : launch(job, err);
 	if (rc && request->role && request->role->released) {
 		job_fail(job, err->code, -1, "%s", err->text);
-		job->phase = JOB_PHASE_OVER;
+		job_enter(job, JOB_PHASE_OVER);
 		rc = 0;
 	}
 	if (rc)

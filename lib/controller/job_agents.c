@@ -254,7 +254,7 @@ static void on_attached(void *context)
 
 	if (job->phase != JOB_PHASE_LAUNCH)
 		return;
-	job->phase = JOB_PHASE_INVENTORIES;
+	job_enter(job, JOB_PHASE_INVENTORIES);
 	start_when_complete(job);
 }
 

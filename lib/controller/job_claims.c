@@ -61,7 +61,7 @@ static void poll_soon(struct job *job, size_t before)
 	}
 	if (pause_ms > CLAIM_POLL_MAX_MS)
 		pause_ms = CLAIM_POLL_MAX_MS;
-	job->phase = JOB_PHASE_CLAIM;
+	job_enter(job, JOB_PHASE_CLAIM);
 	job->claims->sent = false;
 	job_set_deadline(job, pause_ms + (int64_t)job->node_count);
 }
@@ -271,7 +271,7 @@ static void send_claims(struct job *job, bool take)
 				&(struct message_claim){claim, share}, NULL, 0, NULL);
 	}
 	claims->sent = take;
-	job->phase = JOB_PHASE_CLAIM;
+	job_enter(job, JOB_PHASE_CLAIM);
 	job_set_deadline(job, CLAIM_MS);
 }
 

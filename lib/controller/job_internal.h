@@ -58,8 +58,8 @@ struct job {
 	struct job_result result;
 	struct loop *loop;
 	struct controller *controller; /* NULL in JOB_PHASE_QUEUE */
-	enum job_phase phase;
-	enum job_step next; /* to be taken after the callbacks of the loop */
+	enum job_phase phase;	       /* changed by job_enter alone */
+	enum job_step next;	       /* to be taken after the callbacks of the loop */
 	/* All times are by loop_now_ms, but for those that say so. */
 	struct loop_timer deadline; /* of the phase */
 	int64_t cancelled_due_ms; /* see job_awaits_cancelled, by clock_now_ms; 0: it has not begun
@@ -97,7 +97,6 @@ struct job {
 		int64_t start_sent_ms;	    /* when START was sent; 0: not yet */
 		int64_t started_ms;	    /* when all ranks ran; 0: not yet */
 		int64_t next_ms, waited_ms; /* since when next waits for other roles, and before */
-		enum job_phase phase;	    /* as recorded last */
 		int64_t phase_begin_ms, phase_ms[JOB_PHASE_OVER]; /* how long each phase took */
 	} times;
 	/* The parts' own states. */
@@ -142,6 +141,8 @@ enum agent_job_stdin job_input_kind(const struct job_request *request);
 /* Does a role in stages wait until its first node listens? May the node's ranks start before? */
 bool job_waits_for_listener(const struct job *job);
 bool job_node_is_due(const struct job *job, size_t node);
+/* Change the phase, and record how long the last one took. Its deadline is set apart. */
+void job_enter(struct job *job, enum job_phase phase);
 /* Everything that the next step needs is there. */
 void job_continue(struct job *job, enum job_step next);
 /* The phase ends after ms, unless it did before. */
