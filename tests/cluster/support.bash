@@ -151,12 +151,14 @@ lose() {
 revive() {
 	on "$1" sh -c 'ip link set eth0 up; ip link set hsn0 up'
 	[ -n "$(on "$1" pgrep -x slurmd)" ] || on "$1" slurmd -N "$1"
-	within 60 resumed "$1" || { sinfo -N -l; return 1; }
+	within 120 resumed "$1" || { sinfo -N -l; return 1; }
 }
 resumed() {
 	# Slurm 22.05 reports a node whose step never ended as "mixed", even without a job on it.
 	case "$(sinfo -h -n "$1" -o %T)" in
 		idle | mixed) return 0 ;;
+		# Slurm repeats its question whether the job has ended less and less often; down forgets the job.
+		completing) scontrol update nodename="$1" state=down reason=revived 2>/dev/null || true ;;
 	esac
 	scontrol update nodename="$1" state=resume 2>/dev/null || true
 	sleep 1
