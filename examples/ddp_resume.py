@@ -52,6 +52,12 @@ def save():
     berth.report(saved='ckpt.pt', next='the same command')
 
 
+def leave():
+    if torch.distributed.is_initialized():
+        torch.distributed.barrier()  # rank 0 has saved
+        torch.distributed.destroy_process_group()  # else a thread may outlive Python, which aborts then
+
+
 for epoch in range(sampler.epoch, epochs):
     sampler.set_epoch(epoch)
     print(f'rank {berth.rank()} begins epoch {epoch} after step {step}', flush=True)
@@ -66,11 +72,11 @@ for epoch in range(sampler.epoch, epochs):
         if berth.rank() == 0 and (stopping or step % 1000 == 0):
             save()
         if stopping:
-            if torch.distributed.is_initialized():
-                torch.distributed.barrier()  # rank 0 has saved
+            leave()
             sys.exit(berth.EXIT_STOPPED)  # 75: --requeue starts the job again
 
 with torch.no_grad():
     loss = torch.nn.functional.cross_entropy(model(images[:128].to(device)), labels[:128].to(device)).item()
 assert loss < 1, f'the loss did not fall: {loss}, without training 2.3'
 print(f'rank {berth.rank()} of {berth.world_size()} on {os.uname().nodename}: loss falls', flush=True)
+leave()
