@@ -164,7 +164,6 @@ static int environment_of(const struct info *info, size_t local_rank, const stru
 			  struct env **out, struct error *err)
 {
 	struct plan_request request = info->options.plan;
-
 	char dir[PATH_MAX];
 
 	if (info->plan_file) {

@@ -353,15 +353,15 @@ static void add_berth(struct environment_builder *m)
 __attribute__((format(printf, 4, 5))) static void
 add_file(struct environment_builder *m, const char *name, const char *why, const char *file, ...)
 {
-	char path[512];
-	int size = m->request->dir ? snprintf(path, sizeof path, "%s/", m->request->dir) : 0;
+	char text[64];
 	va_list ap;
 
 	va_start(ap, file);
-	vsnprintf(path + size, sizeof path - (size_t)size, file, ap);
+	vsnprintf(text, sizeof text, file, ap);
 	va_end(ap);
-	if (m->request->dir)
-		set_always(m, name, path, why);
+	if (!m->rc && m->request->dir)
+		m->rc = env_setf(m->out, name, ENV_FROM_BERTH, why, m->err, "%s/%s",
+				 m->request->dir, text);
 	set_later(m, name, why);
 }
 

@@ -103,6 +103,13 @@ check() { holds info.json "(lambda env: $1)({var['name']: var for var in info['e
 	check "not any('MASTER_ADDR' in text for text in info['warnings'])"
 }
 
+@test "in a rank: a plan file at the end of a long path" {
+	"$BERTH" run -n 1 --env WHERE="$DIR/$(printf 'a%.0s' {1..250})/$(printf 'b%.0s' {1..250})/$(printf 'c%.0s' {1..250})" -- sh -c '
+		mkdir -p "$WHERE" && cp "$BERTH_PLAN_FILE" "$WHERE" && BERTH_PLAN_FILE=$WHERE/plan.json exec "$@"' \
+		sh "$BERTH" info --json --rank 0 >"$DIR/info.json"
+	check "env['BERTH_PLAN_FILE']['value'].endswith('c/plan.json')"
+}
+
 @test "colour on a terminal only, and NO_COLOR turns it off" {
 	need script
 	script -qec true /dev/null >/dev/null 2>&1 || skip "no pseudo terminal can be had here"
