@@ -63,8 +63,7 @@ static int64_t number_of(const char *name)
 }
 
 /* Read the highest file as lease_record_read does. Opening the directory makes NFS ask the server.
- * Return 1, 0 if there is none (if *number is not 0: no
- * longer), or -1 with errno. */
+ * Return 1, 0 if there is none (if *number is not 0: no longer), or -1 with errno. */
 static int read_highest(const char *directory, const char *boot, int64_t *number,
 			struct lease_record *out)
 {
@@ -216,9 +215,13 @@ static int create(struct lease *lease, int64_t number, struct error *err)
 	if (lease->fd >= 0)
 		close(lease->fd);
 	lease->fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+	if (lease->fd < 0 && errno != EEXIST) {
+		rc = error_set(err, ERR_OUTPUT, "cannot create %s: %m", path);
+		/* Only the reply was lost: a file without a text is there. */
+		return access(path, F_OK) ? rc : 0;
+	}
 	if (lease->fd < 0)
-		return errno == EEXIST ? 0
-				       : error_set(err, ERR_OUTPUT, "cannot create %s: %m", path);
+		return 0;
 	lease->self.device = !flock(lease->fd, LOCK_EX | LOCK_NB) && !fstat(lease->fd, &info)
 				     ? (int64_t)info.st_dev
 				     : 0;
