@@ -151,7 +151,7 @@ lose() {
 revive() {
 	on "$1" sh -c 'ip link set eth0 up; ip link set hsn0 up'
 	[ -n "$(on "$1" pgrep -x slurmd)" ] || on "$1" slurmd -N "$1"
-	within 120 resumed "$1" || { sinfo -N -l; return 1; }
+	within 60 resumed "$1" || { sinfo -N -l; return 1; }
 }
 resumed() {
 	# Slurm 22.05 reports a node whose step never ended as "mixed", even without a job on it.
