@@ -96,7 +96,7 @@ static int make_absolute(struct container *container, struct error *err)
 
 int container_options_prepare(struct container *container, struct error *err)
 {
-	struct env *env;
+	struct env *env = NULL;
 	char *path;
 	int rc = 0;
 
@@ -108,9 +108,8 @@ int container_options_prepare(struct container *container, struct error *err)
 	/* What is a file here is not meant as a name, unless a runtime with names was chosen. */
 	if (!container->runtime && !access(container->image, F_OK))
 		rc = make_absolute(container, err);
-	env = rc ? NULL : env_capture();
 	if (!rc)
-		rc = env ? submit_apply_site_files(env, err) : error_memory(err, "the environment");
+		rc = submit_environment(NULL, 0, &env, err);
 	if (!rc)
 		rc = add_offers(container, env, err);
 	if (!rc)

@@ -8,8 +8,8 @@
 
 /* Far above what any node has; only keeps sums within an int. */
 #define GPUS_MAX 1024
-#define PLAN(member) offsetof(struct options, plan.member)
-#define ALLOC(member) offsetof(struct options, alloc.member)
+#define PLAN(member) offsetof(struct plan_options, plan.member)
+#define ALLOC(member) offsetof(struct plan_options, alloc.member)
 
 const struct arguments_option options_table[] = {
 	{.type = ARGUMENTS_GROUP, .group = 10, .doc = "Ranks and their resources"},

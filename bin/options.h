@@ -4,18 +4,12 @@
 #ifndef BERTH_BIN_OPTIONS_H
 #define BERTH_BIN_OPTIONS_H
 
-#include "alloc/alloc.h"
 #include "arguments.h"
 #include "plan/plan.h"
 
-/* What the shared options fill in; zero-initialised by the verb. Strings point into argv. */
-struct options {
-	struct alloc_request alloc; /* --hosts, --hostfile */
-	struct plan_request plan;   /* all others but attempt, port and the files */
-};
-
 /* -n/--ranks, --ranks-per-node (--nproc-per-node), --gpus-per-rank, --gpus-visible, --all-cores,
- * --iface, --subnet, --hosts, --hostfile; they fill a struct options. */
+ * --iface, --subnet, --hosts, --hostfile; they fill a struct plan_options, whose strings
+ * then point into argv. */
 extern const struct arguments_option options_table[];
 
 #define OPTIONS_RANKS_MAX 1000000

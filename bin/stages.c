@@ -1,23 +1,17 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "stages.h"
 
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "alloc/query.h"
 #include "submit/submit.h"
 
-int stages_load(const struct options *options, struct stages *out, struct error *err)
+int stages_load(const struct plan_options *options, struct stages *out, struct error *err)
 {
 	const struct inventory_source source = {0};
-	int rc;
+	int rc = submit_environment(NULL, 0, &out->env, err);
 
-	out->env = env_capture();
-	if (!out->env)
-		return error_memory(err, "the environment");
-	rc = submit_apply_site_files(out->env, err);
 	if (!rc)
 		rc = alloc_read(out->env, &options->alloc, &out->alloc, err);
 	if (rc)
@@ -72,16 +66,4 @@ void stages_free(struct stages *stages)
 	alloc_free(&stages->alloc);
 	env_free(stages->env);
 	memset(stages, 0, sizeof *stages);
-}
-
-int stages_find_self(char *out, size_t size, struct error *err)
-{
-	ssize_t n = readlink("/proc/self/exe", out, size - 1);
-
-	if (n <= 0)
-		return error_set(err, ERR_UNAVAILABLE,
-				 "cannot read /proc/self/exe: %s; check that /proc is mounted",
-				 strerror(errno));
-	out[n] = 0;
-	return 0;
 }

@@ -27,7 +27,7 @@ struct stages {
 /* Capture this process's environment, read the allocation, make this machine's inventory (or that
  * of BERTH_TOPOLOGY), and mark the GPUs that its visible-device lists allow. stages_plan makes the
  * plan. Return 0, or the failing stage's error; call stages_free in either case. */
-int stages_load(const struct options *options, struct stages *out, struct error *err);
+int stages_load(const struct plan_options *options, struct stages *out, struct error *err);
 
 /* Make the plan and look for suspicious variables. On the first node of a larger allocation the
  * inventories of the other nodes are unknown and assumed to be like this one's (assumed). Elsewhere
@@ -39,9 +39,6 @@ int stages_plan(const struct plan_request *request, struct stages *stages, struc
  * malloced; NULL when memory is out. */
 struct inventory *stages_assume_alike(const struct inventory *own, const struct alloc *alloc,
 				      bool addresses);
-
-/* The path of this executable. */
-int stages_find_self(char *out, size_t size, struct error *err);
 
 void stages_free(struct stages *stages);
 

@@ -12,19 +12,19 @@
 #define RANKS_MAX 4096
 #define GPUS_MAX 1024
 
-struct plan_options {
+struct plan_arguments {
 	struct plan_request request;
 	const char *topology, *svg;
 	bool json, xml;
 };
 
-#define REQUEST(member) offsetof(struct plan_options, request.member)
+#define REQUEST(member) offsetof(struct plan_arguments, request.member)
 
 static const struct arguments_option option_table[] = {
 	{"topology", "FILE",
 	 "Read this hwloc XML file, as written by lstopo --whole-system FILE.xml (default: this "
 	 "machine, or BERTH_TOPOLOGY)",
-	 ARGUMENTS_TEXT, offsetof(struct plan_options, topology), .letter = 't'},
+	 ARGUMENTS_TEXT, offsetof(struct plan_arguments, topology), .letter = 't'},
 	{"ranks", "N", "Plan N ranks (default: one per GPU, else one)", ARGUMENTS_INT,
 	 REQUEST(ranks), 1, RANKS_MAX, .letter = 'n'},
 	{"gpus-per-rank", "K", "Give each rank K GPUs; implies --gpus-visible own", ARGUMENTS_INT,
@@ -36,12 +36,12 @@ static const struct arguments_option option_table[] = {
 	 "Also share out the cores of packages without a used GPU, which otherwise stay free",
 	 ARGUMENTS_FLAG, REQUEST(all_cores)},
 	{"svg", "FILE", "Also draw the node with its ranks into FILE, as SVG", ARGUMENTS_TEXT,
-	 offsetof(struct plan_options, svg), .expected = "a file name"},
+	 offsetof(struct plan_arguments, svg), .expected = "a file name"},
 	{"json", NULL, "Print one JSON object (berth.plan/1) instead of text", ARGUMENTS_FLAG,
-	 offsetof(struct plan_options, json), .letter = 'j'},
+	 offsetof(struct plan_arguments, json), .letter = 'j'},
 	{"xml", NULL,
 	 "Print the node's topology as hwloc XML instead, for --topology on another machine",
-	 ARGUMENTS_FLAG, offsetof(struct plan_options, xml)},
+	 ARGUMENTS_FLAG, offsetof(struct plan_arguments, xml)},
 	{0},
 };
 
@@ -88,7 +88,7 @@ static void print_text(const struct inventory *inventory, const struct plan_node
 	env_free(env);
 }
 
-static int print_xml(const struct plan_options *options, struct error *err)
+static int print_xml(const struct plan_arguments *options, struct error *err)
 {
 	struct env *env = env_capture();
 	struct inventory_source source = {.topology_file = options->topology, .all_devices = true};
@@ -110,7 +110,7 @@ static int print_xml(const struct plan_options *options, struct error *err)
 
 /* A capture of another machine is used as it is; for this machine the environment's device lists
  * apply. */
-static int load_inventory(const struct plan_options *options, struct inventory *out,
+static int load_inventory(const struct plan_arguments *options, struct inventory *out,
 			  struct error *err)
 {
 	struct inventory_source source = {.topology_file = options->topology};
@@ -135,7 +135,7 @@ static int make(const struct inventory *inventory, const struct plan_request *re
 	return rc ? rc : plan_map_node(inventory, request, 0, count, out, err);
 }
 
-static int show(const struct plan_options *options, const struct inventory *inventory,
+static int show(const struct plan_arguments *options, const struct inventory *inventory,
 		const struct plan_node *node, struct error *err)
 {
 	JSON_AUTO json = options->json ? plan_node_to_json(node) : NULL;
@@ -160,7 +160,7 @@ static int write_svg(const char *file, const struct inventory *inventory,
 
 int verb_plan(int argc, char **argv)
 {
-	struct plan_options options = {0};
+	struct plan_arguments options = {0};
 	struct inventory inventory = {0};
 	struct plan_node node = {0};
 	struct error err = {0};

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "base/bytes.h"
+#include "base/file.h"
 #include "stages.h"
 #include "verb.h"
 
@@ -37,7 +38,7 @@ int verb_site_test(int argc, char **argv)
 	const char *const begin[] = {"sh", script, self, NULL};
 	struct words words = {0};
 	struct error err = {0};
-	int rc = stages_find_self(self, sizeof self, &err);
+	int rc = file_find_self(self, sizeof self, &err);
 
 	if (!rc)
 		rc = find_script(self, script, sizeof script, &err);

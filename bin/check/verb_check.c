@@ -9,8 +9,9 @@
 #include "check/check.h"
 #include "check/check_text.h"
 #include "container_options.h"
-#include "run/run.h"
+#include "run/run_options.h"
 #include "show.h"
+#include "submit/submit.h"
 #include "verb.h"
 
 struct arguments {
@@ -27,20 +28,20 @@ static const struct arguments_option options[] = {
 	{"nodes", "N",
 	 "Check the first N nodes of the allocation, or with --launcher loopback simulate N nodes "
 	 "(default: all)",
-	 ARGUMENTS_INT, RUN(nodes), 1, 100000, .letter = 'N'},
+	 ARGUMENTS_INT, RUN(request.nodes), 1, 100000, .letter = 'N'},
 	{"hosts", "LIST", "Check these hosts, such as n[1-4],gpu7", ARGUMENTS_TEXT,
-	 RUN(shared.alloc.hosts)},
+	 RUN(request.place.alloc.hosts)},
 	{"hostfile", "FILE", "Check the hosts in FILE, as for berth run", ARGUMENTS_TEXT,
-	 RUN(shared.alloc.hostfile)},
+	 RUN(request.place.alloc.hostfile)},
 	{"iface", "NAME", "Use the network of this interface of the first node", ARGUMENTS_TEXT,
-	 RUN(shared.plan.iface)},
+	 RUN(request.place.plan.iface)},
 	{"subnet", "CIDR", "Use the network with this address range", ARGUMENTS_TEXT,
-	 RUN(shared.plan.subnet)},
+	 RUN(request.place.plan.subnet)},
 	{"launcher", "NAME", "Start the agents this way, as for berth run", ARGUMENTS_TEXT,
-	 RUN(launcher)},
+	 RUN(request.launcher)},
 	{"start-timeout", "TIME",
 	 "Fail if not all agents have started within TIME (default: 20s, with --nnodes 10m)",
-	 ARGUMENTS_TIME, RUN(launch.start_timeout_ms), .given = RUN(has_start_timeout)},
+	 ARGUMENTS_TIME, RUN(request.launch.start_timeout_ms), .given = RUN(has_start_timeout)},
 	{.type = ARGUMENTS_GROUP, .group = 2},
 	{"ckpt", "DIR",
 	 "Check this checkpoint directory on every node; small files are written there and removed",
@@ -87,7 +88,7 @@ static int absolute(const char *path, const char *cwd, char **out, struct error 
 static int run_check(const struct arguments *arguments, const struct run_setup *setup, json_t **out,
 		     struct error *err)
 {
-	const struct container *container = &arguments->run.job.container;
+	const struct container *container = &arguments->run.request.job.container;
 	JSON_AUTO json = container->image ? container_to_json(container, setup->env) : NULL;
 	const char *const prober[] = {setup->berth_path, "check", "--prober", NULL};
 	char *checkpoint = NULL;
@@ -96,7 +97,7 @@ static int run_check(const struct arguments *arguments, const struct run_setup *
 		.prober = prober,
 		.version = BERTH_VERSION,
 		.container = json,
-		.plan_request = arguments->run.shared.plan,
+		.plan_request = arguments->run.request.place.plan,
 		.note = on_note,
 		.context = (void *)arguments,
 	};
@@ -134,7 +135,7 @@ int verb_check(int argc, char **argv)
 {
 	static const struct arguments_command command = {
 		.tables = {{options},
-			   {container_options_table, RUN(job.container)},
+			   {container_options_table, RUN(request.job.container)},
 			   {run_rendezvous_table, offsetof(struct arguments, run)}},
 		.positional = ARGUMENTS_NONE,
 		.check = check_options,
@@ -146,17 +147,20 @@ int verb_check(int argc, char **argv)
 	};
 	static const char *const itself[] = {"/proc/self/exe", NULL};
 	struct arguments arguments = {0};
-	struct run_setup setup = {.options = &arguments.run, .program = itself};
+	struct run_setup setup = {.request = &arguments.run.request};
 	struct error err = {0};
 	JSON_AUTO result = NULL;
 	int rc;
 
 	run_options_default(&arguments.run);
-	arguments.run.launch.start_timeout_ms = 20000;
+	arguments.run.request.launch.start_timeout_ms = 20000;
 	arguments_parse(&command, argc, argv, &arguments);
 	if (arguments.prober)
 		check_prober(env_capture(), BERTH_VERSION);
-	rc = container_options_prepare(&arguments.run.job.container, &err);
+	rc = container_options_prepare(&arguments.run.request.job.container, &err);
+	arguments.run.request.program = itself;
+	if (!rc)
+		rc = submit_environment(NULL, 0, &setup.env, &err);
 	if (!rc)
 		rc = run_prepare(&setup, &err);
 	if (!rc && run_is_agent(&setup)) {

@@ -193,13 +193,8 @@ static int prepare(struct exec *exec, struct error *err)
 {
 	const struct inventory_source source = {0};
 
-	exec->env = env_capture();
-	if (!exec->env)
-		return error_memory(err, "the environment");
-	int rc = env_set_texts(exec->env, exec->request->env, exec->request->env_count, err);
+	int rc = submit_environment(exec->request->env, exec->request->env_count, &exec->env, err);
 
-	if (!rc)
-		rc = submit_apply_site_files(exec->env, err);
 	if (!rc)
 		rc = exec_place_asks_pmix(exec->env)
 			     ? exec_pmix_find(exec->env, &exec->place, err)

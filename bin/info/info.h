@@ -12,7 +12,7 @@
 #include "table.h"
 
 struct info {
-	struct options options;
+	struct plan_options options;
 	struct stages stages;
 	bool json;	       /* --json */
 	bool verbose;	       /* --verbose */

@@ -8,6 +8,7 @@
 
 #include "alloc/slurm.h"
 #include "arguments.h"
+#include "base/file.h"
 #include "base/json.h"
 #include "base/number.h"
 #include "controller/controller.h"
@@ -123,7 +124,7 @@ static int find_launcher(struct info *info, struct error *err)
 					.berth_path = path,
 					.node_timeout_ms = NODE_TIMEOUT_MS};
 	struct error none = {0};
-	int rc = stages_find_self(path, sizeof path, err);
+	int rc = file_find_self(path, sizeof path, err);
 
 	if (rc || launcher_find(NULL, &stages->alloc, stages->env, &launch.launcher, &none))
 		return rc;

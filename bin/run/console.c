@@ -207,7 +207,9 @@ int console_open(const struct run_options *options, bool progress, struct consol
 	if (!console)
 		return error_memory(err, "the output");
 	console->options = options;
-	console->limit = options->quiet ? LOG_ERROR : options->verbose ? LOG_DEBUG : LOG_NOTE;
+	console->limit = options->request.quiet ? LOG_ERROR
+			 : options->verbose	? LOG_DEBUG
+						: LOG_NOTE;
 	console->over = progress;
 	console->begin_s = clock_now_s();
 	for (size_t i = 0; i < ROLES_MAX; i++)
@@ -243,7 +245,7 @@ struct job_sink console_sink(struct console *console, size_t role)
 		.full = is_full,
 		.drained_fd = printer_drained_fd(console->printer),
 		/* --log-dir keeps the output. */
-		.abandoned = console->options->job.log_dir ? NULL : is_abandoned,
+		.abandoned = console->options->request.job.log_dir ? NULL : is_abandoned,
 	};
 }
 
@@ -262,7 +264,8 @@ bool console_close(struct console *console, const struct job_result *result, cha
 {
 	bool shown = is_shown(console, source_id(result->role, result->rank),
 			      json_array_size(result->output_tail));
-	bool abandoned = !console->options->job.log_dir && is_abandoned(&console->sources[0]);
+	bool abandoned =
+		!console->options->request.job.log_dir && is_abandoned(&console->sources[0]);
 
 	end_progress(console);
 	collapse_free(console->collapse);

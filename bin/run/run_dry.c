@@ -11,7 +11,7 @@
 #include "inventory/inventory.h"
 #include "launch/launcher.h"
 #include "plan/plan.h"
-#include "run/run.h"
+#include "run/run_program.h"
 #include "show.h"
 #include "stages.h"
 #include "table.h"
@@ -19,6 +19,7 @@
 /* What is shown: the plan as it would be, with this machine, the first node, standing for nodes not
  * asked. */
 struct show {
+	const struct run_options *options;
 	const struct run_setup *setup;
 	const char *const *argv;
 	const struct container *container; /* image NULL: none */
@@ -132,7 +133,7 @@ static int make(struct show *show, struct error *err)
 
 	show->request = setup->plan;
 	show->request.ports = setup->launch.ports ? "" : NULL;
-	show->request.spares = (size_t)setup->options->restarts.spares;
+	show->request.spares = (size_t)setup->request->restarts.spares;
 	show->request.single_host = launcher_is_here(setup->launch.launcher);
 	show->has_plan = is_first_node(setup);
 	rc = plan_network_check(&show->request, err);
@@ -279,7 +280,7 @@ static void print_without_plan(const struct show *show, const struct paint *pain
 static void print_job(const struct show *show, const struct alloc *alloc, const struct paint *paint)
 {
 	const char *script = strstr(show->command_line, " sh -c '");
-	bool cut = script && !show->setup->options->verbose;
+	bool cut = script && !show->options->verbose;
 
 	printf("%sagents%s   %s: %.*s%s\n", paint->bold, paint->off,
 	       show->setup->launch.launcher->name,
@@ -323,14 +324,17 @@ static void free_show(struct show *show)
 	free(show->command_line);
 }
 
-static int show_program(const struct run_setup *setup, const char *const *argv, struct error *err)
+static int show_program(const struct run_options *options, const struct run_setup *setup,
+			struct error *err)
 {
-	struct show show = {
-		.setup = setup, .argv = argv, .container = &setup->options->job.container};
+	struct show show = {.options = options,
+			    .setup = setup,
+			    .argv = run_argv(setup),
+			    .container = &setup->request->job.container};
 	int rc = make(&show, err);
 
 	if (!rc)
-		rc = setup->options->json ? print_json(&show, NULL, err) : print_text(&show, err);
+		rc = options->json ? print_json(&show, NULL, err) : print_text(&show, err);
 	free_show(&show);
 	return rc;
 }
@@ -339,6 +343,7 @@ static int show_program(const struct run_setup *setup, const char *const *argv, 
 
 /* The dry run of each role, and what its job would be. */
 struct shows {
+	const struct run_options *options;
 	const struct run_setup *setup;
 	const struct jobs_entry *entries;
 	const struct role_rule *rules;
@@ -365,7 +370,8 @@ static int make_all(struct shows *all, json_t *claims, struct error *err)
 		own->env = (struct env *)(uintptr_t)request->launch->env;
 		own->launch = *request->launch;
 		own->plan = request->plan;
-		all->shows[i] = (struct show){.setup = own,
+		all->shows[i] = (struct show){.options = all->options,
+					      .setup = own,
 					      .argv = request->argv,
 					      .container = &request->container,
 					      .role = entry->role->name,
@@ -382,7 +388,7 @@ static const char *starts(const struct shows *all, size_t i, struct cell *out)
 {
 	*out->text = '\0';
 	for (size_t k = 0; k < all->count; k++) {
-		const struct role *role = &all->setup->options->roles.roles[k];
+		const struct role *role = &all->options->roles.roles[k];
 		bool ready = role->service || role->ready.text;
 
 		/* Of replicas, the first one stands for all. */
@@ -468,10 +474,10 @@ static void print_roles(const struct shows *all)
 	       "-v adds the ranks of each role.\n");
 }
 
-static int show_roles(const struct run_setup *setup, struct error *err)
+static int show_roles(const struct run_options *options, const struct run_setup *setup,
+		      struct error *err)
 {
-	const struct run_options *options = setup->options;
-	struct job_request base = options->job;
+	struct job_request base = options->request.job;
 	struct job_sink sinks[ROLES_MAX] = {{0}};
 	struct shows *all = calloc(1, sizeof *all);
 	struct roles_set *set = NULL;
@@ -486,7 +492,8 @@ static int show_roles(const struct run_setup *setup, struct error *err)
 		rc = roles_open(options->roles.roles, options->roles.count, &base, sinks,
 				(int[ROLES_MAX]){0}, &set, err);
 	if (!rc) {
-		*all = (struct shows){.setup = setup,
+		*all = (struct shows){.options = options,
+				      .setup = setup,
 				      .entries = roles_jobs(set)->entries,
 				      .rules = roles_jobs(set)->rules,
 				      .count = options->roles.count};
@@ -509,8 +516,8 @@ static int show_roles(const struct run_setup *setup, struct error *err)
 	return out ? json_print(out, stdout, err) : error_memory(err, "the plan");
 }
 
-int run_dry_run(const struct run_setup *setup, const char *const *argv, struct error *err)
+int run_dry_run(const struct run_options *options, const struct run_setup *setup, struct error *err)
 {
-	return setup->options->roles.count ? show_roles(setup, err)
-					   : show_program(setup, argv, err);
+	return options->roles.count ? show_roles(options, setup, err)
+				    : show_program(options, setup, err);
 }

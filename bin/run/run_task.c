@@ -11,7 +11,7 @@
 #include "exec/exec.h"
 #include "exec/exec_pmix.h"
 #include "exec/exec_place.h"
-#include "run/run.h"
+#include "run/run_program.h"
 
 /* The first given option that has an effect only if berth starts all ranks; NULL: none. */
 static const char *is_unusable(const struct run_options *options)
@@ -21,21 +21,21 @@ static const char *is_unusable(const struct run_options *options)
 		const char *name;
 	} list[] = {
 		{options->roles.count > 0, options->roles.ray ? "--ray" : "--role"},
-		{options->shared.plan.ranks > 0, "--ranks"},
-		{options->shared.plan.ranks_per_node > 0, "--ranks-per-node"},
-		{options->shared.plan.per_node, "--per-node"},
-		{options->nodes > 0, "--nodes"},
-		{options->job.container.image != NULL, "--container"},
-		{options->job.log_dir != NULL, "--log-dir"},
-		{options->report != NULL, "--report"},
+		{options->request.place.plan.ranks > 0, "--ranks"},
+		{options->request.place.plan.ranks_per_node > 0, "--ranks-per-node"},
+		{options->request.place.plan.per_node, "--per-node"},
+		{options->request.nodes > 0, "--nodes"},
+		{options->request.job.container.image != NULL, "--container"},
+		{options->request.job.log_dir != NULL, "--log-dir"},
+		{options->request.report != NULL, "--report"},
 		{options->label, "--label"},
-		{options->pty, "--pty"},
+		{options->request.job.pty, "--pty"},
 		{options->collapse != RUN_COLLAPSE_AUTO, "--collapse"},
-		{options->restarts.max_restarts > 0, "--max-restarts"},
-		{options->requeue, "--requeue"},
-		{options->job.warn_before_ms > 0, "--warn-before"},
-		{options->job.warn_signal > 0, "--warn-signal"},
-		{options->end_time != NULL, "--end-time"},
+		{options->request.restarts.max_restarts > 0, "--max-restarts"},
+		{options->request.requeue, "--requeue"},
+		{options->request.job.warn_before_ms > 0, "--warn-before"},
+		{options->request.job.warn_signal > 0, "--warn-signal"},
+		{options->request.end_time != NULL, "--end-time"},
 	};
 
 	for (size_t i = 0; i < sizeof list / sizeof *list; i++)
@@ -54,13 +54,13 @@ static bool in_terminal_shell(const struct env *env)
 	return port && *port && rank && !strcmp(rank, "0") && task && atoi(task) != getpid();
 }
 
-int run_refuse_nested(const struct run_options *options, const struct env *env, bool own_program,
-		      struct error *err)
+int run_refuse_nested(const struct run_options *options, const struct env *env, struct error *err)
 {
+	bool own_program = options->request.own_program;
 	struct exec_place outer;
 	const char *verb = own_program ? "train" : "run", *what = own_program ? "" : " -- PROGRAM";
 
-	if (options->nested || options->dry_run || options->has_node_rank ||
+	if (options->nested || options->request.dry_run || options->has_node_rank ||
 	    !exec_place_outer(env, &outer) ||
 	    (!outer.size && (exec_pmix_find(env, &outer, NULL) || outer.size == 1)))
 		return 0;
@@ -79,22 +79,23 @@ int run_refuse_nested(const struct run_options *options, const struct env *env, 
 		own_program ? "exec -- berth-train" : "exec -- PROGRAM", outer.started_by);
 }
 
-int run_as_task(const struct run_options *options, const struct env *env, const char *const *argv,
-		int *code, struct error *err)
+int run_as_task(const struct run_options *options, const struct env *env, int *code,
+		struct error *err)
 {
+	const char *const *argv = options->request.program;
 	const char *text = env_get(env, "SLURM_STEP_NUM_TASKS");
 	const char *useless = is_unusable(options);
 	int tasks;
 
-	if (options->launcher || options->has_node_rank || options->shared.alloc.hosts ||
-	    options->shared.alloc.hostfile || !slurm_in_step(env) || !text ||
-	    in_terminal_shell(env))
+	if (options->request.launcher || options->has_node_rank ||
+	    options->request.place.alloc.hosts || options->request.place.alloc.hostfile ||
+	    !slurm_in_step(env) || !text || in_terminal_shell(env))
 		return 0;
 	if (number_int("SLURM_STEP_NUM_TASKS", text, 1, INT32_MAX, &tasks, err))
 		return -err->code;
 	if (tasks == 1)
 		return 0;
-	if (run_asked(options, argv).name)
+	if (run_asked(&options->request.place.plan, argv).name)
 		return error_set(err, ERR_USAGE,
 				 "srun started %d tasks of berth run, and each would start all "
 				 "ranks of %s: omit srun",
@@ -109,10 +110,10 @@ int run_as_task(const struct run_options *options, const struct env *env, const 
 		.program = (char **)argv,
 		.env = options->env,
 		.env_count = options->env_count,
-		.master_addr = options->shared.plan.master_addr,
-		.port = options->shared.plan.port,
-		.dry_run = options->dry_run,
-		.gpus_visible_own = options->shared.plan.gpus_visible_own,
+		.master_addr = options->request.place.plan.master_addr,
+		.port = options->request.place.plan.port,
+		.dry_run = options->request.dry_run,
+		.gpus_visible_own = options->request.place.plan.gpus_visible_own,
 	};
 
 	*code = exec_in_place(&request);

@@ -4,8 +4,7 @@
 
 #include "base/log.h"
 #include "container_options.h"
-#include "run/run.h"
-#include "run/run_options.h"
+#include "run/run_program.h"
 #include "verb.h"
 
 struct arguments {
@@ -46,7 +45,7 @@ static int check_arguments(void *input, struct error *err)
 		return run_options_roles(&arguments->run, err);
 	return rc || !arguments->program
 		       ? rc
-		       : run_check_launchers(&arguments->run,
+		       : run_check_launchers(&arguments->run.request.place.plan,
 					     (const char *const *)arguments->program, err);
 }
 
@@ -77,21 +76,24 @@ static int read_roles(struct arguments *arguments, struct error *err)
 	struct role_options *roles = &arguments->run.roles;
 	int rc;
 
-	roles->ray_inside = arguments->run.job.container.image != NULL;
+	roles->ray_inside = arguments->run.request.job.container.image != NULL;
 	rc = role_options_read(roles, arguments->program, err);
 	for (size_t i = 0; !rc && i < roles->count; i++) {
-		struct run_options own = arguments->run;
+		struct plan_request own = arguments->run.request.place.plan;
 
-		own.shared.plan.per_node = roles->roles[i].per_node;
+		own.per_node = roles->roles[i].per_node;
 		rc = run_check_launchers(&own, roles->roles[i].argv, err);
-		roles->roles[i].per_node = own.shared.plan.per_node;
+		roles->roles[i].per_node = own.per_node;
 		if (!rc && roles->roles[i].restart && !roles->roles[i].replica &&
-		    !arguments->run.restarts.max_restarts)
+		    !arguments->run.request.restarts.max_restarts)
 			log_user(LOG_WARNING, "role %s: --restart needs --max-restarts R",
 				 roles->roles[i].base);
 	}
-	if (!rc && !arguments->run.quiet)
+	if (!rc && !arguments->run.request.quiet)
 		note_unready(roles);
+	arguments->run.request.roles = roles->roles;
+	arguments->run.request.role_count = roles->count;
+	arguments->run.request.ray = roles->ray;
 	if (!rc && !roles->ray)
 		arguments->program = (char **)(uintptr_t)roles->roles[0].argv;
 	return rc;
@@ -100,7 +102,7 @@ static int read_roles(struct arguments *arguments, struct error *err)
 /* A role without an image is in that of the job. */
 static int prepare_containers(struct run_options *options, struct error *err)
 {
-	int rc = container_options_prepare(&options->job.container, err);
+	int rc = container_options_prepare(&options->request.job.container, err);
 
 	for (size_t i = 0; !rc && i < options->roles.count; i++) {
 		rc = container_options_prepare(&options->roles.roles[i].container, err);
@@ -113,9 +115,10 @@ static int prepare_containers(struct run_options *options, struct error *err)
 int verb_run(int argc, char **argv)
 {
 	static const struct arguments_command command = {
-		.tables = {{options_table, offsetof(struct arguments, run.shared)},
+		.tables = {{options_table, offsetof(struct arguments, run.request.place)},
 			   {run_options_table, offsetof(struct arguments, run)},
-			   {container_options_table, offsetof(struct arguments, run.job.container)},
+			   {container_options_table,
+			    offsetof(struct arguments, run.request.job.container)},
 			   {run_rendezvous_table, offsetof(struct arguments, run)},
 			   {role_table, 0, given_role},
 			   {role_options_table, offsetof(struct arguments, run.roles)},
@@ -150,10 +153,8 @@ int verb_run(int argc, char **argv)
 		rc = prepare_containers(&arguments.run, &err);
 	if (rc && arguments_file())
 		error_prefix(&err, "%s", arguments_file());
-	if (rc)
-		rc = verb_fail(&err);
-	else
-		rc = run_program(&arguments.run, (const char *const *)arguments.program, false);
+	arguments.run.request.program = (const char *const *)arguments.program;
+	rc = rc ? verb_fail(&err) : run_program(&arguments.run);
 	run_options_free(&arguments.run);
 	return rc;
 }

@@ -45,10 +45,11 @@ void submit_free(struct submit *submit); /* frees what it owns; NULL is allowed 
  * skipped. Return 0, or -ERR_DATA naming file, key and what was expected. */
 int submit_read_site_files(const struct env *env, struct submit *submit, struct error *err);
 
-/* Add the files' settings of runs to env, as ENV_FROM_SITE with the file as the reason: the
- * preferred launcher, banned interfaces, the staging path and variables of network libraries. A
- * variable that env has stays. Errors as above. */
-int submit_apply_site_files(struct env *env, struct error *err);
+/* This process's environment in *out, which the caller frees in any case: with count texts
+ * "NAME=VALUE" set as ENV_FROM_OPTION, and the files' settings of runs as ENV_FROM_SITE, with the
+ * file as the reason: the preferred launcher, banned interfaces, the staging path and variables of
+ * network libraries. A variable that is set stays. Errors as above. */
+int submit_environment(const char *const *texts, size_t count, struct env **out, struct error *err);
 
 /* Make the script: malloced text in *out. Return 0, or -ERR_USAGE naming an option whose value the
  * shell or the scheduler could misinterpret. Pure. */

@@ -312,11 +312,14 @@ int submit_read_site_files(const struct env *env, struct submit *submit, struct 
 	return rc ? rc : read_file(SITE, submit, err);
 }
 
-int submit_apply_site_files(struct env *env, struct error *err)
+int submit_environment(const char *const *texts, size_t count, struct env **out, struct error *err)
 {
-	struct submit submit = {.settings = env};
-	int rc = submit_read_site_files(env, &submit, err);
+	struct submit submit = {.settings = *out = env_capture()};
+	int rc = *out ? env_set_texts(*out, texts, count, err)
+		      : error_memory(err, "the environment");
 
+	if (!rc)
+		rc = submit_read_site_files(*out, &submit, err);
 	submit_free(&submit);
 	return rc;
 }

@@ -7,8 +7,7 @@
 #include "arguments.h"
 #include "base/bytes.h"
 #include "container_options.h"
-#include "run/run.h"
-#include "run/run_options.h"
+#include "run/run_program.h"
 #include "train/train_options.h"
 #include "verb.h"
 
@@ -76,7 +75,7 @@ static int run_trainer(struct arguments *arguments, struct error *err)
 {
 	const struct train_arguments *train = &arguments->train;
 	const char *argv[TRAIN_MAX_ARGUMENTS + 3];
-	bool inside = arguments->run.job.container.image != NULL;
+	bool inside = arguments->run.request.job.container.image != NULL;
 	char *path = inside ? strdup("berth-train") : trainer_path(); /* in the image's PATH */
 	int count = 0, code;
 
@@ -98,7 +97,9 @@ static int run_trainer(struct arguments *arguments, struct error *err)
 	for (int i = 0; i < train->given_count; i++)
 		argv[count++] = train->given[i];
 	argv[count] = NULL;
-	code = run_program(&arguments->run, argv, true);
+	arguments->run.request.program = argv;
+	arguments->run.request.own_program = true;
+	code = run_program(&arguments->run);
 	free(path);
 	return code;
 }
@@ -106,9 +107,10 @@ static int run_trainer(struct arguments *arguments, struct error *err)
 int verb_train(int argc, char **argv)
 {
 	static const struct arguments_command command = {
-		.tables = {{options_table, offsetof(struct arguments, run.shared)},
+		.tables = {{options_table, offsetof(struct arguments, run.request.place)},
 			   {run_options_table, offsetof(struct arguments, run)},
-			   {container_options_table, offsetof(struct arguments, run.job.container)},
+			   {container_options_table,
+			    offsetof(struct arguments, run.request.job.container)},
 			   {run_rendezvous_table, offsetof(struct arguments, run)},
 			   {train_options_table, offsetof(struct arguments, train),
 			    train_arguments_add_given}},
@@ -133,9 +135,9 @@ int verb_train(int argc, char **argv)
 	/* Check the options before agents and ranks start. */
 	checked = arguments.train.options;
 	if (train_defaults(&checked, &err) ||
-	    container_options_prepare(&arguments.run.job.container, &err) ||
-	    (arguments.run.job.container.image &&
-	     show_paths(&arguments.run.job.container, &checked, &err)))
+	    container_options_prepare(&arguments.run.request.job.container, &err) ||
+	    (arguments.run.request.job.container.image &&
+	     show_paths(&arguments.run.request.job.container, &checked, &err)))
 		code = verb_fail(&err);
 	else
 		code = run_trainer(&arguments, &err);

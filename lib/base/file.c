@@ -388,3 +388,15 @@ void file_close_range(int first, int last)
 	for (int fd = first; fd <= last && fd < 65536; fd++)
 		close(fd);
 }
+
+int file_find_self(char *out, size_t size, struct error *err)
+{
+	ssize_t n = readlink("/proc/self/exe", out, size - 1);
+
+	if (n <= 0)
+		return error_set(err, ERR_UNAVAILABLE,
+				 "cannot read /proc/self/exe: %s; check that /proc is mounted",
+				 strerror(errno));
+	out[n] = 0;
+	return 0;
+}

@@ -76,4 +76,7 @@ int file_make_dirs(const char *path, struct error *err);
  * Linux 5.9, which has no close_range, those above 65535 stay open. */
 void file_close_range(int first, int last);
 
+/* The path of this executable. Return 0, or -ERR_UNAVAILABLE without /proc. */
+int file_find_self(char *out, size_t size, struct error *err);
+
 #endif

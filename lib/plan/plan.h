@@ -118,6 +118,12 @@ struct plan_request {
 	const char *dir, *run, *ports;
 };
 
+/* What a user may say about where a job runs: the stages up to the plan need no more. */
+struct plan_options {
+	struct alloc_request alloc;
+	struct plan_request plan;
+};
+
 /* What the ranks find in their agent's directory. The last two have the local rank's number. */
 #define PLAN_FILE "plan.json"
 #define PLAN_FILE_STOP "stop"

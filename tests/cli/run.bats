@@ -676,7 +676,7 @@ assert [(n["node"], n["plan"], n["environments"], n["ranks"]) for n in dry["node
 	expect 0 "$BERTH" run -n 2 -- sh -c 'echo torchrun'
 }
 
-# What run_ask.c and ask_launcher.py use of accelerate and DeepSpeed; tests/cluster/frameworks.bats has the real ones.
+# What ask_launcher.c and ask_launcher.py use of accelerate and DeepSpeed; tests/cluster/frameworks.bats has the real ones.
 fake_launchers() {
 	mkdir -p fake/accelerate/commands fake/deepspeed/launcher fake/torch/distributed bin
 	touch fake/torch/__init__.py fake/torch/distributed/__init__.py fake/accelerate/__init__.py fake/accelerate/commands/__init__.py \

@@ -40,7 +40,7 @@ ROOMS = {
     'controller': ['base', 'hostlist', 'alloc', 'explain', 'inventory', 'plan', 'launch', 'overlay', 'container', 'process',
                    'agent'],
     'roles': ['base', 'alloc', 'inventory', 'plan', 'launch', 'container', 'process', 'controller'],
-    'run': ['base', 'alloc', 'controller', 'roles'],
+    'run': ['base', 'alloc', 'explain', 'plan', 'launch', 'overlay', 'container', 'process', 'agent', 'controller', 'roles'],
     'check': ['base', 'hostlist', 'alloc', 'inventory', 'plan', 'launch', 'overlay', 'container', 'controller', 'roles'],
     'check/probes': ['base', 'alloc', 'overlay', 'container', 'check'],
     'libberth': ['base', 'rendezvous'],
@@ -63,6 +63,18 @@ ROOMS = {
     'train/metrics': ['base', 'train/data', 'train/device/cuda'],
     'train/run': ['base', 'rendezvous', 'train/device', 'train/model', 'train/comm', 'train/executor', 'train/data',
                   'train/checkpoint', 'train/metrics', 'train/device/cuda'],
+}
+# The directories of bin ('': bin itself), and what each may include of them beside bin and itself. All may include
+# lib; the trainer's rooms are for bin/train alone.
+VERBS = {
+    '': ['submit'],
+    'check': ['run', 'submit'],
+    'exec': ['submit'],
+    'info': [],
+    'roles': [],
+    'run': ['exec', 'roles', 'submit'],
+    'submit': ['roles'],
+    'train': ['exec', 'run'],
 }
 # Rooms that may include each other; no other loop is allowed.
 LOOPS = [{'train/device/cuda', 'train/device/cuda/tuning'}]
@@ -166,11 +178,22 @@ def layers(root):
             elif not to:
                 beside = os.path.join(os.path.dirname(path), include)
                 # Or made from a script or a text there.
-                if include != 'berth.h' and not any(os.path.exists(beside[:-1] + end) for end in ('h', 'sh', 'txt', 'html')):
+                if include != 'berth.h' and not any(os.path.exists(beside[:-1] + end) for end in ('h', 'sh', 'txt', 'html', 'py')):
                     faults.append(f'{name}: includes "{include}", which is not in its directory')
             elif to != room and to not in ROOMS[room]:
                 faults.append(f'{name}: includes "{include}"; {room} may include '
                               f'{", ".join(ROOMS[room]) or "nothing"} besides itself')
+    for name, path in files(root, ['bin'], SOURCES):
+        verb = os.path.dirname(name)[len('bin/'):]
+        for include in INCLUDE.findall(text_of(path)):
+            checked += 1
+            to = os.path.dirname(include)
+            if not os.path.exists(os.path.join(root, 'bin', include)):  # of lib
+                if to.startswith('train') and verb != 'train':
+                    faults.append(f'{name}: includes "{include}", which is the trainer\'s')
+            elif to not in ('', verb) and to not in VERBS.get(verb, []):
+                faults.append(f'{name}: includes "{include}"; bin/{verb} may include '
+                              f'{", ".join(VERBS.get(verb, [])) or "nothing"} besides bin and itself')
     fail(faults, checked)
 
 

@@ -63,10 +63,11 @@ static int apply(struct run_setup *setup, const json_t *answer, struct error *er
 	return rc;
 }
 
-int run_ask_launcher(struct run_setup *setup, const char *const *argv, struct error *err)
+int run_ask_launcher(struct run_setup *setup, struct error *err)
 {
-	struct run_asked asked = run_asked(setup->options, argv);
-	const struct container *container = &setup->options->job.container;
+	const char *const *argv = setup->request->program;
+	struct run_asked asked = run_asked(&setup->request->place.plan, argv);
+	const struct container *container = &setup->request->job.container;
 	char name[40];
 	struct container_start start = {
 		.dir = setup->cwd, .cwd = setup->cwd, .name = name, .env = setup->env};

@@ -17,7 +17,7 @@ static const struct launcher_program {
 	/* The program's name, or that of a module for python -m; verb: its first argument, if only
 	 * that one starts ranks. */
 	const char *name, *verb;
-	enum { PER_NODE, ASKED, REFUSED } kind; /* ASKED: see run_ask.c, which knows it as */
+	enum { PER_NODE, ASKED, REFUSED } kind; /* ASKED: see ask_launcher.c, which knows it as */
 	const char *asked;
 } launchers[] = {
 	{"torchrun", NULL, PER_NODE, NULL},
@@ -190,13 +190,13 @@ static bool is_wrong(unsigned kind, const char *value, size_t nodes)
 	       (kind & HOST && value && leads_here(value));
 }
 
-struct run_asked run_asked(const struct run_options *options, const char *const *argv)
+struct run_asked run_asked(const struct plan_request *plan, const char *const *argv)
 {
 	struct run_asked asked = {0};
 	const struct launcher_program *program = find_program(argv, &asked.first);
 
 	/* One process, or one per node, is what the user asked for. */
-	if (program && !options->shared.plan.per_node && options->shared.plan.ranks != 1)
+	if (program && !plan->per_node && plan->ranks != 1)
 		asked.name = program->asked;
 	if (name_index(argv))
 		asked.module = name_index(argv) - 1;
@@ -226,7 +226,7 @@ static bool read_line(const char *const *rest, char ranks[16], const char *const
 	return *rest != NULL;
 }
 
-int run_check_launchers(struct run_options *options, const char *const *argv, struct error *err)
+int run_check_launchers(struct plan_request *plan, const char *const *argv, struct error *err)
 {
 	size_t first;
 	const struct launcher_program *program = find_program(argv, &first);
@@ -235,19 +235,18 @@ int run_check_launchers(struct run_options *options, const char *const *argv, st
 	char ranks[16] = "N", *line = NULL;
 	int rc;
 
-	if (!program || program->kind == ASKED || options->shared.plan.per_node ||
-	    options->shared.plan.ranks == 1)
+	if (!program || program->kind == ASKED || plan->per_node || plan->ranks == 1)
 		return 0;
 	if (program->kind == PER_NODE) {
-		options->shared.plan.per_node = true;
+		plan->per_node = true;
 		log_user(LOG_NOTE,
 			 "%s starts ranks of its own, so berth starts one per node, as with "
 			 "--per-node",
 			 name);
 		return 0;
 	}
-	if (options->shared.plan.ranks)
-		snprintf(ranks, sizeof ranks, "%d", options->shared.plan.ranks);
+	if (plan->ranks)
+		snprintf(ranks, sizeof ranks, "%d", plan->ranks);
 	if (read_line(argv + first, ranks, &rest))
 		line = launcher_command_line((char *const *)(uintptr_t)rest);
 	rc = error_set(err, ERR_USAGE,
@@ -260,14 +259,15 @@ int run_check_launchers(struct run_options *options, const char *const *argv, st
 	return rc;
 }
 
-int run_check_kept_options(struct run_setup *setup, const char *const *argv, struct error *err)
+int run_check_kept_options(struct run_setup *setup, struct error *err)
 {
+	const char *const *argv = setup->request->program;
 	size_t nodes = setup->alloc.node_count, first, count = 0, kept, i, words;
 	const struct launcher_program *program = find_program(argv, &first);
 	bool torchrun = program && program->kind == PER_NODE;
 	char wrong[100] = "", replaced[400] = "";
 
-	if (!setup->options->shared.plan.per_node || nodes < 2 || !program ||
+	if (!setup->request->place.plan.per_node || nodes < 2 || !program ||
 	    (!torchrun && (!program->asked || strcmp(program->asked, "accelerate") != 0)))
 		return 0;
 	while (argv[count])

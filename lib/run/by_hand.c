@@ -24,7 +24,7 @@ bool run_is_agent(const struct run_setup *setup)
 static int read_secret(const struct run_setup *setup, struct secret *out, struct error *err)
 {
 	int64_t due_ms = clock_now_ms() + setup->launch.start_timeout_ms;
-	bool named = env_get(setup->env, "BERTH_SECRET_FILE"), made, quiet = setup->options->quiet;
+	bool named = env_get(setup->env, "BERTH_SECRET_FILE"), made, quiet = setup->request->quiet;
 	char path[4096];
 	int rc;
 
@@ -63,7 +63,7 @@ int run_as_agent(const struct run_setup *setup, struct error *err)
 				   sizeof addresses, err);
 	if (rc)
 		return rc;
-	if (!setup->options->quiet)
+	if (!setup->request->quiet)
 		log_user(LOG_NOTE,
 			 "%s of %zu, waiting for the first machine at %s, which prints all "
 			 "output",
@@ -77,10 +77,10 @@ int run_as_agent(const struct run_setup *setup, struct error *err)
 		if (params.connect_timeout_ms > RETURN_MS)
 			params.connect_timeout_ms = RETURN_MS;
 	} while (!rc &&
-		 (outcome.reported ? outcome.restart : setup->options->restarts.max_restarts > 0));
+		 (outcome.reported ? outcome.restart : setup->request->restarts.max_restarts > 0));
 	secret_wipe(&params.secret);
 	if (!rc && outcome.reported) {
-		if (outcome.exit_code && !setup->options->quiet)
+		if (outcome.exit_code && !setup->request->quiet)
 			log_user(LOG_NOTE,
 				 "%s: the job exited with code %d; the first machine prints "
 				 "the reason",
@@ -98,13 +98,13 @@ int run_as_agent(const struct run_setup *setup, struct error *err)
 void run_warn_hosts(const struct run_setup *setup)
 {
 	const struct alloc *named = &setup->alloc;
-	const char *option = setup->options->shared.alloc.hosts ? "--hosts" : "--hostfile";
+	const char *option = setup->request->place.alloc.hosts ? "--hosts" : "--hostfile";
 	struct alloc job = {0};
 	const char *first = NULL;
 	size_t outside = 0;
 	char text[200] = "";
 
-	if (setup->options->quiet || setup->options->launcher ||
+	if (setup->request->quiet || setup->request->launcher ||
 	    setup->launch.launcher->shape != LAUNCH_NODES || named->source != ALLOC_FROM_HOSTS ||
 	    alloc_read(setup->env, NULL, &job, NULL))
 		return;
@@ -153,13 +153,13 @@ int run_check_rendezvous(const struct run_setup *setup, struct error *err)
 		at[strcspn(at, "]")] = '\0';
 		here = launcher_is_this_host(at) || !strncmp(at, "127.", 4);
 	}
-	if (!here && !setup->options->quiet)
+	if (!here && !setup->request->quiet)
 		log_user(LOG_WARNING,
 			 "this machine should be the first one (%s), but none of "
 			 "its interfaces has an address of %s, where the other machines look for "
 			 "it",
 			 alloc->why, alloc->rendezvous);
-	if (!setup->options->quiet && !setup->options->dry_run)
+	if (!setup->request->quiet && !setup->request->dry_run)
 		log_user(LOG_NOTE, "%s of %zu, waiting at %s for the other%s", alloc->nodes[0].name,
 			 alloc->node_count, alloc->rendezvous, alloc->node_count > 2 ? "s" : "");
 	return 0;

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Why a job has ended: found, printed, reported. */
-#include <limits.h>
+/* Why a job has ended: found and reported. */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,9 +9,7 @@
 #include "alloc/scheduler_tool.h"
 #include "alloc/slurm.h"
 #include "base/json.h"
-#include "base/log.h"
 #include "explain/explain.h"
-#include "process/logs.h"
 #include "run/run.h"
 
 #define QUERY_MS 2000
@@ -217,7 +214,8 @@ void run_end_find(const struct run_setup *setup, const struct job_result *result
 		out->kind = RUN_END_BERTH;
 	else
 		out->kind = result->signal ? RUN_END_SIGNAL : RUN_END_CODE;
-	describe_cause(result, out->kind, left_ms, setup->own_program, out->why, sizeof out->why);
+	describe_cause(result, out->kind, left_ms, setup->request->own_program, out->why,
+		       sizeof out->why);
 	if (out->known && out->known->of_other && !out->why[0] && !result->roles)
 		name_ended(result, out->why, sizeof out->why);
 	if (out->kind == RUN_END_REQUEUED)
@@ -230,83 +228,22 @@ void run_end_find(const struct run_setup *setup, const struct job_result *result
 			 "submit the job again: it resumes from the checkpoint");
 }
 
-/* ---- for the user ---- */
-
-/* An error that the end of the output still shows is not printed again. */
-void run_end_print(const struct run_setup *setup, const struct job_result *result,
-		   const struct run_end *end, bool tail_is_shown)
-{
-	const struct run_options *options = setup->options;
-	size_t i;
-	json_t *line;
-
-	if (result->unkilled)
-		log_user(LOG_WARNING, "cannot kill %s", result->unkilled);
-	if (!result->code) {
-		if (options->job.waits && !options->quiet)
-			log_user(LOG_NOTE, "the ranks ended after %lld s",
-				 (long long)result->run_ms / 1000);
-		return;
-	}
-	/* If the program stopped with its work saved, its output contains no error to show. */
-	bool stopped = result->code == ERR_STOPPED;
-	bool ctrl_c = result->interrupted == SIGINT && end->kind == RUN_END_INTERRUPTED &&
-		      (stopped || result->code == 128 + SIGINT);
-
-	if (json_array_size(result->output_tail) && !options->quiet && !stopped && !tail_is_shown) {
-		log_user(LOG_NOTE, "last output of rank %d:", result->rank);
-		json_array_foreach(result->output_tail, i, line)
-			fprintf(stderr, "berth:   | %s\n", json_string_value(line));
-	}
-	if (options->job.log_dir && result->rank >= 0 && !stopped) {
-		char dir[PATH_MAX], of_role[PATH_MAX];
-
-		snprintf(of_role, sizeof of_role, "%s%s%s", options->job.log_dir,
-			 options->roles.count ? "/" : "",
-			 options->roles.count ? options->roles.roles[result->role].name : "");
-		logs_attempt_dir(of_role, options->restarts.max_restarts, result->attempt, dir,
-				 sizeof dir);
-		log_user(LOG_NOTE, "full output: %s/rank-%04d.log%s%s", dir, result->rank,
-			 result->node ? " on " : "", result->node ? result->node : "");
-	}
-	if (result->no_restart_reason)
-		log_user(LOG_NOTE, "not restarting: %s", result->no_restart_reason);
-	if (end->known) {
-		log_user(LOG_NOTE, "known failure: %s", end->known->cause);
-		log_user(LOG_NOTE, "fix: %s (%s)", end->known->fix, end->known->source);
-	}
-	if (end->why[0] && (!ctrl_c || result->sender[0]))
-		log_user(LOG_NOTE, "reason: %s", end->why);
-	if (result->saved)
-		log_user(LOG_NOTE, "saved: %s", result->saved);
-	if (end->next[0])
-		log_user(LOG_NOTE, "next: %s", end->next);
-	if (end->exception.line)
-		log_user(LOG_ERROR, "%s: %s (%s:%d)", result->first_cause, end->exception.text,
-			 end->exception.file, end->exception.line);
-	else if (!ctrl_c || (result->first_cause && result->signal != SIGINT))
-		log_user(stopped ? LOG_NOTE : LOG_ERROR, "%s",
-			 result->first_cause   ? result->first_cause
-			 : result->interrupted ? "a stop signal ended the job"
-					       : "the job failed");
-	if (ctrl_c)
-		log_user(stopped ? LOG_NOTE : LOG_ERROR, "stopped by Ctrl-C (SIGINT)");
-}
+/* ---- the report ---- */
 
 /* The job's program and container, and those of roles. Ray's own programs are not the user's. */
 static void add_programs(json_t *report, const struct run_setup *setup)
 {
-	const struct run_options *options = setup->options;
+	const struct run_request *request = setup->request;
 	json_t *roles = json_object_get(report, "roles");
 
-	json_object_set_new(report, "program", json_texts(setup->program));
-	if (options->job.container.image)
+	json_object_set_new(report, "program", json_texts(setup->request->program));
+	if (request->job.container.image)
 		json_object_set_new(report, "container",
-				    container_to_json(&options->job.container, setup->env));
-	for (size_t i = 0; i < options->roles.count; i++) {
-		const struct role *role = &options->roles.roles[i];
+				    container_to_json(&request->job.container, setup->env));
+	for (size_t i = 0; i < request->role_count; i++) {
+		const struct role *role = &request->roles[i];
 
-		if (!options->roles.ray)
+		if (!request->ray)
 			json_object_set_new(json_array_get(roles, i), "program",
 					    json_texts(role->argv));
 		if (role->container.image)

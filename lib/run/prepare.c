@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What berth run does and checks before it starts anything. */
+/* What a run does and checks before it starts anything. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -20,8 +20,6 @@
 #include "process/executable.h"
 #include "process/logs.h"
 #include "run/run.h"
-#include "stages.h"
-#include "submit/submit.h"
 
 #define LAUNCH_MS 10000	  /* an agent on a real OpenPBS needs 0.2 s, */
 #define LAUNCH_NODE_MS 50 /* and each further node less than that */
@@ -31,7 +29,7 @@
 /* Choose the first N nodes, or simulate N. */
 static int choose_nodes(struct run_setup *setup, struct error *err)
 {
-	size_t wanted = (size_t)setup->options->nodes;
+	size_t wanted = (size_t)setup->request->nodes;
 	struct alloc *alloc = &setup->alloc;
 	struct alloc simulated;
 	int rc;
@@ -81,7 +79,7 @@ static void choose_fallback(struct run_setup *setup)
 {
 	struct launch_options *launch = &setup->launch;
 
-	if (launcher_is_here(launch->launcher) || setup->options->launcher)
+	if (launcher_is_here(launch->launcher) || setup->request->launcher)
 		return;
 	launch->fallback = launcher_next(launch->launcher, &setup->alloc, setup->env);
 	if (!launch->launch_timeout_ms)
@@ -115,17 +113,17 @@ static int check_report(const char *path, struct error *err)
 /* Nothing waits for the scheduler's answer, except --dry-run, and srun for the number of GPUs. */
 static void ask_scheduler(struct run_setup *setup)
 {
-	const struct run_options *options = setup->options;
+	const struct run_request *request = setup->request;
 	unsigned also = ALLOC_QUERY_KILL_WAIT;
 	char past[400];
 
-	if (options->dry_run) {
+	if (request->dry_run) {
 		alloc_query_now(setup->env, &setup->alloc);
 		if (alloc_drop_past_end(&setup->alloc, past, sizeof past))
 			log_user(LOG_WARNING, "%s", past);
 		return;
 	}
-	if (options->restarts.max_restarts && setup->alloc.node_count > 1)
+	if (request->restarts.max_restarts && setup->alloc.node_count > 1)
 		also |= ALLOC_QUERY_SCRIPT;
 	alloc_query_begin(&setup->query, setup->env, &setup->alloc, also, ALLOC_QUERY_MS);
 }
@@ -133,14 +131,14 @@ static void ask_scheduler(struct run_setup *setup)
 /* Which nodes the roles' chunks are only qstat knows. */
 static int ask_chunks(struct run_setup *setup, struct error *err)
 {
-	const struct role_options *options = &setup->options->roles;
+	const struct run_request *request = setup->request;
 	bool asked = false;
 
-	for (size_t i = 0; i < options->count; i++)
-		asked |= options->roles[i].group >= 0;
+	for (size_t i = 0; i < request->role_count; i++)
+		asked |= request->roles[i].group >= 0;
 	if (!asked || setup->alloc.source != ALLOC_FROM_PBS)
 		return 0;
-	if (!setup->options->dry_run)
+	if (!setup->request->dry_run)
 		alloc_query_wait(&setup->query, CHUNKS_MS, true);
 	return setup->alloc.groups
 		       ? 0
@@ -156,12 +154,12 @@ static int check_wait(const struct run_setup *setup, struct error *err)
 	const struct launcher *launcher = setup->launch.launcher;
 	char scope[256];
 
-	if (setup->options->roles.count && launcher->shape == LAUNCH_BY_HAND)
+	if (setup->request->role_count && launcher->shape == LAUNCH_BY_HAND)
 		return error_set(
 			err, ERR_USAGE,
 			"--role needs agents that berth starts, and you start berth run on "
 			"each machine yourself: use --hosts, or a scheduler's job");
-	if (!setup->options->job.waits)
+	if (!setup->request->job.waits)
 		return 0;
 	if (!controller_scope(&setup->launch, scope, sizeof scope))
 		return error_set(err, ERR_USAGE,
@@ -195,7 +193,7 @@ static int read_end(const char *name, const char *text, int64_t now, int64_t *ou
 static int read_end_time(struct run_setup *setup, struct error *err)
 {
 	struct alloc *alloc = &setup->alloc;
-	const char *name = "--end-time", *text = setup->options->end_time;
+	const char *name = "--end-time", *text = setup->request->end_time;
 	int64_t now = (int64_t)time(NULL), end = 0;
 	char past[400];
 	int rc;
@@ -230,7 +228,7 @@ static int read_end_time(struct run_setup *setup, struct error *err)
 static int remove_stale_stop_file(const struct run_setup *setup, struct error *err)
 {
 	const char *path = env_get(setup->env, "BERTH_STOP_FILE");
-	bool dry = setup->options->dry_run;
+	bool dry = setup->request->dry_run;
 	struct stat info;
 
 	if (!path || !*path || lstat(path, &info))
@@ -239,7 +237,7 @@ static int remove_stale_stop_file(const struct run_setup *setup, struct error *e
 		return error_set(err, ERR_OUTPUT,
 				 "cannot remove the stop file %s of an earlier run: %s", path,
 				 strerror(errno));
-	if (!setup->options->quiet)
+	if (!setup->request->quiet)
 		log_user(LOG_WARNING,
 			 "the stop file %s already existed, created %lld s ago: it %s "
 			 "removed, because this run would otherwise stop at once; create it again "
@@ -265,7 +263,7 @@ static int find_holder(const struct stat *file)
 	return found;
 }
 
-int run_lock_log_dir(const char *log_dir, struct error *err)
+static int lock_log_dir(const char *log_dir, struct error *err)
 {
 	int fd = open(log_dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC), pid;
 	struct stat status;
@@ -285,45 +283,44 @@ int run_lock_log_dir(const char *log_dir, struct error *err)
 			 log_dir, by);
 }
 
-static const struct container *container_of_role(const struct run_options *options, size_t i)
+static const struct container *container_of_role(const struct run_request *request, size_t i)
 {
-	return i < options->roles.count && options->roles.roles[i].container.image
-		       ? &options->roles.roles[i].container
-		       : &options->job.container;
+	return i < request->role_count && request->roles[i].container.image
+		       ? &request->roles[i].container
+		       : &request->job.container;
 }
 
-static bool has_containers(const struct run_options *options)
+static bool has_containers(const struct run_request *request)
 {
 	size_t i = 0;
 
-	while (i < options->roles.count && !options->roles.roles[i].container.image)
+	while (i < request->role_count && !request->roles[i].container.image)
 		i++;
-	return options->job.container.image || i < options->roles.count;
+	return request->job.container.image || i < request->role_count;
 }
 
 /* That of a container is in its image. */
-static int check_programs(const struct run_options *options, const char *const *argv,
+static int check_programs(const struct run_request *request, const char *const *argv,
 			  const struct env *env, struct error *err)
 {
 	int rc = 0;
 
-	for (size_t i = 0; !rc && (!i || i < options->roles.count); i++)
-		if (!container_of_role(options, i)->image)
-			rc = executable_check(i ? options->roles.roles[i].argv[0] : argv[0], env,
-					      err);
+	for (size_t i = 0; !rc && (!i || i < request->role_count); i++)
+		if (!container_of_role(request, i)->image)
+			rc = executable_check(i ? request->roles[i].argv[0] : argv[0], env, err);
 	return rc;
 }
 
 /* On a login node, images and what is bound may be missing. */
 static int check_containers(const struct run_setup *setup, struct error *err)
 {
-	const struct run_options *options = setup->options;
+	const struct run_request *request = setup->request;
 	int rc = 0;
 
-	for (size_t i = 0; !rc && setup->alloc.this_node >= 0 && (!i || i < options->roles.count);
+	for (size_t i = 0; !rc && setup->alloc.this_node >= 0 && (!i || i < request->role_count);
 	     i++)
-		if (container_of_role(options, i)->image)
-			rc = container_check(container_of_role(options, i),
+		if (container_of_role(request, i)->image)
+			rc = container_check(container_of_role(request, i),
 					     setup->cwd ? setup->cwd : "/", err);
 	return rc;
 }
@@ -332,58 +329,52 @@ int run_pull_images(const struct run_setup *setup, struct error *err)
 {
 	int rc = 0;
 
-	for (size_t i = 0; !rc && (!i || i < setup->options->roles.count); i++)
-		rc = container_pull(container_of_role(setup->options, i), setup->env, err);
+	for (size_t i = 0; !rc && (!i || i < setup->request->role_count); i++)
+		rc = container_pull(container_of_role(setup->request, i), setup->env, err);
 	return rc;
 }
 
 int run_prepare(struct run_setup *out, struct error *err)
 {
-	const struct run_options *options = out->options;
-	const char *const *argv = out->program;
-	const char *const places[] = {options->job.log_dir, options->report};
+	const struct run_request *request = out->request;
+	const char *const *argv = request->program;
+	const char *const places[] = {request->job.log_dir, request->report};
 	int64_t time_ms;
-	int rc;
+	int rc = 0;
 
-	out->plan = options->shared.plan;
-	out->env = env_capture();
-	out->launch = options->launch;
+	out->plan = request->place.plan;
+	out->launch = request->launch;
 	out->launch.alloc = &out->alloc;
-	if (options->report)
-		out->report = strdup(options->report);
+	if (request->report)
+		out->report = strdup(request->report);
 	out->launch.env = out->env;
 	out->launch.berth_path = out->berth_path;
-	if (!out->env)
-		return error_memory(err, "the environment");
-	rc = env_set_texts(out->env, options->env, options->env_count, err);
-	if (!rc)
-		rc = submit_apply_site_files(out->env, err);
-	if (!rc && options->job.waits && !options->job.wait_ms &&
+	if (request->job.waits && !request->job.wait_ms &&
 	    !number_duration_ms("", argv[0], &time_ms, NULL))
 		rc = error_set(err, ERR_USAGE, "--wait %s: write --wait=%s", argv[0], argv[0]);
 	if (!rc)
-		rc = check_programs(options, argv, out->env, err);
+		rc = check_programs(request, argv, out->env, err);
 	/* First in a child, with a time limit: this process would hang in a file system that does
 	 * not answer, and react to no signal. */
-	for (int i = 0; i < 2 && !rc && !options->dry_run; i++)
-		if (places[i] && (rc = run_write_bounded(places[i], NULL, 0, REPORT_MS, err)))
+	for (int i = 0; i < 2 && !rc && !request->dry_run; i++)
+		if (places[i] && (rc = run_write_bounded(places[i], NULL, 0, RUN_REPORT_MS, err)))
 			out->bad_report = true;
-	if (!rc && options->job.log_dir && !options->dry_run)
-		rc = logs_check_dir(options->job.log_dir, err);
+	if (!rc && request->job.log_dir && !request->dry_run)
+		rc = logs_check_dir(request->job.log_dir, err);
 	/* Not in a directory that was refused. */
-	if (!rc && options->job.log_dir && !options->report)
-		out->report = text_format("%s/report.json", options->job.log_dir);
-	if (!rc && out->report && !options->dry_run)
+	if (!rc && request->job.log_dir && !request->report)
+		out->report = text_format("%s/report.json", request->job.log_dir);
+	if (!rc && out->report && !request->dry_run)
 		out->bad_report = (rc = check_report(out->report, err)) != 0;
 	if (!rc)
-		rc = stages_find_self(out->berth_path, sizeof out->berth_path, err);
+		rc = file_find_self(out->berth_path, sizeof out->berth_path, err);
 	if (!rc)
-		rc = alloc_read(out->env, &options->shared.alloc, &out->alloc, err);
+		rc = alloc_read(out->env, &request->place.alloc, &out->alloc, err);
 	/* The ranks' directory. srun refuses to start in one that was removed, but other launchers
 	 * would start the ranks in the agents' directory instead. As the user names it ($PWD):
 	 * other nodes may have mounted it elsewhere, behind the same link. What containers show is
 	 * taken without links. */
-	out->cwd = has_containers(options) ? getcwd(NULL, 0) : get_current_dir_name();
+	out->cwd = has_containers(request) ? getcwd(NULL, 0) : get_current_dir_name();
 	if (!rc && !out->cwd && !run_is_agent(out))
 		rc = error_set(err, ERR_INPUT,
 			       "cannot find the working directory, in which the ranks would start: "
@@ -395,7 +386,7 @@ int run_prepare(struct run_setup *out, struct error *err)
 	if (!rc)
 		rc = remove_stale_stop_file(out, err);
 	if (!rc)
-		rc = launcher_find(options->launcher, &out->alloc, out->env, &out->launch.launcher,
+		rc = launcher_find(request->launcher, &out->alloc, out->env, &out->launch.launcher,
 				   err);
 	if (!rc)
 		rc = choose_nodes(out, err);
@@ -403,20 +394,69 @@ int run_prepare(struct run_setup *out, struct error *err)
 		rc = check_wait(out, err);
 	if (!rc)
 		rc = check_containers(out, err);
-	if (!rc && !options->roles.count)
-		rc = run_check_kept_options(out, argv, err);
-	if (!rc && !options->roles.count)
-		rc = run_ask_launcher(out, argv, err);
+	if (!rc && !request->role_count)
+		rc = run_check_kept_options(out, err);
+	if (!rc && !request->role_count)
+		rc = run_ask_launcher(out, err);
 	if (!rc) {
 		choose_node_timeout(out);
 		choose_fallback(out);
 	}
 	if (!rc)
-		rc = attempts_check(&options->restarts, &out->alloc, err);
+		rc = attempts_check(&request->restarts, &out->alloc, err);
 	/* Last, because the scheduler's tool has run meanwhile. */
-	if (!rc && !options->dry_run && slurm_lacks_gpus(out->env, &out->alloc))
+	if (!rc && !request->dry_run && slurm_lacks_gpus(out->env, &out->alloc))
 		alloc_query_wait(&out->query, GPUS_MS, true);
 	return rc ? rc : ask_chunks(out, err);
+}
+
+bool run_has_input(void)
+{
+	struct stat input, null;
+
+	if (isatty(STDIN_FILENO))
+		return tcgetpgrp(STDIN_FILENO) >= 0;
+	return !fstat(STDIN_FILENO, &input) &&
+	       (stat("/dev/null", &null) || input.st_rdev != null.st_rdev);
+}
+
+static int check_pty(const struct run_request *request, struct error *err)
+{
+	if (request->own_program)
+		return error_set(err, ERR_USAGE,
+				 "--pty has no effect on berth train, whose ranks read no standard "
+				 "input");
+	if (!isatty(STDIN_FILENO) || !run_has_input())
+		return error_set(err, ERR_USAGE,
+				 "--pty needs a terminal as standard input, in this session");
+	return 0;
+}
+
+int run_prepare_job(struct run_setup *setup, struct error *err)
+{
+	const struct run_request *request = setup->request;
+	const char *log_dir = request->job.log_dir;
+	int rc = run_check_rendezvous(setup, err);
+
+	if (!rc)
+		rc = run_pull_images(setup, err);
+	if (!rc && log_dir) {
+		rc = lock_log_dir(log_dir, err);
+		setup->bad_report |= rc && !request->report; /* that there is the other run's */
+		/* If this run is killed, no report says that it ended well. */
+		if (!rc && !request->report)
+			unlink(setup->report);
+	}
+	if (!rc && request->job.pty)
+		rc = check_pty(request, err);
+	if (!rc && request->requeue)
+		rc = requeue_new(&setup->query, request->max_requeues, &setup->requeue, err);
+	return rc;
+}
+
+const char *const *run_argv(const struct run_setup *setup)
+{
+	return setup->kept_argv ? setup->kept_argv : setup->request->program;
 }
 
 void run_setup_free(struct run_setup *setup)
