@@ -85,7 +85,7 @@ static int run_on_console(const struct run_options *options, struct run_setup *s
 	/* A job whose output was lost has failed, whatever its ranks' exit codes are. */
 	if (problem[0] && !rc && !result->code && !result->first_cause) {
 		result->code = ERR_IO;
-		result->by_program = false;
+		result->end = JOB_END_BERTH;
 		result->first_cause = strdup(problem);
 	} else if (problem[0]) {
 		log_user(LOG_WARNING, "%s", problem);

@@ -208,7 +208,7 @@ void job_clear_cause(struct job_result *result)
 	json_decref(result->traceback);
 	result->node = result->first_cause = NULL;
 	result->output_tail = result->traceback = NULL;
-	result->by_program = result->oom = false;
+	result->end = JOB_END_BERTH;
 	result->rank = -1;
 	result->node_index = -1;
 	result->signal = 0;

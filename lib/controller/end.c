@@ -136,8 +136,8 @@ void job_handle_rank_ended(struct job *job, size_t node, const struct message *m
 		if (job->parts[i]->rank_ended)
 			job->parts[i]->rank_ended(job, ended);
 	/* berth's own cause names the rank, whose lines were not here yet. */
-	if (ended->stopped && job->first.failed && !result->by_program && !result->output_tail &&
-	    result->rank == ended->rank)
+	if (ended->stopped && job->first.failed && result->end < JOB_END_PROGRAM &&
+	    !result->output_tail && result->rank == ended->rank)
 		result->output_tail = json_incref(ended->last);
 	if (ended->stopped || (!ended->code && !is_missed(job)))
 		return;
@@ -154,15 +154,16 @@ void job_handle_rank_ended(struct job *job, size_t node, const struct message *m
 		return;
 	}
 	job->first.alike = 1;
-	/* The code that a shell gives when its command was killed. */
-	result->oom = ended->oom && (ended->signal || ended->code == 128 + SIGKILL);
 	/* A program that could not be executed has no exit code of its own. */
 	if (ended->start_error)
 		result->code = ended->code == CHILD_NOT_FOUND ? ERR_INPUT : ERR_UNAVAILABLE;
 	else if (!ended->code)
 		result->code = ERR_UNAVAILABLE;
 	else
-		result->by_program = true;
+		/* A shell gives that code when its command was killed. */
+		result->end = ended->oom && (ended->signal || ended->code == 128 + SIGKILL)
+				      ? JOB_END_OOM
+				      : JOB_END_PROGRAM;
 	snprintf(cause, sizeof cause, "rank %d on %s %s%s", ended->rank, name, how,
 		 result->interrupted ? ", after berth run forwarded a stop signal to it" : "");
 	result->rank = ended->rank;
@@ -185,7 +186,7 @@ void job_handle_abort(struct job *job, size_t node, const struct message *messag
 	snprintf(cause, sizeof cause, "rank %d on %s called abort with code %lld%s%.400s",
 		 abort->rank, job_node_name(job, node), (long long)abort->status,
 		 why && *why ? ": " : "", why ? why : "");
-	job->result.by_program = true;
+	job->result.end = JOB_END_PROGRAM;
 	job->result.rank = abort->rank;
 	job->result.first_cause = strdup(cause);
 	job_settle(job);
@@ -206,8 +207,8 @@ static bool may_be_cancelled(const struct job *job, bool *all_lost, char output[
 		came |= result->lost[i] && controller_tmpdir(job->controller, i)[0];
 	}
 	/* An agent may still report that its rank was killed before it is killed itself. */
-	if (!came || !(result->lost_node || result->signal == SIGKILL) || result->interrupted ||
-	    !launcher->cancelled)
+	if (!came || !(result->end == JOB_END_NODE || result->signal == SIGKILL) ||
+	    result->interrupted || !launcher->cancelled)
 		return false;
 	controller_launcher_output(job->controller, output, OUTPUT_MAX);
 	*line = launcher->cancelled(output, size);
@@ -245,17 +246,20 @@ void job_find_cancelled(struct job *job)
 	job_clear_cause(result);
 	result->first_cause = strdup(text);
 	result->code = 128 + SIGTERM;
-	result->lost_node = false;
-	result->cancelled = true;
+	result->end = JOB_END_CANCELLED;
+}
+
+const char *job_result_by(const struct job_result *result)
+{
+	return result->end >= JOB_END_PROGRAM || !result->code ? "program" : "berth";
 }
 
 json_t *job_report(const struct job_result *result)
 {
 	return json_pack("{s:s, s:s, s:i, s:i, s:o, s:o, s:o, s:O?, s:o, s:i, s:O?, s:O?, "
 			 "s:O?, s:o, s:o, s:O*, s:O*}",
-			 "schema", "berth.run/1", "by",
-			 result->by_program || !result->code ? "program" : "berth", "code",
-			 result->code, "signal", result->signal, "rank",
+			 "schema", "berth.run/1", "by", job_result_by(result), "code", result->code,
+			 "signal", result->signal, "rank",
 			 result->rank >= 0 ? json_integer(result->rank) : json_null(), "node",
 			 json_text(result->node), "first_cause", json_text(result->first_cause),
 			 "last_lines", result->output_tail, "saved", json_text(result->saved),
@@ -268,7 +272,7 @@ json_t *job_report(const struct job_result *result)
 
 bool job_result_exception(const struct job_result *result, struct explain_exception *out)
 {
-	return result->by_program && result->code != ERR_STOPPED && !result->signal &&
+	return result->end >= JOB_END_PROGRAM && result->code != ERR_STOPPED && !result->signal &&
 	       explain_exception(result->traceback ? result->traceback : result->output_tail, out);
 }
 

@@ -175,9 +175,18 @@ void job_note(const struct job_sink *sink, enum log_level level, const char *for
 	__attribute__((format(printf, 3, 4)));
 
 /* How the job ended. The caller owns it, zero-initialises it and calls job_result_free. */
+/* What the first cause is. lib/run/requeue.h says what follows for the job. */
+enum job_end {
+	JOB_END_BERTH,	   /* the exit code is berth's own: a fault, or a time-out */
+	JOB_END_NODE,	   /* likewise: a node was lost */
+	JOB_END_CANCELLED, /* likewise: the agents' job step was cancelled */
+	JOB_END_PROGRAM,   /* the exit code is a rank's */
+	JOB_END_OOM,	   /* likewise, and the kernel's out-of-memory killer ended it */
+};
+
 struct job_result {
-	int code;	     /* exit code of the job: see docs/reference/exit-codes.md */
-	bool by_program;     /* the exit code is a rank's; else berth's own */
+	int code; /* exit code of the job: see docs/reference/exit-codes.md */
+	enum job_end end;
 	int signal;	     /* the signal that killed the rank; 0: none */
 	int rank;	     /* the rank that failed; -1: none */
 	size_t role;	     /* of several, the one whose result this is */
@@ -196,9 +205,6 @@ struct job_result {
 	bool time_left_known;
 	int64_t time_left_ms; /* time left until the time limit, when that signal arrived or else at
 				 the end */
-	bool lost_node;	      /* the first cause is that a node was lost */
-	bool cancelled;	      /* the first cause is that the agents' job step was cancelled */
-	bool oom;	      /* the first cause is the kernel's out-of-memory killer */
 	char *saved;	      /* what the program has saved, according to BERTH_REPORT, or NULL */
 	char *next;	      /* how to continue, according to BERTH_REPORT, or NULL */
 	char *unkilled;	      /* processes that could not be killed, or NULL */
@@ -305,5 +311,7 @@ struct inventory *job_take_inventories(struct job *job);
 
 /* The document berth.run/1 (--report). A new reference; NULL if memory is out. */
 json_t *job_report(const struct job_result *result);
+/* Whose the exit code is: "program" or "berth". */
+const char *job_result_by(const struct job_result *result);
 
 #endif

@@ -276,7 +276,7 @@ static void on_lost(void *context, size_t node, const char *why)
 		     greeted ? "node %s was lost: %s" : "no agent on %s: %s",
 		     job_node_name(job, node), why) &&
 	    (greeted || controller_tool_gave_up(job->controller)))
-		job->result.lost_node = true;
+		job->result.end = JOB_END_NODE;
 }
 
 static void on_note(void *context, const char *text)
@@ -359,8 +359,9 @@ void job_fail_missing(struct job *job)
 	if (job_fail(job, ERR_NETWORK, absent_count == 1 ? absent : -1,
 		     "no agent or no inventory from %s within %d s%s%s", missing,
 		     job->request->launch->start_timeout_ms / 1000, output_tail[0] ? "; " : "",
-		     output_tail))
-		job->result.lost_node = absent_count && absent_count < job->node_count;
+		     output_tail) &&
+	    absent_count && absent_count < job->node_count)
+		job->result.end = JOB_END_NODE;
 }
 
 struct controller_events job_controller_events(struct job *job)

@@ -99,7 +99,7 @@ static void kill_late_ranks(struct job *job, const char *text)
 	} else {
 		free(result->first_cause);
 		result->first_cause = strdup(text);
-		result->by_program = false;
+		result->end = JOB_END_BERTH;
 		result->rank = -1;
 	}
 	job_request_end(job, 0);

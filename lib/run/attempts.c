@@ -51,15 +51,15 @@ __attribute__((format(printf, 2, 3))) static void set_no_restart_reason(struct a
 /* Could another attempt have a different result? */
 static bool may_succeed(struct attempts *attempts, const struct job_result *result)
 {
-	if (!result->code || result->interrupted || result->cancelled ||
+	if (!result->code || result->interrupted || result->end == JOB_END_CANCELLED ||
 	    result->code == ERR_STOPPED)
 		return false;
-	if (!result->by_program && result->code != ERR_NETWORK) {
+	if (result->end < JOB_END_PROGRAM && result->code != ERR_NETWORK) {
 		set_no_restart_reason(attempts, "the same error would occur again");
 		return false;
 	}
-	if (result->by_program && attempts->policy->own_program && result->code >= ERR_USAGE &&
-	    result->code <= ERR_INPUT) {
+	if (result->end >= JOB_END_PROGRAM && attempts->policy->own_program &&
+	    result->code >= ERR_USAGE && result->code <= ERR_INPUT) {
 		set_no_restart_reason(attempts,
 				      "exit code %d means wrong options or data, so the same error "
 				      "would occur again",
@@ -123,10 +123,10 @@ static void record(struct attempts *attempts, const struct job_result *result)
 		attempts->list,
 		json_pack("{s:i, s:o, s:s, s:i, s:i, s:o, s:o, s:o, s:o, s:f, s:f, s:I}", "attempt",
 			  result->attempt, "nodes", node_names(&attempts->node_pool), "by",
-			  result->by_program || !result->code ? "program" : "berth", "code",
-			  result->code, "signal", result->signal, "rank",
-			  result->rank >= 0 ? json_integer(result->rank) : json_null(), "node",
-			  json_text(result->node), "first_cause", json_text(result->first_cause),
+			  job_result_by(result), "code", result->code, "signal", result->signal,
+			  "rank", result->rank >= 0 ? json_integer(result->rank) : json_null(),
+			  "node", json_text(result->node), "first_cause",
+			  json_text(result->first_cause),
 			  /* Whole steps only: a program may report a fraction of one
 			   * (process/heartbeat.h). */
 			  "steps",

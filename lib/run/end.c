@@ -21,8 +21,6 @@
  * answer: a job that its user has deleted must not be requeued. */
 #define EXACT_S 3
 
-static const char *const kind_names[] = {RUN_END_KINDS(RUN_END_NAME)};
-
 /* Ask Slurm why the job received a signal or lost a node. Return the kind of its end,
  * RUN_END_ENDED if the job simply runs, or -1 if Slurm does not answer. *left_ms: the time left as
  * known so far; updated. */
@@ -202,15 +200,15 @@ void run_end_find(const struct run_setup *setup, const struct job_result *result
 	job_result_exception(result, &out->exception);
 	if (result->interrupted && setup->alloc.source)
 		out->kind = kind_of_signal(setup, &left_ms);
-	else if (result->cancelled)
+	else if (result->end == JOB_END_CANCELLED)
 		out->kind = kind_of_loss(setup, RUN_END_CANCELLED, &left_ms);
 	else if (result->code == ERR_STOPPED)
 		out->kind = RUN_END_STOPPED;
-	else if (result->lost_node)
+	else if (result->end == JOB_END_NODE)
 		out->kind = kind_of_loss(setup, RUN_END_NODE, &left_ms);
-	else if (result->oom)
+	else if (result->end == JOB_END_OOM)
 		out->kind = RUN_END_OOM;
-	else if (!result->by_program)
+	else if (result->end == JOB_END_BERTH)
 		out->kind = RUN_END_BERTH;
 	else
 		out->kind = result->signal ? RUN_END_SIGNAL : RUN_END_CODE;
@@ -259,7 +257,7 @@ static const char *where_to_look(const struct job_result *result)
 		return NULL;
 	if (result->stacks)
 		return "see first_cause, and stacks for where each rank was";
-	if (result->by_program)
+	if (result->end >= JOB_END_PROGRAM)
 		return "see last_lines, and the rank's log if --log-dir was given";
 	return result->code == ERR_NETWORK ? "run again; if the same node fails again, exclude it "
 					     "from the job"
@@ -280,7 +278,7 @@ int run_end_report(const struct run_setup *setup, const struct job_result *resul
 	if (report) {
 		json_object_set_new(report, "version", json_string(BERTH_VERSION));
 		add_programs(report, setup);
-		json_object_set_new(report, "kind", json_string(kind_names[end->kind]));
+		json_object_set_new(report, "kind", json_string(run_end_names[end->kind]));
 		json_object_set_new(report, "why", json_text(end->why[0] ? end->why : NULL));
 		json_object_set_new(report, "known", explain_row_json(end->known));
 		json_object_set_new(report, "exception",

@@ -27,6 +27,11 @@
 #define ANSWER_MAX (8 << 20)
 #define COUNT "BERTH_REQUEUES" /* under PBS, where the next job is a new one */
 
+#define END_NAME(kind, name, rule) [RUN_END_##kind] = (name),
+const char *const run_end_names[] = {RUN_END_KINDS(END_NAME)};
+#define END_RULE(kind, name, rule) [RUN_END_##kind] = REQUEUE_##rule,
+const enum requeue_rule requeue_rules[] = {RUN_END_KINDS(END_RULE)};
+
 struct requeue {
 	struct alloc_query *query; /* with the allocation and the environment */
 	int done, max;		   /* requeues before this run; at most */
@@ -180,15 +185,12 @@ void requeue_announce(const struct requeue *requeue, void *context,
 /* May a job that ended in this way be requeued? next receives what happens now. */
 static bool may_requeue(struct requeue *requeue, enum run_end_kind kind, char *next, size_t size)
 {
-	if (kind == RUN_END_REQUEUED)
-		return false; /* Slurm has done it */
-	if (kind == RUN_END_CANCELLED || kind == RUN_END_INTERRUPTED) {
-		/* A user who stops a job does not want it requeued. */
+	if (requeue_rules[kind] == REQUEUE_NO)
 		snprintf(next, size,
 			 "not requeued, because it was %s; submit the job again to continue",
-			 kind == RUN_END_CANCELLED ? "cancelled" : "interrupted");
+			 run_end_names[kind]);
+	if (requeue_rules[kind] <= REQUEUE_NO)
 		return false;
-	}
 	ask(requeue, ANSWER_MS);
 	if (requeue->prepared && !requeue->possible) {
 		snprintf(next, size, "cannot requeue, so submit the job again: %.180s",
@@ -213,7 +215,7 @@ bool requeue_now_due(struct requeue *requeue, const struct job_result *result,
 	/* In a job whose limit is too short for a run, the next job would start none either. */
 	bool stopped = result->code == ERR_STOPPED &&
 		       (result->start_sent || result->waited_ms > WAITED_MS);
-	bool lost = result->code && (kind == RUN_END_PREEMPTED || kind == RUN_END_NODE);
+	bool lost = result->code && requeue_rules[kind] == REQUEUE_YES;
 	bool wanted = requeue && (stopped || lost) && may_requeue(requeue, kind, next, size);
 
 	if (!requeue || !requeue->runs)

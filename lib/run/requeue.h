@@ -15,23 +15,33 @@
 #include "base/log.h"
 #include "controller/job.h"
 
-/* How a run has ended: see kind in docs/reference/json.md. */
+/* What may follow an end with --requeue. */
+enum requeue_rule {
+	REQUEUE_DONE,	  /* the scheduler has requeued the job */
+	REQUEUE_NO,	  /* never: it was the user */
+	REQUEUE_IF_SAVED, /* if the program stopped with its work saved (75) */
+	REQUEUE_YES,
+};
+
+/* How a run has ended, its kind in docs/reference/json.md, and whether the job is requeued. What
+ * the user reads of it is in end.c. */
 #define RUN_END_KINDS(KIND)                                                                        \
-	KIND(ENDED, "ended")                                                                       \
-	KIND(STOPPED, "stopped")                                                                   \
-	KIND(WALLTIME, "walltime")                                                                 \
-	KIND(PREEMPTED, "preempted")                                                               \
-	KIND(CANCELLED, "cancelled")                                                               \
-	KIND(INTERRUPTED, "interrupted")                                                           \
-	KIND(REQUEUED, "requeued") /* by the scheduler itself */                                   \
-	KIND(NODE, "node")                                                                         \
-	KIND(OOM, "oom")                                                                           \
-	KIND(SIGNAL, "signal")                                                                     \
-	KIND(CODE, "code")                                                                         \
-	KIND(BERTH, "berth")
-#define RUN_END_NUMBER(kind, name) RUN_END_##kind,
-#define RUN_END_NAME(kind, name) [RUN_END_##kind] = (name),
+	KIND(ENDED, "ended", IF_SAVED)                                                             \
+	KIND(STOPPED, "stopped", IF_SAVED)                                                         \
+	KIND(WALLTIME, "walltime", IF_SAVED)                                                       \
+	KIND(PREEMPTED, "preempted", YES)                                                          \
+	KIND(CANCELLED, "cancelled", NO)                                                           \
+	KIND(INTERRUPTED, "interrupted", NO)                                                       \
+	KIND(REQUEUED, "requeued", DONE)                                                           \
+	KIND(NODE, "node", YES)                                                                    \
+	KIND(OOM, "oom", IF_SAVED)                                                                 \
+	KIND(SIGNAL, "signal", IF_SAVED)                                                           \
+	KIND(CODE, "code", IF_SAVED)                                                               \
+	KIND(BERTH, "berth", IF_SAVED)
+#define RUN_END_NUMBER(kind, name, rule) RUN_END_##kind,
 enum run_end_kind { RUN_END_KINDS(RUN_END_NUMBER) };
+extern const char *const run_end_names[];
+extern const enum requeue_rule requeue_rules[];
 
 struct requeue; /* opaque */
 

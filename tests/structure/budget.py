@@ -24,7 +24,7 @@ BUDGET = {
     'lib/base': 3002,
     'lib/check': 3120,
     'lib/container': 1130,
-    'lib/controller': 4423,
+    'lib/controller': 4432,
     'lib/explain': 373,
     'lib/hostlist': 936,
     'lib/inventory': 3195,
@@ -37,7 +37,7 @@ BUDGET = {
     'lib/rendezvous': 1958,
     'lib/report': 610,
     'lib/roles': 1530,
-    'lib/run': 2810,
+    'lib/run': 2818,
     'lib/train': 22451,
 }
 TRAINER = ('bin/train', 'lib/train')

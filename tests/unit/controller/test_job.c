@@ -504,7 +504,8 @@ static void test_first_cause(void **state)
 		struct job_result result;
 
 		run(&rows[i].act, 1, &result);
-		if (result.code != rows[i].code || result.by_program != rows[i].by_program ||
+		if (result.code != rows[i].code ||
+		    (result.end >= JOB_END_PROGRAM) != rows[i].by_program ||
 		    result.rank != rows[i].rank || !result.first_cause ||
 		    !strstr(result.first_cause, rows[i].cause) ||
 		    (rows[i].node && (!result.node || strcmp(result.node, rows[i].node))))
@@ -585,7 +586,7 @@ static void test_started_has_a_deadline(void **state)
 	run(two, 2, &result);
 	ranks_timeout_ms = 0;
 	assert_int_equal(result.code, 76);
-	assert_false(result.by_program);
+	assert_true(result.end < JOB_END_PROGRAM);
 	/* (On a busy machine n0 may be late as well.) */
 	if (!strstr(result.first_cause,
 		    " did not report within 2 s that its ranks were started; check that the file "
@@ -623,8 +624,9 @@ static void test_cancelled(void **state)
 
 		cancelled_line = rows[i].line;
 		run(rows[i].acts, rows[i].count, &result);
-		if (result.code != rows[i].code || result.cancelled != rows[i].cancelled ||
-		    (result.cancelled && (result.signal || result.by_program)))
+		if (result.code != rows[i].code ||
+		    (result.end == JOB_END_CANCELLED) != rows[i].cancelled ||
+		    (rows[i].cancelled && result.signal))
 			fail_msg("row %zu: code %d, %s", i, result.code, result.first_cause);
 		job_result_free(&result);
 	}
