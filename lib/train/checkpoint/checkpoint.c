@@ -326,8 +326,11 @@ static bool is_unreadable_now(const char *file)
 	return !stat(file, &info) && S_ISREG(info.st_mode) && !access(file, R_OK);
 }
 
-int checkpoint_load_step(const char *directory, int64_t step, struct train_state *state,
-			 struct variables *variables, char **path, bool *stop, struct error *err)
+/* Load the checkpoint of step from directory. A file of another step is -ERR_DATA, too. *path is
+ * malloced. *stop: load no other file of the directory, because this one belongs to another
+ * network or the file system cannot read it now, or because memory is short. */
+static int load_step(const char *directory, int64_t step, struct train_state *state,
+		     struct variables *variables, char **path, bool *stop, struct error *err)
 {
 	char *file = checkpoint_dir_path_of(directory, step);
 	bool foreign = false;
@@ -394,8 +397,7 @@ int checkpoint_resume(const char *directory, const struct checkpoint_sink *sink,
 	for (size_t i = 0; i < count && !*path; i++) {
 		struct error why = {0};
 		bool stop;
-		int rc = checkpoint_load_step(directory, steps[i], state, variables, path, &stop,
-					      &why);
+		int rc = load_step(directory, steps[i], state, variables, path, &stop, &why);
 
 		if (stop) {
 			free(steps);

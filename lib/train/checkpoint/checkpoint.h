@@ -83,12 +83,6 @@ int checkpoint_check(const char *path, const struct graph *graph, struct train_s
 int checkpoint_load(const char *path, struct train_state *state, struct variables *variables,
 		    struct error *err);
 
-/* Load the checkpoint of step from directory. A file of another step is -ERR_DATA, too. *path is
- * malloced. *stop: load no other file of the directory, because this one belongs to another
- * network or the file system cannot read it now, or because memory is short. */
-int checkpoint_load_step(const char *directory, int64_t step, struct train_state *state,
-			 struct variables *variables, char **path, bool *stop, struct error *err);
-
 /* Load the newest usable checkpoint of directory in checkpoint_dir_resume_order: the one that
  * latest names or a later one, else an earlier one. Damaged files are reported and skipped, never
  * deleted. A file of another network is -ERR_DATA, so that no run mixes its files with another's by
