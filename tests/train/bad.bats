@@ -84,9 +84,9 @@ PY
 		refused 66 "bad/$name is not a regular file" linear --data mnist:bad
 	done
 	mkfifo fifo
-	refused 66 'fifo is not a regular file' linear --data "$DATA" --init fifo
-	refused 66 'fifo is not a regular file' linear --data "$DATA" --resume fifo
-	refused 66 '/dev/zero is not a regular file' linear --data "$DATA" --init /dev/zero
+	refused 66 'cannot read fifo: not a regular file' linear --data "$DATA" --init fifo
+	refused 66 'cannot read fifo: not a regular file' linear --data "$DATA" --resume fifo
+	refused 66 'cannot read /dev/zero: not a regular file' linear --data "$DATA" --init /dev/zero
 }
 
 @test "validation images of another size than the training images: exit code 65" {

@@ -244,7 +244,7 @@ int checkpoint_keep_foreign(const char *directory, const struct graph *graph, in
 	*kept = NULL;
 	if (!path)
 		return error_memory(err, "a checkpoint's name");
-	if (access(path, F_OK) || !checkpoint_check(path, graph, &state, NULL))
+	if (access(path, F_OK) || !checkpoint_check(path, graph, true, &state, NULL))
 		goto out;
 	for (int i = 1; !rc; i++) {
 		free(aside);
@@ -271,12 +271,13 @@ out:
 
 /* ---- loading ---- */
 
-int checkpoint_check(const char *path, const struct graph *graph, struct train_state *state,
-		     struct error *err)
+int checkpoint_check(const char *path, const struct graph *graph, bool data,
+		     struct train_state *state, struct error *err)
 {
 	struct safetensors file = {0};
 	bool foreign;
-	int rc = safetensors_read(path, &file, err);
+	int rc = data ? safetensors_read(path, &file, err)
+		      : safetensors_read_header(path, &file, err);
 
 	if (!rc)
 		rc = read_state(path, &file, graph, state, &foreign, err);

@@ -73,10 +73,11 @@ int checkpoint_keep_foreign(const char *directory, const struct graph *graph, in
 /* The largest possible size of a checkpoint file, in bytes. */
 uint64_t checkpoint_size(const struct graph *graph, const struct buckets *buckets);
 
-/* Read the whole file at path and verify every checksum. Errors are as in checkpoint_load, except
- * that tensor names and shapes are not checked. */
-int checkpoint_check(const char *path, const struct graph *graph, struct train_state *state,
-		     struct error *err);
+/* Is the file at path a checkpoint of graph's network? data: read all of it and verify every
+ * checksum; else only its header and length. Errors are as in checkpoint_load, except that tensor
+ * names and shapes are not compared with the network's. */
+int checkpoint_check(const char *path, const struct graph *graph, bool data,
+		     struct train_state *state, struct error *err);
 
 /* Read a checkpoint of variables' network. Return 0; -ERR_INPUT if it cannot be read; -ERR_DATA if
  * it is damaged, not a berth checkpoint, or of another network. On failure nothing changes. */

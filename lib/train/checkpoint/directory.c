@@ -103,32 +103,31 @@ report_skipped(const struct checkpoint_sink *sink, const char *format, ...)
 	sink->note_skipped(sink->context, text);
 }
 
-/* Read the first line of directory/name, malloced. Return NULL if there is no such file, or if
- * reading failed and the sink received the reason. */
-static char *read_line(const char *directory, const char *name, const struct checkpoint_sink *sink)
+/* Read the first line of directory/name, malloced; *text is NULL if there is no such file. */
+static int read_line(const char *directory, const char *name, char **text, struct error *err)
 {
-	char *path = NULL, *text = NULL;
-	struct error err = {0};
-	struct stat info;
+	char *path = text_format("%s/%s", directory, name);
 	size_t size;
+	int rc = 0;
 
-	if (asprintf(&path, "%s/%s", directory, name) < 0)
-		return NULL;
-	if (!stat(path, &info) && !file_read(path, LINE_MAX_BYTES, &text, &size, &err))
-		text[strcspn(text, "\n")] = 0;
-	else if (err.code)
-		report_skipped(sink, "%s", err.text);
+	*text = NULL;
+	if (!path)
+		return error_memory(err, "a file's name");
+	if (!access(path, F_OK) || errno != ENOENT)
+		rc = file_read(path, LINE_MAX_BYTES, text, &size, err);
+	if (*text)
+		(*text)[strcspn(*text, "\n")] = 0;
 	free(path);
-	return text;
+	return rc;
 }
 
 static int write_line(const char *directory, const char *name, const char *line,
 		      struct lease *lease, struct error *err)
 {
-	char *path = NULL, *aside = NULL;
+	char *path = text_format("%s/%s", directory, name), *aside = NULL;
 	int rc, fd;
 
-	if (asprintf(&path, "%s/%s", directory, name) < 0)
+	if (!path)
 		return error_memory(err, "a file's name");
 	fd = file_create_temp(path, 0666, &aside);
 	rc = fd < 0 ? error_set(err, ERR_OUTPUT, "cannot create %s: %m", path)
@@ -141,10 +140,13 @@ static int write_line(const char *directory, const char *name, const char *line,
 
 int64_t checkpoint_dir_latest(const char *directory, const struct checkpoint_sink *sink)
 {
-	char *text = read_line(directory, "latest", sink);
-	int64_t step = text ? checkpoint_dir_step_of(text) : -1;
+	struct error err;
+	char *text;
+	int64_t step = -1;
 
-	if (text && step < 0)
+	if (read_line(directory, "latest", &text, &err))
+		report_skipped(sink, "%s", err.text);
+	else if (text && (step = checkpoint_dir_step_of(text)) < 0)
 		report_skipped(sink,
 			       "%.300s/latest names '%.60s', which is not a checkpoint; checking "
 			       "all files",
@@ -220,10 +222,11 @@ int64_t *checkpoint_dir_resume_order(const char *directory, const struct checkpo
 int64_t checkpoint_dir_best(const char *directory, double *acc1)
 {
 	static const char between[] = " Acc@1 ";
-	char *text = read_line(directory, "best", NULL),
-	     *space = text ? strstr(text, between) : NULL;
+	char *text, *space;
 	int64_t step = -1;
 
+	read_line(directory, "best", &text, NULL);
+	space = text ? strstr(text, between) : NULL;
 	if (space) {
 		*space = 0;
 		step = checkpoint_dir_step_of(text);
@@ -353,105 +356,34 @@ int checkpoint_dir_remove_stale(const char *directory, struct lease *lease)
 
 /* ---- pruning ---- */
 
-void checkpoint_dir_verified_free(struct checkpoint_dir_verified *verified)
-{
-	free(verified->files);
-	*verified = (struct checkpoint_dir_verified){0};
-}
-
-static bool is_same(const struct checkpoint_dir_file *file, const struct stat *info)
-{
-	return file->inode == info->st_ino && file->size == info->st_size &&
-	       file->changed.tv_sec == info->st_mtim.tv_sec &&
-	       file->changed.tv_nsec == info->st_mtim.tv_nsec;
-}
-
-static void add_verified_file(struct checkpoint_dir_verified *verified, int64_t step,
-			      const struct stat *info)
-{
-	size_t i = 0;
-
-	while (i < verified->count && verified->files[i].step != step)
-		i++;
-	if (i == verified->count &&
-	    !array_add(&verified->files, &verified->count, sizeof *verified->files))
-		return;
-	verified->files[i] =
-		(struct checkpoint_dir_file){step, info->st_ino, info->st_size, info->st_mtim};
-}
-
-static void forget(struct checkpoint_dir_verified *verified, int64_t step)
-{
-	for (size_t i = 0; i < verified->count; i++)
-		if (verified->files[i].step == step)
-			verified->files[i--] = verified->files[--verified->count];
-}
-
-void checkpoint_dir_add_verified(struct checkpoint_dir_verified *verified, const char *directory,
-				 int64_t step)
-{
-	char *path = checkpoint_dir_path_of(directory, step);
-	struct stat info;
-
-	if (path && !stat(path, &info))
-		add_verified_file(verified, step, &info);
-	free(path);
-}
-
-static bool is_whole(const char *path, const struct graph *graph, int64_t step,
-		     struct checkpoint_dir_verified *verified)
-{
-	struct train_state state;
-	struct stat info;
-
-	if (stat(path, &info))
-		return false;
-	for (size_t i = 0; i < verified->count; i++)
-		if (verified->files[i].step == step && is_same(&verified->files[i], &info))
-			return true;
-	if (checkpoint_check(path, graph, &state, NULL) || state.step != step)
-		return false;
-	add_verified_file(verified, step, &info);
-	return true;
-}
-
 /* Read the step that directory's file name holds; -1: there is no such file. Return false, and
  * report it, if it is unreadable: the checkpoint it names must stay, but is unknown. */
 static bool read_named_step(const char *directory, const char *name, int64_t *step,
 			    const struct checkpoint_sink *sink)
 {
-	char *path = NULL, *text = NULL;
 	struct error err = {0};
-	size_t size = 0;
-	bool known;
+	char *text;
+	bool known = !read_line(directory, name, &text, &err);
 
 	*step = -1;
-	if (asprintf(&path, "%s/%s", directory, name) < 0)
-		return false;
-	if (access(path, F_OK) && errno == ENOENT) {
-		free(path);
-		return true;
-	}
-	if (!file_read(path, LINE_MAX_BYTES, &text, &size, &err)) {
-		text[strcspn(text, " \n")] = 0;
+	if (text) {
+		text[strcspn(text, " ")] = 0;
 		*step = checkpoint_dir_step_of(text);
+		known = *step >= 0;
 	}
-	known = *step >= 0;
 	if (!known)
-		report_skipped(
-			sink,
-			"not removing old checkpoints: cannot tell which one %.300s names%s%.100s",
-			path, err.code ? ": " : "", err.text);
+		report_skipped(sink,
+			       "not removing old checkpoints: cannot tell which one %.300s/%s "
+			       "names%s%.100s",
+			       directory, name, err.code ? ": " : "", err.text);
 	free(text);
-	free(path);
 	return known;
 }
 
 void checkpoint_dir_prune(const char *directory, const struct graph *graph, int64_t step,
-			  int64_t keep, struct lease *lease,
-			  struct checkpoint_dir_verified *verified,
-			  const struct checkpoint_sink *sink)
+			  int64_t keep, struct lease *lease, const struct checkpoint_sink *sink)
 {
+	struct train_state state;
 	struct error err = {0};
 	size_t count;
 	int64_t latest, best, kept = 0, *steps;
@@ -467,13 +399,11 @@ void checkpoint_dir_prune(const char *directory, const struct graph *graph, int6
 	for (size_t i = 0; steps && i < count; i++) {
 		char *path = steps[i] <= step ? checkpoint_dir_path_of(directory, steps[i]) : NULL;
 
-		if (path && is_whole(path, graph, steps[i], verified) && ++kept > keep &&
-		    steps[i] != latest && steps[i] != best && !lease_check(lease, &err)) {
-			forget(verified, steps[i]);
-			if (unlink(path) && errno != ENOENT)
-				report_skipped(sink, "cannot remove %.300s: %s", path,
-					       strerror(errno));
-		}
+		if (path && !checkpoint_check(path, graph, false, &state, NULL) &&
+		    state.step == steps[i] && ++kept > keep && steps[i] != latest &&
+		    steps[i] != best && !lease_check(lease, &err) && unlink(path) &&
+		    errno != ENOENT)
+			report_skipped(sink, "cannot remove %.300s: %s", path, strerror(errno));
 		free(path);
 	}
 	free(steps);

@@ -10,8 +10,6 @@
 
 #include <stdbool.h>
 #include <stdint.h>
-#include <sys/types.h>
-#include <time.h>
 
 #include "base/error.h"
 #include "train/checkpoint/checkpoint.h"
@@ -62,27 +60,12 @@ void checkpoint_dir_explain_full(const char *directory, int64_t keep, struct err
  */
 int checkpoint_dir_remove_stale(const char *directory, struct lease *lease);
 
-/* Files already verified, so that none is read twice. Zero-initialised. */
-struct checkpoint_dir_verified {
-	struct checkpoint_dir_file {
-		int64_t step;
-		ino_t inode;
-		off_t size;
-		struct timespec changed;
-	} * files;
-	size_t count;
-};
-void checkpoint_dir_verified_free(struct checkpoint_dir_verified *known);
-/* Record that the checkpoint of step was just written. If memory is out, it will be read once. */
-void checkpoint_dir_add_verified(struct checkpoint_dir_verified *known, const char *directory,
-				 int64_t step);
-
 /* Keep the newest keep checkpoints of graph's network up to step, and what latest and best name;
- * remove older ones. Damaged or foreign files are neither counted nor removed, nor are files past
- * step, from a run that went further. Nothing is removed without the lease, or if latest or best
- * exists but cannot be read. The sink receives the latter, and files that cannot be removed. */
+ * remove older ones. Each file's header and length are checked, not its data: truncated or foreign
+ * files are neither counted nor removed, nor are files past step, from a run that went further.
+ * Nothing is removed without the lease, or if latest or best exists but cannot be read. The sink
+ * receives the latter, and files that cannot be removed. */
 void checkpoint_dir_prune(const char *directory, const struct graph *graph, int64_t step,
-			  int64_t keep, struct lease *lease, struct checkpoint_dir_verified *known,
-			  const struct checkpoint_sink *sink);
+			  int64_t keep, struct lease *lease, const struct checkpoint_sink *sink);
 
 #endif

@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "train/checkpoint/safetensors.h"
 
+#include <fcntl.h>
 #include <inttypes.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/bytes.h"
 #include "base/crc32c.h"
@@ -52,8 +55,8 @@ static size_t type_size(const char *type)
 }
 
 /* Read one entry of the header: shape, type and place of a tensor within data_size bytes. */
-static int read_entry(const char *file, const char *name, const json_t *entry, const char *data,
-		      size_t data_size, struct safetensor *out, struct error *err)
+static int read_entry(const char *file, const char *name, const json_t *entry, size_t data_size,
+		      struct safetensor *out, struct error *err)
 {
 	const json_t *type = json_object_get(entry, "dtype"),
 		     *shape = json_object_get(entry, "shape"),
@@ -91,7 +94,7 @@ static int read_entry(const char *file, const char *name, const json_t *entry, c
 			"%s: tensor %.64s is at bytes %lld to %lld of %zu, which does not match "
 			"its shape or the file's size: the file is damaged or truncated",
 			file, name, (long long)begin, (long long)end, data_size);
-	out->data = data + begin;
+	out->offset = (size_t)begin;
 	out->size_bytes = (size_t)bytes;
 	return 0;
 }
@@ -100,18 +103,17 @@ static int by_offset(const void *a, const void *b)
 {
 	const struct safetensor *left = a, *right = b;
 
-	if (left->data != right->data)
-		return (const char *)left->data < (const char *)right->data ? -1 : 1;
+	if (left->offset != right->offset)
+		return left->offset < right->offset ? -1 : 1;
 	return left->size_bytes < right->size_bytes ? -1 : left->size_bytes > right->size_bytes;
 }
 
-static int read_entries(const char *name, struct safetensors *file, const char *data,
-			size_t data_size, struct error *err)
+static int read_entries(const char *name, struct safetensors *file, size_t data_size,
+			struct error *err)
 {
-	size_t count = json_object_size(file->header);
+	size_t count = json_object_size(file->header), next = 0;
 	const char *key;
 	json_t *entry;
-	const char *next = data;
 
 	if (count > SAFETENSORS_MAX_TENSORS)
 		return error_set(err, ERR_DATA, "%s: %zu tensors exceed the limit of %d", name,
@@ -124,8 +126,7 @@ static int read_entries(const char *name, struct safetensors *file, const char *
 		if (!strcmp(key, "__metadata__"))
 			continue;
 
-		int rc = read_entry(name, key, entry, data, data_size, &file->tensors[file->count],
-				    err);
+		int rc = read_entry(name, key, entry, data_size, &file->tensors[file->count], err);
 
 		if (rc)
 			return rc;
@@ -133,15 +134,15 @@ static int read_entries(const char *name, struct safetensors *file, const char *
 	}
 	qsort(file->tensors, file->count, sizeof *file->tensors, by_offset);
 	for (size_t i = 0; i < file->count; i++) {
-		if (file->tensors[i].data != next)
+		if (file->tensors[i].offset != next)
 			return error_set(err, ERR_DATA,
 					 "%s: tensor %.64s overlaps another, or a gap precedes it",
 					 name, file->tensors[i].name);
 		next += file->tensors[i].size_bytes;
 	}
-	if (next != data + data_size)
+	if (next != data_size)
 		return error_set(err, ERR_DATA, "%s: %zu excess bytes at the end", name,
-				 (size_t)(data + data_size - next));
+				 data_size - next);
 	return 0;
 }
 
@@ -191,14 +192,14 @@ static int check_foreign(const char *name, const struct safetensors *file, struc
 	return 0;
 }
 
-static int check_sums(const char *name, const struct safetensors *file, const char *header,
-		      size_t header_size, struct error *err)
+static int check_header_sum(const char *name, const struct safetensors *file, const char *header,
+			    size_t header_size, struct error *err)
 {
 	const char *want =
 		json_string_value(json_object_get(file->metadata, "berth.header_crc32c"));
 	const char *mark =
 		want ? memmem(header, header_size, header_mark, sizeof header_mark - 1) : NULL;
-	char seen[16], key[512];
+	char seen[16];
 
 	if (!want)
 		return check_foreign(name, file, err);
@@ -214,12 +215,40 @@ static int check_sums(const char *name, const struct safetensors *file, const ch
 				 "%s: the header's checksum is %s, but the file records %.16s: the "
 				 "file is damaged",
 				 name, seen, want);
-	for (size_t i = 0; i < file->count; i++) {
-		const struct safetensor *tensor = &file->tensors[i];
+	return 0;
+}
 
+/* Parse size bytes as the header of a file with data_size bytes of data. */
+static int parse_header(const char *name, const char *header, size_t size, size_t data_size,
+			struct safetensors *file, struct error *err)
+{
+	int rc = json_read(name, header, size, SAFETENSORS_MAX_HEADER, &file->header, err);
+
+	if (!rc)
+		rc = read_metadata(name, file, err);
+	if (!rc)
+		rc = read_entries(name, file, data_size, err);
+	return rc ? rc : check_header_sum(name, file, header, size, err);
+}
+
+/* Point each tensor to its data, and compare their checksums. */
+static int attach_data(const char *name, struct safetensors *file, const char *data,
+		       struct error *err)
+{
+	bool has_sums = json_object_get(file->metadata, "berth.header_crc32c");
+	char seen[16], key[512];
+
+	for (size_t i = 0; i < file->count; i++) {
+		struct safetensor *tensor = &file->tensors[i];
+
+		tensor->data = data + tensor->offset;
+		if (!has_sums)
+			continue;
 		snprintf(key, sizeof key, "berth.crc32c.%s", tensor->name);
-		want = json_string_value(json_object_get(file->metadata, key));
 		snprintf(seen, sizeof seen, "%08x", crc32c(0, tensor->data, tensor->size_bytes));
+
+		const char *want = json_string_value(json_object_get(file->metadata, key));
+
 		if (!want || strcmp(want, seen))
 			return error_set(err, ERR_DATA,
 					 "%s: the checksum of tensor %.64s is %s, but the file "
@@ -229,53 +258,49 @@ static int check_sums(const char *name, const struct safetensors *file, const ch
 	return 0;
 }
 
-int safetensors_parse(const char *name, const void *bytes, size_t size, struct safetensors *out,
-		      struct error *err)
+/* The length of the header of a file of size bytes, which begins with bytes. 0: err says what is
+ * wrong with it. */
+static size_t header_length(const char *name, const void *bytes, size_t size, struct error *err)
 {
-	struct safetensors file = {0};
-	uint64_t header_size;
-	int rc;
+	uint64_t length = size < 10 ? 0 : bytes_get_u64(bytes);
 
 	if (size < 10)
-		return error_set(err, ERR_DATA, "%s: %zu bytes are too few for a safetensors file",
-				 name, size);
-	header_size = bytes_get_u64(bytes);
-	if (header_size < 2 || header_size > size - 8 || header_size > SAFETENSORS_MAX_HEADER)
-		return error_set(
+		error_set(err, ERR_DATA, "%s: %zu bytes are too few for a safetensors file", name,
+			  size);
+	else if (length >= 2 && length <= size - 8 && length <= SAFETENSORS_MAX_HEADER)
+		return (size_t)length;
+	else
+		error_set(
 			err, ERR_DATA,
 			"%s: the header claims %" PRIu64
 			" bytes in a file of %zu: the file is truncated or not a safetensors file",
-			name, header_size, size);
+			name, length, size);
+	return 0;
+}
 
+int safetensors_parse(const char *name, const void *bytes, size_t size, struct safetensors *out,
+		      struct error *err)
+{
+	size_t length = header_length(name, bytes, size, err);
 	const char *header = (const char *)bytes + 8;
+	int rc;
 
-	rc = json_read(name, header, (size_t)header_size, SAFETENSORS_MAX_HEADER, &file.header,
-		       err);
+	*out = (struct safetensors){0};
+	if (!length)
+		return -ERR_DATA;
+	rc = parse_header(name, header, length, size - 8 - length, out, err);
 	if (!rc)
-		rc = read_metadata(name, &file, err);
-	if (!rc)
-		rc = read_entries(name, &file, header + header_size, size - 8 - (size_t)header_size,
-				  err);
-	if (!rc)
-		rc = check_sums(name, &file, header, (size_t)header_size, err);
+		rc = attach_data(name, out, header + length, err);
 	if (rc)
-		safetensors_free(&file);
-	else
-		*out = file;
+		safetensors_free(out);
 	return rc;
 }
 
 int safetensors_read(const char *path, struct safetensors *out, struct error *err)
 {
-	struct stat st;
 	char *bytes;
 	size_t size;
-	int rc;
-
-	/* Opening a FIFO would block, and a device has no end. */
-	if (!stat(path, &st) && !S_ISREG(st.st_mode))
-		return error_set(err, ERR_INPUT, "%s is not a regular file", path);
-	rc = file_read(path, MAX_FILE, &bytes, &size, err);
+	int rc = file_read(path, MAX_FILE, &bytes, &size, err);
 
 	if (rc)
 		return rc;
@@ -284,5 +309,32 @@ int safetensors_read(const char *path, struct safetensors *out, struct error *er
 		free(bytes);
 	else
 		out->file = bytes;
+	return rc;
+}
+
+int safetensors_read_header(const char *path, struct safetensors *out, struct error *err)
+{
+	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK), rc;
+	char start[8] = {0}, *header = NULL;
+	struct stat info;
+	size_t length;
+
+	*out = (struct safetensors){0};
+	if (fd < 0 || fstat(fd, &info) || pread(fd, start, sizeof start, 0) < 0)
+		rc = error_set(err, ERR_INPUT, "cannot read %s: %m", path);
+	else if (!(length = header_length(path, start, (size_t)info.st_size, err)))
+		rc = -ERR_DATA;
+	else if (!(header = malloc(length)))
+		rc = error_memory(err, path);
+	else if (pread(fd, header, length, sizeof start) != (ssize_t)length)
+		rc = error_set(err, ERR_INPUT, "cannot read the header of %s", path);
+	else
+		rc = parse_header(path, header, length, (size_t)info.st_size - 8 - length, out,
+				  err);
+	if (fd >= 0)
+		close(fd);
+	free(header);
+	if (rc)
+		safetensors_free(out);
 	return rc;
 }

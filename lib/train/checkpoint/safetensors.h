@@ -23,6 +23,7 @@ struct safetensor {
 	int64_t shape[SAFETENSORS_MAX_RANK];
 	const void *data;
 	size_t size_bytes;
+	size_t offset; /* of a tensor that was read: within the file's data */
 };
 
 /* A file that was read. Tensors are in the order of their data; names, types and data point into
@@ -46,6 +47,9 @@ int safetensors_parse(const char *name, const void *bytes, size_t size, struct s
 		      struct error *err);
 /* The same from a file: -ERR_INPUT if it cannot be read. */
 int safetensors_read(const char *path, struct safetensors *out, struct error *err);
+/* The same, but read the header alone: every check except the tensors' checksums; their data are
+ * NULL. */
+int safetensors_read_header(const char *path, struct safetensors *out, struct error *err);
 
 /* Write tensors with metadata (strings; NULL: none), adding berth.crc32c.* and berth.header_crc32c.
  * Writes a temporary file and puts it in its place (lease_commit). Return 0, -ERR_OUTPUT if it

@@ -31,9 +31,6 @@ struct writer {
 	bool ends; /* the thread must end */
 	struct writer_job job;
 	struct writer_result result;
-
-	/* used only by the thread */
-	struct checkpoint_dir_verified verified;
 };
 
 void writer_result_free(struct writer_result *result)
@@ -89,7 +86,6 @@ static int write_files(struct writer *writer, const struct writer_job *job,
 				     &result->path, err);
 	if (rc)
 		return rc;
-	checkpoint_dir_add_verified(&writer->verified, request->directory, state->step);
 	if (!stat(result->path, &info))
 		result->size_bytes = (uint64_t)info.st_size;
 	if (job->best >= 0)
@@ -128,7 +124,7 @@ static void run_job(struct writer *writer, const struct writer_job *job,
 		 result->rc ? result->err.text : result->path);
 	if (!result->rc)
 		checkpoint_dir_prune(request->directory, request->graph, job->state.step,
-				     request->keep, request->lease, &writer->verified, &sink);
+				     request->keep, request->lease, &sink);
 }
 
 static void *work(void *argument)
@@ -220,7 +216,6 @@ bool writer_free(struct writer *writer, int timeout_ms)
 	pthread_cond_destroy(&writer->changed);
 	pthread_mutex_destroy(&writer->lock);
 	writer_result_free(&writer->result);
-	checkpoint_dir_verified_free(&writer->verified);
 	device_host_memory_free(writer->request.device, writer->memory);
 	free(writer);
 	return true;

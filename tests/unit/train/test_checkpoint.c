@@ -137,6 +137,49 @@ static void each_bit(void **state)
 	free(bytes);
 }
 
+/* A header that is read alone: each flipped bit of it and each other length of the file is
+ * detected; the data are not read. */
+static void header_alone(void **state)
+{
+	char path[] = "/tmp/berth-header-XXXXXX";
+	struct safetensors file;
+	struct error err = {0};
+	size_t size, header = 8;
+	char *bytes = written(&size);
+	int fd = mkstemp(path);
+
+	assert_true(fd >= 0);
+	for (size_t i = 0; i < 8; i++)
+		header += (size_t)(unsigned char)bytes[i] << 8 * i;
+	assert_int_equal(pwrite(fd, bytes, size, 0), size);
+	for (size_t bit = 0; bit < size * 8; bit++) {
+		char flipped = bytes[bit / 8] ^ (char)(1 << bit % 8);
+		off_t at = (off_t)bit / 8;
+
+		assert_int_equal(pwrite(fd, &flipped, 1, at), 1);
+		int rc = safetensors_read_header(path, &file, &err);
+
+		if (rc != (bit < header * 8 ? -ERR_DATA : 0))
+			fail_msg("flipped bit %zu: %d", bit, rc);
+		assert_int_equal(file.count, rc ? 0 : 2);
+		safetensors_free(&file);
+		assert_int_equal(pwrite(fd, bytes + at, 1, at), 1);
+	}
+	for (size_t length = size + 2; length-- > 0;) {
+		assert_int_equal(ftruncate(fd, (off_t)length), 0);
+		int rc = safetensors_read_header(path, &file, &err);
+
+		if (rc != (length == size ? 0 : -ERR_DATA))
+			fail_msg("%zu of %zu bytes: %d", length, size, rc);
+		safetensors_free(&file);
+	}
+	close(fd);
+	unlink(path);
+	assert_int_equal(safetensors_read_header(path, &file, &err), -ERR_INPUT);
+	assert_int_equal(safetensors_read_header("/tmp", &file, &err), -ERR_INPUT);
+	free(bytes);
+}
+
 /* Foreign files lack our checksums, so only the format's own rules protect against damage. data:
  * number of bytes that follow. */
 static void foreign(void **state)
@@ -232,9 +275,10 @@ static void header_length(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(sums),	   cmocka_unit_test(round_trip),
-		cmocka_unit_test(cut),	   cmocka_unit_test(each_bit),
-		cmocka_unit_test(foreign), cmocka_unit_test(header_length),
+		cmocka_unit_test(sums),		 cmocka_unit_test(round_trip),
+		cmocka_unit_test(cut),		 cmocka_unit_test(each_bit),
+		cmocka_unit_test(header_alone),	 cmocka_unit_test(foreign),
+		cmocka_unit_test(header_length),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
