@@ -311,9 +311,7 @@ int main(int argc, char **argv)
 	else if (!rc)
 		rc = train_run(&arguments.options, &place, &sink, &result, &err);
 	screen_close(&output.screen);
-	if (!rc && result.step)
-		fputs(result.step, stdout);
-	else if (!rc && !arguments.print_order && !place.rank)
+	if (!rc && !arguments.print_order && !place.rank)
 		summary(&arguments.options, &place, &result);
 	if (!rc && fflush(stdout))
 		rc = error_set(&err, ERR_IO, "cannot write to standard output");

@@ -42,6 +42,13 @@ static int read_save_every(const char *text, void *out, struct error *err)
 			    INT64_C(1) << 40, &options->save_every, err);
 }
 
+static int refuse_removed(const char *text, void *out, struct error *err)
+{
+	return error_set(err, ERR_USAGE,
+			 "--explain-step was removed: berth's developers see the plan of a step "
+			 "with layer-times of tests/gpu");
+}
+
 static int read_augment(const char *text, void *out, struct error *err)
 {
 	struct augment check;
@@ -233,10 +240,7 @@ const struct arguments_option train_options_table[] = {
 	{"deterministic", NULL,
 	 "Give the same bits for the same seed, ranks and threads; the CPU always does",
 	 ARGUMENTS_FLAG, TRAIN(deterministic)},
-	{"explain-step", NULL,
-	 "Print the plan of a step, and exit: what is fused, which memory each part reads and "
-	 "writes, the least operations and bytes",
-	 ARGUMENTS_FLAG, TRAIN(explain_step)},
+	{"explain-step", NULL, NULL, ARGUMENTS_READ, .read = refuse_removed, .hidden = true},
 	{"print-order", "N", "Print the first N sample numbers of each rank, and exit",
 	 ARGUMENTS_INT64, ARGUMENT(print_order), 1, INT32_MAX},
 	{"epoch", "E", "With --print-order: use epoch E, from 0", ARGUMENTS_INT64, ARGUMENT(epoch),
@@ -293,9 +297,6 @@ int train_arguments_check(void *input, struct error *err)
 				 model_names(models, sizeof models));
 	if (arguments->options.new_head && !arguments->options.init)
 		return error_set(err, ERR_USAGE, "--new-head requires --init FILE");
-	if (arguments->options.explain_step && arguments->print_order)
-		return error_set(err, ERR_USAGE,
-				 "--explain-step and --print-order exclude each other");
 	if (arguments->epoch_set && !arguments->print_order)
 		return error_set(
 			err, ERR_USAGE,

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "layer_floor.h"
+#include "step_cost.h"
 
 #include "train/device/cuda/cuda.h"
-#include "train/executor/step_cost.h"
 
 static double pass_ms(const struct lowered_graph *lowered, const struct lowered_node *node,
 		      enum step_pass pass, const struct floor_rates *rates)

@@ -11,7 +11,7 @@ struct floor_rates {
 };
 
 /* Milliseconds: of each pass the larger of the times for its operations and for its bytes
- * (train/executor/step_cost.h). Pure. */
+ * (step_cost.h). Pure. */
 double node_floor(const struct lowered_graph *lowered, const struct lowered_node *node,
 		  bool backward, const struct floor_rates *rates);
 

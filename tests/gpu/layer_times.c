@@ -21,10 +21,10 @@
 #include <time.h>
 
 #include "layer_floor.h"
+#include "step_cost.h"
 #include "train/comm/comm.h"
 #include "train/device/cuda/compiled_graph.h"
 #include "train/device/cuda/executor_memory.h"
-#include "train/executor/step_cost.h"
 
 extern const struct device_ops device_cuda;
 

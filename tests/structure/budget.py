@@ -17,7 +17,7 @@ BUDGET = {
     'bin/roles': 349,
     'bin/run': 1601,
     'bin/submit': 831,
-    'bin/train': 870,
+    'bin/train': 868,
     'lib': 65,
     'lib/agent': 3859,
     'lib/alloc': 2561,
@@ -38,7 +38,7 @@ BUDGET = {
     'lib/report': 610,
     'lib/roles': 1530,
     'lib/run': 2818,
-    'lib/train': 22294,
+    'lib/train': 22034,
 }
 TRAINER = ('bin/train', 'lib/train')
 SOURCES = ('.c', '.h', '.cc', '.cpp', '.cu', '.cuh')

@@ -234,7 +234,7 @@ PY
 	printf damage >>c/step-00000030.safetensors
 	alone 0 convnet --data "$DATA" --ckpt c --steps 30
 	alone 0 linear --data "$DATA" --print-order 3
-	[[ "$MODULES" != *device-cpu* ]] || alone 0 linear --data "$DATA" --device cpu --explain-step
+	[[ "$MODULES" != *device-cpu* ]] || alone 0 linear --data "$DATA" --device cpu
 	alone 65 convnet --data "$DATA" --lr 1e6 --log-every 1
 	alone 66 linear --data mnist:nowhere
 	alone 64 linear --data nothing

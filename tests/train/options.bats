@@ -120,9 +120,7 @@ ascending|--schedule multistep --milestones 4,3
 --save-every|--save-every 3w --ckpt c
 --nesterov requires --momentum|--nesterov --momentum 0
 --epoch requires --print-order|--epoch 3
---explain-step and --print-order exclude each other|--explain-step --print-order 3
-unknown device 'abacus'|--explain-step --device abacus
---momentum is "2"|--explain-step --momentum 2
+--explain-step was removed|--explain-step
 unknown device 'abacus'|--device abacus
 unknown communication library 'pigeon'|--comm pigeon
 unknown format 'cifar11'|--data cifar11:DIR
@@ -131,28 +129,6 @@ unknown format 'cifar11'|--data cifar11:DIR
 ROWS
 	expect 64 timeout 60 "$BERTH" train linear -n 2 --data synthetic:20,n=200,classes=1 --label-smoothing 0.1
 	[[ "$output" == *"--label-smoothing requires data with classes"* ]]
-	expect 64 timeout 60 "$BERTH" train linear -n 1 --data "$DATA" --explain-step=yes
-	[[ "$output" == *"explain-step' doesn't allow an argument"* ]]
-	expect 64 timeout 60 "$BERTH" train linear -n 2 --data "$DATA" --explain-step --device cpu-reference
-	[ "$(grep -c 'needs a device that plans its steps, but device cpu-reference' <<<"$output")" -eq 1 ]
-	expect 64 timeout 60 "$BERTH" train linear -n 1 --data synthetic:20,images=5
-	[[ "$output" == *'has "images=5": expected a shape such as 3x32x32, n=SAMPLES or classes=K'* ]]
-	expect 64 timeout 60 "$BERTH" train linear -n 1 --data synthetic:3x10000x10000
-	[[ "$output" == *"at most 268435456 values per sample"* ]]
-}
-
-@test "--explain-step prints the plan of a step once, and trains nothing" {
-	[[ "$MODULES" == *device-cpu* ]] || skip "needs oneDNN"
-	expect 0 timeout 60 "$BERTH" train resnet18 -n 2 --data synthetic:3x32x32,n=64,classes=10 --stem cifar \
-		--batch 8 --device cpu --ckpt c --metrics m --explain-step
-	[ "$(grep -c '^one step of resnet18 on cpu: 8 samples per rank, float32$' <<<"$output")" -eq 1 ]
-	# A convolution of 8 x 64 x 32 x 32 results with 64 x 3 x 3 products each.
-	grep -E '^ +2 conv2d 3x3 +64x32x32 +64x32x32 .* 0\.604 ' <<<"$output"
-	grep -E '^ +5 batchnorm\+add\+relu ' <<<"$output"
-	grep -E '^sum .* 8\.887 .* 17\.745 ' <<<"$output"
-	grep -E '^memory of the [0-9]+ slots: ' <<<"$output"
-	[ ! -e c ] && [ ! -e m ]
-	[[ "$output" != *"epoch 1"* ]]
 }
 
 @test "--save-every TIME saves once per TIME" {

@@ -56,12 +56,6 @@ int device_executor_new(struct device_queue *queue, const struct executor_reques
 	return 0;
 }
 
-const struct step_plan *device_executor_plan(const struct device_executor *executor,
-					     size_t *element)
-{
-	return executor->ops->plan ? executor->ops->plan(executor->own, element) : NULL;
-}
-
 int device_executor_run(struct device_executor *executor, const struct executor_input *input,
 			struct error *err)
 {

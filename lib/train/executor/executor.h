@@ -7,7 +7,6 @@
 #include "train/device/device.h"
 
 struct graph;
-struct step_plan;
 struct buckets;
 struct comm;
 
@@ -108,8 +107,6 @@ struct executor_ops {
 	bool reduced;
 	int (*open)(struct device_queue *queue, const struct executor_request *request,
 		    struct executor **out, struct error *err);
-	/* Called before the first run. */
-	const struct step_plan *(*plan)(const struct executor *executor, size_t *element);
 	int (*run)(struct executor *executor, const struct executor_input *input,
 		   struct error *err);
 	int (*read)(struct executor *executor, struct executor_totals *out, struct error *err);
@@ -130,10 +127,6 @@ bool device_executor_reduced(const struct device *device);
 struct device_executor; /* opaque */
 int device_executor_new(struct device_queue *queue, const struct executor_request *request,
 			struct device_executor **out, struct error *err);
-/* The plan for a full batch, borrowed; NULL: this executor plans nothing. *element: bytes of
- * an activation. Call it before the first run. */
-const struct step_plan *device_executor_plan(const struct device_executor *executor,
-					     size_t *element);
 int device_executor_run(struct device_executor *executor, const struct executor_input *input,
 			struct error *err);
 int device_executor_read(struct device_executor *executor, struct executor_totals *out,

@@ -42,8 +42,7 @@ void train_result_free(struct train_result *result)
 {
 	free(result->checkpoint);
 	free(result->metrics);
-	free(result->step);
-	result->checkpoint = result->metrics = result->step = NULL;
+	result->checkpoint = result->metrics = NULL;
 }
 
 /* ---- one step, and what follows on it ---- */
@@ -582,8 +581,7 @@ int train_run(const struct train_options *options, const struct ranks_place *pla
 			    .saved_at_s = clock_now_s()};
 	rc = train_setup_open(&run->setup, err);
 	if (!rc)
-		rc = options->explain_step ? train_setup_explain(&run->setup, &out->step, err)
-					   : train(run, out, err);
+		rc = train(run, out, err);
 	if (rc && run->setup.comm)
 		run->setup.comm->ops->abort(run->setup.comm, err->text);
 	/* A thread that a file system blocks may still use it. */

@@ -40,11 +40,10 @@ struct train_result {
 	bool stopped;		    /* stopped early, with a checkpoint */
 	char stop_why[160];	    /* in rank 0's words */
 	char *checkpoint, *metrics; /* or NULL */
-	char *step;		    /* with explain_step: the plan as text; else NULL */
 };
 void train_result_free(struct train_result *result);
 
-/* Train, or only plan a step (explain_step). Collective over all ranks of place.
+/* Train. Collective over all ranks of place.
  *
  * Unless nan_continues is set, a loss that is not finite ends the run with -ERR_DATA, which names
  * the first such step, before anything is saved. A rank reports its loss with its vote to stop, so

@@ -58,7 +58,6 @@ struct train_options {
 	int cores;	       /* of this rank; 0: unknown */
 	int timeout_ms;	       /* limit of every wait for other ranks */
 	bool evaluate;
-	bool explain_step;     /* plan a step, and train nothing */
 	const char *stop_file; /* BERTH_STOP_FILE: the run stops once it exists; or NULL */
 	int64_t end_time;      /* of the job, Unix seconds; 0: unknown */
 	const char *end_file;  /* BERTH_END_TIME_FILE, or NULL */

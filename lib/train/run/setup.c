@@ -8,7 +8,6 @@
 
 #include "base/log.h"
 #include "train/data/resident.h"
-#include "train/executor/step_cost.h"
 
 /* ---- open ---- */
 
@@ -429,30 +428,6 @@ int train_setup_open(struct train_setup *setup, struct error *err)
 		 setup->comm->ops->name, setup->comm->size, setup->buckets.bucket_count);
 	report_device(setup, &no_gpu);
 	return 0;
-}
-
-int train_setup_explain(struct train_setup *setup, char **out, struct error *err)
-{
-	static const char *const precisions[] = {"float32", "bf16", "fp16"};
-	const struct train_options *options = setup->options;
-	size_t element;
-	const struct step_plan *plan = device_executor_plan(setup->executor, &element);
-	char title[160];
-	int rc = 0;
-
-	snprintf(title, sizeof title, "one step of %s on %s: %d samples per rank, %s",
-		 options->model, setup->device->ops->name, options->batch,
-		 precisions[options->precision]);
-	if (!plan) {
-		rc = error_set(err, ERR_USAGE,
-			       "--explain-step needs a device that plans its steps, but device %s "
-			       "runs one op after the other. Use --device cpu with oneDNN, or cuda",
-			       setup->device->ops->name);
-	} else if (!setup->comm->rank) {
-		*out = step_plan_text(plan, title, options->batch, element);
-		rc = *out ? 0 : error_memory(err, "the plan of a step");
-	}
-	return rank_group_ready(&setup->group, rc, err);
 }
 
 /* ---- close ---- */

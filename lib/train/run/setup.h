@@ -47,9 +47,6 @@ struct train_setup {
  * Except for its borrowed members, setup must be zero. Call train_setup_close also after a failure.
  * Collective. */
 int train_setup_open(struct train_setup *setup, struct error *err);
-/* The plan of a step as text, malloced, on rank 0; *out is untouched on others. -ERR_USAGE if the
- * device plans nothing. Collective. */
-int train_setup_explain(struct train_setup *setup, char **out, struct error *err);
 /* written: what saver_close returned. If it is false, what the writer borrows stays. */
 void train_setup_close(struct train_setup *setup, bool written);
 

@@ -7,8 +7,8 @@
 
 #include <stdbool.h>
 
+#include "../../gpu/step_cost.h"
 #include "random_graph.h"
-#include "train/executor/step_cost.h"
 #include "train/executor/step_plan.h"
 #include "train/model/graph.h"
 
@@ -557,7 +557,7 @@ static void costs(void **state)
 	for (int adds = 0; adds < 2; adds++) {
 		struct step_plan plan;
 		struct made_rules made;
-		char *text;
+		char text[32];
 
 		assert_int_equal(step_plan_make(graph, true, &plan, &err), 0);
 		made = make_rules(&plan, 2, adds, 0);
@@ -574,12 +574,8 @@ static void costs(void **state)
 					 cost_rows[r].why, cost.flop, cost.bytes, cost_rows[r].flop,
 					 cost_rows[r].bytes);
 		}
-		text = step_plan_text(&plan, "title", 2, 4);
-		assert_non_null(text);
-		assert_memory_equal(text, "title\nnode ", 11);
-		assert_non_null(strstr(text, "   3 batchnorm+add+relu 3x6x6        3x6x6 "));
-		assert_non_null(strstr(text, "   4 maxpool2d 2x2/2    3x6x6        3x3x3 "));
-		free(text);
+		step_node_name(&plan.nodes[3], text, sizeof text);
+		assert_string_equal(text, "batchnorm+add+relu");
 		step_plan_free(&plan);
 		free(made.value_bytes);
 		free(made.sizes);

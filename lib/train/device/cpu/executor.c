@@ -209,16 +209,8 @@ static int executor_read(struct executor *executor, struct executor_totals *out,
 	return 0;
 }
 
-/* That of the last batch: after executor_new, a full one. */
-static const struct step_plan *executor_plan(const struct executor *executor, size_t *element)
-{
-	*element = sizeof(float);
-	return &executor->compiled->plan;
-}
-
 const struct executor_ops cpu_executor = {
 	.open = executor_new,
-	.plan = executor_plan,
 	.run = executor_run,
 	.read = executor_read,
 	.close = executor_free,

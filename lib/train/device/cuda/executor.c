@@ -527,17 +527,10 @@ static int executor_grad_scaler(struct executor *executor, const struct grad_sca
 	return rc ? rc : wait_for_ranks(executor, err);
 }
 
-static const struct step_plan *executor_plan(const struct executor *executor, size_t *element)
-{
-	*element = number_size(executor->lowered.number);
-	return &executor->lowered.plan;
-}
-
 const struct executor_ops cuda_executor = {
 	.accepts_raw = true,
 	.reduced = true,
 	.open = executor_new,
-	.plan = executor_plan,
 	.run = executor_run,
 	.read = executor_read,
 	.close = executor_free,

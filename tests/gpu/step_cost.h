@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What the nodes of a step cost at least, and the plan as text. */
-#ifndef BERTH_TRAIN_EXECUTOR_STEP_COST_H
-#define BERTH_TRAIN_EXECUTOR_STEP_COST_H
+/* What the nodes of a step cost at least. */
+#ifndef BERTH_TESTS_GPU_STEP_COST_H
+#define BERTH_TESTS_GPU_STEP_COST_H
 
 #include "train/executor/step_plan.h"
 
@@ -21,7 +21,5 @@ struct step_cost step_node_cost(const struct step_plan *plan, const struct step_
 
 /* "batchnorm+add+relu". */
 void step_node_name(const struct step_node *node, char *text, size_t size);
-/* The plan as a table for people, malloced; NULL if memory is out. title: its first line. Pure. */
-char *step_plan_text(const struct step_plan *plan, const char *title, int samples, size_t element);
 
 #endif
