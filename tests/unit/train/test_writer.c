@@ -206,7 +206,7 @@ static void unreadable(void **state)
  * network it is neither counted nor removed. Its data are not read. */
 static void damaged(void **state)
 {
-	enum change { DATA, HEADER, CUT, MORE, STEP, NETWORK, CHANGES };
+	enum change { DATA, HEADER, CHECKSUM_NAME, CUT, MORE, STEP, NETWORK, CHANGES };
 
 	for (enum change change = DATA; change < CHANGES; change++) {
 		struct writer_result result;
@@ -232,6 +232,8 @@ static void damaged(void **state)
 			bytes[size - 1] ^= 1;
 		else if (change == HEADER)
 			bytes[8 + header / 2] ^= 1;
+		else if (change == CHECKSUM_NAME)
+			*(char *)memmem(bytes, size, "header_crc32c", 13) ^= 1;
 		size += (size_t)(change == MORE) - (change == CUT);
 		assert_int_equal(file_write_atomic(paths[1], bytes, size, 0666, &err), 0);
 		free(bytes);
