@@ -262,8 +262,8 @@ static void leave_stderr(void)
 bool console_close(struct console *console, const struct job_result *result, char *problem,
 		   size_t size)
 {
-	bool shown = is_shown(console, source_id(result->role, result->rank),
-			      json_array_size(result->output_tail));
+	bool shown = is_shown(console, source_id(result->role, result->cause.rank),
+			      json_array_size(result->cause.output_tail));
 	bool abandoned =
 		!console->options->request.job.log_dir && is_abandoned(&console->sources[0]);
 

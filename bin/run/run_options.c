@@ -42,8 +42,8 @@ static int read_wait(const char *text, void *out, struct error *err)
 {
 	struct run_options *options = out;
 
-	options->request.job.waits = options->request.place.plan.part = true;
-	return text ? read_time("--wait", text, &options->request.job.wait_ms, err) : 0;
+	options->request.job.share.waits = options->request.place.plan.part = true;
+	return text ? read_time("--wait", text, &options->request.job.share.wait_ms, err) : 0;
 }
 
 static int read_min_time(const char *text, void *out, struct error *err)
@@ -95,7 +95,7 @@ const struct arguments_option run_options_table[] = {
 	{"share", "yes|no",
 	 "If other runs of this job leave too few GPUs for the ranks: use theirs, too, with a "
 	 "warning, or fail (default: yes)",
-	 ARGUMENTS_BOOL, RUN(request.job.no_share), 1},
+	 ARGUMENTS_BOOL, RUN(request.job.share.refuse), 1},
 	{"wait", "TIME",
 	 "Wait until what the ranks need is free of other runs of this job, in the order in which "
 	 "the runs were started; fail after TIME (default: wait forever)",
@@ -168,20 +168,20 @@ const struct arguments_option run_options_table[] = {
 	 ARGUMENTS_TEXT, RUN(request.end_time)},
 	{"min-time", "TIME",
 	 "Start the ranks only if TIME is left before the time limit, else exit with code 75",
-	 ARGUMENTS_READ, RUN(request.job.min_time_ms), .read = read_min_time},
+	 ARGUMENTS_READ, RUN(request.job.end.min_time_ms), .read = read_min_time},
 	{"warn-before", "TIME",
 	 "Create BERTH_STOP_FILE on all nodes TIME before the time limit (default: 120s with "
 	 "--warn-signal, else no warning)",
-	 ARGUMENTS_READ, RUN(request.job.warn_before_ms), .read = read_warn_before},
+	 ARGUMENTS_READ, RUN(request.job.end.warn_before_ms), .read = read_warn_before},
 	{"warn-signal", "NAME",
 	 "Also send this signal to all ranks then, such as USR1, for programs that save when they "
 	 "receive it",
-	 ARGUMENTS_READ, RUN(request.job.warn_signal), .read = read_signal},
+	 ARGUMENTS_READ, RUN(request.job.end.warn_signal), .read = read_signal},
 	{"stop-grace", "TIME",
 	 "After SIGTERM, SIGINT, SIGHUP or SIGQUIT, or after one rank has saved and stopped, give "
 	 "all ranks TIME to save, then kill them (default: 30s). After a signal of the scheduler, "
 	 "berth leaves the killing to it",
-	 ARGUMENTS_TIME, RUN(request.job.stop_grace_ms)},
+	 ARGUMENTS_TIME, RUN(request.job.end.stop_grace_ms)},
 	{"requeue", NULL,
 	 "Requeue the job if it stopped with its work saved (code 75), was preempted, or lost a "
 	 "node: with scontrol requeue, or qsub of the same script",
@@ -250,7 +250,7 @@ int run_options_roles(const struct run_options *options, struct error *err)
 		 options->request.restarts.spares != 0},
 		{"--min-nodes", "no role can use another one's nodes",
 		 options->request.restarts.min_nodes != 0},
-		{"--wait", "roles wait for each other only", options->request.job.waits},
+		{"--wait", "roles wait for each other only", options->request.job.share.waits},
 		{"--nnodes", "roles need agents that berth starts",
 		 options->request.place.alloc.nnodes != 0},
 		{"--collapse on", "lines of several programs differ",

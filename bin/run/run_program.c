@@ -83,10 +83,10 @@ static int run_on_console(const struct run_options *options, struct run_setup *s
 	rc = run_job(setup, &output, result, err);
 	*tail_is_shown = console_close(console, result, problem, sizeof problem);
 	/* A job whose output was lost has failed, whatever its ranks' exit codes are. */
-	if (problem[0] && !rc && !result->code && !result->first_cause) {
+	if (problem[0] && !rc && !result->code && !result->cause.text) {
 		result->code = ERR_IO;
-		result->end = JOB_END_BERTH;
-		result->first_cause = strdup(problem);
+		result->cause.end = JOB_END_BERTH;
+		result->cause.text = strdup(problem);
 	} else if (problem[0]) {
 		log_user(LOG_WARNING, "%s", problem);
 	}
@@ -105,7 +105,7 @@ static void print_end(const struct run_request *request, const struct job_result
 	if (result->unkilled)
 		log_user(LOG_WARNING, "cannot kill %s", result->unkilled);
 	if (!result->code) {
-		if (request->job.waits && !request->quiet)
+		if (request->job.share.waits && !request->quiet)
 			log_user(LOG_NOTE, "the ranks ended after %lld s",
 				 (long long)result->run_ms / 1000);
 		return;
@@ -115,12 +115,13 @@ static void print_end(const struct run_request *request, const struct job_result
 	bool ctrl_c = result->interrupted == SIGINT && end->kind == RUN_END_INTERRUPTED &&
 		      (stopped || result->code == 128 + SIGINT);
 
-	if (json_array_size(result->output_tail) && !request->quiet && !stopped && !tail_is_shown) {
-		log_user(LOG_NOTE, "last output of rank %d:", result->rank);
-		json_array_foreach(result->output_tail, i, line)
+	if (json_array_size(result->cause.output_tail) && !request->quiet && !stopped &&
+	    !tail_is_shown) {
+		log_user(LOG_NOTE, "last output of rank %d:", result->cause.rank);
+		json_array_foreach(result->cause.output_tail, i, line)
 			fprintf(stderr, "berth:   | %s\n", json_string_value(line));
 	}
-	if (request->job.log_dir && result->rank >= 0 && !stopped) {
+	if (request->job.log_dir && result->cause.rank >= 0 && !stopped) {
 		char dir[PATH_MAX], of_role[PATH_MAX];
 
 		snprintf(of_role, sizeof of_role, "%s%s%s", request->job.log_dir,
@@ -128,8 +129,9 @@ static void print_end(const struct run_request *request, const struct job_result
 			 request->role_count ? request->roles[result->role].name : "");
 		logs_attempt_dir(of_role, request->restarts.max_restarts, result->attempt, dir,
 				 sizeof dir);
-		log_user(LOG_NOTE, "full output: %s/rank-%04d.log%s%s", dir, result->rank,
-			 result->node ? " on " : "", result->node ? result->node : "");
+		log_user(LOG_NOTE, "full output: %s/rank-%04d.log%s%s", dir, result->cause.rank,
+			 result->cause.node ? " on " : "",
+			 result->cause.node ? result->cause.node : "");
 	}
 	if (result->no_restart_reason)
 		log_user(LOG_NOTE, "not restarting: %s", result->no_restart_reason);
@@ -144,11 +146,11 @@ static void print_end(const struct run_request *request, const struct job_result
 	if (end->next[0])
 		log_user(LOG_NOTE, "next: %s", end->next);
 	if (end->exception.line)
-		log_user(LOG_ERROR, "%s: %s (%s:%d)", result->first_cause, end->exception.text,
+		log_user(LOG_ERROR, "%s: %s (%s:%d)", result->cause.text, end->exception.text,
 			 end->exception.file, end->exception.line);
-	else if (!ctrl_c || (result->first_cause && result->signal != SIGINT))
+	else if (!ctrl_c || (result->cause.text && result->cause.signal != SIGINT))
 		log_user(stopped ? LOG_NOTE : LOG_ERROR, "%s",
-			 result->first_cause   ? result->first_cause
+			 result->cause.text    ? result->cause.text
 			 : result->interrupted ? "a stop signal ended the job"
 					       : "the job failed");
 	if (ctrl_c)
@@ -158,9 +160,11 @@ static void print_end(const struct run_request *request, const struct job_result
 /* The job did not start: the report contains that, too. */
 static struct job_result result_of_error(const struct error *err)
 {
-	return (struct job_result){.rank = -1,
-				   .code = err->code ? err->code : ERR_INTERNAL,
-				   .first_cause = strdup(err->text)};
+	struct job_result result = {.code = err->code ? err->code : ERR_INTERNAL,
+				    .cause = JOB_NO_CAUSE};
+
+	result.cause.text = strdup(err->text);
+	return result;
 }
 
 /* The run that was to requeue the job was killed: requeue it now, in a process that has waited for
@@ -206,13 +210,13 @@ static int finish(struct run_setup *setup, struct job_result *result, bool tail_
 int run_program(const struct run_options *options)
 {
 	struct run_setup setup = {.request = &options->request};
-	struct job_result result = {.rank = -1};
+	struct job_result result = {.cause = JOB_NO_CAUSE};
 	bool tail_is_shown = false;
 	struct error err = {0};
 	int code = 0, rc;
 
 	/* The messages of a sweep's runs mix. */
-	if (options->request.job.waits)
+	if (options->request.job.share.waits)
 		log_set_run(options->request.job.log_dir);
 	rc = prepare(options, &setup, &code, &err);
 	if (!rc)

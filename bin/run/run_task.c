@@ -33,8 +33,8 @@ static const char *is_unusable(const struct run_options *options)
 		{options->collapse != RUN_COLLAPSE_AUTO, "--collapse"},
 		{options->request.restarts.max_restarts > 0, "--max-restarts"},
 		{options->request.requeue, "--requeue"},
-		{options->request.job.warn_before_ms > 0, "--warn-before"},
-		{options->request.job.warn_signal > 0, "--warn-signal"},
+		{options->request.job.end.warn_before_ms > 0, "--warn-before"},
+		{options->request.job.end.warn_signal > 0, "--warn-signal"},
 		{options->request.end_time != NULL, "--end-time"},
 	};
 

@@ -404,13 +404,14 @@ static int handle_failure(struct check_session *session, const struct job_result
 			  struct error *err)
 {
 	struct check *check = &session->check;
-	const char *why = result->first_cause ? result->first_cause : "it failed";
+	const char *why = result->cause.text ? result->cause.text : "it failed";
 	size_t missing = 0;
 
 	for (size_t i = 0; i < check->count; i++) {
 		struct check_node *node = &check->nodes[i];
 
-		if (result->node && !strcmp(node->name, result->node) && !node->missing) {
+		if (result->cause.node && !strcmp(node->name, result->cause.node) &&
+		    !node->missing) {
 			size_t name = strlen(node->name);
 			/* The table already has a column for the node's name. */
 			bool twice =
@@ -494,7 +495,7 @@ int check_run(const struct check_request *request, json_t **out, struct error *e
 		.driver = &driver,
 	};
 	const struct jobs_entry entry = {.request = &job, .sink = &sink};
-	struct job_result result = {.rank = -1};
+	struct job_result result = {.cause = JOB_NO_CAUSE};
 	int rc = prepare(&session, request, err);
 
 	if (!rc)

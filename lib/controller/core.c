@@ -66,7 +66,8 @@ long job_node_of_rank(const struct job *job, int64_t rank)
 
 int job_attempt(const struct job_request *request)
 {
-	const struct alloc *alloc = request->query ? request->query->alloc : request->launch->alloc;
+	const struct alloc *alloc =
+		request->calls.query ? request->calls.query->alloc : request->launch->alloc;
 
 	return request->plan.attempt + alloc->restarts * (request->plan.max_restarts + 1);
 }
@@ -178,7 +179,7 @@ void job_request_end(struct job *job, int grace_ms)
 	int64_t deadline = loop_now_ms(job->loop) + grace_ms + END_MS - SUPERVISE_GRACE_MS;
 
 	log_info(LOG_CONTROLLER, "ending the ranks, SIGKILL after %d ms: %s", grace_ms,
-		 job->result.first_cause ? job->result.first_cause : "a second signal");
+		 job->result.cause.text ? job->result.cause.text : "a second signal");
 	loop_timer_stop(&job->first.settle);
 	if (job->phase == JOB_PHASE_OVER)
 		return;
@@ -200,23 +201,19 @@ void job_settle(struct job *job)
 		job_request_end(job, SUPERVISE_GRACE_MS);
 }
 
-void job_clear_cause(struct job_result *result)
+void job_clear_cause(struct job_first_cause *cause)
 {
-	free(result->node);
-	free(result->first_cause);
-	json_decref(result->output_tail);
-	json_decref(result->traceback);
-	result->node = result->first_cause = NULL;
-	result->output_tail = result->traceback = NULL;
-	result->end = JOB_END_BERTH;
-	result->rank = -1;
-	result->node_index = -1;
-	result->signal = 0;
+	free(cause->node);
+	free(cause->text);
+	json_decref(cause->output_tail);
+	json_decref(cause->traceback);
+	*cause = (struct job_first_cause){.rank = -1, .node_index = -1};
 }
 
 int job_stop_grace_ms(const struct job *job)
 {
-	return job->request->stop_grace_ms ? job->request->stop_grace_ms : JOB_STOP_GRACE_MS;
+	return job->request->end.stop_grace_ms ? job->request->end.stop_grace_ms
+					       : JOB_STOP_GRACE_MS;
 }
 
 /* Wait for stronger causes. On a busy node an agent may not know yet that a rank has ended, so ask
@@ -263,15 +260,15 @@ bool job_is_first_cause(struct job *job, enum job_cause cause, int code, long no
 	if (job->first.failed && (!job->first.settle.due_ms || cause <= job->first.cause))
 		return false;
 	if (job->first.failed)
-		job_clear_cause(&job->result);
+		job_clear_cause(&job->result.cause);
 	if (!job->first.failed || job->first.cause == CAUSE_STOPPED)
 		begin_settling(job, cause);
 	job->first.failed = true;
 	job->first.cause = cause;
 	job->result.code = code;
-	job->result.node_index = node;
+	job->result.cause.node_index = node;
 	if (node >= 0)
-		job->result.node = strdup(job_node_name(job, (size_t)node));
+		job->result.cause.node = strdup(job_node_name(job, (size_t)node));
 	return true;
 }
 
@@ -287,7 +284,7 @@ bool job_fail(struct job *job, int code, long node, const char *format, ...)
 		job_note(job->sink, LOG_DEBUG, "after the first failure: %s", text);
 		return false;
 	}
-	job->result.first_cause = strdup(text);
+	job->result.cause.text = strdup(text);
 	job_settle(job);
 	return true;
 }
@@ -304,7 +301,7 @@ bool job_lost_port(const struct job *job)
 
 const char *job_first_cause(const struct job *job)
 {
-	return job->result.first_cause ? job->result.first_cause : "it has failed";
+	return job->result.cause.text ? job->result.cause.text : "it has failed";
 }
 
 bool job_has_finished(const struct job *job)

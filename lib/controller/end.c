@@ -93,18 +93,18 @@ static const char *last_line(const json_t *lines)
 static void count_alike(struct job *job, const json_t *last, const char *how)
 {
 	struct job_result *result = &job->result;
-	const char *first = result->first_cause ? strstr(result->first_cause, how) : NULL;
+	const char *first = result->cause.text ? strstr(result->cause.text, how) : NULL;
 	char *text;
 
 	/* A missing module or a wrong option fails everywhere. One rank as the cause would send the
 	 * reader to one node. */
 	if (job->first.cause != CAUSE_CODE || !first || strcmp(first, how) != 0 ||
-	    strcmp(last_line(last), last_line(result->output_tail)) != 0 ||
+	    strcmp(last_line(last), last_line(result->cause.output_tail)) != 0 ||
 	    ++job->first.alike < job->plan.world_size ||
 	    asprintf(&text, "%d of %d ranks %s", job->first.alike, job->plan.world_size, how) < 0)
 		return;
-	free(result->first_cause);
-	result->first_cause = text;
+	free(result->cause.text);
+	result->cause.text = text;
 }
 
 /* A service's ranks may not end by themselves, however well. */
@@ -136,12 +136,12 @@ void job_handle_rank_ended(struct job *job, size_t node, const struct message *m
 		if (job->parts[i]->rank_ended)
 			job->parts[i]->rank_ended(job, ended);
 	/* berth's own cause names the rank, whose lines were not here yet. */
-	if (ended->stopped && job->first.failed && result->end < JOB_END_PROGRAM &&
-	    !result->output_tail && result->rank == ended->rank)
-		result->output_tail = json_incref(ended->last);
+	if (ended->stopped && job->first.failed && result->cause.end < JOB_END_PROGRAM &&
+	    !result->cause.output_tail && result->cause.rank == ended->rank)
+		result->cause.output_tail = json_incref(ended->last);
 	if (ended->stopped || (!ended->code && !is_missed(job)))
 		return;
-	if (job->first.failed && result->rank == ended->rank)
+	if (job->first.failed && result->cause.rank == ended->rank)
 		return; /* the rank already reported the reason when it called abort */
 	enum job_cause kind = !ended->signal && ended->code == ERR_STOPPED ? CAUSE_STOPPED
 			      : !job->stop_begun_ms			   ? cause_of(ended->signal)
@@ -161,16 +161,16 @@ void job_handle_rank_ended(struct job *job, size_t node, const struct message *m
 		result->code = ERR_UNAVAILABLE;
 	else
 		/* A shell gives that code when its command was killed. */
-		result->end = ended->oom && (ended->signal || ended->code == 128 + SIGKILL)
-				      ? JOB_END_OOM
-				      : JOB_END_PROGRAM;
+		result->cause.end = ended->oom && (ended->signal || ended->code == 128 + SIGKILL)
+					    ? JOB_END_OOM
+					    : JOB_END_PROGRAM;
 	snprintf(cause, sizeof cause, "rank %d on %s %s%s", ended->rank, name, how,
 		 result->interrupted ? ", after berth run forwarded a stop signal to it" : "");
-	result->rank = ended->rank;
-	result->signal = ended->signal;
-	result->first_cause = strdup(cause);
-	result->output_tail = json_incref(ended->last);
-	result->traceback = json_incref(ended->traceback);
+	result->cause.rank = ended->rank;
+	result->cause.signal = ended->signal;
+	result->cause.text = strdup(cause);
+	result->cause.output_tail = json_incref(ended->last);
+	result->cause.traceback = json_incref(ended->traceback);
 	job_settle(job);
 }
 
@@ -186,9 +186,9 @@ void job_handle_abort(struct job *job, size_t node, const struct message *messag
 	snprintf(cause, sizeof cause, "rank %d on %s called abort with code %lld%s%.400s",
 		 abort->rank, job_node_name(job, node), (long long)abort->status,
 		 why && *why ? ": " : "", why ? why : "");
-	job->result.end = JOB_END_PROGRAM;
-	job->result.rank = abort->rank;
-	job->result.first_cause = strdup(cause);
+	job->result.cause.end = JOB_END_PROGRAM;
+	job->result.cause.rank = abort->rank;
+	job->result.cause.text = strdup(cause);
 	job_settle(job);
 }
 
@@ -207,7 +207,7 @@ static bool may_be_cancelled(const struct job *job, bool *all_lost, char output[
 		came |= result->lost[i] && controller_tmpdir(job->controller, i)[0];
 	}
 	/* An agent may still report that its rank was killed before it is killed itself. */
-	if (!came || !(result->end == JOB_END_NODE || result->signal == SIGKILL) ||
+	if (!came || !(result->cause.end == JOB_END_NODE || result->cause.signal == SIGKILL) ||
 	    result->interrupted || !launcher->cancelled)
 		return false;
 	controller_launcher_output(job->controller, output, OUTPUT_MAX);
@@ -243,15 +243,15 @@ void job_find_cancelled(struct job *job)
 		return;
 	snprintf(text, sizeof text, "the agents' job step was cancelled (scancel): %.*s", (int)size,
 		 line);
-	job_clear_cause(result);
-	result->first_cause = strdup(text);
+	job_clear_cause(&result->cause);
+	result->cause.text = strdup(text);
 	result->code = 128 + SIGTERM;
-	result->end = JOB_END_CANCELLED;
+	result->cause.end = JOB_END_CANCELLED;
 }
 
 const char *job_result_by(const struct job_result *result)
 {
-	return result->end >= JOB_END_PROGRAM || !result->code ? "program" : "berth";
+	return result->cause.end >= JOB_END_PROGRAM || !result->code ? "program" : "berth";
 }
 
 json_t *job_report(const struct job_result *result)
@@ -259,12 +259,13 @@ json_t *job_report(const struct job_result *result)
 	return json_pack("{s:s, s:s, s:i, s:i, s:o, s:o, s:o, s:O?, s:o, s:i, s:O?, s:O?, "
 			 "s:O?, s:o, s:o, s:O*, s:O*}",
 			 "schema", "berth.run/1", "by", job_result_by(result), "code", result->code,
-			 "signal", result->signal, "rank",
-			 result->rank >= 0 ? json_integer(result->rank) : json_null(), "node",
-			 json_text(result->node), "first_cause", json_text(result->first_cause),
-			 "last_lines", result->output_tail, "saved", json_text(result->saved),
-			 "attempt", result->attempt, "ranks", result->ranks, "attempts",
-			 result->attempts, "left_out", result->excluded_nodes, "not_restarted",
+			 "signal", result->cause.signal, "rank",
+			 result->cause.rank >= 0 ? json_integer(result->cause.rank) : json_null(),
+			 "node", json_text(result->cause.node), "first_cause",
+			 json_text(result->cause.text), "last_lines", result->cause.output_tail,
+			 "saved", json_text(result->saved), "attempt", result->attempt, "ranks",
+			 result->ranks, "attempts", result->attempts, "left_out",
+			 result->excluded_nodes, "not_restarted",
 			 json_text(result->no_restart_reason), "stacks", json_text(result->stacks),
 			 "roles", result->roles, "role",
 			 json_object_get(json_array_get(result->roles, result->role), "role"));
@@ -272,21 +273,24 @@ json_t *job_report(const struct job_result *result)
 
 bool job_result_exception(const struct job_result *result, struct explain_exception *out)
 {
-	return result->end >= JOB_END_PROGRAM && result->code != ERR_STOPPED && !result->signal &&
-	       explain_exception(result->traceback ? result->traceback : result->output_tail, out);
+	return result->cause.end >= JOB_END_PROGRAM && result->code != ERR_STOPPED &&
+	       !result->cause.signal &&
+	       explain_exception(result->cause.traceback ? result->cause.traceback
+							 : result->cause.output_tail,
+				 out);
 }
 
 void job_result_free(struct job_result *result)
 {
 	if (!result)
 		return;
-	free(result->node);
-	free(result->first_cause);
+	free(result->cause.node);
+	free(result->cause.text);
 	free(result->unkilled);
 	free(result->saved);
 	free(result->next);
-	json_decref(result->output_tail);
-	json_decref(result->traceback);
+	json_decref(result->cause.output_tail);
+	json_decref(result->cause.traceback);
 	json_decref(result->ranks);
 	json_decref(result->roles);
 	json_decref(result->attempts);

@@ -62,8 +62,8 @@ static int launch(struct job *job, struct error *err)
 	job_set_deadline(job, options->fallback && launch_ms < start_ms ? launch_ms : start_ms);
 	rc = controller_start(job->loop, options, request->plan.port, &events, &job->controller,
 			      err);
-	if (request->query)
-		controller_spare(job->controller, request->query->tool.pid);
+	if (request->calls.query)
+		controller_spare(job->controller, request->calls.query->tool.pid);
 	return rc;
 }
 
@@ -232,7 +232,7 @@ static void check_hang(struct job *job)
 		return;
 	job->result.stacks = hang.stacks;
 	job_fail(job, ERR_NETWORK, hang.node, "%s", hang.text);
-	job->result.rank = hang.rank;
+	job->result.cause.rank = hang.rank;
 }
 
 static void print_times(const struct job *job)
@@ -340,7 +340,7 @@ void job_finish(struct job *job, struct job_result *out)
 	if (!result->interrupted)
 		job_record_time_left(job);
 	*out = *result;
-	*result = (struct job_result){.rank = -1, .node_index = -1};
+	*result = (struct job_result){.cause = JOB_NO_CAUSE};
 }
 
 bool job_needs_fallback(const struct job *job)
@@ -411,10 +411,7 @@ int job_open(struct loop *loop, const struct job_request *request, const struct 
 	*job = (struct job){
 		.request = request,
 		.sink = sink,
-		.result = {.rank = -1,
-			   .node_index = -1,
-			   .steps = -1,
-			   .attempt = job_attempt(request)},
+		.result = {.cause = JOB_NO_CAUSE, .steps = -1, .attempt = job_attempt(request)},
 		.loop = loop,
 		.node_count = request->launch->alloc->node_count,
 		.blocks = request->launch->first_port ? 1 : -1,
@@ -427,7 +424,7 @@ int job_open(struct loop *loop, const struct job_request *request, const struct 
 	loop_timer_after(loop, &job->second, SECOND_MS);
 	rc = open_parts(job, err);
 	if (!rc)
-		rc = request->waits ? job_queue(job, err) : launch(job, err);
+		rc = request->share.waits ? job_queue(job, err) : launch(job, err);
 	if (rc && request->role && request->role->released) {
 		job_fail(job, err->code, -1, "%s", err->text);
 		job_enter(job, JOB_PHASE_OVER);

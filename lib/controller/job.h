@@ -99,6 +99,37 @@ struct job_role {
 	bool released; /* the ranks may start */
 };
 
+/* When the job ends by the clock or by a signal. */
+struct job_ending {
+	int64_t min_time_ms;	/* start the ranks only if the job lasts for this long; 0: always */
+	int64_t warn_before_ms; /* how long before its end time to warn the ranks; 0: never */
+	int warn_signal;	/* signal that warns the ranks; 0: only create their stop file */
+	int stop_grace_ms; /* how long the ranks may take to save after a stop signal, or after one
+			      of them has saved and stopped; 0: JOB_STOP_GRACE_MS */
+};
+
+/* Beside other runs of the same scheduler's job. */
+struct job_share {
+	bool refuse;	 /* fail if too few GPUs are free of other runs */
+	bool waits;	 /* for what its ranks need, until other runs free it */
+	int64_t wait_ms; /* then: how long at most; 0: forever */
+};
+
+/* What a job asks its caller, and tells it. Any function may be NULL. */
+struct job_calls {
+	/* The scheduler is asked while the job starts and runs. Its answer replaces the
+	 * allocation's end time. NULL: it is not asked, and does not kill. */
+	struct alloc_query *query;
+	void (*answered)(void *context); /* whenever nothing more is being asked */
+	/* Write what is known, because the scheduler will soon kill the job. */
+	void (*stop_report)(void *context, const struct job_result *result);
+	void *context; /* of these two */
+	/* Will the job be restarted? Called when the ranks have ended and the agents are still
+	 * connected. If true, agents that the user started (launcher hand) connect again. */
+	bool (*should_restart)(void *context, const struct job_result *result);
+	void *restart_context;
+};
+
 /* What to run. */
 struct job_request {
 	const struct launch_options *launch;
@@ -111,10 +142,8 @@ struct job_request {
 	size_t spares; /* number of spares: the last nodes of alloc, which have agents but no ranks;
 			  losing one does not end the job */
 	enum job_pmix pmix;
-	bool no_share;	      /* fail if too few GPUs are free of other runs of the job */
-	bool waits;	      /* for what its ranks need, until other runs of the job free it */
-	int64_t wait_ms;      /* then: how long at most; 0: forever */
-	int64_t min_time_ms;  /* start the ranks only if the job lasts for this long; 0: always */
+	struct job_share share;
+	struct job_ending end;
 	bool port_hold;	      /* the port stays bound while rank 0 runs */
 	bool pass_stdin;      /* rank 0 gets this process's standard input */
 	bool pty;	      /* with pass_stdin, from a terminal: rank 0 gets one of its own */
@@ -123,27 +152,10 @@ struct job_request {
 				 minute */
 	int hang_timeout_ms;  /* the job fails after this long without a step or output from any
 				 rank; 0: never, but a note after 10 minutes */
-	int64_t warn_before_ms; /* how long before the job's end time to warn the ranks; 0:
-				   never */
-	int warn_signal;	/* signal that warns the ranks; 0: only create their stop file */
 	bool any_master_addr; /* the rendezvous address does not matter, so nodes do not probe it */
-	int stop_grace_ms; /* how long the ranks may take to save after a stop signal, or after one
-			      of them has saved and stopped; 0: JOB_STOP_GRACE_MS */
-	/* The scheduler is asked while the job starts and runs. Its answer replaces the
-	 * allocation's end time. NULL: it is not asked, and does not kill. */
-	struct alloc_query *query;
-	/* Called whenever nothing more is being asked. May be NULL. */
-	void (*answered)(void *context);
-	/* Write what is known, because the scheduler will soon kill the job. May be NULL. */
-	void (*stop_report)(void *context, const struct job_result *result);
-	void *caller;			 /* the context of these two functions */
+	struct job_calls calls;
 	const struct job_driver *driver; /* or NULL */
 	const struct job_role *role;	 /* NULL: the only one */
-	/* Will the job be restarted? Called when the ranks have ended and the agents are still
-	 * connected. If true, agents that the user started (launcher hand) connect again. May be
-	 * NULL. */
-	bool (*should_restart)(void *context, const struct job_result *result);
-	void *restart_context;
 };
 
 /* What the caller receives while the job runs. */
@@ -184,16 +196,27 @@ enum job_end {
 	JOB_END_OOM,	   /* likewise, and the kernel's out-of-memory killer ended it */
 };
 
-struct job_result {
-	int code; /* exit code of the job: see docs/reference/exit-codes.md */
+/* The first cause: what ended the job. job_clear_cause frees it. */
+struct job_first_cause {
 	enum job_end end;
 	int signal;	     /* the signal that killed the rank; 0: none */
 	int rank;	     /* the rank that failed; -1: none */
-	size_t role;	     /* of several, the one whose result this is */
+	long node_index;     /* index of node in the allocation; -1: none */
 	char *node;	     /* or NULL */
-	char *first_cause;   /* a sentence; NULL if the job succeeded */
+	char *text;	     /* a sentence; NULL if the job succeeded */
 	json_t *output_tail; /* array of strings: the rank's last lines; NULL or empty */
 	json_t *traceback;   /* likewise, of the exception that the program has recorded */
+};
+
+#define JOB_NO_CAUSE                                                                               \
+	{                                                                                          \
+		.rank = -1, .node_index = -1                                                       \
+	}
+
+struct job_result {
+	int code; /* exit code of the job: see docs/reference/exit-codes.md */
+	struct job_first_cause cause;
+	size_t role; /* of several, the one whose result this is */
 	int attempt;
 	int interrupted; /* the first signal that was forwarded; 0: none */
 	char sender[64]; /* the process of the job that sent it, "process 7 (sh) of this job", or ""
@@ -211,7 +234,6 @@ struct job_result {
 	json_t *ranks;	 /* array of {rank, node, code, signal, peak_memory_bytes}, in the order in
 			    which they ended; with roles, one role's after the other's, and role */
 	json_t *roles;	 /* array of {role, service, code, nodes, world_size}, or NULL */
-	long node_index; /* index of node in the allocation; -1: none */
 	bool *lost;	 /* [alloc->node_count]: the node's agent did not connect, or it is lost or
 			    silent */
 	bool start_sent; /* START was sent to the nodes */

@@ -276,7 +276,7 @@ static void on_lost(void *context, size_t node, const char *why)
 		     greeted ? "node %s was lost: %s" : "no agent on %s: %s",
 		     job_node_name(job, node), why) &&
 	    (greeted || controller_tool_gave_up(job->controller)))
-		job->result.end = JOB_END_NODE;
+		job->result.cause.end = JOB_END_NODE;
 }
 
 static void on_note(void *context, const char *text)
@@ -361,7 +361,7 @@ void job_fail_missing(struct job *job)
 		     job->request->launch->start_timeout_ms / 1000, output_tail[0] ? "; " : "",
 		     output_tail) &&
 	    absent_count && absent_count < job->node_count)
-		job->result.end = JOB_END_NODE;
+		job->result.cause.end = JOB_END_NODE;
 }
 
 struct controller_events job_controller_events(struct job *job)

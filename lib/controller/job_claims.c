@@ -141,8 +141,8 @@ int job_queue(struct job *job, struct error *err)
 
 	if (rc)
 		return rc;
-	if (request->wait_ms)
-		claims->place.until_ms = clock_now_ms() + request->wait_ms;
+	if (request->share.wait_ms)
+		claims->place.until_ms = clock_now_ms() + request->share.wait_ms;
 	return job_look_at_queue(job, err);
 }
 
@@ -161,12 +161,12 @@ void job_leave_queue(struct job *job)
 bool job_is_late(struct job *job)
 {
 	const struct job_request *request = job->request;
-	const struct alloc_query *query = request->query;
-	int64_t now = clock_now_ms(), need = request->min_time_ms;
+	const struct alloc_query *query = request->calls.query;
+	int64_t now = clock_now_ms(), need = request->end.min_time_ms;
 
 	/* A run that starts so late is only told to stop. */
-	if (request->waits && need < request->warn_before_ms)
-		need = request->warn_before_ms;
+	if (request->share.waits && need < request->end.warn_before_ms)
+		need = request->end.warn_before_ms;
 	if (need && job->end_ms && now + need > job->end_ms) {
 		job->result.next = strdup("submit the job again: this run has not started");
 		job->result.waited_ms = (clock_wall_us() - controller_begun_us()) / 1000;
@@ -175,13 +175,13 @@ bool job_is_late(struct job *job)
 			"not started: the job's time limit is reached in %lld s, and the run needs "
 			"%lld s (%s)",
 			(long long)(job->end_ms - now) / 1000, (long long)need / 1000,
-			need == request->min_time_ms ? "--min-time" : "--warn-before");
+			need == request->end.min_time_ms ? "--min-time" : "--warn-before");
 		return true;
 	}
 	if (job->claims->place.until_ms && now > job->claims->place.until_ms) {
 		job_fail(job, ERR_UNAVAILABLE, -1, "waited for %lld s (--wait)%s%s",
-			 (long long)request->wait_ms / 1000, *job->claims->fit.why ? ": " : "",
-			 job->claims->fit.why);
+			 (long long)request->share.wait_ms / 1000,
+			 *job->claims->fit.why ? ": " : "", job->claims->fit.why);
 		return true;
 	}
 	if (!need || job->end_ms || !query || !alloc_query_runs(query) ||
@@ -231,12 +231,12 @@ int job_apply_claims(struct job *job, const struct plan_request *plan_request, s
 		return rc;
 	claims->fit =
 		plan_fit(request->launch->alloc, job->inventories, job->node_count, plan_request);
-	if (request->waits)
+	if (request->share.waits)
 		return wait_for_turn(job);
 	claims->shares = !claims->fit.fits || claims->rounds > CLAIM_ROUNDS;
 	if (request->role && plan_refuse_sharing(&claims->fit, err))
 		return -err->code;
-	if (claims->shares && request->no_share)
+	if (claims->shares && request->share.refuse)
 		return error_set(err, ERR_UNAVAILABLE,
 				 "%s, and --share no refuses to share them. Start fewer ranks, or "
 				 "wait for the other runs with --wait",
@@ -250,7 +250,7 @@ int job_apply_claims(struct job *job, const struct plan_request *plan_request, s
  * and answer what others use. */
 static void send_claims(struct job *job, bool take)
 {
-	bool waits = job->request->waits;
+	bool waits = job->request->share.waits;
 	struct job_claims *claims = job->claims;
 
 	for (size_t i = 0; i < job->node_count; i++) {
@@ -343,7 +343,7 @@ void job_claims_due(struct job *job)
 		job_continue(
 			job,
 			JOB_STEP_START); /* whoever does not answer START either is named then */
-	else if (awaited || !job->request->waits)
+	else if (awaited || !job->request->share.waits)
 		job_continue(job, JOB_STEP_PLAN);
 	else
 		send_claims(job, false);

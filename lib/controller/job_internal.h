@@ -166,7 +166,7 @@ void job_check_settled(struct job *job);
 /* A stop signal was forwarded, so all ranks have time to save. */
 void job_stop_begins(struct job *job);
 int job_stop_grace_ms(const struct job *job);
-void job_clear_cause(struct job_result *result);
+void job_clear_cause(struct job_first_cause *cause);
 
 /* ---- the parts ---- */
 

@@ -73,7 +73,7 @@ static void on_late(struct loop_timer *timer)
 	    job_fail(job, ERR_UNAVAILABLE, job_node_of_rank(job, 0),
 		     "it was not ready within %d s (--ready-timeout); %s: %.300s",
 		     ready->timeout_ms / 1000, ready->text, *state->why ? state->why : "no answer"))
-		job->result.rank = 0; /* whose last lines may tell more */
+		job->result.cause.rank = 0; /* whose last lines may tell more */
 }
 
 static void handle_started(struct job *job, size_t node, const struct message *message)

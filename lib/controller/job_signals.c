@@ -84,23 +84,23 @@ static void report_so_far(struct job *job, char *text)
 
 	job_note(job->sink, LOG_WARNING, "%s", text);
 	sofar.code = 128 + sofar.interrupted;
-	if (!sofar.first_cause || job->first.cause == CAUSE_STOPPED)
-		sofar.first_cause = text;
-	if (job->request->stop_report)
-		job->request->stop_report(job->request->caller, &sofar);
+	if (!sofar.cause.text || job->first.cause == CAUSE_STOPPED)
+		sofar.cause.text = text;
+	if (job->request->calls.stop_report)
+		job->request->calls.stop_report(job->request->calls.context, &sofar);
 }
 
 static void kill_late_ranks(struct job *job, const char *text)
 {
 	struct job_result *result = &job->result;
 
-	if (result->first_cause && job->first.cause != CAUSE_STOPPED) {
+	if (result->cause.text && job->first.cause != CAUSE_STOPPED) {
 		job_note(job->sink, LOG_WARNING, "%s", text);
 	} else {
-		free(result->first_cause);
-		result->first_cause = strdup(text);
-		result->end = JOB_END_BERTH;
-		result->rank = -1;
+		free(result->cause.text);
+		result->cause.text = strdup(text);
+		result->cause.end = JOB_END_BERTH;
+		result->cause.rank = -1;
 	}
 	job_request_end(job, 0);
 }

@@ -26,7 +26,7 @@ struct job_limit {
 /* end_time: Unix seconds, 0: unknown. */
 static void set_clock(struct job *job, int64_t end_time)
 {
-	int64_t before_ms = job->request->warn_before_ms;
+	int64_t before_ms = job->request->end.warn_before_ms;
 
 	job->end_time = end_time;
 	job->end_ms = job->limit->warn_ms = job->limit->recheck_ms = 0;
@@ -51,7 +51,8 @@ static void send_end_time(struct job *job)
 /* Each attempt has a copy of the allocation's nodes. */
 static void learn_gpus(struct job *job)
 {
-	const struct alloc *from = job->request->query->alloc, *to = job->request->launch->alloc;
+	const struct alloc *from = job->request->calls.query->alloc,
+			   *to = job->request->launch->alloc;
 	bool known = false;
 	char text[400];
 
@@ -71,7 +72,7 @@ static void learn_gpus(struct job *job)
 
 static void learn(struct job *job)
 {
-	const struct alloc_query *query = job->request->query;
+	const struct alloc_query *query = job->request->calls.query;
 	int64_t before_ms = job->end_ms, later_ms;
 	char text[400];
 
@@ -100,14 +101,14 @@ static void learn(struct job *job)
 				 llabs((long long)later_ms) / 1000,
 				 later_ms > 0 ? "later" : "earlier");
 	}
-	if (!alloc_query_runs(query) && job->request->answered)
-		job->request->answered(job->request->caller);
+	if (!alloc_query_runs(query) && job->request->calls.answered)
+		job->request->calls.answered(job->request->calls.context);
 }
 
 /* Wait for the tool that runs now. */
 static void watch(struct job *job)
 {
-	const struct alloc_query *query = job->request->query;
+	const struct alloc_query *query = job->request->calls.query;
 
 	controller_spare(job->controller, query->tool.pid);
 	if (alloc_query_runs(query))
@@ -117,7 +118,7 @@ static void watch(struct job *job)
 static void proceed(struct job *job)
 {
 	loop_remove(job->loop, &job->limit->query); /* each tool has a descriptor of its own */
-	alloc_query_continue(job->request->query);
+	alloc_query_continue(job->request->calls.query);
 	watch(job);
 	learn(job);
 }
@@ -135,8 +136,8 @@ static int open_limit(struct job *job, struct error *err)
 		return error_memory(err, "the time limit");
 	*job->limit = (struct job_limit){.job = job, .query = {on_answer, -1, 0}};
 	set_clock(job, job->request->launch->alloc->end_time);
-	if (job->request->query) {
-		job->kill_wait_ms = job->request->query->kill_wait_ms;
+	if (job->request->calls.query) {
+		job->kill_wait_ms = job->request->calls.query->kill_wait_ms;
 		watch(job);
 	}
 	return 0;
@@ -161,8 +162,8 @@ static bool all_ranks_run(const struct job *job)
  * true while the scheduler has not answered. */
 static bool is_rechecking(struct job *job, int64_t now)
 {
-	struct alloc_query *query = job->request->query;
-	int64_t wait_ms = job->request->warn_before_ms / 4;
+	struct alloc_query *query = job->request->calls.query;
+	int64_t wait_ms = job->request->end.warn_before_ms / 4;
 
 	if (!query || query->alloc->end_given)
 		return false;
@@ -185,7 +186,7 @@ static const char *signal_name(int number)
 /* Warn the ranks with their stop file and a signal if the time limit is near. */
 static void warn_of_end(struct job *job, int64_t now)
 {
-	int number = job->request->warn_signal;
+	int number = job->request->end.warn_signal;
 	long left = (long)((job->end_ms - now) / 1000);
 
 	if (!all_ranks_run(job) || !job->limit->warn_ms || now < job->limit->warn_ms ||
@@ -202,7 +203,7 @@ static void warn_of_end(struct job *job, int64_t now)
 
 int64_t job_time_check(struct job *job, int64_t now_ms)
 {
-	const struct alloc_query *query = job->request->query;
+	const struct alloc_query *query = job->request->calls.query;
 	int64_t due, warn;
 
 	if (query && alloc_query_runs(query) && now_ms >= query->deadline_ms)

@@ -193,7 +193,7 @@ static void restart(struct jobs *jobs, size_t i)
 	job_announce_end(jobs->jobs[i].job, result.code, true);
 	job_close(jobs->jobs[i].job, &result);
 	job_note(entry->sink, LOG_WARNING, "role %s: %s", entry->role->name,
-		 result.first_cause ? result.first_cause : "it has failed");
+		 result.cause.text ? result.cause.text : "it has failed");
 	job_note(entry->sink, LOG_WARNING, "restarting role %s, %d of at most %d times",
 		 entry->role->name, ++jobs->jobs[i].restarts, entry->restarts);
 	job_result_free(&result);
@@ -209,7 +209,7 @@ static void restart(struct jobs *jobs, size_t i)
 static void act(struct jobs *jobs, size_t i, enum role_action action, struct job *const *all)
 {
 	const struct jobs_entry *entry = &jobs->request->entries[i];
-	int grace_ms = entry->request->stop_grace_ms;
+	int grace_ms = entry->request->end.stop_grace_ms;
 
 	switch (action) {
 	case ROLE_WAIT:
@@ -370,10 +370,10 @@ static void name_role(struct job_result *result, const char *role)
 {
 	char *text;
 
-	if (!result->first_cause || asprintf(&text, "role %s: %s", role, result->first_cause) < 0)
+	if (!result->cause.text || asprintf(&text, "role %s: %s", role, result->cause.text) < 0)
 		return;
-	free(result->first_cause);
-	result->first_cause = text;
+	free(result->cause.text);
+	result->cause.text = text;
 }
 
 /* Nodes as the allocation counts them. */
@@ -415,13 +415,13 @@ static void combine(struct jobs *jobs, struct job_result *results, struct job_re
 	*out = results[best];
 	out->role = best;
 	name_role(out, entries[best].role->name);
-	if (out->node_index >= 0)
-		out->node_index = (long)entries[best].nodes[out->node_index];
+	if (out->cause.node_index >= 0)
+		out->cause.node_index = (long)entries[best].nodes[out->cause.node_index];
 	translate_nodes(jobs, results, out);
 	json_decref(out->ranks);
 	out->ranks = ranks;
 	out->roles = roles;
-	results[best] = (struct job_result){.rank = -1};
+	results[best] = (struct job_result){.cause = JOB_NO_CAUSE};
 }
 
 static void finish(struct jobs *jobs, struct job_result *out, bool *use_fallback)
@@ -432,7 +432,7 @@ static void finish(struct jobs *jobs, struct job_result *out, bool *use_fallback
 	bool restart;
 
 	if (!results) {
-		*out = (struct job_result){.code = ERR_UNAVAILABLE, .rank = -1, .node_index = -1};
+		*out = (struct job_result){.code = ERR_UNAVAILABLE, .cause = JOB_NO_CAUSE};
 		return;
 	}
 	for (size_t i = 0; i < count; i++) {
@@ -443,10 +443,10 @@ static void finish(struct jobs *jobs, struct job_result *out, bool *use_fallback
 		combine(jobs, results, out);
 	} else {
 		*out = results[0];
-		results[0] = (struct job_result){.rank = -1};
+		results[0] = (struct job_result){.cause = JOB_NO_CAUSE};
 	}
-	restart = !*use_fallback && request->should_restart &&
-		  request->should_restart(request->restart_context, out);
+	restart = !*use_fallback && request->calls.should_restart &&
+		  request->calls.should_restart(request->calls.restart_context, out);
 	out->restart = restart;
 	for (size_t i = 0; i < count; i++) {
 		if (!*use_fallback)
@@ -538,7 +538,7 @@ int jobs_run(const struct jobs_request *request, struct job_result *out, struct 
 
 	if (rc || !use_fallback)
 		return rc;
-	job_note(request->entries[0].sink, LOG_WARNING, "%s; trying launcher %s", out->first_cause,
+	job_note(request->entries[0].sink, LOG_WARNING, "%s; trying launcher %s", out->cause.text,
 		 other->name);
 	job_result_free(out);
 	return run_with(request, other, out, &use_fallback, err);

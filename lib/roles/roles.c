@@ -326,7 +326,7 @@ static int fill(struct roles_one *one, const struct job_request *base, const boo
 		one->log_dir = text_format("%s/%s", base->log_dir, role->name);
 	one->request.log_dir = one->log_dir;
 	if (role->service)
-		one->request.stop_report = NULL;
+		one->request.calls.stop_report = NULL;
 	rc = env_set(one->env, "BERTH_ROLE", role->name, ENV_FROM_BERTH, "of this rank", err);
 	if (!rc && role->replicas)
 		rc = env_setf(one->env, "BERTH_REPLICA", ENV_FROM_BERTH, "of this rank's role", err,
@@ -350,7 +350,7 @@ static void leave_to_first(struct roles_set *set, const struct job_request *base
 
 		set->ones[i].job_role.quiet = i > 0;
 		if (i)
-			request->query = NULL;
+			request->calls.query = NULL;
 		request->pass_stdin = input && !set->ones[i].role->service;
 		request->pty &= request->pass_stdin;
 		input &= !request->pass_stdin;

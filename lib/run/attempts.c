@@ -51,14 +51,14 @@ __attribute__((format(printf, 2, 3))) static void set_no_restart_reason(struct a
 /* Could another attempt have a different result? */
 static bool may_succeed(struct attempts *attempts, const struct job_result *result)
 {
-	if (!result->code || result->interrupted || result->end == JOB_END_CANCELLED ||
+	if (!result->code || result->interrupted || result->cause.end == JOB_END_CANCELLED ||
 	    result->code == ERR_STOPPED)
 		return false;
-	if (result->end < JOB_END_PROGRAM && result->code != ERR_NETWORK) {
+	if (result->cause.end < JOB_END_PROGRAM && result->code != ERR_NETWORK) {
 		set_no_restart_reason(attempts, "the same error would occur again");
 		return false;
 	}
-	if (result->end >= JOB_END_PROGRAM && attempts->policy->own_program &&
+	if (result->cause.end >= JOB_END_PROGRAM && attempts->policy->own_program &&
 	    result->code >= ERR_USAGE && result->code <= ERR_INPUT) {
 		set_no_restart_reason(attempts,
 				      "exit code %d means wrong options or data, so the same error "
@@ -123,10 +123,11 @@ static void record(struct attempts *attempts, const struct job_result *result)
 		attempts->list,
 		json_pack("{s:i, s:o, s:s, s:i, s:i, s:o, s:o, s:o, s:o, s:f, s:f, s:I}", "attempt",
 			  result->attempt, "nodes", node_names(&attempts->node_pool), "by",
-			  job_result_by(result), "code", result->code, "signal", result->signal,
-			  "rank", result->rank >= 0 ? json_integer(result->rank) : json_null(),
-			  "node", json_text(result->node), "first_cause",
-			  json_text(result->first_cause),
+			  job_result_by(result), "code", result->code, "signal",
+			  result->cause.signal, "rank",
+			  result->cause.rank >= 0 ? json_integer(result->cause.rank) : json_null(),
+			  "node", json_text(result->cause.node), "first_cause",
+			  json_text(result->cause.text),
 			  /* Whole steps only: a program may report a fraction of one
 			   * (process/heartbeat.h). */
 			  "steps",
@@ -150,11 +151,11 @@ static bool decide(void *context, const struct job_result *result)
 	if (result->start_sent && restarts_exhausted(attempts))
 		return false;
 	if (job_result_exception(result, &exception))
-		job_note(attempts->sink, LOG_WARNING, "%s: %s (%s:%d)", result->first_cause,
+		job_note(attempts->sink, LOG_WARNING, "%s: %s (%s:%d)", result->cause.text,
 			 exception.text, exception.file, exception.line);
 	else
 		job_note(attempts->sink, LOG_WARNING, "%s",
-			 result->first_cause ? result->first_cause : "the attempt failed");
+			 result->cause.text ? result->cause.text : "the attempt failed");
 	excluded_nodes = node_pool_update(&attempts->node_pool, result, attempts->sink);
 	if (made_no_progress(attempts, result, excluded_nodes))
 		return false;
@@ -233,8 +234,8 @@ static int run_one(struct attempts *attempts, const struct job_request *base_req
 	request.plan.ranks = ranks_of(attempts, base_request->plan.ranks);
 	if (number)
 		request.plan.sizes = NULL; /* --min-nodes may have shrunk the job */
-	request.should_restart = decide;
-	request.restart_context = attempts;
+	request.calls.should_restart = decide;
+	request.calls.restart_context = attempts;
 	/* Each attempt reads the whole file. */
 	if (request.pass_stdin && attempts->input_at >= 0)
 		lseek(STDIN_FILENO, attempts->input_at, SEEK_SET);
@@ -244,7 +245,7 @@ static int run_one(struct attempts *attempts, const struct job_request *base_req
 	rc = run_jobs(attempts, &request, out, err);
 	if (!rc)
 		log_info(LOG_CONTROLLER, "attempt %d ends with code %d: %s", number, out->code,
-			 out->first_cause ? out->first_cause : "no failure");
+			 out->cause.text ? out->cause.text : "no failure");
 	free(alloc.nodes);
 	return rc ? rc : out->restart;
 }
@@ -271,7 +272,7 @@ int attempts_run(const struct job_request *request, const struct role *roles, si
 				    .role_count = role_count,
 				    .sink = sinks,
 				    .list = json_array()};
-	struct job_result result = {.rank = -1};
+	struct job_result result = {.cause = JOB_NO_CAUSE};
 	int number = 0;
 	sigset_t old;
 	int rc = attempts_check(policy, request->launch->alloc, err);

@@ -136,7 +136,7 @@ static void describe_cause(const struct job_result *result, enum run_end_kind ki
 		snprintf(why, size, "berth received a signal from %s: %s",
 			 result->sender[0] ? result->sender : "the user or the scheduler", name);
 	else if (result->user_signal &&
-		 (kind == RUN_END_STOPPED || result->signal == result->user_signal))
+		 (kind == RUN_END_STOPPED || result->cause.signal == result->user_signal))
 		snprintf(why, size,
 			 "berth received SIG%s (from the user, scancel --signal or #SBATCH "
 			 "--signal) and forwarded it to the ranks",
@@ -176,7 +176,7 @@ static void name_ended(const struct job_result *result, char *why, size_t size)
 		int rank = (int)json_integer_value(json_object_get(it, "rank"));
 		int code = (int)json_integer_value(json_object_get(it, "code"));
 
-		if (rank == result->rank)
+		if (rank == result->cause.rank)
 			return;
 		if (json_integer_value(json_object_get(it, "signal")) ||
 		    (code && code != ERR_STOPPED))
@@ -196,22 +196,22 @@ void run_end_find(const struct run_setup *setup, const struct job_result *result
 	if (!result->code)
 		return;
 	if (result->code != ERR_STOPPED)
-		out->known = find_known_failure(result->output_tail);
+		out->known = find_known_failure(result->cause.output_tail);
 	job_result_exception(result, &out->exception);
 	if (result->interrupted && setup->alloc.source)
 		out->kind = kind_of_signal(setup, &left_ms);
-	else if (result->end == JOB_END_CANCELLED)
+	else if (result->cause.end == JOB_END_CANCELLED)
 		out->kind = kind_of_loss(setup, RUN_END_CANCELLED, &left_ms);
 	else if (result->code == ERR_STOPPED)
 		out->kind = RUN_END_STOPPED;
-	else if (result->end == JOB_END_NODE)
+	else if (result->cause.end == JOB_END_NODE)
 		out->kind = kind_of_loss(setup, RUN_END_NODE, &left_ms);
-	else if (result->end == JOB_END_OOM)
+	else if (result->cause.end == JOB_END_OOM)
 		out->kind = RUN_END_OOM;
-	else if (result->end == JOB_END_BERTH)
+	else if (result->cause.end == JOB_END_BERTH)
 		out->kind = RUN_END_BERTH;
 	else
-		out->kind = result->signal ? RUN_END_SIGNAL : RUN_END_CODE;
+		out->kind = result->cause.signal ? RUN_END_SIGNAL : RUN_END_CODE;
 	describe_cause(result, out->kind, left_ms, setup->request->own_program, out->why,
 		       sizeof out->why);
 	if (out->known && out->known->of_other && !out->why[0] && !result->roles)
@@ -257,7 +257,7 @@ static const char *where_to_look(const struct job_result *result)
 		return NULL;
 	if (result->stacks)
 		return "see first_cause, and stacks for where each rank was";
-	if (result->end >= JOB_END_PROGRAM)
+	if (result->cause.end >= JOB_END_PROGRAM)
 		return "see last_lines, and the rank's log if --log-dir was given";
 	return result->code == ERR_NETWORK ? "run again; if the same node fails again, exclude it "
 					     "from the job"

@@ -154,9 +154,9 @@ size_t node_pool_update(struct node_pool *node_pool, const struct job_result *re
 		size_t at = i - gone, before = node_pool->active_count;
 		bool lost = result->lost && result->lost[i];
 
-		if ((long)i == result->node_index)
+		if ((long)i == result->cause.node_index)
 			node_pool->failures[node_pool->nodes[at]]++;
-		if (!lost && ((long)i != result->node_index ||
+		if (!lost && ((long)i != result->cause.node_index ||
 			      node_pool->failures[node_pool->nodes[at]] < MOST_FAILURES))
 			continue;
 		out += replace(node_pool, at, lost, result->attempt, sink);

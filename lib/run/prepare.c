@@ -159,7 +159,7 @@ static int check_wait(const struct run_setup *setup, struct error *err)
 			err, ERR_USAGE,
 			"--role needs agents that berth starts, and you start berth run on "
 			"each machine yourself: use --hosts, or a scheduler's job");
-	if (!setup->request->job.waits)
+	if (!setup->request->job.share.waits)
 		return 0;
 	if (!controller_scope(&setup->launch, scope, sizeof scope))
 		return error_set(err, ERR_USAGE,
@@ -349,7 +349,7 @@ int run_prepare(struct run_setup *out, struct error *err)
 		out->report = strdup(request->report);
 	out->launch.env = out->env;
 	out->launch.berth_path = out->berth_path;
-	if (request->job.waits && !request->job.wait_ms &&
+	if (request->job.share.waits && !request->job.share.wait_ms &&
 	    !number_duration_ms("", argv[0], &time_ms, NULL))
 		rc = error_set(err, ERR_USAGE, "--wait %s: write --wait=%s", argv[0], argv[0]);
 	if (!rc)

@@ -86,7 +86,8 @@ static void on_answered(void *context)
 	if (running->answered)
 		return;
 	running->answered = true;
-	if ((request->job.warn_before_ms || request->job.warn_signal) && !setup->alloc.end_time)
+	if ((request->job.end.warn_before_ms || request->job.end.warn_signal) &&
+	    !setup->alloc.end_time)
 		output->note(output->context, LOG_WARNING,
 			     "job end time unknown: no warning will be sent. Set --end-time.");
 	requeue_prepare(setup->requeue);
@@ -127,15 +128,15 @@ int run_job(struct run_setup *setup, const struct run_output *output, struct job
 	/* On a login node other limits apply, and launchers have their own rules for them. */
 	if (setup->alloc.this_node >= 0)
 		limits_read(&request.limits);
-	request.stop_report = on_stop_report;
-	request.query = &setup->query;
-	request.answered = on_answered;
-	request.caller = &running;
+	request.calls.stop_report = on_stop_report;
+	request.calls.query = &setup->query;
+	request.calls.answered = on_answered;
+	request.calls.context = &running;
 	request.pass_stdin = !asked->own_program && run_has_input();
 	request.plan = setup->plan;
 	request.plan.max_restarts = asked->restarts.max_restarts;
-	if (request.warn_signal && !request.warn_before_ms)
-		request.warn_before_ms = WARN_MS;
+	if (request.end.warn_signal && !request.end.warn_before_ms)
+		request.end.warn_before_ms = WARN_MS;
 	if (!alloc_query_runs(&setup->query))
 		on_answered(&running);
 	/* A signal that arrives after the job's last check stays blocked until it is ignored. */

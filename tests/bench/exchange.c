@@ -217,8 +217,7 @@ static int run_job(const struct env *env, const char *self, size_t agents, struc
 	if (!rc)
 		rc = jobs_run(&(struct jobs_request){.entries = &entry, .count = 1}, &result, err);
 	if (!rc && result.code)
-		rc = error_set(err, ERR_NETWORK, "%s",
-			       result.first_cause ? result.first_cause : "?");
+		rc = error_set(err, ERR_NETWORK, "%s", result.cause.text ? result.cause.text : "?");
 	job_result_free(&result);
 	alloc_free(&here);
 	alloc_free(&simulated);

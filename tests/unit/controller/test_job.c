@@ -400,7 +400,7 @@ static void run(const struct act *what, size_t count, struct job_result *result)
 				      .cwd = "/work",
 				      .plan = {.ranks = NODES - spares},
 				      .spares = (size_t)spares,
-				      .warn_before_ms = warn_before_ms,
+				      .end.warn_before_ms = warn_before_ms,
 				      .ranks_timeout_ms = ranks_timeout_ms};
 	struct jobs_entry entry = {.request = &request, .sink = &sink};
 	struct error err = {0};
@@ -442,7 +442,7 @@ static void test_fallback(void **state)
 	run(none, 3, &result);
 	assert_int_equal(result.code, 76);
 	assert_non_null(strstr(notes, "has started no agent within 0.3 s; trying launcher"));
-	assert_non_null(strstr(result.first_cause, "no agent or no inventory"));
+	assert_non_null(strstr(result.cause.text, "no agent or no inventory"));
 	job_result_free(&result);
 	fallback_ms = 0;
 }
@@ -454,8 +454,8 @@ static void test_all_well(void **state)
 	(void)state;
 	run(NULL, 0, &result);
 	if (result.code)
-		fail_msg("code %d: %s", result.code, result.first_cause);
-	assert_null(result.first_cause);
+		fail_msg("code %d: %s", result.code, result.cause.text);
+	assert_null(result.cause.text);
 	assert_int_equal(json_array_size(result.ranks), NODES);
 	job_result_free(&result);
 }
@@ -505,14 +505,15 @@ static void test_first_cause(void **state)
 
 		run(&rows[i].act, 1, &result);
 		if (result.code != rows[i].code ||
-		    (result.end >= JOB_END_PROGRAM) != rows[i].by_program ||
-		    result.rank != rows[i].rank || !result.first_cause ||
-		    !strstr(result.first_cause, rows[i].cause) ||
-		    (rows[i].node && (!result.node || strcmp(result.node, rows[i].node))))
+		    (result.cause.end >= JOB_END_PROGRAM) != rows[i].by_program ||
+		    result.cause.rank != rows[i].rank || !result.cause.text ||
+		    !strstr(result.cause.text, rows[i].cause) ||
+		    (rows[i].node &&
+		     (!result.cause.node || strcmp(result.cause.node, rows[i].node))))
 			fail_msg("row %zu (%s): code %d, rank %d, node %s: %s\n%s", i,
-				 rows[i].cause, result.code, result.rank,
-				 result.node ? result.node : "-",
-				 result.first_cause ? result.first_cause : "-", notes);
+				 rows[i].cause, result.code, result.cause.rank,
+				 result.cause.node ? result.cause.node : "-",
+				 result.cause.text ? result.cause.text : "-", notes);
 		job_result_free(&result);
 	}
 }
@@ -528,13 +529,13 @@ static void test_parents_that_cannot_be_reached(void **state)
 	fan_out = 1;
 	run(NULL, 0, &result);
 	if (result.code)
-		fail_msg("code %d: %s", result.code, result.first_cause);
+		fail_msg("code %d: %s", result.code, result.cause.text);
 	assert_int_equal(json_array_size(result.ranks), NODES);
 	job_result_free(&result);
 	/* A node that can do neither is named. */
 	run(&silent, 1, &result);
 	assert_int_equal(result.code, 76);
-	assert_non_null(strstr(result.first_cause, "n2"));
+	assert_non_null(strstr(result.cause.text, "n2"));
 	job_result_free(&result);
 	fan_out = 0;
 }
@@ -548,7 +549,7 @@ static void test_first_one_wins(void **state)
 	(void)state;
 	run(two, 2, &result);
 	assert_int_equal(result.code, 3);
-	assert_int_equal(result.rank, 1);
+	assert_int_equal(result.cause.rank, 1);
 	JSON_AUTO report = job_report(&result);
 
 	assert_string_equal(json_string_value(json_object_get(report, "by")), "program");
@@ -586,13 +587,13 @@ static void test_started_has_a_deadline(void **state)
 	run(two, 2, &result);
 	ranks_timeout_ms = 0;
 	assert_int_equal(result.code, 76);
-	assert_true(result.end < JOB_END_PROGRAM);
+	assert_true(result.cause.end < JOB_END_PROGRAM);
 	/* (On a busy machine n0 may be late as well.) */
-	if (!strstr(result.first_cause,
+	if (!strstr(result.cause.text,
 		    " did not report within 2 s that its ranks were started; check that the file "
 		    "systems of the program and of its directory /work respond there") ||
-	    !strstr(result.first_cause, "n1, n2 did not report"))
-		fail_msg("%s", result.first_cause);
+	    !strstr(result.cause.text, "n1, n2 did not report"))
+		fail_msg("%s", result.cause.text);
 	assert_int_equal(json_array_size(result.ranks), NODES); /* all were stopped */
 	job_result_free(&result);
 }
@@ -625,9 +626,9 @@ static void test_cancelled(void **state)
 		cancelled_line = rows[i].line;
 		run(rows[i].acts, rows[i].count, &result);
 		if (result.code != rows[i].code ||
-		    (result.end == JOB_END_CANCELLED) != rows[i].cancelled ||
-		    (rows[i].cancelled && result.signal))
-			fail_msg("row %zu: code %d, %s", i, result.code, result.first_cause);
+		    (result.cause.end == JOB_END_CANCELLED) != rows[i].cancelled ||
+		    (rows[i].cancelled && result.cause.signal))
+			fail_msg("row %zu: code %d, %s", i, result.code, result.cause.text);
 		job_result_free(&result);
 	}
 	launcher = &launcher_simulated;
@@ -646,7 +647,7 @@ static void test_warning_without_a_spare(void **state)
 	spares = warn_before_ms = 0;
 	if (result.code || !result.warned || !strstr(notes, "spare node n2 was lost"))
 		fail_msg("code %d: %s\n%s", result.code,
-			 result.first_cause ? result.first_cause : "-", notes);
+			 result.cause.text ? result.cause.text : "-", notes);
 	assert_int_equal(json_array_size(result.ranks), NODES - 1);
 	job_result_free(&result);
 }

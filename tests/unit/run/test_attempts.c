@@ -98,7 +98,7 @@ static void test_pool(void **state)
 		for (char *end = strtok_r(ends, " ", &save); end;
 		     end = strtok_r(NULL, " ", &save)) {
 			bool lost[8] = {0};
-			struct job_result result = {.node_index = end[1] - '0', .lost = lost};
+			struct job_result result = {.cause.node_index = end[1] - '0', .lost = lost};
 
 			for (const char *at = end + 1; *end == 'L' && *at; at++)
 				lost[*at - '0'] = true;
@@ -123,7 +123,7 @@ static void test_this_node(void **state)
 {
 	const struct attempts_policy policy = {.max_restarts = 1, .min_nodes = 1};
 	bool lost[3] = {true, false, false};
-	struct job_result result = {.node_index = 0, .lost = lost};
+	struct job_result result = {.cause.node_index = 0, .lost = lost};
 	struct alloc alloc, next;
 	struct node_pool node_pool;
 
