@@ -63,31 +63,23 @@ void table_row(struct table *table, const char *const *cells)
 	for (int column = 0; column < TABLE_COLUMNS && cells[column]; column++) {
 		row[column] = strdup(*cells[column] ? cells[column] : "-");
 		table->short_of_memory |= !row[column];
-		if (row[column])
-			text_replace_controls(row[column], ' ', "");
+		if (!row[column])
+			continue;
+		text_replace_controls(row[column], ' ', "");
+
+		int length = (int)strlen(row[column]);
+
+		if (length > table->widths[column])
+			table->widths[column] = length;
+		if (column >= table->columns)
+			table->columns = column + 1;
 	}
 	table->row_count++;
 }
 
-/* The width of each column but the last, which needs none; returns the number of columns. */
-static int table_widths(const struct table *table, int *widths)
+static void row_print(const struct table *table, char *const *row, int indent, int width)
 {
-	int columns = 0;
-
-	for (size_t i = 0; i < table->row_count; i++)
-		for (int column = 0; column < TABLE_COLUMNS && table->rows[i][column]; column++) {
-			int length = (int)strlen(table->rows[i][column]);
-
-			if (length > widths[column])
-				widths[column] = length;
-			if (column + 1 > columns)
-				columns = column + 1;
-		}
-	return columns;
-}
-
-static void row_print(char *const *row, const int *widths, int columns, int indent, int width)
-{
+	const int *widths = table->widths, columns = table->columns;
 	int at = indent;
 
 	printf("%*s", indent, "");
@@ -111,19 +103,14 @@ static void row_print(char *const *row, const int *widths, int columns, int inde
 
 void table_print(struct table *table, const struct paint *paint, int indent)
 {
-	int widths[TABLE_COLUMNS] = {0};
-
 	if (table->short_of_memory)
 		printf("%*s(out of memory: rows are missing)\n", indent, "");
-
-	int columns = table_widths(table, widths);
-
 	for (size_t i = 0; i < table->row_count; i++) {
 		char **row = table->rows[i];
 
 		if (table->row_count > 1) {
 			fputs(i ? "" : paint->dim, stdout);
-			row_print(row, widths, columns, indent, paint->width);
+			row_print(table, row, indent, paint->width);
 			fputs(i ? "" : paint->off, stdout);
 		}
 		for (int column = 0; column < TABLE_COLUMNS; column++)

@@ -27,12 +27,13 @@ void text_wrap(const char *text, int column, int width);
 struct table {
 	size_t row_count, room;
 	char *(*rows)[TABLE_COLUMNS];
+	int columns, widths[TABLE_COLUMNS]; /* the widest cell of each */
 	bool short_of_memory;
 };
 
 /* Add a row: cells up to a NULL. Copied, with blanks for control characters; an empty cell is
- * printed as "-". The first row is the
- * heading. If memory is out, the row is dropped and table_print reports that. */
+ * printed as "-". The first row is the heading. If memory is out, the row is dropped and
+ * table_print reports that. */
 void table_row(struct table *table, const char *const *cells);
 #define TABLE_ROW(table, ...) table_row(table, (const char *const[]){__VA_ARGS__, NULL})
 

@@ -6,17 +6,9 @@
 #include <string.h>
 
 #include "base/bytes.h"
+#include "base/json.h"
 #include "hostlist/hostlist.h"
 #include "table.h"
-
-/* One row: a result of one node or of several. */
-struct finding {
-	const char *probe, *seen, *fix;
-	const char *kind; /* "FAULT", "note", "ok", "skipped" */
-	size_t order;	  /* in order of discovery */
-	const char **nodes;
-	size_t node_count;
-};
 
 static const char *text_of(const json_t *object, const char *key)
 {
@@ -34,106 +26,90 @@ static const char *kind_of(const json_t *probe)
 	return json_is_true(json_object_get(probe, "note")) ? "note" : result;
 }
 
-static int severity(const char *kind)
+/* The findings in order of discovery: {text: {"probe": one of those that say this, "nodes":
+ * [name]}}. NULL: memory is out. */
+static json_t *collect(const json_t *nodes)
 {
-	return !strcmp(kind, "FAULT") ? 0 : !strcmp(kind, "note") ? 1 : !strcmp(kind, "ok") ? 2 : 3;
-}
-
-static int compare(const void *a, const void *b)
-{
-	const struct finding *one = a, *two = b;
-	int by = severity(one->kind) - severity(two->kind);
-
-	return by ? by : one->order < two->order ? -1 : one->order > two->order;
-}
-
-static bool is_same_finding(const struct finding *finding, const json_t *probe)
-{
-	return !strcmp(finding->probe, text_of(probe, "name")) &&
-	       !strcmp(finding->kind, kind_of(probe)) &&
-	       !strcmp(finding->seen, text_of(probe, "seen")) &&
-	       !strcmp(finding->fix, text_of(probe, "fix"));
-}
-
-struct list {
-	struct finding *finding;
-	size_t count, room, nodes;
-	bool short_of_memory;
-};
-
-static struct finding *find_finding(struct list *list, const json_t *probe)
-{
-	for (size_t i = 0; i < list->count; i++)
-		if (is_same_finding(&list->finding[i], probe))
-			return &list->finding[i];
-	if (!array_reserve(&list->finding, list->count, &list->room, sizeof *list->finding))
-		return NULL;
-	struct finding *finding = &list->finding[list->count];
-
-	*finding = (struct finding){.probe = text_of(probe, "name"),
-				    .seen = text_of(probe, "seen"),
-				    .fix = text_of(probe, "fix"),
-				    .kind = kind_of(probe),
-				    .order = list->count,
-				    .nodes = calloc(list->nodes, sizeof *finding->nodes)};
-	if (!finding->nodes)
-		return NULL;
-	list->count++;
-	return finding;
-}
-
-static void collect(const json_t *nodes, struct list *list)
-{
-	json_t *node, *probe;
+	JSON_AUTO out = json_object();
+	json_t *node, *probe, *finding, *names;
 	size_t i, j;
 
-	list->nodes = json_array_size(nodes);
 	json_array_foreach(nodes, i, node)
 		json_array_foreach(json_object_get(node, "probes"), j, probe)
 	{
-		struct finding *finding = find_finding(list, probe);
+		char *text = text_format("%s\n%s\n%s\n%s", kind_of(probe), text_of(probe, "name"),
+					 text_of(probe, "seen"), text_of(probe, "fix"));
+		bool failed = !text;
 
+		finding = text ? json_object_get(out, text) : NULL;
+		if (text && !finding) {
+			finding = json_pack("{s:O, s:[]}", "probe", probe, "nodes");
+			failed = json_object_set_new(out, text, finding);
+		}
+		free(text);
+		names = failed ? NULL : json_object_get(finding, "nodes");
 		/* A node may report it twice (two GPUs): show it once. */
-		if (!finding)
-			list->short_of_memory = true;
-		else if (!finding->node_count ||
-			 strcmp(finding->nodes[finding->node_count - 1], text_of(node, "node")))
-			finding->nodes[finding->node_count++] = text_of(node, "node");
+		if (names && json_array_size(names) &&
+		    json_equal(json_array_get(names, json_array_size(names) - 1),
+			       json_object_get(node, "node")))
+			continue;
+		if (!names || json_array_append(names, json_object_get(node, "node")))
+			return NULL;
 	}
+	return json_incref(out);
+}
+
+static char *names_of(const json_t *nodes)
+{
+	const char **names = calloc(json_array_size(nodes) + 1, sizeof *names);
+	char *out = NULL;
+
+	for (size_t i = 0; names && i < json_array_size(nodes); i++)
+		names[i] = json_string_value(json_array_get(nodes, i));
+	if (names)
+		out = hostlist_compress(names, json_array_size(nodes));
+	free(names);
+	return out;
+}
+
+static void add_row(const json_t *finding, size_t node_count, struct table *table)
+{
+	const json_t *probe = json_object_get(finding, "probe");
+	const json_t *nodes = json_object_get(finding, "nodes");
+	const char *seen = text_of(probe, "seen"), *fix = text_of(probe, "fix");
+	bool all = json_array_size(nodes) == node_count && node_count > 1;
+	char *names = all ? strdup("all") : names_of(nodes);
+	size_t length = strlen(seen);
+	char *text;
+
+	/* Some findings are errors that end with a full stop. */
+	length -= length && seen[length - 1] == '.';
+	text = text_format("%.*s%s%s", (int)length, seen, *fix ? ". Fix: " : "", fix);
+	TABLE_ROW(table, kind_of(probe), text_of(probe, "name"), names ? names : "?",
+		  text ? text : seen);
+	free(text);
+	free(names);
 }
 
 void check_print(const json_t *check, const struct env *env)
 {
-	struct list list = {0};
+	static const char *const kinds[] = {"FAULT", "note", "ok", "skipped"};
+	const json_t *nodes = json_object_get(check, "nodes");
+	JSON_AUTO findings = collect(nodes);
 	struct table table = {0};
 	struct paint paint;
+	const char *text;
+	json_t *finding;
 
 	paint_init(env, &paint);
-	collect(json_object_get(check, "nodes"), &list);
-	if (list.count)
-		qsort(list.finding, list.count, sizeof *list.finding, compare);
 	TABLE_ROW(&table, "RESULT", "PROBE", "NODE", "FINDING AND FIX");
-	for (size_t i = 0; i < list.count; i++) {
-		struct finding *finding = &list.finding[i];
-		char *names = finding->node_count == list.nodes && list.nodes > 1
-				      ? strdup("all")
-				      : hostlist_compress(finding->nodes, finding->node_count);
-		char *text = NULL;
-
-		size_t seen = strlen(finding->seen);
-
-		/* Some findings are errors that end with a full stop. */
-		seen -= seen && finding->seen[seen - 1] == '.';
-		text = text_format("%.*s%s%s", (int)seen, finding->seen,
-				   *finding->fix ? ". Fix: " : "", finding->fix);
-		TABLE_ROW(&table, finding->kind, finding->probe, names ? names : "?",
-			  text ? text : finding->seen);
-		free(text);
-		free(names);
-		free(finding->nodes);
-	}
+	for (size_t k = 0; k < 4; k++)
+		json_object_foreach(findings, text, finding)
+		{
+			if (!strcmp(kind_of(json_object_get(finding, "probe")), kinds[k]))
+				add_row(finding, json_array_size(nodes), &table);
+		}
+	if (!findings)
+		table.short_of_memory = true;
 	table_print(&table, &paint, 0);
-	if (list.short_of_memory)
-		printf("(out of memory: rows are missing)\n");
-	free(list.finding);
 }
