@@ -6,7 +6,6 @@
 #include "plan/plan.h"
 #include "report/plan_svg.h"
 #include "show.h"
-#include "table.h"
 #include "verb.h"
 
 #define RANKS_MAX 4096
@@ -54,55 +53,34 @@ static const struct arguments_command command = {
 
 /* ---- text ---- */
 
-static void print_summary(const struct inventory *inventory, const struct plan_node *node,
-			  const struct paint *paint)
+static void print_text(const struct inventory *inventory, const struct plan_node *node,
+		       const json_t *warnings, const struct env *env)
 {
-	printf("%s%zu rank%s on %s%s: %zu package%s, %zu NUMA node%s, %zu core%s, %zu GPU%s, %zu "
-	       "NIC%s\n",
-	       paint->bold, node->rank_count, plural(node->rank_count),
-	       inventory->node && *inventory->node ? inventory->node : "a node", paint->off,
-	       inventory->package_count, plural(inventory->package_count), inventory->numa_count,
-	       plural(inventory->numa_count), inventory->core_count, plural(inventory->core_count),
-	       inventory->gpu_count, plural(inventory->gpu_count), inventory->nic_count,
-	       plural(inventory->nic_count));
-}
-
-static void print_text(const struct inventory *inventory, const struct plan_node *node)
-{
-	struct env *env = env_capture();
 	struct paint paint;
+	struct cell counts;
 
 	paint_init(env, &paint);
-	print_summary(inventory, node, &paint);
+	printf("%s%zu rank%s on %s%s: %s\n", paint.bold, node->rank_count, plural(node->rank_count),
+	       inventory->node && *inventory->node ? inventory->node : "a node", paint.off,
+	       cell_inventory(&counts, inventory));
 	show_ranks(node, 1, -1, &paint);
 	if (node->visible_devices)
 		printf("%s=%s\n", plan_gpu_vendor(inventory)->list, node->visible_devices);
-	for (size_t w = 0; w < node->warning_count; w++) {
-		printf("%s!%s ", paint.warn, paint.off);
-		text_wrap(node->warnings[w], 2, paint.width);
-	}
-	for (size_t n = 0; n < inventory->note_count; n++) {
-		printf("%s!%s ", paint.warn, paint.off);
-		text_wrap(inventory->notes[n], 2, paint.width);
-	}
-	env_free(env);
+	show_warnings(&paint, warnings);
 }
 
-static int print_xml(const struct plan_arguments *options, struct error *err)
+static int print_xml(const char *topology, const struct env *env, struct error *err)
 {
-	struct env *env = env_capture();
-	struct inventory_source source = {.topology_file = options->topology, .all_devices = true};
+	struct inventory_source source = {.topology_file = topology, .all_devices = true};
 	struct bytes xml = {0};
-	int rc = env ? 0 : error_memory(err, "the environment");
+	int rc;
 
-	if (!rc && !source.topology_file)
+	if (!topology)
 		source.topology_file = inventory_topology_file(env);
-	if (!rc)
-		rc = inventory_topology_xml(&source, &xml, err);
+	rc = inventory_topology_xml(&source, &xml, err);
 	if (!rc)
 		fwrite(xml.data, 1, xml.size, stdout);
 	bytes_free(&xml);
-	env_free(env);
 	return rc;
 }
 
@@ -110,40 +88,20 @@ static int print_xml(const struct plan_arguments *options, struct error *err)
 
 /* A capture of another machine is used as it is; for this machine the environment's device lists
  * apply. */
-static int load_inventory(const struct plan_arguments *options, struct inventory *out,
-			  struct error *err)
+static int make_plan(const struct plan_arguments *options, const struct env *env,
+		     struct inventory *inventory, struct plan_node *out, struct error *err)
 {
 	struct inventory_source source = {.topology_file = options->topology};
-	struct env *env = env_capture();
-	int rc;
-
-	if (!env)
-		return error_memory(err, "the environment");
-	source.no_network = source.topology_file || inventory_topology_file(env);
-	rc = inventory_discover_from_env(&source, env, out, err);
-	env_free(env);
-	return rc;
-}
-
-static int make(const struct inventory *inventory, const struct plan_request *request,
-		struct plan_node *out, struct error *err)
-{
-	struct alloc_node node = {.name = inventory->node, .gpus = -1};
+	struct alloc_node node = {.gpus = -1};
 	struct alloc alloc = {.node_count = 1, .nodes = &node};
-	int count = 0, rc = plan_rank_counts(&alloc, inventory, 1, request, &count, err);
+	int count = 0, rc;
 
-	return rc ? rc : plan_map_node(inventory, request, 0, count, out, err);
-}
-
-static int show(const struct plan_arguments *options, const struct inventory *inventory,
-		const struct plan_node *node, struct error *err)
-{
-	JSON_AUTO json = options->json ? plan_node_to_json(node) : NULL;
-
-	if (options->json)
-		return json ? json_print(json, stdout, err) : error_memory(err, "berth.plan/1");
-	print_text(inventory, node);
-	return 0;
+	source.no_network = source.topology_file || inventory_topology_file(env);
+	rc = inventory_discover_from_env(&source, env, inventory, err);
+	node.name = inventory->node;
+	if (!rc)
+		rc = plan_rank_counts(&alloc, inventory, 1, &options->request, &count, err);
+	return rc ? rc : plan_map_node(inventory, &options->request, 0, count, out, err);
 }
 
 static int write_svg(const char *file, const struct inventory *inventory,
@@ -167,18 +125,25 @@ int verb_plan(int argc, char **argv)
 
 	arguments_parse(&command, argc, argv, &options);
 
-	if (options.xml)
-		return print_xml(&options, &err) ? verb_fail(&err) : 0;
+	struct env *env = env_capture();
+	JSON_AUTO json = NULL;
+	int rc = env ? 0 : error_memory(&err, "the environment");
 
-	int rc = load_inventory(&options, &inventory, &err);
-
-	if (!rc)
-		rc = make(&inventory, &options.request, &node, &err);
-	if (!rc && options.svg)
-		rc = write_svg(options.svg, &inventory, &node, &err);
-	if (!rc)
-		rc = show(&options, &inventory, &node, &err);
+	if (!rc && options.xml) {
+		rc = print_xml(options.topology, env, &err);
+	} else if (!rc) {
+		rc = make_plan(&options, env, &inventory, &node, &err);
+		if (!rc && options.svg)
+			rc = write_svg(options.svg, &inventory, &node, &err);
+		if (!rc && !(json = plan_node_to_json(&node)))
+			rc = error_memory(&err, "berth.plan/1");
+		if (!rc && options.json)
+			rc = json_print(json, stdout, &err);
+		else if (!rc)
+			print_text(&inventory, &node, json_object_get(json, "warnings"), env);
+	}
 	plan_node_free(&node);
 	inventory_free(&inventory);
+	env_free(env);
 	return rc ? verb_fail(&err) : 0;
 }

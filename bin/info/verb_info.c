@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* berth info: the values of the stages for this process or job, each choice with its reason. */
 #include <libgen.h>
-#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "alloc/slurm.h"
 #include "arguments.h"
+#include "base/bytes.h"
 #include "base/file.h"
 #include "base/json.h"
 #include "base/number.h"
@@ -29,7 +29,7 @@ static const struct arguments_option options[] = {
 	 "rank)",
 	 ARGUMENTS_INT, offsetof(struct info, wanted_rank), 0, INT32_MAX, .letter = 'r'},
 	{"verbose", NULL, "Also print the launcher's command line and the environment of a rank",
-	 ARGUMENTS_FLAG, offsetof(struct info, verbose), .letter = 'v'},
+	 ARGUMENTS_FLAG, offsetof(struct info, stages.verbose), .letter = 'v'},
 	{0},
 };
 
@@ -39,24 +39,6 @@ static const struct arguments_command command = {
 	.doc = "Show what berth found and decided for this process or job, and why.\vIn a rank "
 	       "that berth started (BERTH_PLAN_FILE is set), it shows that rank's place.",
 };
-
-/* A variable of the ranks' environment as a number; -ERR_DATA when absent or out of range. */
-static int rank_variable(const struct env *env, const char *name, size_t limit, size_t *out,
-			 struct error *err)
-{
-	const char *text = env_get(env, name);
-	int value;
-
-	if (!text)
-		return error_set(err, ERR_DATA,
-				 "BERTH_PLAN_FILE is set but %s is not, although berth sets both; "
-				 "unset BERTH_PLAN_FILE to see what berth finds on this machine",
-				 name);
-	if (number_int(name, text, 0, limit ? (int)limit - 1 : 0, &value, err))
-		return error_prefix(err, "BERTH_PLAN_FILE's plan");
-	*out = (size_t)value;
-	return 0;
-}
 
 /* This node's part of the allocation, as recorded in the plan of the running job. */
 static int alloc_of_plan(const struct plan *plan, size_t node_index, struct alloc *out,
@@ -81,67 +63,36 @@ static int alloc_of_plan(const struct plan *plan, size_t node_index, struct allo
 	return out->nodes[0].name ? 0 : error_memory(err, "the allocation");
 }
 
-/* The CPUs that this process may use at this moment. */
-static char *affinity_text(void)
-{
-	struct idset *ids = affinity_get(0);
-	char *text = ids ? idset_format(ids) : NULL;
-
-	idset_free(ids);
-	return text;
-}
-
 /* Inside a rank: read the plan as it was made, and our place in it. */
 static int read_rank_plan(struct info *info, struct error *err)
 {
-	struct stages *stages = &info->stages;
+	struct plan *plan = &info->stages.plan;
+	const char *local = env_get(info->env, "LOCAL_RANK");
+	const struct plan_node *node;
+	struct idset *cpus;
 	JSON_AUTO json = NULL;
-	int rc = json_read_file(info->plan_file, PLAN_FILE_MAX, &json, err);
+	int rc = json_read_file(info->plan_file, PLAN_FILE_MAX, &json, err), count;
 
 	if (!rc)
-		rc = plan_file_from_json(json, &stages->plan, &info->node_index, err);
+		rc = plan_file_from_json(json, plan, &info->node_index, err);
 	if (rc)
 		return error_prefix(err, "BERTH_PLAN_FILE");
-	rc = rank_variable(stages->env, "LOCAL_RANK",
-			   stages->plan.nodes[info->node_index].rank_count, &info->own_local_rank,
-			   err);
-	if (!rc)
-		rc = alloc_of_plan(&stages->plan, info->node_index, &stages->alloc, err);
-	if (rc)
-		return rc;
-	info->local_rank = info->own_local_rank;
-	info->bound_to = affinity_text();
-	return 0;
-}
-
-/* How berth run would start the agents. A job that no launcher fits is not an error here. */
-static int find_launcher(struct info *info, struct error *err)
-{
-	struct stages *stages = &info->stages;
-	char path[4096];
-	struct launch_options launch = {.alloc = &stages->alloc,
-					.env = stages->env,
-					.berth_path = path,
-					.node_timeout_ms = NODE_TIMEOUT_MS};
-	struct error none = {0};
-	int rc = file_find_self(path, sizeof path, err);
-
-	if (rc || launcher_find(NULL, &stages->alloc, stages->env, &launch.launcher, &none))
-		return rc;
-	info->launcher = launch.launcher;
-	info->launcher_line = launcher_sample_line(&launch);
-	return info->launcher_line ? 0 : error_memory(err, "the launcher's command line");
-}
-
-const char *info_not_known(const struct info *info, char out[INFO_NOT_KNOWN_MAX])
-{
-	snprintf(
-		out, INFO_NOT_KNOWN_MAX,
-		"this machine is not one of the job's nodes, and the nodes are examined when a job "
-		"starts: their cores, GPUs and NICs, the rendezvous address, the ranks. To see "
-		"them: berth run --per-node -- berth info; how many ranks would start: berth run "
-		"--dry-run -- PROGRAM");
-	return out;
+	node = &plan->nodes[info->node_index];
+	count = (int)node->rank_count;
+	if (!local)
+		return error_set(err, ERR_DATA,
+				 "BERTH_PLAN_FILE is set but LOCAL_RANK is not, although berth "
+				 "sets both; unset BERTH_PLAN_FILE to see what berth finds on this "
+				 "machine");
+	if (number_int("LOCAL_RANK", local, 0, count ? count - 1 : 0, &info->own_local_rank, err))
+		return error_prefix(err, "BERTH_PLAN_FILE's plan");
+	info->local_rank = (size_t)info->own_local_rank;
+	info->own_rank = count ? node->ranks[info->local_rank].rank : -1;
+	/* The CPUs that this process may use at this moment. */
+	cpus = affinity_get(0);
+	info->bound_to = cpus ? idset_format(cpus) : NULL;
+	idset_free(cpus);
+	return alloc_of_plan(plan, info->node_index, &info->alloc, err);
 }
 
 static int choose_rank(struct info *info, struct error *err)
@@ -159,22 +110,6 @@ static int choose_rank(struct info *info, struct error *err)
 		}
 	return error_set(err, ERR_USAGE, "--rank %d: %s has ranks %d to %d", info->wanted_rank,
 			 node->node, node->ranks[0].rank, node->ranks[node->rank_count - 1].rank);
-}
-
-static int environment_of(const struct info *info, size_t local_rank, const struct env *env,
-			  struct env **out, struct error *err)
-{
-	struct plan_request request = info->options.plan;
-	char dir[PATH_MAX];
-
-	if (info->plan_file) {
-		snprintf(dir, sizeof dir, "%s", info->plan_file);
-		request.dir = dirname(dir);
-		request.run = env_get(info->stages.env, "BERTH_RUN");
-		request.ports = env_get(info->stages.env, "BERTH_PORTS");
-	}
-	return plan_environment(&info->stages.plan, &info->stages.inventory, info->node_index,
-				local_rank, &request, env, out, err);
 }
 
 /* In own (what berth itself would choose), replace values that differ in the environment: they are
@@ -202,78 +137,45 @@ static int compare_with_berth(const struct env *env, struct env *own, struct env
 }
 
 /* A rank's environment contains both berth's values and the user's. What berth would choose without
- * any of them shows which is which. */
-static int environment_inside(struct info *info, struct error *err)
+ * any of them shows which is which. rest: what is neither. */
+static int environment_inside(struct info *info, struct env *rest, struct error *err)
 {
-	const struct env *env = info->stages.env;
-	struct env *bare = env_copy(env), *rest = env_copy(env);
-	struct env *names = NULL, *own = NULL;
-	int rc = bare && rest ? environment_of(info, info->local_rank, env, &names, err)
-			      : error_memory(err, "the environment");
+	const struct stages *stages = &info->stages;
+	struct env *bare = env_copy(info->env), *names = NULL;
+	int rc = bare ? stages_environment(stages, info->node_index, info->local_rank, info->env,
+					   &names, err)
+		      : error_memory(err, "the environment");
 
 	for (size_t i = 0; !rc && i < env_count(names); i++)
 		env_drop(bare, env_at(names, i)->name);
 	if (!rc)
-		rc = environment_of(info, info->local_rank, bare, &own, err);
+		rc = stages_environment(stages, info->node_index, info->local_rank, bare,
+					&info->changes, err);
 	if (!rc)
-		rc = compare_with_berth(env, own, rest, err);
-	if (!rc && !(info->stages.lint = plan_lint(rest, &info->stages.inventory, 1)))
-		rc = error_memory(err, "the warnings");
+		rc = compare_with_berth(info->env, info->changes, rest, err);
 	env_free(names);
 	env_free(bare);
-	env_free(rest);
-	info->changes = own; /* info frees it in any case */
 	return rc;
-}
-
-static int make_environment(struct info *info, struct error *err)
-{
-	const struct plan_node *node = &info->stages.plan.nodes[info->node_index];
-	bool own = info->plan_file && info->local_rank == info->own_local_rank;
-	int rc =
-		own ? environment_inside(info, err)
-		    : environment_of(info, info->local_rank, info->stages.env, &info->changes, err);
-
-	if (rc || own || node->rank_count < 2)
-		return rc;
-	return environment_of(info, info->local_rank ? 0 : 1, info->stages.env, &info->other, err);
-}
-
-/* Once each; what does not fit into memory is noticed at the end of collect_warnings. */
-static void warn(struct info *info, const char *text)
-{
-	size_t i;
-	json_t *seen;
-
-	if (!text)
-		return;
-	json_array_foreach(info->warnings, i, seen)
-	{
-		if (!strcmp(json_string_value(seen), text))
-			return;
-	}
-	info->warnings_missing |= json_array_append_new(info->warnings, json_text(text)) != 0;
 }
 
 /* Warn a task of srun whose GPUs are hidden from its neighbours. A rank of berth runs in its
  * agent's step. */
-static void warn_isolated_gpus(struct info *info)
+static void warn_isolated_gpus(const struct info *info)
 {
-	const struct alloc *alloc = &info->stages.alloc;
+	const struct alloc *alloc = &info->alloc;
 	char text[SLURM_ISOLATION_MAX];
 
 	if (!info->plan_file && alloc->this_node >= 0 &&
-	    slurm_gpus_isolated(info->stages.env, alloc->nodes[alloc->this_node].slots, text,
-				sizeof text))
-		warn(info, text);
+	    slurm_gpus_isolated(info->env, alloc->nodes[alloc->this_node].slots, text, sizeof text))
+		stages_warn(info->stages.warnings, text);
 }
 
 /* The scheduler's GPUs are this node's; on a simulated machine the plan uses all. */
-static void warn_simulated(struct info *info)
+static void warn_simulated(const struct info *info)
 {
-	const struct alloc *alloc = &info->stages.alloc;
+	const struct alloc *alloc = &info->alloc;
 	const struct inventory *inventory = &info->stages.inventory;
-	const char *list = env_get(info->stages.env, "CUDA_VISIBLE_DEVICES");
+	const char *list = env_get(info->env, "CUDA_VISIBLE_DEVICES");
 	int granted = alloc->this_node < 0 ? -1 : alloc->nodes[alloc->this_node].gpus;
 	char text[500], by[160] = "";
 
@@ -287,108 +189,96 @@ static void warn_simulated(struct info *info)
 		 "BERTH_TOPOLOGY, because the grant applies to this node; unset BERTH_TOPOLOGY to "
 		 "plan for the granted GPUs",
 		 granted, by, inventory->gpu_count);
-	warn(info, text);
-}
-
-static int collect_warnings(struct info *info, struct error *err)
-{
-	const struct stages *stages = &info->stages;
-	const struct plan_node *node = info->outside ? NULL : &stages->plan.nodes[info->node_index];
-	char text[160];
-
-	info->warnings = json_array();
-	info->warnings_missing = !info->warnings;
-	if (stages->assumed)
-		warn(info, "berth examined only this node and assumes that the others are like it; "
-			   "it tests which address all nodes reach when the ranks start; run "
-			   "'berth run --per-node -- berth info' in the job to see each node");
-	if (info->omitted_nodes) {
-		snprintf(text, sizeof text,
-			 "more nodes in the allocation, not in this plan: %zu; berth info examines "
-			 "only the node where it runs",
-			 info->omitted_nodes);
-		warn(info, text);
-	}
-	warn_isolated_gpus(info);
-	if (!info->outside)
-		warn_simulated(info);
-	for (size_t i = 0; i < stages->plan.warning_count; i++)
-		warn(info, stages->plan.warnings[i]);
-	for (size_t i = 0; node && i < node->warning_count; i++)
-		warn(info, node->warnings[i]);
-	for (size_t i = 0; i < json_array_size(stages->lint); i++)
-		warn(info, json_string_value(json_array_get(stages->lint, i)));
-	return info->warnings_missing ? error_memory(err, "the warnings") : 0;
+	stages_warn(info->stages.warnings, text);
 }
 
 /* What other runs of the job use on this node. The plan is that of a run without others. */
-static void read_claims(struct info *info)
+static void read_claims(struct info *info, const struct launch_options *launch)
 {
-	const struct launch_options launch = {
-		.alloc = &info->stages.alloc, .env = info->stages.env, .launcher = info->launcher};
-	const char *tmpdir = env_get(info->stages.env, "TMPDIR"), *text;
+	const char *tmpdir = env_get(info->env, "TMPDIR"), *text;
 	char scope[256], names[1024], dir[4096];
 
-	text = controller_scope(&launch, scope, sizeof scope);
-	controller_run_names(&launch, names, sizeof names);
+	text = controller_scope(launch, scope, sizeof scope);
+	controller_run_names(launch, names, sizeof names);
 	snprintf(dir, sizeof dir, "%s/-", tmpdir ? tmpdir : "/tmp");
 	if (text)
 		info->claims = claims_read(dir, text, names);
 }
 
+/* Read the allocation and, outside a rank, see how berth run would start the agents. A job that no
+ * launcher fits is not an error here. */
+static int open_stages(struct info *info, struct error *err)
+{
+	struct plan_request *request = &info->options.plan;
+	char path[4096];
+	struct launch_options launch = {.alloc = &info->alloc,
+					.env = info->env,
+					.berth_path = path,
+					.node_timeout_ms = NODE_TIMEOUT_MS};
+	struct error none = {0};
+	int rc = file_find_self(path, sizeof path, err);
+
+	if (!rc && info->plan_file) {
+		snprintf(info->dir, sizeof info->dir, "%s", info->plan_file);
+		request->dir = dirname(info->dir);
+		request->run = env_get(info->env, "BERTH_RUN");
+		request->ports = env_get(info->env, "BERTH_PORTS");
+	} else if (!rc) {
+		launcher_find(NULL, &info->alloc, info->env, &launch.launcher, &none);
+	}
+	if (!rc)
+		rc = stages_open(&info->stages, &launch, request, err);
+	if (!rc && launch.launcher)
+		read_claims(info, &launch);
+	return rc;
+}
+
+static int collect_rank(struct info *info, struct error *err)
+{
+	struct env *rest = env_copy(info->env);
+	int rc = rest ? choose_rank(info, err) : error_memory(err, "the environment");
+	bool own = info->plan_file && info->local_rank == (size_t)info->own_local_rank;
+
+	if (!rc && own)
+		rc = environment_inside(info, rest, err);
+	else if (!rc)
+		rc = stages_environment(&info->stages, info->node_index, info->local_rank,
+					info->env, &info->changes, err);
+	warn_simulated(info);
+	if (!rc)
+		rc = stages_collect_warnings(&info->stages, own || !info->plan_file ? rest : NULL,
+					     err);
+	env_free(rest);
+	return rc;
+}
+
 static int collect(struct info *info, struct error *err)
 {
-	int rc = stages_load(&info->options, &info->stages, err);
+	struct stages *stages = &info->stages;
+	int rc = stages_read(&info->options.alloc, &info->env, &info->alloc, err);
 
 	if (rc)
 		return rc;
-	info->plan_file = env_get(info->stages.env, "BERTH_PLAN_FILE");
+	info->plan_file = env_get(info->env, "BERTH_PLAN_FILE");
 	if (info->options.plan.ranks || info->options.plan.ranks_per_node)
 		info->plan_file = NULL; /* the query is about another job, not the running one */
-	info->outside = !info->plan_file && info->stages.alloc.this_node < 0 &&
-			info->stages.alloc.source == ALLOC_FROM_SLURM;
 	if (info->plan_file)
 		rc = read_rank_plan(info, err);
-	else
-		rc = find_launcher(info, err);
-	if (!rc && info->launcher)
-		read_claims(info);
-	if (!rc && info->outside)
-		return collect_warnings(info, err);
-	if (!rc && !info->plan_file) {
-		rc = stages_plan(&info->options.plan, &info->stages, err);
-		if (!info->stages.assumed)
-			info->omitted_nodes = info->stages.alloc.node_count - 1;
-	}
 	if (!rc)
-		rc = choose_rank(info, err);
+		rc = open_stages(info, err);
 	if (!rc)
-		rc = make_environment(info, err);
-	return rc ? rc : collect_warnings(info, err);
-}
-
-/* This process's place, or null if it is no rank. */
-static json_t *place_json(const struct info *info)
-{
+		rc = stages_discover(stages, err);
+	if (rc)
+		return rc;
+	warn_isolated_gpus(info);
+	info->outside = !info->plan_file && stages->this_node < 0;
+	text_append(stages->not_known, sizeof stages->not_known,
+		    "; how many ranks would start: berth run --dry-run -- PROGRAM");
+	if (info->outside)
+		return 0;
 	if (!info->plan_file)
-		return json_null();
-
-	const struct plan_node *node = &info->stages.plan.nodes[info->node_index];
-
-	return json_pack("{s:i, s:i, s:i, s:o}", "rank", node->ranks[info->own_local_rank].rank,
-			 "local_rank", (int)info->own_local_rank, "node_rank",
-			 (int)info->node_index, "bound_to", json_text(info->bound_to));
-}
-
-/* The object that agents send to the controller as berth.card/1, under the name of the public
- * document. */
-static json_t *inventory_json(const struct inventory *inventory)
-{
-	json_t *json = inventory_to_json(inventory);
-
-	if (json)
-		json_object_set_new(json, "format", json_string("berth.inventory/1"));
-	return json;
+		rc = stages_plan(stages, err);
+	return rc ? rc : collect_rank(info, err);
 }
 
 /* What the files of the site and the user set. */
@@ -410,57 +300,48 @@ static json_t *settings_json(const struct env *env)
 /* berth.info/1. A new reference; NULL if memory is out. */
 static json_t *info_to_json(const struct info *info)
 {
-	const struct stages *stages = &info->stages;
+	const struct plan *plan = &info->stages.plan;
+	json_t *inventory = inventory_to_json(&info->stages.inventory), *place = json_null();
 	bool outside = info->outside;
-	char why[INFO_NOT_KNOWN_MAX];
 
-	return json_pack(
-		"{s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:O?, s:O}",
-		"schema", "berth.info/1", "version", BERTH_VERSION, "alloc",
-		alloc_to_json(&stages->alloc), "launcher",
-		json_text(info->launcher ? info->launcher->name : NULL), "line",
-		json_text(info->launcher_line), "settings", settings_json(stages->env), "ranks",
-		outside ? json_null() : json_integer(stages->plan.world_size), "rank",
-		place_json(info), "inventory", inventory_json(&stages->inventory), "network",
-		outside ? json_null() : plan_network_to_json(&stages->plan.network), "plan",
-		outside ? json_null() : plan_node_to_json(&stages->plan.nodes[info->node_index]),
-		"environment", outside ? json_null() : environment_json(info->changes), "not_known",
-		json_text(outside ? info_not_known(info, why) : NULL), "runs", info->claims,
-		"warnings", info->warnings);
-}
-
-static int show(const struct info *info, struct error *err)
-{
-	if (info->json) {
-		JSON_AUTO json = info_to_json(info);
-
-		return json ? json_print(json, stdout, err) : error_memory(err, "berth.info/1");
-	}
-
-	struct paint paint;
-
-	paint_init(info->stages.env, &paint);
-	info_print(info, &paint);
-	return 0;
+	/* Agents send the same object to the controller as berth.card/1. */
+	json_object_set_new(inventory, "format", json_string("berth.inventory/1"));
+	if (info->plan_file)
+		place = json_pack("{s:i, s:i, s:i, s:o}", "rank", info->own_rank, "local_rank",
+				  info->own_local_rank, "node_rank", (int)info->node_index,
+				  "bound_to", json_text(info->bound_to));
+	return stages_to_json(
+		&info->stages, "berth.info/1",
+		json_pack("{s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:O?}", "version", BERTH_VERSION,
+			  "settings", settings_json(info->env), "ranks",
+			  outside ? json_null() : json_integer(plan->world_size), "rank", place,
+			  "inventory", inventory, "plan",
+			  outside ? json_null() : plan_node_to_json(&plan->nodes[info->node_index]),
+			  "environment", outside ? json_null() : environment_json(info->changes),
+			  "runs", info->claims));
 }
 
 int verb_info(int argc, char **argv)
 {
-	struct info info = {.wanted_rank = -1};
+	struct info info = {.wanted_rank = -1, .own_rank = -1};
 	struct error err = {0};
 
 	arguments_parse(&command, argc, argv, &info);
 
 	int rc = collect(&info, &err);
 
-	if (!rc)
-		rc = show(&info, &err);
+	if (!rc && !info.json) {
+		rc = info_print(&info, &err);
+	} else if (!rc) {
+		JSON_AUTO json = info_to_json(&info);
+
+		rc = json ? json_print(json, stdout, &err) : error_memory(&err, "berth.info/1");
+	}
 	free(info.bound_to);
-	free(info.launcher_line);
 	json_decref(info.claims);
-	json_decref(info.warnings);
 	env_free(info.changes);
-	env_free(info.other);
 	stages_free(&info.stages);
+	alloc_free(&info.alloc);
+	env_free(info.env);
 	return rc ? verb_fail(&err) : 0;
 }

@@ -97,9 +97,9 @@ CLIENT='import sys, urllib.request; print("status", urllib.request.urlopen(sys.a
 	[[ "$(cat router.1)" == "--url http://127.0.0.1:$two $two 1 http://"* ]]
 	[ -e logs/d.1/rank-0001.log ] && [ -e logs/router.1/rank-0000.log ]
 	expect 0 "$BERTH" run --launcher loopback -N 7 --dry-run @job
-	[[ "${lines[3]}" =~ ^\ +d.0\ +at\ once\ +loop\[0-1\]\ +2 ]]
-	[[ "${lines[5]}" =~ ^\ +router.0\ +at\ once\ +loop0\ +1 ]]
-	[[ "${lines[7]}" =~ ^\ +train\ +d\ \(1\ of\ 2\),\ router\ +loop\[4-6\] ]]
+	[[ "${lines[4]}" =~ ^\ +d.0\ +at\ once\ +loop\[0-1\]\ +2 ]]
+	[[ "${lines[6]}" =~ ^\ +router.0\ +at\ once\ +loop0\ +1 ]]
+	[[ "${lines[8]}" =~ ^\ +train\ +d\ \(1\ of\ 2\),\ router\ +loop\[4-6\] ]]
 }
 
 @test "--replicas on GPUs of one node, and --on with GPUs: all are disjoint" {
@@ -215,11 +215,11 @@ LATER='touch up
 	expect 0 "$BERTH" run --launcher loopback -N 3 --dry-run --role ask -- true : --role prep --gpus-per-rank 0 -- true : \
 		--role serve --after prep --service --ready http:/health --ports 2 -N 1 -- true
 	[ "${#lines[@]}" -le 10 ]
-	[[ "${lines[3]}" =~ ^\ +prep\ +at\ once\ +loop0\ +1\ +0\ +1\ +127.0.0.1 ]]
-	[[ "${lines[4]}" =~ ^\ +serve\ +prep\'s\ end\ +loop2\ +1\ +0\ +1\+2\ +127.0.0.1\ +http:/health$ ]]
-	[[ "${lines[5]}" =~ ^\ +ask\ +serve\ +loop\[0-1\]\ +4\ +0\ +1 ]]
+	[[ "${lines[4]}" =~ ^\ +prep\ +at\ once\ +loop0\ +1\ +0\ +1\ +127.0.0.1 ]]
+	[[ "${lines[5]}" =~ ^\ +serve\ +prep\'s\ end\ +loop2\ +1\ +0\ +1\+2\ +127.0.0.1\ +http:/health$ ]]
+	[[ "${lines[6]}" =~ ^\ +ask\ +serve\ +loop\[0-1\]\ +4\ +0\ +1 ]]
 	expect 0 "$BERTH" run -v --dry-run --role a -- true : --role b -n 1 -- true
-	[[ $output == *'role     a'*'environment of rank 0'*'role     b'*'environment of rank 0'* ]]
+	[[ $output == *'Role a'*Environment*'of rank 0'*'Role b'*Environment*'of rank 0'* ]]
 	expect 0 env PATH="$FIXTURES/ray:$PATH" "$BERTH" run --dry-run --ray -- true
 	[ "${#lines[@]}" -le 30 ]
 }
@@ -227,7 +227,8 @@ LATER='touch up
 @test "berth info as a role's program shows what it knows of the others" {
 	expect 0 "$BERTH" run --role serve --service --ports 2 -n 1 -- sleep 60 : --role ask -n 1 -- "$BERTH" info
 	[[ $output == *Roles*"this process is of role ask"* ]]
-	[[ $output =~ BERTH_ROLE_SERVE\ +127.0.0.1\ +[0-9]+\ +[0-9]+-[0-9]+\ +$HOST\ +1 ]]
+	[[ $output =~ BERTH_ROLE_SERVE_ADDR\ +127.0.0.1 && $output =~ BERTH_ROLE_SERVE_PORTS\ +[0-9]+-[0-9]+ ]]
+	[[ $output =~ BERTH_ROLE_SERVE_NODES\ +$HOST && $output != *BERTH_ROLE_SECRET*[0-9a-f]{32}* ]]
 }
 
 @test "http_proxy: NO_PROXY has the roles' addresses, so clients find the server and not the proxy" {

@@ -142,7 +142,7 @@ is_dead() { ! grep -qs '^State:[[:space:]]*[^ZX[:space:]]' "/proc/$1/status"; }
 	expect 0 "$BERTH" run --dry-run --launcher fork -- true
 	local slow=" for 3 processes with GPUs, although the node has 8: data loaders will be slow. "
 	slow+="Request more cores with #SBATCH --cpus-per-gpu=2"
-	[[ "$output" == *"the job has 5 cores on "*"$slow"* ]]
+	[[ "$(echo $output)" == *"the job has 5 cores on "*"$slow"* ]]
 	expect 0 "$BERTH" run --dry-run --launcher fork -n 2 -- true
 	[[ "$output" != *"data loaders"* ]]
 }

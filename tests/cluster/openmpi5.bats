@@ -38,7 +38,7 @@ trains() { # ENGINE OPTIONS
 	PATH=$FIVE/bin:\$PATH
 	"\$BERTH" run --dry-run -- true
 	S
-	has '^agents +tm: '
+	has 'one agent per node with tm:'
 }
 
 @test "mpirun of Open MPI 5 trains on two nodes" {

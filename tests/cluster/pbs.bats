@@ -195,7 +195,7 @@ meet() {
 	"\$BERTH" run --dry-run --launcher mpirun --ranks-per-node 2 -- true
 	"\$BERTH" run --launcher mpirun --ranks-per-node 2 -- sh -c '$MEET'
 	S
-	has '^agents +tm: ' # the default
+	has 'one agent per node with tm:' # the default
 	has 'mpirun --map-by ppr:1:node --bind-to none --host n1.bed.test:1,n2.bed.test:1'
 	meet
 }

@@ -109,10 +109,11 @@ drives() {
 	pbs_job ray 2:mpiprocs=1 <<-S
 	export PATH=${RAY-$FIXTURES/ray}:\$PATH PYTHONPATH=${PYTHONPATH-}
 	"\$BERTH" run --dry-run --launcher tm --ray -- sh driver.sh >dry
+	"\$BERTH" run --dry-run -v --launcher tm --ray -- sh driver.sh >all
 	env -u BERTH_TOPOLOGY "\$BERTH" run --ray -- sh driver.sh 'exit 3' 2>&1
 	S
-	grep -q 'tm: .*BERTH_AGENT_JOB=' "$SHARE/dry"
-	! grep -q 'BERTH_ROLE_SECRET=\|BERTH_RAY=' "$SHARE/dry" || false # all users can read a command line
+	grep -q 'BERTH_AGENT_JOB=' "$SHARE/all"
+	! grep -q 'BERTH_ROLE_SECRET=\|BERTH_RAY=' "$SHARE/all" || false # all users can read a command line
 	[ "$(wc -l <"$SHARE/dry")" -le 30 ]
 	[ "$status" = 3 ]
 	[ "$(grep -c ' node_' "$SHARE/ray.out")" -eq 2 ]

@@ -112,7 +112,7 @@ teardown() {
 	finish part
 	[ "$status" = 0 ]
 	has '^\[one 0\]   size +1 node, 1 rank'
-	has '^\[two 1\] nodes +3 '
+	has '^\[two 1\]   job .*, 3 nodes, '
 }
 
 @test "Slurm: a heterogeneous job: all groups are one job, or a role has a group" {

@@ -836,7 +836,7 @@ away() {
 	has "$best that all 2 nodes can reach; $others"
 	# On the login node: the job, not the login node.
 	expect 0 timeout 30 salloc -Q -N2 -w n1,n2 "$BERTH" info -v
-	has "this machine is not one of the job's nodes"
+	has "this machine is not n1, the first node"
 	has '^  job [0-9]+, 2 nodes, ends: '
 	has '^  network   not known here$'
 	has '^  srun --nodes=2 --ntasks=2 .* agent'
