@@ -22,11 +22,6 @@ static inline vector positive(vector value)
 	return (vector)((mask)value & ~stops);
 }
 
-static inline float gated_one(float value, float gate)
-{
-	return gate <= 0 ? 0 : value;
-}
-
 /* This thread's share of count items. */
 static void share(size_t count, size_t *begin, size_t *end)
 {
@@ -46,57 +41,122 @@ static float *lane(const struct norm_call *call, enum lane kind, size_t block)
 	return call->lanes + ((size_t)kind * call->planes.blocks + block) * LANES;
 }
 
-/* Sums of floats in a few vectors, whose totals are then summed in double: [LANES] of a, [LANES] of
- * b. */
-struct sums {
-	vector a[4], b[4];
+#define VECTORS (LANES / WIDTH)
+
+/* One plane of a call: its values, NULL if absent, and its lanes. mask: what the ReLU's gradient
+ * reads; NULL: it is recomputed from x. */
+struct plane {
+	size_t size;
+	bool relu;
+	vector mean[VECTORS], scale[VECTORS], shift[VECTORS], less[VECTORS], slope[VECTORS];
+	const float *x, *residual, *dy, *dy2, *mask;
+	float *y, *dz, *dx;
 };
 
-static inline void sums_end(struct sums *sums, double *to)
+static inline vector lanes_of(const struct norm_call *call, enum lane kind, size_t block, size_t i)
 {
-	vector a = (sums->a[0] + sums->a[1]) + (sums->a[2] + sums->a[3]);
-	vector b = (sums->b[0] + sums->b[1]) + (sums->b[2] + sums->b[3]);
-
-	for (int i = 0; i < LANES; i++) {
-		to[i] += (double)a[i];
-		to[LANES + i] += (double)b[i];
-	}
-	*sums = (struct sums){0};
+	return load(lane(call, kind, block) + i * WIDTH, WIDTH);
 }
 
-#define STRETCH (LANES * 64) /* elements between two calls of sums_end */
-
-/* Sums of x - shift and of its squares over one plane. */
-static void plane_moments(const float *x, size_t size, const float *shift, double *to)
+static struct plane plane_of(const struct norm_call *call, size_t index)
 {
-	vector k = load(shift);
-	struct sums sums = {0};
+	size_t size = plane_size(&call->planes), at = index * size;
+	size_t block = index % call->planes.blocks;
+	struct plane plane = {
+		.size = size,
+		.relu = call->relu,
+		.x = call->x + at,
+		.residual = call->residual ? call->residual + at : NULL,
+		.dy = call->dy ? call->dy + at : NULL,
+		.dy2 = call->dy2 ? call->dy2 + at : NULL,
+		.mask = call->residual ? call->y + at : NULL,
+		.y = call->y + at,
+		.dz = call->dz ? call->dz + at : NULL,
+		.dx = call->dx ? call->dx + at : NULL,
+	};
+
+	for (size_t i = 0; i < VECTORS; i++) {
+		plane.mean[i] = lanes_of(call, LANE_MEAN, block, i);
+		plane.scale[i] = lanes_of(call, LANE_SCALE, block, i);
+		plane.shift[i] = lanes_of(call, LANE_SHIFT, block, i);
+		plane.less[i] = lanes_of(call, LANE_DZ, block, i);
+		plane.slope[i] = lanes_of(call, LANE_SLOPE, block, i);
+	}
+	return plane;
+}
+
+/* The functions below handle the plane's elements from i on, of which element k is in lane
+ * k % LANES. count is WIDTH, or the number of the plane's last few elements. */
+
+static inline INLINE size_t in_lanes(size_t i)
+{
+	return i / WIDTH % VECTORS;
+}
+
+static inline INLINE vector centred(const struct plane *plane, size_t i, size_t count)
+{
+	vector off = load(plane->x + i, count) - plane->mean[in_lanes(i)];
+
+	for (size_t k = count; k < WIDTH; k++)
+		off[k] = 0;
+	return off;
+}
+
+/* The gradient before the ReLU. */
+static inline INLINE vector source(const struct plane *plane, vector off, size_t i, size_t count)
+{
+	vector dz = load(plane->dy + i, count);
+
+	if (plane->dy2)
+		dz += load(plane->dy2 + i, count);
+	if (plane->relu)
+		dz = gated(dz, plane->mask ? load(plane->mask + i, count)
+					   : off * plane->scale[in_lanes(i)] +
+						     plane->shift[in_lanes(i)]);
+	return dz;
+}
+
+struct sums {
+	vector a[VECTORS], b[VECTORS];
+};
+
+static inline INLINE void add_sums(const struct plane *plane, struct sums *sums, size_t i,
+				   size_t count)
+{
+	vector off = centred(plane, i, count), value = off;
+
+	if (plane->dy)
+		value = source(plane, off, i, count);
+	if (plane->dz)
+		store(plane->dz + i, value, count);
+	sums->a[in_lanes(i)] += value;
+	sums->b[in_lanes(i)] += value * off;
+}
+
+#define STRETCH (LANES * 16) /* elements whose sums are floats; their totals are doubles */
+
+/* Forward, the sums of x - mean and of its squares over one plane; backward, those of dz and of
+ * dz (x - mean). Backward stores dz if it is wanted. */
+static void plane_sums(const struct norm_call *call, size_t index)
+{
+	const struct plane plane = plane_of(call, index);
+	double *to = call->sums + index * 2 * LANES;
 	size_t i = 0;
 
 	memset(to, 0, 2 * LANES * sizeof *to);
-	while (i + LANES <= size) {
-		size_t end = size - i < STRETCH ? size : i + STRETCH;
+	while (i < plane.size) {
+		size_t end = plane.size - i < STRETCH ? plane.size : i + STRETCH;
+		struct sums sums = {0};
 
-		for (; i + 4 * LANES <= end; i += 4 * LANES)
-			for (int j = 0; j < 4; j++) {
-				vector d = load(x + i + j * LANES) - k;
-
-				sums.a[j] += d;
-				sums.b[j] += d * d;
-			}
-		for (; i + LANES <= end; i += LANES) {
-			vector d = load(x + i) - k;
-
-			sums.a[0] += d;
-			sums.b[0] += d * d;
+		for (; i + WIDTH <= end; i += WIDTH)
+			add_sums(&plane, &sums, i, WIDTH);
+		if (i < end)
+			add_sums(&plane, &sums, i, end - i);
+		i = end;
+		for (int k = 0; k < LANES; k++) {
+			to[k] += (double)sums.a[k / WIDTH][k % WIDTH];
+			to[LANES + k] += (double)sums.b[k / WIDTH][k % WIDTH];
 		}
-		sums_end(&sums, to);
-	}
-	for (; i < size; i++) {
-		double d = (double)x[i] - (double)shift[i % LANES];
-
-		to[i % LANES] += d;
-		to[LANES + i % LANES] += d * d;
 	}
 }
 
@@ -176,37 +236,25 @@ static void clear_padding(const struct norm_call *call)
 			spread(call, (enum lane)kind, c, 0);
 }
 
-static void plane_forward(const struct norm_call *call, size_t plane)
+static inline INLINE void forward(const struct plane *plane, size_t i, size_t count)
 {
-	size_t size = plane_size(&call->planes), block = plane % call->planes.blocks, i = 0;
-	const float *x = call->x + plane * size;
-	const float *residual = call->residual ? call->residual + plane * size : NULL;
-	const float *means = lane(call, LANE_MEAN, block), *scales = lane(call, LANE_SCALE, block),
-		    *shifts = lane(call, LANE_SHIFT, block);
-	float *y = call->y + plane * size;
-	vector mean = load(means), scale = load(scales), shift = load(shifts);
+	vector value =
+		centred(plane, i, count) * plane->scale[in_lanes(i)] + plane->shift[in_lanes(i)];
 
-	if (residual && call->relu) {
-		for (; i + LANES <= size; i += LANES)
-			store(y + i,
-			      positive((load(x + i) - mean) * scale + shift + load(residual + i)));
-	} else if (call->relu) {
-		for (; i + LANES <= size; i += LANES)
-			store(y + i, positive((load(x + i) - mean) * scale + shift));
-	} else {
-		for (; i + LANES <= size; i += LANES) {
-			vector value = (load(x + i) - mean) * scale + shift;
+	if (plane->residual)
+		value += load(plane->residual + i, count);
+	store(plane->y + i, plane->relu ? positive(value) : value, count);
+}
 
-			store(y + i, residual ? value + load(residual + i) : value);
-		}
-	}
-	for (; i < size; i++) {
-		float value = (x[i] - means[i % LANES]) * scales[i % LANES] + shifts[i % LANES];
+static void plane_forward(const struct norm_call *call, size_t index)
+{
+	const struct plane plane = plane_of(call, index);
+	size_t i = 0;
 
-		if (residual)
-			value += residual[i];
-		y[i] = call->relu && value < 0 ? 0 : value;
-	}
+	for (; i + WIDTH <= plane.size; i += WIDTH)
+		forward(&plane, i, WIDTH);
+	if (i < plane.size)
+		forward(&plane, i, plane.size - i);
 }
 
 static void norm_forward(const struct norm_call *call)
@@ -230,9 +278,7 @@ static void norm_forward(const struct norm_call *call)
 				clear_padding(call);
 #pragma omp barrier
 			for (size_t i = begin; i < end; i++)
-				plane_moments(call->x + i * size, size,
-					      lane(call, LANE_MEAN, i % planes->blocks),
-					      call->sums + i * 2 * LANES);
+				plane_sums(call, i);
 		} else if (!omp_get_thread_num()) {
 			clear_padding(call);
 		}
@@ -246,147 +292,26 @@ static void norm_forward(const struct norm_call *call)
 	}
 }
 
-/* dz of one vector: from dy, dy2 and the ReLU's mask. */
-struct sources {
-	const float *x, *y, *dy, *dy2;
-	vector mean, scale, shift;
-};
-
-static inline __attribute__((always_inline)) vector
-source(const struct sources *from, size_t i, vector centred, bool relu, bool by_y, bool two)
+static inline INLINE void gradient(const struct plane *plane, size_t i, size_t count)
 {
-	vector dz = load(from->dy + i);
+	vector off = centred(plane, i, count);
+	vector dz = plane->dz ? load(plane->dz + i, count) : source(plane, off, i, count);
 
-	if (two)
-		dz += load(from->dy2 + i);
-	if (relu && by_y)
-		dz = gated(dz, load(from->y + i));
-	else if (relu)
-		dz = gated(dz, centred * from->scale + from->shift);
-	return dz;
+	store(plane->dx + i,
+	      (dz - plane->less[in_lanes(i)]) * plane->scale[in_lanes(i)] -
+		      off * plane->slope[in_lanes(i)],
+	      count);
 }
 
-static float source_one(const struct norm_call *call, const struct sources *from, size_t i,
-			float centred)
+static void plane_gradient(const struct norm_call *call, size_t index)
 {
-	float dz = from->dy[i] + (from->dy2 ? from->dy2[i] : 0);
+	const struct plane plane = plane_of(call, index);
+	size_t i = 0;
 
-	if (!call->relu)
-		return dz;
-	return gated_one(dz, call->residual
-				     ? from->y[i]
-				     : centred * from->scale[i % LANES] + from->shift[i % LANES]);
-}
-
-static struct sources sources_of(const struct norm_call *call, size_t plane)
-{
-	size_t size = plane_size(&call->planes), block = plane % call->planes.blocks;
-
-	return (struct sources){
-		.x = call->x + plane * size,
-		.y = call->y ? call->y + plane * size : NULL,
-		.dy = call->dy + plane * size,
-		.dy2 = call->dy2 ? call->dy2 + plane * size : NULL,
-		.mean = load(lane(call, LANE_MEAN, block)),
-		.scale = load(lane(call, LANE_SCALE, block)),
-		.shift = load(lane(call, LANE_SHIFT, block)),
-	};
-}
-
-/* Sums of dz and of dz (x - mean) over one plane; dz is stored if it is wanted. */
-static inline __attribute__((always_inline)) void
-plane_sums(const struct norm_call *call, size_t plane, bool relu, bool by_y, bool two, bool keep)
-{
-	const struct sources from = sources_of(call, plane);
-	size_t size = plane_size(&call->planes), i = 0;
-	double *to = call->sums + plane * 2 * LANES;
-	float *kept = keep ? call->dz + plane * size : NULL;
-	struct sums sums = {0};
-
-	memset(to, 0, 2 * LANES * sizeof *to);
-	while (i + LANES <= size) {
-		size_t end = size - i < STRETCH ? size : i + STRETCH;
-
-		for (; i + 4 * LANES <= end; i += 4 * LANES)
-			for (int j = 0; j < 4; j++) {
-				size_t at = i + (size_t)j * LANES;
-				vector centred = load(from.x + at) - from.mean;
-				vector dz = source(&from, at, centred, relu, by_y, two);
-
-				if (keep)
-					store(kept + at, dz);
-				sums.a[j] += dz;
-				sums.b[j] += dz * centred;
-			}
-		for (; i + LANES <= end; i += LANES) {
-			vector centred = load(from.x + i) - from.mean;
-			vector dz = source(&from, i, centred, relu, by_y, two);
-
-			if (keep)
-				store(kept + i, dz);
-			sums.a[0] += dz;
-			sums.b[0] += dz * centred;
-		}
-		sums_end(&sums, to);
-	}
-	for (; i < size; i++) {
-		float centred = from.x[i] - from.mean[i % LANES];
-		float dz = source_one(call, &from, i, centred);
-
-		if (keep)
-			kept[i] = dz;
-		to[i % LANES] += (double)dz;
-		to[LANES + i % LANES] += (double)dz * (double)centred;
-	}
-}
-
-static inline __attribute__((always_inline)) void plane_gradient(const struct norm_call *call,
-								 size_t plane, bool relu, bool by_y,
-								 bool two, bool kept)
-{
-	const struct sources from = sources_of(call, plane);
-	size_t size = plane_size(&call->planes), block = plane % call->planes.blocks, i = 0;
-	const float *dz_kept = kept ? call->dz + plane * size : NULL;
-	float *dx = call->dx + plane * size;
-	vector less = load(lane(call, LANE_DZ, block)), slope = load(lane(call, LANE_SLOPE, block));
-
-	for (; i + LANES <= size; i += LANES) {
-		vector centred = load(from.x + i) - from.mean;
-		vector dz = kept ? load(dz_kept + i) : source(&from, i, centred, relu, by_y, two);
-
-		store(dx + i, (dz - less) * from.scale - centred * slope);
-	}
-	for (; i < size; i++) {
-		float centred = from.x[i] - from.mean[i % LANES];
-		float dz = kept ? dz_kept[i] : source_one(call, &from, i, centred);
-
-		dx[i] = (dz - less[i % LANES]) * from.scale[i % LANES] - centred * slope[i % LANES];
-	}
-}
-
-/* Instantiate the loops above for each kind of call, without branches inside. */
-static void plane_backward(const struct norm_call *call, size_t plane, bool gradient)
-{
-	bool by_y = call->residual, two = call->dy2, keep = call->dz;
-
-#define CASE(RELU, BY_Y, TWO, KEEP)                                                                \
-	if (call->relu == (RELU) && by_y == (BY_Y) && two == (TWO) && keep == (KEEP)) {            \
-		if (gradient)                                                                      \
-			plane_gradient(call, plane, RELU, BY_Y, TWO, KEEP);                        \
-		else                                                                               \
-			plane_sums(call, plane, RELU, BY_Y, TWO, KEEP);                            \
-		return;                                                                            \
-	}
-	CASE(true, false, false, false)
-	CASE(true, false, true, false)
-	CASE(true, true, false, true)
-	CASE(true, true, true, true)
-	CASE(false, false, false, false)
-#undef CASE
-	if (gradient)
-		plane_gradient(call, plane, call->relu, by_y, two, keep);
-	else
-		plane_sums(call, plane, call->relu, by_y, two, keep);
+	for (; i + WIDTH <= plane.size; i += WIDTH)
+		gradient(&plane, i, WIDTH);
+	if (i < plane.size)
+		gradient(&plane, i, plane.size - i);
 }
 
 static void channel_prepare(const struct norm_call *call, size_t channel)
@@ -432,14 +357,14 @@ static void norm_backward(const struct norm_call *call)
 			clear_padding(call);
 #pragma omp barrier
 		for (size_t i = begin; i < end; i++)
-			plane_backward(call, i, false);
+			plane_sums(call, i);
 #pragma omp barrier
 		for (size_t c = first; c < last; c++)
 			channel_gradient(call, c);
 #pragma omp barrier
 		if (call->dx)
 			for (size_t i = end; i-- > begin;)
-				plane_backward(call, i, true);
+				plane_gradient(call, i);
 	}
 }
 

@@ -46,9 +46,9 @@ static void window_best(const struct window *window, const float *plane, long oy
 	}
 }
 
-/* The same for a block of LANES channels, without a branch per channel. */
-static void window_best_lanes(const struct window *window, const float *plane, long oy, long ox,
-			      float *y, uint16_t *argmax)
+/* The same for WIDTH of the channels, without a branch per channel. */
+static void lanes_best(const struct window *window, const float *plane, long oy, long ox, float *y,
+		       uint16_t *argmax)
 {
 	long top = oy * window->stride - window->pad, left = ox * window->stride - window->pad;
 	vector best = {0};
@@ -61,7 +61,8 @@ static void window_best_lanes(const struct window *window, const float *plane, l
 			if (row < 0 || column < 0 || row >= window->height ||
 			    column >= window->width)
 				continue;
-			vector value = load(plane + (row * window->width + column) * LANES);
+			vector value =
+				load(plane + (row * window->width + column) * window->block, WIDTH);
 			mask wins = none | (value > best) | ((value != value) & (best == best));
 			mask k = (mask){0} + (int32_t)(ky * window->kernel + kx);
 
@@ -69,20 +70,20 @@ static void window_best_lanes(const struct window *window, const float *plane, l
 			place = (k & wins) | (place & ~wins);
 			none = (mask){0};
 		}
-	store(y, best);
-	for (int i = 0; i < LANES; i++)
+	store(y, best, WIDTH);
+	for (int i = 0; i < WIDTH; i++)
 		argmax[i] = (uint16_t)place[i];
 }
 
-/* Add to each position of the window the dy of the channels that it won. */
-static void window_spread_lanes(const struct window *window, float *plane, long oy, long ox,
-				const float *dy, const uint16_t *argmax)
+/* For WIDTH of the channels: add to each position of the window the dy of those that it won. */
+static void lanes_spread(const struct window *window, float *plane, long oy, long ox,
+			 const float *dy, const uint16_t *argmax)
 {
 	long top = oy * window->stride - window->pad, left = ox * window->stride - window->pad;
-	vector value = load(dy);
+	vector value = load(dy, WIDTH);
 	mask won;
 
-	for (int i = 0; i < LANES; i++)
+	for (int i = 0; i < WIDTH; i++)
 		won[i] = argmax[i];
 	for (long ky = 0; ky < window->kernel; ky++)
 		for (long kx = 0; kx < window->kernel; kx++) {
@@ -91,10 +92,10 @@ static void window_spread_lanes(const struct window *window, float *plane, long 
 			if (row < 0 || column < 0 || row >= window->height ||
 			    column >= window->width)
 				continue;
-			float *to = plane + (row * window->width + column) * LANES;
+			float *to = plane + (row * window->width + column) * window->block;
 			mask hit = won == (mask){0} + (int32_t)(ky * window->kernel + kx);
 
-			store(to, load(to) + (vector)((mask)value & hit));
+			store(to, load(to, WIDTH) + (vector)((mask)value & hit), WIDTH);
 		}
 }
 
@@ -103,6 +104,7 @@ void KERNEL(maxpool_forward)(const struct planes *x, const struct op_attributes 
 {
 	const struct window window = window_of(x, attributes);
 	size_t count = x->n * x->blocks, size = plane_size(x);
+	bool narrow = x->block % WIDTH;
 	size_t out = (size_t)(window.out_height * window.out_width) * x->block;
 
 #pragma omp parallel for schedule(static) if (count * size > SMALL)
@@ -112,10 +114,10 @@ void KERNEL(maxpool_forward)(const struct planes *x, const struct op_attributes 
 				size_t at = plane * out +
 					    (size_t)(oy * window.out_width + ox) * x->block;
 
-				if (x->block == LANES)
-					window_best_lanes(&window, from + plane * size, oy, ox,
-							  y + at, argmax + at);
-				else
+				for (size_t i = 0; !narrow && i < x->block; i += WIDTH)
+					lanes_best(&window, from + plane * size + i, oy, ox,
+						   y + at + i, argmax + at + i);
+				if (narrow)
 					window_best(&window, from + plane * size, oy, ox, y + at,
 						    argmax + at);
 			}
@@ -139,6 +141,7 @@ void KERNEL(maxpool_backward)(const struct planes *x, const struct op_attributes
 {
 	const struct window window = window_of(x, attributes);
 	size_t count = x->n * x->blocks, size = plane_size(x);
+	bool narrow = x->block % WIDTH;
 	size_t out = (size_t)(window.out_height * window.out_width) * x->block;
 
 #pragma omp parallel for schedule(static) if (count * size > SMALL)
@@ -151,10 +154,10 @@ void KERNEL(maxpool_backward)(const struct planes *x, const struct op_attributes
 				size_t at = plane * out +
 					    (size_t)(oy * window.out_width + ox) * x->block;
 
-				if (x->block == LANES)
-					window_spread_lanes(&window, to, oy, ox, dy + at,
-							    argmax + at);
-				else
+				for (size_t i = 0; !narrow && i < x->block; i += WIDTH)
+					lanes_spread(&window, to + i, oy, ox, dy + at + i,
+						     argmax + at + i);
+				if (narrow)
 					window_spread(&window, to, oy, ox, dy + at, argmax + at);
 			}
 	}

@@ -1,29 +1,47 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Vectors of 16 numbers, which the compiler maps to the instruction set. For the files that are
- * compiled once per set. */
+/* Vectors as wide as a register of the instruction set: GCC splits wider ones into single numbers.
+ * For the files that are compiled once per set. */
 #ifndef BERTH_TRAIN_DEVICE_CPU_KERNELS_VECTOR_H
 #define BERTH_TRAIN_DEVICE_CPU_KERNELS_VECTOR_H
 
+#include <string.h>
+
 #include "train/device/cpu/kernels.h"
 
-/* Vectors wider than a register are never passed to functions. */
-#pragma GCC diagnostic ignored "-Wpsabi"
-
 #define LANES KERNEL_LANES
+#ifdef __AVX512F__
+#define WIDTH 16
+#elif defined __AVX2__
+#define WIDTH 8
+#else
+#define WIDTH 4
+#endif
 #define SMALL 16384 /* elements; with fewer it does not pay to wake threads */
 
-typedef float vector __attribute__((vector_size(4 * LANES)));
-typedef int32_t mask __attribute__((vector_size(4 * LANES)));
-typedef float in_memory __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
+typedef float vector __attribute__((vector_size(4 * WIDTH)));
+typedef int32_t mask __attribute__((vector_size(4 * WIDTH)));
+typedef float in_memory __attribute__((vector_size(4 * WIDTH), aligned(4), may_alias));
 
-static inline vector load(const float *from)
+/* Inlined, so that a constant count of WIDTH makes load and store one instruction. */
+#define INLINE __attribute__((always_inline))
+
+/* count numbers, then zeros. */
+static inline INLINE vector load(const float *from, size_t count)
 {
-	return *(const in_memory *)from;
+	vector value = {0};
+
+	if (count == WIDTH)
+		return *(const in_memory *)from;
+	memcpy(&value, from, count * sizeof *from);
+	return value;
 }
 
-static inline void store(float *to, vector value)
+static inline INLINE void store(float *to, vector value, size_t count)
 {
-	*(in_memory *)to = value;
+	if (count == WIDTH)
+		*(in_memory *)to = value;
+	else
+		memcpy(to, &value, count * sizeof *to);
 }
 
 static inline size_t plane_size(const struct planes *planes)
