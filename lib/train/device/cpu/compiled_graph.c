@@ -49,47 +49,46 @@ static bool has_norm(const struct graph *graph)
 	return false;
 }
 
+/* A convolution or a linear layer, whose x and y are dense. */
 static int make_conv(struct compile *compile, struct cpu_node *node)
 {
 	const struct executor_request *request = compile->compiled->request;
+	const struct graph_param *w = &request->graph->params[node->step->op->weight];
+	bool linear = node->step->kind == OP_LINEAR;
+	int outputs = (int)w->shape[0];
 	struct cpu_conv_request wanted = {
 		.x = node->x,
-		.outputs = (int)request->graph->params[node->step->op->weight].shape[0],
+		.outputs = outputs,
 		.window = node->step->op->attributes,
 		.bias = node->step->op->bias >= 0,
 		.backward = request->train,
 		.dx = request->train && node->step->input,
 		.winograd = request->direct ? NULL : compile->compiled->cpu->kernels->winograd,
 		.nhwc = !has_norm(request->graph),
+		.rows = linear,
 	};
 	struct cpu_conv_choice choice;
-	int rc = cpu_conv_new(compile->compiled->cpu->dnnl, &wanted, &node->conv, &choice,
-			      compile->err);
+	int rc;
 
+	if (linear) {
+		wanted.x = (struct layout){1, (int)w->shape[1], node->x.n, 1, 0};
+		wanted.window = (struct op_attributes){.kernel = 1, .stride = 1};
+	}
+	rc = cpu_conv_new(compile->compiled->cpu->dnnl, &wanted, &node->conv, &choice,
+			  compile->err);
 	if (rc)
 		return rc;
+	if (linear) {
+		choice.x = node->x;
+		choice.x.block = 1;
+		choice.dx = choice.x;
+		choice.y = (struct layout){node->x.n, outputs, 1, 1, 1};
+	}
 	node->preferred = choice.x;
 	node->preferred_dx = choice.dx;
 	node->y = choice.y;
 	node->scratch = choice.scratch;
 	return make_copies(compile, node, &node->x, wanted.dx);
-}
-
-static int make_linear(struct compile *compile, struct cpu_node *node)
-{
-	const struct executor_request *request = compile->compiled->request;
-	const struct graph_param *w = &request->graph->params[node->step->op->weight];
-	int rc = cpu_linear_new(compile->compiled->cpu->dnnl, node->x.n, (int)w->shape[1],
-				(int)w->shape[0], node->step->op->bias >= 0, request->train,
-				&node->linear, &node->scratch, compile->err);
-
-	if (rc)
-		return rc;
-	node->preferred = node->x;
-	node->preferred.block = 1;
-	node->preferred_dx = node->preferred;
-	node->y = (struct layout){node->x.n, (int)w->shape[0], 1, 1, 1};
-	return make_copies(compile, node, &node->x, request->train && node->step->input);
 }
 
 static int make_norm_memory(struct compile *compile, struct cpu_node *node)
@@ -113,10 +112,8 @@ static int make_layer(struct compile *compile, int index)
 	node->step = step;
 	node->x = compiled->layouts[step->input];
 	node->y = (struct layout){compiled->count, y->channels, y->height, y->width, node->x.block};
-	if (step->kind == OP_CONV2D)
+	if (step_node_is_layer(step))
 		rc = make_conv(compile, node);
-	else if (step->kind == OP_LINEAR)
-		rc = make_linear(compile, node);
 	else if (step->kind == OP_AVGPOOL)
 		node->y.block = 1;
 	else if (step->kind == OP_BATCHNORM)
@@ -237,7 +234,6 @@ void compiled_graph_free(struct compiled_graph *compiled)
 		struct cpu_node *node = &compiled->nodes[i];
 
 		cpu_conv_free(node->conv);
-		cpu_linear_free(node->linear);
 		cpu_reorder_free(node->copy_in);
 		cpu_reorder_free(node->copy_out);
 		free(node->saved);

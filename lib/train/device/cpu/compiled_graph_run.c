@@ -112,9 +112,8 @@ static int node_forward(const struct run *run, const struct cpu_node *node, stru
 		return rc;
 	switch (node->step->kind) {
 	case OP_CONV2D:
-		return cpu_conv_forward(node->conv, &memory, err);
 	case OP_LINEAR:
-		return cpu_linear_forward(node->linear, &memory, err);
+		return cpu_conv_forward(node->conv, &memory, err);
 	case OP_BATCHNORM: {
 		const struct norm_call call = norm_call(run, node);
 
@@ -193,11 +192,10 @@ static int layer_backward(const struct run *run, const struct cpu_node *node, co
 
 	memory.dy = dy;
 	memory.dx = at(run, node->step->dx);
-	rc = node->conv ? cpu_conv_backward_weights(node->conv, &memory, err)
-			: cpu_linear_backward(node->linear, &memory, err);
+	rc = cpu_conv_backward_weights(node->conv, &memory, err);
 	if (!rc)
 		rc = params_ready(run, node, err);
-	if (!rc && node->conv && memory.dx)
+	if (!rc && memory.dx)
 		rc = cpu_conv_backward_input(node->conv, &memory, err);
 	if (!rc && node->copy_out)
 		rc = cpu_reorder_run(node->copy_out, memory.dx, at(run, node->step->copy_out), err);

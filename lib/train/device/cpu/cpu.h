@@ -32,7 +32,6 @@ struct cpu_node {
 	 * an input2: the layouts it needs for input2 and for input2's gradient. */
 	struct layout preferred, preferred_dx;
 	struct cpu_conv *conv;
-	struct cpu_linear *linear;
 	/* Copies x or x2 into the node's own layout; NULL if it already has that layout. */
 	struct cpu_reorder *copy_in;
 	/* Copies preferred_dx into the value's layout, or NULL. */

@@ -143,24 +143,6 @@ int primitive_new(const struct dnnl_context *dnnl, const_dnnl_primitive_desc_t d
 	return rc;
 }
 
-const struct primitive_argument forward_arguments[] = {
-	{DNNL_ARG_SRC, dnnl_query_src_md, 0},
-	{DNNL_ARG_WEIGHTS, dnnl_query_weights_md, 0},
-	{DNNL_ARG_DST, dnnl_query_dst_md, 0},
-	{DNNL_ARG_BIAS, dnnl_query_weights_md, 1},
-};
-const struct primitive_argument input_arguments[] = {
-	{DNNL_ARG_DIFF_DST, dnnl_query_diff_dst_md, 0},
-	{DNNL_ARG_WEIGHTS, dnnl_query_weights_md, 0},
-	{DNNL_ARG_DIFF_SRC, dnnl_query_diff_src_md, 0},
-};
-const struct primitive_argument weights_arguments[] = {
-	{DNNL_ARG_SRC, dnnl_query_src_md, 0},
-	{DNNL_ARG_DIFF_DST, dnnl_query_diff_dst_md, 0},
-	{DNNL_ARG_DIFF_WEIGHTS, dnnl_query_diff_weights_md, 0},
-	{DNNL_ARG_DIFF_BIAS, dnnl_query_diff_weights_md, 1},
-};
-
 int primitive_run(const struct dnnl_context *dnnl, struct primitive *primitive,
 		  const void *const *data, float *scratch, const char *what, struct error *err)
 {

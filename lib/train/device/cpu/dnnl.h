@@ -51,6 +51,9 @@ struct cpu_conv_request {
 	const struct winograd *winograd; /* used where it pays; NULL: nowhere */
 	/* x and y may be NHWC if they have at most LAYOUT_NARROW channels. */
 	bool nhwc;
+	/* x, y and dx are NHWC. A linear layer on n samples is a 1x1 convolution of one image of
+	 * n rows. */
+	bool rows;
 };
 #define LAYOUT_NARROW 16
 /* What was chosen: the layouts of x, y (dy has y's) and dx, and the floats of scratch per
@@ -76,16 +79,5 @@ int cpu_conv_backward_weights(struct cpu_conv *conv, const struct layer_memory *
 int cpu_conv_backward_input(struct cpu_conv *conv, const struct layer_memory *memory,
 			    struct error *err);
 void cpu_conv_free(struct cpu_conv *conv); /* NULL is fine */
-
-/* x [n][inputs], y [n][outputs], dense. *scratch: floats of scratch per call. */
-struct cpu_linear; /* opaque */
-int cpu_linear_new(struct dnnl_context *dnnl, int n, int inputs, int outputs, bool bias,
-		   bool backward, struct cpu_linear **out, size_t *scratch, struct error *err);
-int cpu_linear_forward(struct cpu_linear *linear, const struct layer_memory *memory,
-		       struct error *err);
-/* dx is computed unless it is NULL. */
-int cpu_linear_backward(struct cpu_linear *linear, const struct layer_memory *memory,
-			struct error *err);
-void cpu_linear_free(struct cpu_linear *linear); /* NULL is fine */
 
 #endif

@@ -103,39 +103,6 @@ static inline dnnl_status_t dnnl_convolution_backward_weights_primitive_desc_cre
 	return status ? status : dnnl_primitive_desc_create(out, &op, attr, engine, hint);
 }
 
-static inline dnnl_status_t dnnl_inner_product_forward_primitive_desc_create(
-	dnnl_primitive_desc_t *out, dnnl_engine_t engine, dnnl_prop_kind_t kind,
-	const_dnnl_memory_desc_t x, const_dnnl_memory_desc_t w, const_dnnl_memory_desc_t b,
-	const_dnnl_memory_desc_t y, const_dnnl_primitive_attr_t attr)
-{
-	dnnl_inner_product_desc_t op;
-	dnnl_status_t status = dnnl_inner_product_forward_desc_init(&op, kind, x, w, b, y);
-
-	return status ? status : dnnl_primitive_desc_create(out, &op, attr, engine, NULL);
-}
-
-static inline dnnl_status_t dnnl_inner_product_backward_data_primitive_desc_create(
-	dnnl_primitive_desc_t *out, dnnl_engine_t engine, const_dnnl_memory_desc_t dx,
-	const_dnnl_memory_desc_t w, const_dnnl_memory_desc_t dy, const_dnnl_primitive_desc_t hint,
-	const_dnnl_primitive_attr_t attr)
-{
-	dnnl_inner_product_desc_t op;
-	dnnl_status_t status = dnnl_inner_product_backward_data_desc_init(&op, dx, w, dy);
-
-	return status ? status : dnnl_primitive_desc_create(out, &op, attr, engine, hint);
-}
-
-static inline dnnl_status_t dnnl_inner_product_backward_weights_primitive_desc_create(
-	dnnl_primitive_desc_t *out, dnnl_engine_t engine, const_dnnl_memory_desc_t x,
-	const_dnnl_memory_desc_t dw, const_dnnl_memory_desc_t db, const_dnnl_memory_desc_t dy,
-	const_dnnl_primitive_desc_t hint, const_dnnl_primitive_attr_t attr)
-{
-	dnnl_inner_product_desc_t op;
-	dnnl_status_t status = dnnl_inner_product_backward_weights_desc_init(&op, x, dw, db, dy);
-
-	return status ? status : dnnl_primitive_desc_create(out, &op, attr, engine, hint);
-}
-
 #else
 #error "the cpu device requires oneDNN 2.x or 3.x (libdnnl-dev); with other versions, configure with -Ddnnl=disabled"
 #endif

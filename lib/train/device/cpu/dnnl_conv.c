@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* See dnnl.h: convolution. */
+/* See dnnl.h: convolutions and linear layers. */
 #include <omp.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,6 +18,25 @@ enum conv_part {
 	UNPACK,
 	UNPACK_ADD,
 	CONV_PARTS
+};
+
+/* What the primitives read and write. The bias comes last: without one, the count is one less. */
+static const struct primitive_argument forward_arguments[] = {
+	{DNNL_ARG_SRC, dnnl_query_src_md, 0},
+	{DNNL_ARG_WEIGHTS, dnnl_query_weights_md, 0},
+	{DNNL_ARG_DST, dnnl_query_dst_md, 0},
+	{DNNL_ARG_BIAS, dnnl_query_weights_md, 1},
+};
+static const struct primitive_argument input_arguments[] = {
+	{DNNL_ARG_DIFF_DST, dnnl_query_diff_dst_md, 0},
+	{DNNL_ARG_WEIGHTS, dnnl_query_weights_md, 0},
+	{DNNL_ARG_DIFF_SRC, dnnl_query_diff_src_md, 0},
+};
+static const struct primitive_argument weights_arguments[] = {
+	{DNNL_ARG_SRC, dnnl_query_src_md, 0},
+	{DNNL_ARG_DIFF_DST, dnnl_query_diff_dst_md, 0},
+	{DNNL_ARG_DIFF_WEIGHTS, dnnl_query_diff_weights_md, 0},
+	{DNNL_ARG_DIFF_BIAS, dnnl_query_diff_weights_md, 1},
 };
 
 struct cpu_conv {
@@ -44,15 +63,19 @@ static bool is_nhwc(const struct layout *layout)
 	       layout->block != 16;
 }
 
+static const_dnnl_memory_desc_t nhwc_md(struct dnnl_context *dnnl, const struct layout *layout)
+{
+	dnnl_dims_t dims = {layout->n, layout->channels, layout->height, layout->width};
+
+	return md_make(dnnl, 4, dims, dnnl_nhwc);
+}
+
 /* y of a convolution of x. One block of 16 channels equals NHWC, but oneDNN has code for it
  * together with an NHWC x only under that name. */
 static const_dnnl_memory_desc_t result_md(struct dnnl_context *dnnl, const struct layout *x,
 					  const struct layout *y)
 {
-	dnnl_dims_t dims = {y->n, y->channels, y->height, y->width};
-
-	return is_nhwc(x) && y->channels <= LAYOUT_NARROW ? md_make(dnnl, 4, dims, dnnl_nhwc)
-							  : layout_md(dnnl, y);
+	return is_nhwc(x) && y->channels <= LAYOUT_NARROW ? nhwc_md(dnnl, y) : layout_md(dnnl, y);
 }
 
 static struct conv_mds conv_mds(struct dnnl_context *dnnl, const struct cpu_conv_request *request,
@@ -67,12 +90,36 @@ static struct conv_mds conv_mds(struct dnnl_context *dnnl, const struct cpu_conv
 
 	if (block)
 		in.block = block;
-	return (struct conv_mds){.x = layout_md(dnnl, &in),
+	return (struct conv_mds){.x = request->rows ? nhwc_md(dnnl, x) : layout_md(dnnl, &in),
 				 .w = md_make(dnnl, 4, w_dims, dnnl_format_tag_any),
 				 .b = request->bias ? md_make(dnnl, 1, b_dims, dnnl_a) : NULL,
-				 .y = result_md(dnnl, &in, &out),
+				 .y = request->rows ? nhwc_md(dnnl, &out)
+						    : result_md(dnnl, &in, &out),
 				 .strides = {window->stride, window->stride},
 				 .pads = {window->pad, window->pad}};
+}
+
+/* The same after the forward pass has chosen the layouts. */
+static struct conv_mds chosen_mds(struct dnnl_context *dnnl, const struct cpu_conv_request *request,
+				  const struct cpu_conv_choice *choice)
+{
+	struct conv_mds mds = conv_mds(dnnl, request, 0);
+
+	if (!request->rows) {
+		mds.x = layout_md(dnnl, &choice->x);
+		mds.y = result_md(dnnl, &choice->x, &choice->y);
+	}
+	return mds;
+}
+
+static struct layout layout_of(struct dnnl_context *dnnl, const struct cpu_conv_request *request,
+			       const_dnnl_memory_desc_t md)
+{
+	struct layout layout = md_layout(dnnl, md);
+
+	if (request->rows)
+		layout.block = layout.channels;
+	return layout;
 }
 
 /* The quality of an implementation: 0 loops ("ref"), 1 matrix multiplication, 2 specialised. */
@@ -166,9 +213,9 @@ static int conv_new_forward(struct cpu_conv *conv, const struct cpu_conv_request
 			return rc;
 		if (!desc)
 			continue;
-		choice->x = md_layout(conv->dnnl,
+		choice->x = layout_of(conv->dnnl, request,
 				      dnnl_primitive_desc_query_md(desc, dnnl_query_src_md, 0));
-		choice->y = md_layout(conv->dnnl,
+		choice->y = layout_of(conv->dnnl, request,
 				      dnnl_primitive_desc_query_md(desc, dnnl_query_dst_md, 0));
 		if (choice->x.block && choice->y.block)
 			break;
@@ -191,16 +238,15 @@ static int conv_new_input(struct cpu_conv *conv, const struct cpu_conv_request *
 			  const_dnnl_primitive_desc_t hint, struct cpu_conv_choice *choice,
 			  struct error *err)
 {
-	struct conv_mds mds = conv_mds(conv->dnnl, request, 0);
+	struct conv_mds mds = chosen_mds(conv->dnnl, request, choice);
 	dnnl_primitive_desc_t desc = NULL;
 	struct layout any = choice->x;
-	int rc = 0;
+	/* Try the layout of x first, which needs no reorder. */
+	int rc = conv_desc(conv, request, &mds, CONV_INPUT, hint, &desc, err);
 
 	any.block = 0;
-	mds.y = result_md(conv->dnnl, &choice->x, &choice->y);
-	/* Try the layout of x first, which needs no reorder. */
-	for (int i = 0; !rc && !desc && i < 2; i++) {
-		mds.x = layout_md(conv->dnnl, i ? &any : &choice->x);
+	if (!rc && !desc && !request->rows) {
+		mds.x = layout_md(conv->dnnl, &any);
 		rc = conv_desc(conv, request, &mds, CONV_INPUT, hint, &desc, err);
 	}
 	if (rc)
@@ -208,7 +254,7 @@ static int conv_new_input(struct cpu_conv *conv, const struct cpu_conv_request *
 	if (!desc)
 		return dnnl_failed(dnnl_unimplemented, "a convolution's gradient", err);
 
-	choice->dx = md_layout(conv->dnnl,
+	choice->dx = layout_of(conv->dnnl, request,
 			       dnnl_primitive_desc_query_md(desc, dnnl_query_diff_src_md, 0));
 	rc = choice->dx.block
 		     ? conv_pack(conv, dnnl_primitive_desc_query_md(desc, dnnl_query_weights_md, 0),
@@ -225,13 +271,10 @@ static int conv_new_weights(struct cpu_conv *conv, const struct cpu_conv_request
 			    const_dnnl_primitive_desc_t hint, const struct cpu_conv_choice *choice,
 			    struct error *err)
 {
-	struct conv_mds mds = conv_mds(conv->dnnl, request, 0);
+	struct conv_mds mds = chosen_mds(conv->dnnl, request, choice);
 	dnnl_primitive_desc_t desc = NULL;
-	int rc;
+	int rc = conv_desc(conv, request, &mds, CONV_WEIGHTS, hint, &desc, err);
 
-	mds.x = layout_md(conv->dnnl, &choice->x);
-	mds.y = result_md(conv->dnnl, &choice->x, &choice->y);
-	rc = conv_desc(conv, request, &mds, CONV_WEIGHTS, hint, &desc, err);
 	if (rc)
 		return rc;
 	if (!desc)
@@ -332,6 +375,8 @@ int cpu_conv_new(struct dnnl_context *dnnl, const struct cpu_conv_request *reque
 
 	if (rc || *out)
 		return rc;
+	if (request->rows)
+		return conv_try(dnnl, request, out, choice, err);
 	for (int i = request->x.block ? 0 : 1; i < (nhwc ? 3 : 2) && (!best || best->rank < 2);
 	     i++) {
 		struct cpu_conv_request wanted = *request;

@@ -32,10 +32,6 @@ struct primitive_argument {
 	dnnl_query_t query;
 	int index; /* for the weights and their gradients: 1 is the bias */
 };
-/* What primitives of both kinds of layer read and write. The bias comes last: without one, the
- * count is one less. */
-extern const struct primitive_argument forward_arguments[4], input_arguments[3],
-	weights_arguments[4];
 int primitive_new(const struct dnnl_context *dnnl, const_dnnl_primitive_desc_t desc,
 		  const struct primitive_argument *arguments, int count, const char *what,
 		  struct primitive *out, struct error *err);
