@@ -62,14 +62,21 @@ static int64_t number_of(const char *name)
 	return size && size <= NUMBER_DIGITS_MAX && !digits[size] ? strtoll(digits, NULL, 10) : 0;
 }
 
+static const char *name_of(int64_t number, char name[NAME_MAX + 1])
+{
+	snprintf(name, NAME_MAX + 1, PREFIX "%06" PRId64, number);
+	return name;
+}
+
 /* Read the highest file as lease_record_read does. Opening the directory makes NFS ask the server.
- * Return 1, 0 if there is none (if *number is not 0: no longer), or -1 with errno. */
+ * sshfs may list what it saw 20 s ago, so the numbers that follow are looked up by name. Return 1,
+ * 0 if there is none (if *number is not 0: no longer), or -1 with errno. */
 static int read_highest(const char *directory, const char *boot, int64_t *number,
 			struct lease_record *out)
 {
 	DIR *dir = opendir(directory);
 	struct dirent *entry;
-	char name[NAME_MAX + 1] = "";
+	char name[NAME_MAX + 1];
 	int rc = -1, why;
 
 	*number = 0;
@@ -77,13 +84,13 @@ static int read_highest(const char *directory, const char *boot, int64_t *number
 	if (!dir)
 		return -1;
 	for (errno = 0; (entry = readdir(dir)); errno = 0)
-		if (number_of(entry->d_name) > *number) {
+		if (number_of(entry->d_name) > *number)
 			*number = number_of(entry->d_name);
-			snprintf(name, sizeof name, "%s", entry->d_name);
-		}
+	while (!errno && !faccessat(dirfd(dir), name_of(*number + 1, name), F_OK, 0))
+		++*number;
 	/* A listing that ended early may lack the highest file. */
-	if (!errno)
-		rc = *name ? lease_record_read(dirfd(dir), name, boot, out) : 0;
+	if (errno == ENOENT)
+		rc = *number ? lease_record_read(dirfd(dir), name_of(*number, name), boot, out) : 0;
 	why = errno;
 	closedir(dir);
 	errno = why;
@@ -207,11 +214,11 @@ static int judge(const struct lease *lease, const struct lease_request *request,
  */
 static int create(struct lease *lease, int64_t number, struct error *err)
 {
-	char path[PATH_MAX + sizeof PREFIX + NUMBER_DIGITS_MAX + 1], *text;
+	char path[PATH_MAX + NAME_MAX + 2], name[NAME_MAX + 1], *text;
 	struct stat info;
 	int rc;
 
-	snprintf(path, sizeof path, "%s/" PREFIX "%06" PRId64, lease->directory, number);
+	snprintf(path, sizeof path, "%s/%s", lease->directory, name_of(number, name));
 	if (lease->fd >= 0)
 		close(lease->fd);
 	lease->fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);

@@ -12,6 +12,8 @@
  *   continues, it cannot undo a takeover.
  * - Files below the highest are removed. A run with an old list may then get a low number, but
  *   finds the highest in its second list and starts again.
+ * - A client may list what it saw 20 s ago (sshfs), but a name that it looks up is current. So the
+ *   numbers that follow the highest of a list are looked up, and two files below it are kept.
  * - The directory's content decides, not what a call returned. A file whose create was reported as
  *   failed has no text, so it belongs to no run and is stale after a watch.
  * A run that was taken over finds a higher number. It checks before each rename and removal in the
