@@ -6,10 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 #include "alloc/pbs.h"
 #include "arguments.h"
+#include "base/file.h"
 #include "base/log.h"
 #include "base/number.h"
 #include "launch/launcher.h"
@@ -262,7 +262,7 @@ static int run(struct arguments *arguments, const struct env *env, struct error 
 	int rc = submit_read_site_files(env, submit, err);
 
 	if (!rc && !submit->berth) {
-		if (readlink("/proc/self/exe", self, sizeof self - 1) <= 0)
+		if (file_find_self(self, sizeof self, NULL))
 			strcpy(self, "berth");
 		submit->berth = self;
 	}

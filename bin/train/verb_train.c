@@ -6,6 +6,7 @@
 
 #include "arguments.h"
 #include "base/bytes.h"
+#include "base/file.h"
 #include "container_options.h"
 #include "run/run_program.h"
 #include "train/train_options.h"
@@ -29,12 +30,10 @@ static int check_arguments(void *input, struct error *err)
 /* The path of berth-train, which is next to this program. malloced; NULL if memory is out. */
 static char *trainer_path(void)
 {
-	char self[4096];
-	ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
+	char self[4096] = "", *slash;
 
-	self[n > 0 ? n : 0] = 0;
-	char *slash = strrchr(self, '/');
-
+	file_find_self(self, sizeof self, NULL);
+	slash = strrchr(self, '/');
 	return text_format("%.*sberth-train", slash ? (int)(slash - self) + 1 : 0, self);
 }
 

@@ -2,8 +2,8 @@
 /* Run a program as a job, in steps that each give a value: what was prepared (struct run_setup),
  * the job's result, its explanation (struct run_end). What the user sees of it is the caller's.
  *
- *   prepare.c            environment, allocation and launcher; all that can be checked before a
- * start launcher_programs.c  programs that start ranks of their own: torchrun, mpirun, accelerate
+ *   prepare.c            allocation, launcher, and all that can be checked before a start
+ *   launcher_programs.c  programs that start ranks of their own: torchrun, mpirun, accelerate
  *   ask_launcher.c       what accelerate and deepspeed would give their ranks
  *   by_hand.c            machines on which the user starts berth run
  *   run.c                the job itself
